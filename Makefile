@@ -1,0 +1,52 @@
+# Two commands do everything: `make demo` and `make test`. Both set up .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow bench tables lock clean
+
+help:            ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## create .venv with everything pinned in requirements.lock
+
+# torch goes first and exactly pinned: a looser request, made by another package, may fetch a build of several gigabytes.
+$(READY): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(READY)
+
+demo: setup      ## draw a synthetic data set and show its card and the scores of the popularity ranking
+	@rm -rf demo
+	$(BIN)/labelfield synth --out demo
+	$(BIN)/labelfield info demo
+	$(BIN)/labelfield evaluate popularity demo
+
+test: setup      ## lint, type-check and test (under three minutes)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+test-slow: setup ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+bench: setup     ## run all benchmarks, write their records and the tables made from them
+	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.tables
+
+tables: setup    ## make the tables in README.md and docs/ from the records
+	$(BIN)/python -m benchmarks.tables
+
+lock:            ## resolve pyproject.toml anew in a fresh environment and pin the result
+	rm -rf .venv && $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	{ echo '# Every dependency, pinned; made by `make lock` from pyproject.toml.'; \
+	  $(BIN)/python -m pip freeze --exclude-editable --all | grep -v '^pip==' | sed 's/+cpu$$//'; } > requirements.lock
+
+clean:           ## remove what these commands made
+	rm -rf .venv demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Benchmarks: each writes a record, and tables are made from records."""

@@ -1,0 +1,5 @@
+"""`python -m labelfield`."""
+
+from labelfield.cli.main import main
+
+main()

@@ -1,0 +1,97 @@
+"""evaluate: score predictions against the truth."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from labelfield.cli.options import AsJson, load
+from labelfield.cli.output import Bar, print_json, print_table, shown
+from labelfield.data import read_predictions
+from labelfield.errors import DataError
+from labelfield.metrics import evaluate as evaluate_scores
+from labelfield.metrics import popularity
+from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B
+
+__all__ = ["evaluate"]
+
+POPULARITY = "popularity"
+
+
+def evaluate(
+    predictions: Annotated[
+        Path,
+        typer.Argument(help="Lines `label:score label:score …`, .npz, or the word popularity for that baseline."),
+    ],
+    truth: Annotated[Path, typer.Argument(help="The data set with the true labels; of two splits, the test rows.")],
+    train: Annotated[
+        Path | None,
+        typer.Option("--train", help="Training data, for propensities. Default: the training rows beside the truth."),
+    ] = None,
+    k: Annotated[str, typer.Option("-k", help="Where to cut the lists.")] = "1,3,5",
+    unlabelled: Annotated[
+        Literal["miss", "drop"], typer.Option("--unlabelled", help="Whether rows without labels count as misses.")
+    ] = "miss",
+    a: Annotated[float, typer.Option("--propensity-a", help="Propensity exponent.")] = PROPENSITY_A,
+    b: Annotated[float, typer.Option("--propensity-b", help="Propensity offset.")] = PROPENSITY_B,
+    as_json: AsJson = False,
+) -> None:
+    """Score predictions: P@k, nDCG@k, recall@k, ECE@k, and with training data PSP@k and PSnDCG@k, in percent.
+
+    Example: labelfield evaluate predictions.txt data/bibtex/test.txt.gz --train data/bibtex/train.txt.gz
+    """
+    ks = parse_ks(k)
+    started = time.perf_counter()
+    dataset = load(truth)
+    rows = dataset if dataset.test is None else dataset.test
+    training = load(train).train if train is not None else dataset.train if dataset.test is not None else None
+    if training is not None and training.n_labels != rows.n_labels:
+        raise DataError(
+            f"{training.n_labels} labels",
+            path=train,
+            expected=f"{rows.n_labels} as {truth} has",
+            fix="Use one label set.",
+        )
+    if str(predictions) == POPULARITY:
+        if training is None:
+            raise typer.BadParameter("popularity needs training data: pass --train")
+        scores = popularity(training.Y, rows.n_rows, max(ks))
+    else:
+        with Bar(f"reading {predictions.name}") as bar:
+            scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
+    result = evaluate_scores(
+        rows.Y,
+        scores,
+        None if training is None else training.Y,
+        k=ks,
+        unlabelled=unlabelled,
+        a=a,
+        b=b,
+    )
+    if as_json:
+        print_json({**result, "unlabelled": unlabelled, "seconds": time.perf_counter() - started})
+    else:
+        print_scores(f"{predictions} on {truth}", result, ks, unlabelled)
+
+
+def parse_ks(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and 0 < int(part) < 2**31 for part in parts):
+        raise typer.BadParameter(f"-k {text}; expected positive integers such as 1,3,5")
+    return sorted({int(part) for part in parts})
+
+
+def print_scores(title: str, result: dict[str, Any], ks: list[int], unlabelled: str) -> None:
+    """Scores at k as a table, the others below, and which rows they are over."""
+    names = list(dict.fromkeys(name.partition("@")[0] for name in result if "@" in name))
+    table = [[name, *(shown(result[f"{name}@{k}"]) for k in ks)] for name in names]
+    print_table(title, ["%", *(f"@{k}" for k in ks)], table)
+    others = {name: value for name, value in result.items() if "@" not in name and not name.endswith("rows")}
+    if others:
+        print_table("", ["score", ""], [[name, shown(value)] for name, value in others.items()])
+    n_empty = shown(result["unlabelled_rows"])
+    treated = "counted as misses" if unlabelled == "miss" else "left out"
+    print(f"over {shown(result['rows'])} rows; {n_empty} rows without labels {treated}")

@@ -1,0 +1,59 @@
+"""The `labelfield` command. Exit codes: 0 done, 2 wrong usage, 3 bad data, 130 interrupted."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from labelfield import __version__
+from labelfield.cli.data import convert, info, split, synth
+from labelfield.cli.evaluation import evaluate
+from labelfield.cli.output import say
+from labelfield.errors import DataError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="labelfield",
+    help="Models with very many labels, and the data and scores around them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (info, convert, split, synth, evaluate):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"labelfield {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Models with very many labels, and the data and scores around them."""
+
+
+def main() -> None:
+    """Run a command; every expected failure is one line on stderr."""
+    try:
+        app()
+    except DataError as error:
+        say(f"error: {error}")
+        sys.exit(3)
+    except FileExistsError as error:
+        say(f"error: {error}")
+        sys.exit(2)
+    except OSError as error:
+        say(f"error: {error.filename or 'file'}: {error.strerror or error}")
+        sys.exit(3)
+    except KeyboardInterrupt:
+        say("interrupted")
+        sys.exit(130)

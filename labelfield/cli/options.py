@@ -1,0 +1,42 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from labelfield.cli.output import Bar
+from labelfield.data import FORMATS, Dataset, read, verify, write
+
+__all__ = ["AsJson", "Format", "OneBased", "OneBasedLabels", "Overwrite", "load", "refuse_existing", "save"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+OneBased = Annotated[
+    bool | None,
+    typer.Option("--one-based/--zero-based", help="How a text file numbers its features; found out if not given."),
+]
+OneBasedLabels = Annotated[bool, typer.Option("--one-based-labels", help="A text file numbers its labels from 1.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written there.")]
+Format = Annotated[str, typer.Option("--format", help=f"How to write the splits: {', '.join(FORMATS)}.")]
+
+
+def load(path: Path, one_based: bool | None = None, one_based_labels: bool = False) -> Dataset:
+    """Read and, where reading is lazy, verify a data set, with a progress bar."""
+    with Bar(f"reading {path.name}") as bar:
+        dataset = read(path, one_based=one_based, one_based_labels=one_based_labels, progress=bar)
+        verify(dataset, path)
+    return dataset
+
+
+def save(dataset: Dataset, path: Path, format: str | None) -> None:
+    """Write a data set with a progress bar."""
+    with Bar(f"writing {path.name}") as bar:
+        write(dataset, path, format=format, progress=bar)
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """A usage error if the target exists and may not be replaced. Asked before any work is done."""
+    if path.exists() and not overwrite:
+        raise typer.BadParameter(f"{path} exists; pass --overwrite to replace it, or choose another name")

@@ -1,0 +1,282 @@
+"""Mulan data: an ARFF file with its label list in an XML file, or in the relation's `-C n` as MEKA has it.
+
+Numeric attributes are features; nominal ones become numbers if their values are, 0/1 if there are two,
+else one feature for each value. Rows may be dense or sparse (`{index value, …}`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from xml.etree import ElementTree as ET
+
+import numpy as np
+
+from labelfield.csr import from_counts
+from labelfield.data.dataset import Dataset
+from labelfield.data.names import Names
+from labelfield.data.streams import COMPRESSED_SUFFIXES, iter_blocks, read_bytes
+from labelfield.errors import DataError
+from labelfield.progress import Progress, ignore
+
+__all__ = ["read_arff"]
+
+_TOKEN = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^,\s'"{}%]+))\s*""")
+_ATTRIBUTE = re.compile(
+    r"""@attribute\s+(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(\S+))\s*(\{.*\}|[A-Za-z]+)\s*(?:%.*)?\Z""",
+    re.IGNORECASE,
+)
+_MEKA = re.compile(r"-C\s+(-?\d+)")
+_TRUE = ("1", "true", "yes", "t", "y")
+_FALSE = ("0", "false", "no", "f", "n")
+
+
+@dataclass(frozen=True)
+class _Attribute:
+    """A column of the file: the feature names it becomes, and the (feature offset, value) of each nominal value."""
+
+    name: str
+    values: tuple[str, ...] | None
+
+    def features(self) -> tuple[list[str], dict[str, tuple[int, float]] | None]:
+        if self.values is None:
+            return [self.name], None
+        numbers = [_number(value) for value in self.values]
+        if all(number is not None for number in numbers):
+            return [self.name], {v: (0, n) for v, n in zip(self.values, numbers, strict=True) if n is not None}
+        if len(self.values) <= 2:
+            return [self.name], {value: (0, float(i)) for i, value in enumerate(self.values)}
+        return [f"{self.name}={value}" for value in self.values], {v: (i, 1.0) for i, v in enumerate(self.values)}
+
+
+def read_arff(path: Path, *, progress: Progress = ignore) -> Dataset:
+    """Read an ARFF file and its label list."""
+    reader = _Reader(path, progress)
+    return reader.read()
+
+
+class _Reader:
+    def __init__(self, path: Path, progress: Progress) -> None:
+        self.path = path
+        self.line = 0
+        self.lines = self.numbered_lines(progress)
+        self.relation = ""
+        self.attributes: list[_Attribute] = []
+
+    def fail(self, found: str, expected: str, fix: str) -> NoReturn:
+        raise DataError(found, path=self.path, line=self.line or None, expected=expected, fix=fix)
+
+    def numbered_lines(self, progress: Progress) -> Iterator[str]:
+        for block in iter_blocks(self.path, progress):
+            for raw in block.split(b"\n")[:-1]:
+                self.line += 1
+                line = raw.strip()
+                if line and not line.startswith(b"%"):
+                    yield line.decode("utf-8", "replace")
+
+    def read(self) -> Dataset:
+        self.read_header()
+        is_label = self.find_labels()
+        # For each attribute: whether it is a label, its first index, its nominal values.
+        columns: list[tuple[bool, int, dict[str, tuple[int, float]] | None]] = []
+        label_names: list[str] = []
+        feature_names: list[str] = []
+        for attribute, label in zip(self.attributes, is_label, strict=True):
+            if label:
+                columns.append((True, len(label_names), self.truth_values(attribute)))
+                label_names.append(attribute.name)
+            else:
+                names, codes = attribute.features()
+                columns.append((False, len(feature_names), codes))
+                feature_names += names
+        counts, indices, values = [], [], []
+        label_counts: list[int] = []
+        labels: list[int] = []
+        for line in self.lines:
+            features: dict[int, float] = {}
+            row_labels: set[int] = set()
+            for position, text in self.cells(line):
+                label, first, codes = columns[position]
+                offset, value = self.cell_value(position, text, codes)
+                if value and label:
+                    row_labels.add(first)
+                elif value:
+                    features[first + offset] = value
+            counts.append(len(features))
+            label_counts.append(len(row_labels))
+            for index in sorted(features):
+                indices.append(index)
+                values.append(features[index])
+            labels += sorted(row_labels)
+        X = from_counts(
+            np.array(counts, np.int64), np.array(indices, np.int32), np.array(values, np.float32), len(feature_names)
+        )
+        Y = from_counts(np.array(label_counts, np.int64), np.array(labels, np.int32), None, len(label_names))
+        return Dataset(X, Y, Names(label_names), Names(feature_names))
+
+    def read_header(self) -> None:
+        for line in self.lines:
+            keyword = line.split(None, 1)[0].lower()
+            if keyword == "@relation":
+                self.relation = line
+            elif keyword == "@attribute":
+                self.attributes.append(self.parse_attribute(line))
+            elif keyword == "@data":
+                return
+            else:
+                self.fail(f"{line[:40]!r} in the header", "@relation, @attribute or @data", "Check that this is ARFF.")
+        self.fail("no @data line", "@relation, @attribute … and @data", "The file may be cut short.")
+
+    def parse_attribute(self, line: str) -> _Attribute:
+        match = _ATTRIBUTE.match(line)
+        if not match:
+            self.fail(f"{line[:60]!r}", "@attribute name type", "Correct the declaration.")
+        name = _unescape(match[1] if match[1] is not None else match[2] if match[2] is not None else match[3])
+        kind = match[4]
+        if kind.startswith("{"):
+            return _Attribute(name, tuple(token for token in self.tokens(kind[1:-1])))
+        if kind.lower() not in ("numeric", "real", "integer"):
+            self.fail(f"attribute {name!r} of type {kind}", "numeric or nominal attributes", "Remove or encode it.")
+        return _Attribute(name, None)
+
+    def tokens(self, text: str) -> Iterator[str]:
+        position = 0
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if not match:
+                self.fail(f"{text[position : position + 40]!r}", "values separated by commas", "Quote odd values.")
+            yield _unescape(next(group for group in match.groups() if group is not None))
+            position = match.end()
+            if position < len(text):
+                if text[position] != ",":
+                    self.fail(f"{text[position : position + 40]!r}", "a comma", "Quote values with blanks.")
+                position += 1
+
+    def cells(self, line: str) -> Iterator[tuple[int, str]]:
+        """The (attribute, text) pairs of a row."""
+        n = len(self.attributes)
+        if not line.startswith("{"):
+            cells = line.split(",") if "'" not in line and '"' not in line else list(self.tokens(line))
+            if len(cells) != n:
+                self.fail(f"{len(cells)} values", f"{n}, one for each attribute", "Correct the row.")
+            yield from enumerate(cell.strip() for cell in cells)
+            return
+        if not line.endswith("}"):
+            self.fail("a sparse row without its closing brace", "{index value, …}", "The file may be cut short.")
+        seen: set[int] = set()
+        for pair in filter(None, (part.strip() for part in _split_pairs(line[1:-1]))):
+            index, _, text = pair.partition(" ")
+            if not index.isdecimal() or int(index) >= n:
+                self.fail(f"the attribute index {index[:40]!r}", f"an integer from 0 to {n - 1}", "Correct the row.")
+            if int(index) in seen:
+                self.fail(f"attribute {index} occurs twice in this row", "each once", "Remove one.")
+            seen.add(int(index))
+            yield int(index), _unquote(text.strip())
+
+    def cell_value(self, position: int, text: str, codes: dict[str, tuple[int, float]] | None) -> tuple[int, float]:
+        name = self.attributes[position].name
+        if codes is not None and text in codes:
+            return codes[text]
+        if text == "?":
+            self.fail(f"the value of {name!r} is missing (?)", "a value", "Impute missing values first.")
+        value = _number(text)
+        if codes is not None:
+            # 1.0 for a nominal 1 is common in the wild.
+            for key, coded in codes.items():
+                if value is not None and _number(key) == value:
+                    return coded
+            self.fail(
+                f"the value {text[:40]!r} of {name!r}", f"one of {', '.join(list(codes)[:8])}", "Correct the row."
+            )
+        if value is None:
+            self.fail(f"the value {text[:40]!r} of {name!r}", "a finite float32 number", "Correct the row.")
+        return 0, value
+
+    def truth_values(self, attribute: _Attribute) -> dict[str, tuple[int, float]]:
+        codes = {}
+        for value in attribute.values if attribute.values is not None else ("0", "1"):
+            if value.lower() not in _TRUE + _FALSE:
+                self.fail(f"label {attribute.name!r} has the value {value!r}", "0 and 1", "Recode the label.")
+            codes[value] = (0, float(value.lower() in _TRUE))
+        return codes
+
+    def find_labels(self) -> list[bool]:
+        names = [attribute.name for attribute in self.attributes]
+        listing = _label_file(self.path)
+        if listing is not None:
+            wanted = _read_label_file(listing)
+            missing = [name for name in wanted if name not in names]
+            if missing or not wanted:
+                found = f"label {missing[0]!r} is no attribute of {self.path.name}" if missing else "no labels"
+                raise DataError(
+                    found, path=listing, expected="the names of attributes", fix="Use the XML of this file."
+                )
+            return [name in set(wanted) for name in names]
+        if match := _MEKA.search(self.relation):
+            count = int(match[1])
+            if 0 < abs(count) <= len(names):
+                first = 0 if count > 0 else len(names) + count
+                return [first <= i < first + abs(count) for i in range(len(names))]
+        raise DataError(
+            "no list of labels",
+            path=self.path,
+            expected=f"{_stem(self.path)}.xml beside it, or -C n in @relation",
+            fix="Put Mulan's XML file beside the ARFF file.",
+        )
+
+
+def _number(text: str) -> float | None:
+    """A finite float32 number, or None."""
+    try:
+        with np.errstate(over="ignore"):
+            value = float(np.float32(float(text)))
+    except ValueError:
+        return None
+    return value if np.isfinite(value) and "_" not in text else None
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def _unquote(text: str) -> str:
+    return _unescape(text[1:-1]) if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0] else text
+
+
+def _split_pairs(text: str) -> list[str]:
+    if "'" not in text and '"' not in text:
+        return text.split(",")
+    return re.findall(r"""(?:[^,'"]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")+""", text)
+
+
+def _stem(path: Path) -> str:
+    name = path.name
+    for suffix in (*COMPRESSED_SUFFIXES, ".arff"):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _label_file(path: Path) -> Path | None:
+    """The XML beside an ARFF file: of the same name, of the name without its split, or the only one."""
+    stem = _stem(path)
+    whole = re.sub(r"[-_.](train|test)\Z", "", stem)
+    for name in (stem, whole):
+        candidate = path.with_name(f"{name}.xml")
+        if candidate.exists():
+            return candidate
+    found = sorted(path.parent.glob("*.xml"))
+    return found[0] if len(found) == 1 else None
+
+
+def _read_label_file(path: Path) -> list[str]:
+    content = read_bytes(path)
+    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+        raise DataError("a document type declaration", path=path, expected="plain XML", fix="Remove it.")
+    try:
+        root = ET.fromstring(content)
+    except ET.ParseError as error:
+        raise DataError(f"not XML ({error})", path=path, line=error.position[0], fix="Correct the file.") from None
+    return [element.get("name", "") for element in root.iter() if element.tag.rsplit("}", 1)[-1] == "label"]

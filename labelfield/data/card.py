@@ -1,0 +1,58 @@
+"""What one wants to know of a data set before using it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from labelfield.data.dataset import Dataset
+
+__all__ = ["describe"]
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """The card of one split: sizes, densities, empty rows, label frequencies, value range, memory."""
+    X, Y = dataset.X, dataset.Y
+    features, labels = np.diff(X.indptr), np.diff(Y.indptr)
+    frequency = np.bincount(Y.indices, minlength=dataset.n_labels)
+    used = frequency[frequency > 0]
+    head = np.argsort(-frequency, kind="stable")[:5]
+    names = dataset.label_names
+    n = max(dataset.n_rows, 1)
+    return {
+        "rows": dataset.n_rows,
+        "features": dataset.n_features,
+        "labels": dataset.n_labels,
+        "features_per_row": X.indices.size / n,
+        "labels_per_row": Y.indices.size / n,
+        "rows_without_features": int(np.count_nonzero(features == 0)),
+        "rows_without_labels": int(np.count_nonzero(labels == 0)),
+        "features_used": int(np.unique(X.indices).size),
+        "labels_used": int(used.size),
+        "rows_per_label": {
+            "median": float(np.median(used)) if used.size else 0.0,
+            "mean": Y.indices.size / max(dataset.n_labels, 1),
+            "max": int(used.max(initial=0)),
+            "seen_once": int(np.count_nonzero(used == 1)),
+        },
+        "largest_label_set": int(labels.max(initial=0)),
+        "value_range": [float(X.data.min()), float(X.data.max())] if X.data.size else [0.0, 0.0],
+        "unit_rows": _has_unit_rows(dataset),
+        "most_frequent": [
+            {"label": int(k), "name": None if names is None else names[int(k)], "rows": int(frequency[k])} for k in head
+        ],
+        "label_names": names is not None,
+        "feature_names": dataset.feature_names is not None,
+        "bytes": int(sum(a.nbytes for a in (X.data, X.indices, X.indptr, Y.indices, Y.indptr))),
+    }
+
+
+def _has_unit_rows(dataset: Dataset) -> bool:
+    """Whether all rows with features have Euclidean norm 1."""
+    X = dataset.X
+    starts = X.indptr[:-1][np.diff(X.indptr) > 0]
+    if starts.size == 0:
+        return False
+    norms = np.sqrt(np.add.reduceat(np.square(X.data, dtype=np.float64), starts))
+    return bool(np.allclose(norms, 1, atol=1e-4))

@@ -1,0 +1,263 @@
+"""`read` and `write`: any data set, by its path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from labelfield.csr import verify as verify_csr
+from labelfield.data.arff import read_arff
+from labelfield.data.atomic import replacing_file, replacing_folder
+from labelfield.data.dataset import Dataset, Part
+from labelfield.data.names import Names
+from labelfield.data.npz import label_partner, read_npz, write_npz
+from labelfield.data.store import STORE_FILES, is_store, open_store, write_store
+from labelfield.data.streams import COMPRESSED_SUFFIXES, open_for_writing
+from labelfield.data.text import read_text, write_text
+from labelfield.errors import DataError
+from labelfield.progress import Progress, ignore
+
+__all__ = ["FORMATS", "format_of", "read", "verify", "write"]
+
+_TEXT = (".txt", ".svm", ".svmlight", ".libsvm", ".dat", ".data")
+_SVMLIGHT = (".svm", ".svmlight", ".libsvm")
+FORMATS = ("folder", "npz", *(f"{kind}{packed}" for kind in ("txt", "svm") for packed in ("", *COMPRESSED_SUFFIXES)))
+# What a folder that `write` made may hold, and so what it may replace.
+OURS = (*STORE_FILES, *(f"{split}.{format}" for split in ("train", "test") for format in FORMATS))
+# Names that promise a format we do not write: better an error than a folder of that name.
+_FOREIGN = (".arff", ".xml", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".npy", ".h5", ".zip", ".tar", ".pkl")
+
+
+def read(
+    path: str | PathLike[str],
+    *,
+    one_based: bool | None = None,
+    one_based_labels: bool = False,
+    progress: Progress = ignore,
+) -> Dataset:
+    """Read a data set: XML-repository text, svmlight, Mulan ARFF, .npz, our own folder, or a folder with two splits.
+
+    Text may be compressed (gzip, bzip2, xz). `labels.txt` and `features.txt` beside the file name the columns.
+    A folder with `train.*` and `test.*` gives the training rows, with the test rows as `.test`.
+    `one_based` tells that a text file numbers its features from 1 (default: see `read_text`), `one_based_labels`
+    the same of its labels. `progress` is called with (bytes read, bytes in all).
+    """
+    path = Path(path)
+    options = _Options(one_based, one_based_labels, progress)
+    if not path.exists():
+        raise DataError("there is no such file or folder", path=path, fix="Check the path.")
+    if not path.is_dir():
+        return _read_files({"all": path}, options)
+    if is_store(path):
+        return open_store(path)
+    return _read_files(_find_splits(path), options)
+
+
+class _Options(NamedTuple):
+    one_based: bool | None
+    one_based_labels: bool
+    progress: Progress
+
+
+def _read_files(files: dict[str, Path], options: _Options) -> Dataset:
+    """Read one file or the two splits, which share widths and names."""
+    path = next(iter(files.values()))
+    names = [_names_beside(path, what) for what in ("feature", "label")]
+    parts = [_read_part(file, options) for file in files.values()]
+    # A file that does not state its widths is as wide as the list of names, or as the wider of two splits.
+    lengths = [0 if found is None else len(found) for found in names]
+    n_features = max(lengths[0], *(part.dataset.n_features for part in parts))
+    n_labels = max(lengths[1], *(part.dataset.n_labels for part in parts))
+    named = [_with_names(part.widen(n_features, n_labels), *names) for part in parts]
+    if len(named) == 1:
+        return named[0]
+    train, test = named
+    for what in ("label_names", "feature_names"):
+        if getattr(train, what) != getattr(test, what):
+            raise DataError(
+                f"the {what.replace('_', ' ')} of the two splits differ",
+                path=path.parent,
+                expected="the same columns in both",
+                fix="Write both splits with the same columns.",
+            )
+    return Dataset(train.X, train.Y, train.label_names, train.feature_names, test)
+
+
+def _read_part(path: Path, options: _Options) -> Part:
+    if path.is_dir():
+        return Part(open_store(path), True)
+    kind = _kind(path)
+    if kind == ".npz":
+        return read_npz(path)
+    if kind == ".arff":
+        return Part(read_arff(path, progress=options.progress), True)
+    return read_text(
+        path, one_based=options.one_based, one_based_labels=options.one_based_labels, progress=options.progress
+    )
+
+
+def _with_names(dataset: Dataset, features: Names | None, labels: Names | None) -> Dataset:
+    """The names found beside the file, where the file itself has none."""
+    labels = labels if dataset.label_names is None else dataset.label_names
+    features = features if dataset.feature_names is None else dataset.feature_names
+    return Dataset(dataset.X, dataset.Y, labels, features)
+
+
+def _kind(path: Path) -> str:
+    """The suffix that tells the format, without that of the compression."""
+    suffixes = path.suffixes
+    if suffixes and suffixes[-1] in COMPRESSED_SUFFIXES:
+        suffixes.pop()
+    return suffixes[-1].lower() if suffixes else ""
+
+
+def _stem(path: Path) -> str:
+    name = path.name
+    for suffix in COMPRESSED_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name.removesuffix(_kind(path))
+
+
+def _names_beside(path: Path, what: str) -> Names | None:
+    """`STEM.labels.txt`, of this file alone, or `labels.txt`, of all files in its folder."""
+    if path.is_dir():
+        return None
+    for name in (f"{_stem(path)}.{what}s.txt", f"{what}s.txt"):
+        candidate = path.with_name(name)
+        if candidate.is_file() and candidate != path:
+            return Names.in_file(candidate)
+    return None
+
+
+def _find_splits(folder: Path) -> dict[str, Path]:
+    return {split: _find_split(folder, split) for split in ("train", "test")}
+
+
+def _find_split(folder: Path, split: str) -> Path:
+    found = sorted(_split_candidates(folder, split))
+    if len(found) == 1:
+        return found[0]
+    contents = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
+    raise DataError(
+        f"{' and '.join(p.name for p in found)} both look like the {split} split"
+        if found
+        else f"a folder without {split} rows ({contents})",
+        path=folder,
+        expected=f"one {split}.* that labelfield reads ({split}.txt, .txt.gz, .svm, .arff, .npz, or a folder)",
+        fix="Keep one of them." if found else "Name a file of the folder, or its two splits train.* and test.*.",
+    )
+
+
+def _split_candidates(folder: Path, split: str) -> Iterator[Path]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            if entry.name == split and is_store(entry):
+                yield entry
+        elif _kind(entry) in (*_TEXT, ".arff", ".npz") and re.search(rf"(\A|[-_.]){split}\Z", _stem(entry)):
+            # Of a pair of SciPy matrices only X is named; its Y is found from it.
+            is_label_half = re.search(r"(?<![A-Za-z0-9])Y(?![A-Za-z0-9])", entry.name) is not None
+            if not (entry.suffix == ".npz" and is_label_half and _has_feature_half(entry)):
+                yield entry
+
+
+def _has_feature_half(path: Path) -> bool:
+    return any(label_partner(other) == path for other in path.parent.glob("*.npz") if other != path)
+
+
+def verify(dataset: Dataset, path: str | PathLike[str] | None = None) -> None:
+    """Read all of a data set that was opened memory-mapped and raise a DataError if anything in it is amiss.
+
+    Opening checks sizes alone, and a batch checks what it gathers; this checks the rest, once.
+    """
+    try:
+        for split in dataset.splits.values():
+            verify_csr(split.X)
+            verify_csr(split.Y)
+            for names in (split.label_names, split.feature_names):
+                if names is not None:
+                    names[:0]
+    except DataError as error:
+        raise error if error.path else DataError(error.found, path=path, fix=error.fix) from None
+
+
+def format_of(path: Path) -> str:
+    """The format a name asks for: by its suffix, or our folder."""
+    kind, suffix = _kind(path), path.suffix
+    packed = suffix if suffix in COMPRESSED_SUFFIXES else ""
+    if kind == ".npz" and not packed:
+        return "npz"
+    if kind in _TEXT:
+        return ("svm" if kind in _SVMLIGHT else "txt") + packed
+    if kind in _FOREIGN or packed:
+        raise ValueError(
+            f"{path.name}: labelfield does not write {kind or 'such'} files; it writes {', '.join(FORMATS)}"
+        )
+    return "folder"
+
+
+def write(
+    dataset: Dataset, path: str | PathLike[str], *, format: str | None = None, progress: Progress = ignore
+) -> None:
+    """Write a data set so that `read` gives it back exactly; an older one of that name is replaced.
+
+    The suffix tells the format (`.txt`, `.svm`, each also `.gz`, `.bz2`, `.xz`; `.npz`); without one it is our folder.
+    `format` says it instead of the suffix. Two splits go into a folder, as `train.*` and `test.*`. Names go to
+    `labels.txt` and `features.txt` beside a text file, or `STEM.labels.txt` where another file's are there already.
+    Either everything is written or nothing is.
+    """
+    path = Path(path)
+    chosen = format or format_of(path)
+    if chosen not in FORMATS:
+        raise ValueError(f"format {chosen!r}; expected one of {', '.join(FORMATS)}")
+    if chosen == "folder":
+        with replacing_folder(path, OURS) as folder:
+            write_store(dataset, folder)
+        return
+    if dataset.test is None:
+        _write_file(dataset, path, chosen, progress)
+        return
+    if format is None:
+        raise ValueError(f"{path.name}: two splits do not fit into one file; name a folder and pass format={chosen!r}")
+    with replacing_folder(path, OURS) as folder:
+        for name, split in dataset.splits.items():
+            _write_file(split, folder / f"{name}.{chosen}", chosen, progress)
+
+
+def _write_file(dataset: Dataset, path: Path, chosen: str, progress: Progress) -> None:
+    if chosen == "npz":
+        with replacing_file(path) as new, open(new, "wb") as file:
+            write_npz(file, dataset)
+        return
+    with ExitStack() as stack:
+        for what, names, size in (
+            ("label", dataset.label_names, dataset.n_labels),
+            ("feature", dataset.feature_names, dataset.n_features),
+        ):
+            target = _name_file(path, what, names, size)
+            if names is not None and target is not None:
+                stack.enter_context(replacing_file(target)).write_bytes(names.to_bytes())
+        new = stack.enter_context(replacing_file(path))
+        with open_for_writing(new, f"x.{chosen}") as file:
+            write_text(file, dataset.X, dataset.Y, svmlight=chosen.startswith("svm"), progress=progress)
+
+
+def _name_file(path: Path, what: str, names: Names | None, size: int) -> Path | None:
+    """Where the names of a text file go so that reading it finds them; None if they are there already."""
+    own, shared = path.with_name(f"{_stem(path)}.{what}s.txt"), path.with_name(f"{what}s.txt")
+    present = _names_beside(path, what)
+    if names is None:
+        if present is not None and len(present) != size:
+            raise DataError(
+                f"{what}s.txt beside {path.name} has {len(present)} names, the data set {size} {what}s without names",
+                path=path.parent,
+                expected="a folder of its own",
+                fix="Write it elsewhere.",
+            )
+        return None
+    if present is None:
+        return shared
+    return None if present == names else own

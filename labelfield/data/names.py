@@ -1,0 +1,105 @@
+"""Names of labels and features: one a line in a text file, read when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+from labelfield.data.streams import read_bytes
+from labelfield.errors import DataError
+
+__all__ = ["Names"]
+
+
+class Names(Sequence[str]):
+    """An immutable list of names, in memory or still in its file. Equal to any sequence of the same strings."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names: tuple[str, ...] | None = tuple(names)
+        self._path: Path | None = None
+        self._length = len(self._names)
+        for i, name in enumerate(self._names):
+            _check(name, i)
+
+    @classmethod
+    def in_file(cls, path: Path, length: int | None = None) -> Names:
+        """The lines of a UTF-8 file. With `length` given the file is not read before a name is needed."""
+        names = cls(())
+        names._names, names._path = None, path
+        names._length = len(names._load()) if length is None else length
+        return names
+
+    def _load(self) -> tuple[str, ...]:
+        if self._names is None:
+            assert self._path is not None
+            self._names = _read(self._path)
+        return self._names
+
+    def require(self, length: int, what: str) -> None:
+        """Raise a DataError unless there are `length` names."""
+        if len(self) != length:
+            raise DataError(
+                f"{len(self)} {what} names for {length} {what}s",
+                path=self._path,
+                expected="one name a line for each index, 0 first",
+                fix="Correct the list, or remove it to go without names.",
+            )
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        names = self._load()
+        if len(names) != self._length:
+            raise DataError(
+                f"{len(names)} names where {self._length} were recorded",
+                path=self._path,
+                fix="The folder was changed by hand; write it anew.",
+            )
+        return names[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str):
+            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self[:])
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:3])) + (", …" if len(self) > 3 else "")
+        return f"Names([{shown}], length={len(self)})"
+
+    def to_bytes(self) -> bytes:
+        """The file content that reads back as these names."""
+        return "".join(f"{name}\n" for name in self).encode()
+
+
+def _check(name: object, position: int) -> None:
+    if not isinstance(name, str) or "\n" in name or "\r" in name or "\0" in name:
+        raise DataError(f"name {position} is {name!r}", expected="a string without line breaks", fix="Rename it.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"name {position} is {name!r}", expected="valid Unicode", fix="Rename it.") from None
+
+
+def _read(path: Path) -> tuple[str, ...]:
+    content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError("not UTF-8 text", path=path, line=line, fix="Save the list as UTF-8.") from None
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return tuple(line.removesuffix("\r") for line in lines)

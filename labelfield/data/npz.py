@@ -1,0 +1,165 @@
+"""NumPy and SciPy .npz files.
+
+Three kinds are read: what `write_npz` writes; a pair of SciPy matrices whose names differ in X and Y alone
+(`X_train.npz` beside `Y_train.npz`, `test.X.npz` beside `test.Y.npz`); and one file with a dense or N-dimensional
+array `X` and either an indicator matrix `Y` or one class a row, `y`.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.csr import as_features, as_positives, assemble, verify
+from labelfield.data.dataset import Dataset, Part, one_label_per_row
+from labelfield.data.names import Names
+from labelfield.errors import DataError
+
+__all__ = ["label_partner", "load_arrays", "read_npz", "sparse_from", "write_npz"]
+
+_X_PART = re.compile(r"(?<![A-Za-z0-9])X(?![A-Za-z0-9])")
+_OURS = ("X_values", "X_indices", "X_indptr", "X_shape", "Y_indices", "Y_indptr", "Y_shape")
+
+
+def label_partner(path: Path) -> Path | None:
+    """The file with the labels of a SciPy matrix X: the same name with Y for X."""
+    return path.with_name(_X_PART.sub("Y", path.name)) if _X_PART.search(path.name) else None
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz file; objects, which only pickle could read, are refused."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, Mapping):
+                raise ValueError("a single array")
+            return {name: np.asarray(archive[name]) for name in archive}
+    except FileNotFoundError:
+        raise DataError("there is no such file", path=path, fix="Check the path.") from None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"cannot be read ({reason})", path=path, expected="an .npz file of plain arrays", fix="Write it again."
+        ) from None
+
+
+def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
+    """The matrix that scipy.sparse.save_npz wrote, with every index checked before any compiled code trusts it."""
+    try:
+        kind = arrays["format"].item()
+        kind = kind.decode() if isinstance(kind, bytes) else kind
+        shape = tuple(int(size) for size in arrays["shape"])
+        if kind in ("csr", "csc"):
+            build = sparse.csr_array if kind == "csr" else sparse.csc_array
+            matrix = build((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+            matrix.check_format(full_check=True)
+            return matrix
+        if kind == "coo":
+            return sparse.coo_array((arrays["data"], (arrays["row"], arrays["col"])), shape=shape)
+        raise ValueError(f"the matrix is of kind {kind!r}; write it as csr")
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise DataError(
+            f"not a SciPy matrix ({error})", path=path, expected="csr, csc or coo", fix="Write it again."
+        ) from None
+
+
+def read_npz(path: Path) -> Part:
+    """Read any of the three kinds. How many classes there are is stated by none that has one a row."""
+    arrays = load_arrays(path)
+    try:
+        if all(name in arrays for name in _OURS):
+            return Part(_read_ours(arrays), True)
+        if "format" in arrays:
+            return Part(_read_pair(path, arrays), True)
+        if "X" in arrays and ("Y" in arrays or "y" in arrays):
+            return _read_dense(arrays)
+    except DataError as error:
+        raise (
+            error if error.path else DataError(error.found, path=path, expected=error.expected, fix=error.fix)
+        ) from None
+    raise DataError(
+        f"arrays {', '.join(sorted(arrays)[:8]) or '(none)'}",
+        path=path,
+        expected="X with Y or y, or a SciPy matrix X beside its Y",
+        fix="Save it with labelfield.write, or as X and y with numpy.savez.",
+    )
+
+
+def _read_ours(arrays: Mapping[str, NDArray[Any]]) -> Dataset:
+    n_positives = arrays["Y_indices"].size
+    parts = {}
+    for name, values in (("X", arrays["X_values"]), ("Y", np.ones(n_positives, np.float32))):
+        shape, indices, indptr = arrays[f"{name}_shape"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]
+        right_types = values.dtype == np.float32 and indices.dtype == np.int32 and indptr.dtype.kind == "i"
+        if not right_types or shape.shape != (2,) or shape.dtype.kind != "i" or values.shape != indices.shape:
+            raise DataError(f"{name} is not a CSR array", fix="Write the file again.")
+        parts[name] = assemble(values, indices, indptr, (int(shape[0]), int(shape[1])))
+        verify(parts[name])
+    return Dataset(parts["X"], parts["Y"], _names(arrays, "label_names"), _names(arrays, "feature_names"))
+
+
+def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> Names | None:
+    """Names are stored as the UTF-8 bytes of their list: NumPy's own strings lose trailing zero characters."""
+    if key not in arrays:
+        return None
+    try:
+        lines = arrays[key].astype(np.uint8).tobytes().decode().split("\n")
+    except ValueError:
+        raise DataError(f"{key} is not UTF-8", fix="Write the file again.") from None
+    return Names(lines[:-1])
+
+
+def _read_pair(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
+    partner = label_partner(path)
+    if partner is None or not partner.exists():
+        raise DataError(
+            "one SciPy matrix and no labels",
+            path=path,
+            expected=f"the labels in {partner.name if partner else 'a file named with Y for X'} beside it",
+            fix="Name the pair X.npz and Y.npz, or write both with labelfield.write.",
+        )
+    X = as_features(sparse_from(arrays, path))
+    return Dataset(X, as_positives(sparse_from(load_arrays(partner), partner)))
+
+
+def _read_dense(arrays: Mapping[str, NDArray[Any]]) -> Part:
+    X = arrays["X"]
+    if X.ndim == 0:
+        raise DataError("X is a single number", expected="one row for each example", fix="Save X as a matrix.")
+    X = X.reshape(X.shape[0], -1) if X.size else X.reshape(X.shape[0], 0)
+    if "Y" in arrays:
+        return Part(Dataset(as_features(X), as_positives(arrays["Y"])), True)
+    y = arrays["y"].ravel()
+    names = None
+    if y.dtype.kind == "U":
+        classes, y = np.unique(y, return_inverse=True)
+        names = Names(classes.tolist())
+    if y.dtype.kind not in "iub" or (y.size and y.min() < 0):
+        raise DataError(f"y holds {y.dtype} values", expected="classes 0, 1, 2, … or strings", fix="Recode y.")
+    n_labels = int(y.max(initial=-1)) + 1 if names is None else len(names)
+    return Part(Dataset(as_features(X), one_label_per_row(y, n_labels), names), names is not None)
+
+
+def write_npz(file: IO[bytes], dataset: Dataset) -> None:
+    """Everything in one file."""
+    X, Y = dataset.X, dataset.Y
+    arrays: dict[str, Any] = {
+        "X_values": X.data,
+        "X_indices": X.indices,
+        "X_indptr": X.indptr,
+        "X_shape": np.array(X.shape, np.int64),
+        "Y_indices": Y.indices,
+        "Y_indptr": Y.indptr,
+        "Y_shape": np.array(Y.shape, np.int64),
+    }
+    for key, names in (("label_names", dataset.label_names), ("feature_names", dataset.feature_names)):
+        if names is not None:
+            arrays[key] = np.frombuffer(names.to_bytes(), np.uint8)
+    np.savez_compressed(file, allow_pickle=False, **arrays)

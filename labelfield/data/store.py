@@ -1,0 +1,139 @@
+"""Our own folder: plain .npy arrays that open memory-mapped, whatever their size.
+
+    meta.json                                   sizes, format and version
+    X_values.npy X_indices.npy X_indptr.npy     the features, CSR
+    Y_indices.npy Y_indptr.npy                  the positives, CSR
+    labels.txt features.txt                     names, one a line, where there are any
+
+A data set with two splits is a folder with meta.json and two such folders, train and test.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.csr import assemble
+from labelfield.data.dataset import Dataset
+from labelfield.data.names import Names
+from labelfield.errors import DataError
+
+__all__ = ["STORE_FILES", "is_store", "open_store", "write_store"]
+
+_META = "meta.json"
+_FORMAT = "labelfield dataset"
+_VERSION = 1
+_ARRAYS = ("X_values", "X_indices", "X_indptr", "Y_indices", "Y_indptr")
+STORE_FILES = (_META, *(f"{name}.npy" for name in _ARRAYS), "labels.txt", "features.txt", "train", "test")
+_COUNTS = ("n_rows", "n_features", "n_labels", "n_values", "n_positives")
+
+
+def is_store(path: Path) -> bool:
+    """Whether the folder is one of ours."""
+    return (path / _META).is_file()
+
+
+def write_store(dataset: Dataset, folder: Path) -> None:
+    """Fill an empty folder."""
+    if dataset.test is not None:
+        _write_meta(folder, {"splits": list(dataset.splits)})
+        for name, split in dataset.splits.items():
+            (folder / name).mkdir()
+            write_store(split, folder / name)
+        return
+    X, Y = dataset.X, dataset.Y
+    for name, array in zip(_ARRAYS, (X.data, X.indices, X.indptr, Y.indices, Y.indptr), strict=True):
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    for file, names in (("labels.txt", dataset.label_names), ("features.txt", dataset.feature_names)):
+        if names is not None:
+            (folder / file).write_bytes(names.to_bytes())
+    counts = (dataset.n_rows, dataset.n_features, dataset.n_labels, X.indices.size, Y.indices.size)
+    _write_meta(folder, dict(zip(_COUNTS, counts, strict=True)))
+
+
+def _write_meta(folder: Path, content: dict[str, Any]) -> None:
+    meta = {"format": _FORMAT, "version": _VERSION, **content}
+    (folder / _META).write_text(json.dumps(meta, indent=2) + "\n")
+
+
+def open_store(folder: Path) -> Dataset:
+    """Open memory-mapped: sizes are checked, contents are read when used."""
+    meta = _read_meta(folder)
+    if "splits" in meta:
+        if meta["splits"] != ["train", "test"]:
+            raise _damaged(folder / _META, "splits other than train and test")
+        train, test = (open_store(folder / name) for name in ("train", "test"))
+        return Dataset(train.X, train.Y, train.label_names, train.feature_names, test)
+    n, d, k, n_values, n_positives = _read_counts(meta, folder)
+    values = _map(folder / "X_values.npy", n_values, "float32")
+    X = _assemble(folder, "X", values, (n, d), n_values)
+    # The positives are all ones: one number, seen n_positives times.
+    Y = _assemble(folder, "Y", np.broadcast_to(np.float32(1), (n_positives,)), (n, k), n_positives)
+    labels, features = folder / "labels.txt", folder / "features.txt"
+    return Dataset(
+        X,
+        Y,
+        Names.in_file(labels, k) if labels.exists() else None,
+        Names.in_file(features, d) if features.exists() else None,
+    )
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    path = folder / _META
+    try:
+        meta = json.loads(path.read_bytes())
+    except OSError as error:
+        raise _damaged(path, f"cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise _damaged(path, "not JSON") from None
+    if not isinstance(meta, dict) or meta.get("format") != _FORMAT:
+        raise _damaged(path, "not the description of a labelfield data set")
+    if meta.get("version") != _VERSION:
+        raise DataError(
+            f"version {meta.get('version')!r} of the folder format",
+            path=path,
+            expected=f"version {_VERSION}",
+            fix="Convert the original data again with this version of labelfield.",
+        )
+    return meta
+
+
+def _read_counts(meta: dict[str, Any], folder: Path) -> list[int]:
+    counts = [meta.get(name) for name in _COUNTS]
+    if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
+        raise _damaged(folder / _META, f"counts {counts}")
+    return [int(count) for count in counts if count is not None]
+
+
+def _assemble(
+    folder: Path, name: str, values: NDArray[np.float32], shape: tuple[int, int], n_entries: int
+) -> sparse.csr_array:
+    indices = _map(folder / f"{name}_indices.npy", n_entries, "int32")
+    path = folder / f"{name}_indptr.npy"
+    indptr = _map(path, shape[0] + 1, "int32", "int64")
+    if indptr[0] != 0 or indptr[-1] != n_entries:
+        raise _damaged(path, f"row pointers from {indptr[0]} to {indptr[-1]} for {n_entries} entries")
+    if shape[1] > np.iinfo(np.int32).max:
+        raise _damaged(folder / _META, f"{shape[1]} columns")
+    return assemble(values, indices, indptr, shape)
+
+
+def _map(path: Path, size: int, *types: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except FileNotFoundError:
+        raise _damaged(path, "missing") from None
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        raise _damaged(path, str(error).splitlines()[0] if str(error) else "unreadable") from None
+    if array.shape != (size,) or array.dtype.name not in types or not array.dtype.isnative:
+        raise _damaged(path, f"{array.dtype.name} of shape {array.shape} instead of {types[0]} of shape ({size},)")
+    return array
+
+
+def _damaged(path: Path, found: str) -> DataError:
+    return DataError(found, path=path, expected="what labelfield wrote", fix="Convert the original data again.")

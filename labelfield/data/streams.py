@@ -1,0 +1,111 @@
+"""Bytes of plain or compressed files, in blocks of whole lines, decompressed one block ahead."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any, cast
+
+from labelfield.errors import DataError
+from labelfield.progress import Progress, ignore
+
+__all__ = ["iter_blocks", "open_bytes", "open_for_writing", "read_bytes"]
+
+# Large enough that NumPy's per-call overhead vanishes, small enough that a block's arrays stay in cache.
+BLOCK_BYTES = 1 << 19
+_MAGIC: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_SUFFIX: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+COMPRESSED_SUFFIXES = tuple(_SUFFIX)
+_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open for reading; the content, not the name, tells how the file is compressed."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(6)
+    except FileNotFoundError:
+        raise DataError("there is no such file", path=path, fix="Check the path.") from None
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", path=path, fix="Check the path.") from None
+    for magic, opener in _MAGIC.items():
+        if head.startswith(magic):
+            return cast("IO[bytes]", opener(path, "rb"))
+    return open(path, "rb")
+
+
+def open_for_writing(path: Path, name: str) -> IO[bytes]:
+    """Open `path` for writing, compressed as the suffix of `name` asks."""
+    opener = _SUFFIX.get(Path(name).suffix)
+    if opener is gzip.open:
+        # No name and no time in the header: the same data give the same bytes.
+        return cast("IO[bytes]", gzip.GzipFile("", "wb", 6, open(path, "wb"), mtime=0))
+    return cast("IO[bytes]", opener(path, "wb")) if opener else open(path, "wb")
+
+
+def _damaged(path: Path, line: int | None, error: BaseException) -> DataError:
+    return DataError(
+        f"the compressed file is cut short or damaged ({error})",
+        path=path,
+        line=line,
+        expected="a complete file",
+        fix="Fetch or compress it again.",
+    )
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole content of a small file."""
+    try:
+        with open_bytes(path) as file:
+            return file.read()
+    except _DAMAGE as error:
+        raise _damaged(path, None, error) from error
+    except OSError as error:  # bz2 reports damage so
+        raise _damaged(path, None, error) from error
+
+
+def iter_blocks(path: Path, progress: Progress = ignore) -> Iterator[bytes]:
+    """Blocks of whole lines, each ending in a newline, without a byte-order mark.
+
+    While a block is being parsed, a second thread decompresses the next one.
+    """
+    size = path.stat().st_size if path.exists() else 0
+    lines = 1
+    with open_bytes(path) as file, ThreadPoolExecutor(1) as ahead:
+        raw = getattr(file, "fileobj", None) or getattr(file, "_fp", None) or file
+        try:
+            pending = ahead.submit(file.read, BLOCK_BYTES)
+            rest = b""
+            first = True
+            while block := pending.result():
+                pending = ahead.submit(file.read, BLOCK_BYTES)
+                if first:
+                    block = _without_mark(block, path)
+                    first = False
+                cut = block.rfind(b"\n") + 1
+                if cut == 0:
+                    rest += block
+                    continue
+                whole = rest + block[:cut]
+                rest = block[cut:]
+                yield whole
+                lines += whole.count(b"\n")
+                progress(min(raw.tell(), size), size)
+        except _DAMAGE as error:
+            raise _damaged(path, lines, error) from error
+        except OSError as error:
+            raise _damaged(path, lines, error) from error
+        if rest:
+            yield rest + b"\n"
+        progress(size, size)
+
+
+def _without_mark(block: bytes, path: Path) -> bytes:
+    if block.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError("the text is UTF-16", path=path, line=1, expected="UTF-8", fix="Save it as UTF-8.")
+    return block.removeprefix(b"\xef\xbb\xbf")

@@ -1,0 +1,39 @@
+"""What can go wrong, said once and clearly."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+
+__all__ = ["DataError", "LabelfieldError"]
+
+
+class LabelfieldError(Exception):
+    """Base of every error that labelfield raises on purpose."""
+
+
+class DataError(LabelfieldError, ValueError):
+    """Bad data: where it is, what was found, what was expected, and what to do about it."""
+
+    def __init__(
+        self,
+        found: str,
+        *,
+        path: str | PathLike[str] | None = None,
+        line: int | None = None,
+        expected: str | None = None,
+        fix: str | None = None,
+    ) -> None:
+        self.path = None if path is None else fspath(path)
+        self.line = line
+        self.found = found
+        self.expected = expected
+        self.fix = fix
+        where = self.path or ""
+        if line is not None:
+            where += f":{line}"
+        message = f"{where}: {found}" if where else found
+        if expected:
+            message += f"; expected {expected}"
+        if fix:
+            message += f". {fix}"
+        super().__init__(message)

@@ -1,0 +1,72 @@
+"""What every score accepts: truth as CSR, and scores as a dense matrix or CSR predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.errors import DataError
+
+__all__ = ["Scores", "as_probabilities", "as_scores", "block_rows", "entry_keys", "row_of_entries"]
+
+Scores = Any
+_BLOCK_ENTRIES = 1 << 21
+
+
+def as_scores(scores: Scores, shape: tuple[int, int] | None = None) -> Any:
+    """A float array (N, K), or a CSR array with sorted columns; of the shape of the truth, and without nan."""
+    if sparse.issparse(scores):
+        scores = sparse.csr_array(scores)
+        if not scores.has_canonical_format:
+            scores = scores.copy()
+            scores.sum_duplicates()
+        values = scores.data
+    else:
+        scores = np.asarray(scores)
+        if scores.ndim == 2 and scores.dtype.kind in "biu":
+            scores = scores.astype(np.float64)
+        values = scores
+    if scores.ndim != 2 or values.dtype.kind not in "biuf":
+        raise DataError(f"scores of shape {scores.shape} and type {values.dtype}", expected="a matrix of numbers")
+    if shape is not None and tuple(scores.shape) != tuple(shape):
+        raise DataError(
+            f"scores of {scores.shape[0]} rows and {scores.shape[1]} labels",
+            expected=f"{shape[0]} rows and {shape[1]} labels as the truth has",
+            fix="Score the same rows and the same label set.",
+        )
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise DataError("a score is nan", expected="numbers that can be ranked", fix="Check the predictions.")
+    return scores
+
+
+def as_probabilities(scores: Scores, shape: tuple[int, int] | None = None) -> Any:
+    """Scores that are probabilities."""
+    scores = as_scores(scores, shape)
+    values = scores.data if sparse.issparse(scores) else scores
+    if values.size and (values.min() < 0 or values.max() > 1):
+        raise DataError(
+            f"scores from {values.min():g} to {values.max():g}", expected="probabilities", fix="Pass probabilities."
+        )
+    return scores
+
+
+def block_rows(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Slices of rows whose dense blocks stay small."""
+    step = max(1, _BLOCK_ENTRIES // max(n_columns, 1))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def row_of_entries(array: sparse.csr_array) -> NDArray[np.int64]:
+    """The row of each stored entry."""
+    return np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))
+
+
+def entry_keys(array: sparse.csr_array) -> NDArray[np.int64]:
+    """row * K + column of each stored entry: ascending, so that one search answers membership."""
+    keys: NDArray[np.int64] = row_of_entries(array) * array.shape[1] + array.indices
+    return keys

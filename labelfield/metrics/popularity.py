@@ -1,0 +1,26 @@
+"""The ranking every model must beat: the same labels for everyone, by their training frequency."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from labelfield.csr import as_positives, from_counts
+from labelfield.metrics.ranking import top_k
+
+__all__ = ["popularity"]
+
+
+def popularity(Y_train: Any, n_rows: int, k: int = 5) -> sparse.csr_array:
+    """CSR predictions: the k most frequent training labels, with their frequency as probability, in every row."""
+    Y_train = as_positives(Y_train)
+    frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1]) / max(Y_train.shape[0], 1)
+    best = np.sort(top_k(frequency[None], min(k, frequency.size)).labels[0])
+    return from_counts(
+        np.full(n_rows, best.size, np.int64),
+        np.tile(best.astype(np.int32), n_rows),
+        np.tile(frequency[best].astype(np.float32), n_rows),
+        frequency.size,
+    )

@@ -1,0 +1,173 @@
+"""Scores of probabilities: log-loss, Brier, F1 at a threshold, calibration; error rate and nlpd for classes.
+
+In CSR predictions a label that is not stored has probability 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.csr import as_positives
+from labelfield.errors import DataError
+from labelfield.metrics.inputs import Scores, as_probabilities, as_scores, block_rows, entry_keys
+from labelfield.metrics.ranking import Judged, Unlabelled, judge
+
+__all__ = ["Reliability", "brier", "ece_at_k", "error_rate", "f1", "log_loss", "nlpd", "reliability_curve"]
+
+N_BINS = 15
+# A probability of exactly 0 or 1 that turns out wrong would cost infinitely much; scikit-learn clips here too.
+_CLIP = float(np.finfo(np.float64).eps)
+
+
+def _at_positives(Y: sparse.csr_array, P: Any) -> NDArray[np.float64]:
+    """The probability of each true entry."""
+    if isinstance(P, np.ndarray):
+        row = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+        return np.asarray(P[row, Y.indices], np.float64)
+    keys, wanted = entry_keys(P), entry_keys(Y)
+    if keys.size == 0:
+        return np.zeros(wanted.size)
+    found = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return np.where(keys[found] == wanted, P.data[found], 0.0).astype(np.float64)
+
+
+def _blocks(P: Any) -> Any:
+    """The stored probabilities, in float64 blocks."""
+    if isinstance(P, np.ndarray):
+        for rows in block_rows(*P.shape):
+            yield P[rows].astype(np.float64)
+    else:
+        yield P.data.astype(np.float64)
+
+
+def log_loss(Y: Any, P: Scores) -> float:
+    """Mean over all N x K decisions of -log p(y), with probabilities kept 2.2e-16 away from 0 and 1."""
+    Y = as_positives(Y)
+    P = as_probabilities(P, Y.shape)
+    size = Y.shape[0] * Y.shape[1]
+    unstored = 0 if isinstance(P, np.ndarray) else size - P.nnz
+    total = -unstored * np.log1p(-_CLIP)
+    for block in _blocks(P):
+        total -= np.log1p(-np.clip(block, _CLIP, 1 - _CLIP)).sum()
+    p = np.clip(_at_positives(Y, P), _CLIP, 1 - _CLIP)
+    total += (np.log1p(-p) - np.log(p)).sum()
+    return float(total / size) if size else float("nan")
+
+
+def brier(Y: Any, P: Scores) -> float:
+    """Mean over all N x K decisions of (p - y)^2."""
+    Y = as_positives(Y)
+    P = as_probabilities(P, Y.shape)
+    size = Y.shape[0] * Y.shape[1]
+    total = sum(float(np.square(block).sum()) for block in _blocks(P)) + (1 - 2 * _at_positives(Y, P)).sum()
+    return float(total / size) if size else float("nan")
+
+
+def f1(Y: Any, P: Scores, threshold: float = 0.5, average: Literal["micro", "macro"] = "micro") -> float:
+    """F1 of the decisions p >= threshold: over all entries, or the mean over labels (0 where nothing is at stake).
+
+    In CSR predictions a label that is not stored is not predicted, whatever the threshold.
+    """
+    if average not in ("micro", "macro"):
+        raise ValueError(f"average={average!r}; expected 'micro' or 'macro'")
+    Y = as_positives(Y)
+    P = as_scores(P, Y.shape)
+    k = Y.shape[1]
+    predicted, hits = np.zeros(k), np.zeros(k)
+    chosen = _at_positives(Y, P) >= threshold
+    if isinstance(P, np.ndarray):
+        for rows in block_rows(*P.shape):
+            predicted += np.count_nonzero(P[rows] >= threshold, axis=0)
+    else:
+        predicted += np.bincount(P.indices[P.data >= threshold], minlength=k)
+        chosen &= np.isin(entry_keys(Y), entry_keys(P), assume_unique=True)
+    hits += np.bincount(Y.indices[chosen], minlength=k)
+    at_stake = predicted + np.bincount(Y.indices, minlength=k)
+    if average == "micro":
+        return float(2 * hits.sum() / at_stake.sum()) if at_stake.sum() else 0.0
+    return float(np.mean(2 * hits / np.maximum(at_stake, 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """The reliability curve: in each bin of probability, how many predictions, their mean, and how often they held."""
+
+    edges: NDArray[np.float64]
+    count: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+    frequency: NDArray[np.float64]
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error: the mean gap between stated and observed, weighted by predictions."""
+        total = self.count.sum()
+        gap = np.abs(np.nan_to_num(self.confidence) - np.nan_to_num(self.frequency))
+        return float((self.count * gap).sum() / total) if total else float("nan")
+
+
+def reliability_curve(
+    Y: Any, P: Scores, k: int = 5, *, n_bins: int = N_BINS, unlabelled: Unlabelled = "miss"
+) -> Reliability:
+    """Calibration of the k most probable labels of each row, in equal bins (lower, upper]; 0 is in the first."""
+    Y = as_positives(Y)
+    return reliability_of(judge(Y, as_probabilities(P, Y.shape), k, unlabelled=unlabelled), k, n_bins)
+
+
+def reliability_of(judged: Judged, k: int, n_bins: int = N_BINS) -> Reliability:
+    """The reliability curve of the first k places of ranked lists whose scores are probabilities."""
+    counted = judged.ranked.labels[:, :k] >= 0
+    if judged.unlabelled == "drop":
+        counted &= (judged.n_true > 0)[:, None]
+    p = judged.ranked.scores[:, :k][counted]
+    held = judged.hit[:, :k][counted]
+    edges = np.linspace(0, 1, n_bins + 1)
+    bin_of = np.searchsorted(edges[1:-1], p)
+    count = np.bincount(bin_of, minlength=n_bins)
+    with np.errstate(invalid="ignore"):
+        confidence = np.bincount(bin_of, p, n_bins) / count
+        frequency = np.bincount(bin_of, held, n_bins) / count
+    return Reliability(edges, count, confidence, frequency)
+
+
+def ece_at_k(Y: Any, P: Scores, k: int = 5, *, n_bins: int = N_BINS, unlabelled: Unlabelled = "miss") -> float:
+    """Expected calibration error of the k most probable labels of each row."""
+    return reliability_curve(Y, P, k, n_bins=n_bins, unlabelled=unlabelled).ece
+
+
+def _classes(y: Any, n_rows: int, n_classes: int) -> NDArray[np.int64]:
+    """Class numbers, from a vector or from a truth matrix with one positive a row."""
+    if sparse.issparse(y) or np.ndim(y) == 2:
+        Y = as_positives(y)
+        if (np.diff(Y.indptr) != 1).any():
+            raise DataError(
+                "a row without exactly one class", expected="one class a row", fix="Use multi-label scores."
+            )
+        y = Y.indices
+    y = np.asarray(y)
+    if y.shape != (n_rows,) or y.dtype.kind not in "iub" or (y.size and not 0 <= y.min() <= y.max() < n_classes):
+        raise DataError(
+            f"classes of shape {y.shape} and type {y.dtype}", expected=f"{n_rows} integers from 0 to {n_classes - 1}"
+        )
+    return np.asarray(y, np.int64)
+
+
+def error_rate(y: Any, scores: Scores) -> float:
+    """Share of rows whose best-scored class (of equals the first) is wrong."""
+    scores = as_scores(scores)
+    best = judge(sparse.csr_array(scores.shape), scores, 1).ranked.labels[:, 0]
+    wrong = best != _classes(y, *scores.shape)
+    return float(wrong.mean()) if wrong.size else float("nan")
+
+
+def nlpd(y: Any, P: Scores) -> float:
+    """Negative log predictive density: the mean of -log p of the true class; infinite if one had probability 0."""
+    P = as_probabilities(P)
+    y = _classes(y, *P.shape)
+    Y = sparse.csr_array((np.ones(y.size, np.float32), y, np.arange(y.size + 1)), shape=P.shape)
+    with np.errstate(divide="ignore"):
+        return float(-np.log(_at_positives(as_positives(Y), P)).mean()) if y.size else float("nan")

@@ -1,0 +1,29 @@
+"""Propensities of labels: how likely a true label is to have been recorded at all [Jain et al. 2016]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelfield.csr import as_positives
+
+__all__ = ["PROPENSITY_A", "PROPENSITY_B", "inverse_propensity"]
+
+PROPENSITY_A = 0.55
+PROPENSITY_B = 1.5
+
+
+def inverse_propensity(Y_train: Any, a: float = PROPENSITY_A, b: float = PROPENSITY_B) -> NDArray[np.float64]:
+    """1/p_l = 1 + C (N_l + b)^-a with C = (log N - 1)(b + 1)^a, from the training labels (K,).
+
+    Customary values of (a, b): Amazon sets (0.6, 2.6), WikiLSHTC (0.5, 0.4), all others the default.
+    """
+    Y_train = as_positives(Y_train)
+    n = Y_train.shape[0]
+    if n == 0:
+        raise ValueError("propensities need training rows")
+    frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1])
+    c = (np.log(n) - 1) * (b + 1) ** a
+    return np.asarray(1 + c * (frequency + b) ** -a, np.float64)

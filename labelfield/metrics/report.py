@@ -1,0 +1,66 @@
+"""All scores of one set of predictions, by the names they go by in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from labelfield.csr import as_positives
+from labelfield.metrics.inputs import Scores, as_scores
+from labelfield.metrics.pairs import auc, coverage_error, ranking_loss
+from labelfield.metrics.probabilities import brier, f1, log_loss, reliability_of
+from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity
+from labelfield.metrics.ranking import Unlabelled, judge
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    Y: Any,
+    scores: Scores,
+    Y_train: Any | None = None,
+    *,
+    k: Sequence[int] = (1, 3, 5),
+    unlabelled: Unlabelled = "miss",
+    a: float = PROPENSITY_A,
+    b: float = PROPENSITY_B,
+    threshold: float = 0.5,
+) -> dict[str, float | int]:
+    """Scores by name: at each k `P`, `nDCG`, `R`, with training labels `PSP`, `PSnDCG`, with probabilities `ECE`.
+
+    All of these and the F1s are in percent. Dense scores, which rank every label, also give AUCs (0 to 1), coverage
+    and ranking loss and, being probabilities, log-loss and Brier. `rows` is how many rows the means are over.
+    """
+    Y = as_positives(Y)
+    scores = as_scores(scores, Y.shape)
+    is_dense = isinstance(scores, np.ndarray)
+    values = scores if is_dense else scores.data
+    has_probabilities = bool(values.size == 0 or (values.min() >= 0 and values.max() <= 1))
+    ks = sorted(set(k))
+    judged = judge(Y, scores, max(ks), unlabelled=unlabelled)
+    result: dict[str, float | int] = {
+        "rows": judged.n_rows,
+        "unlabelled_rows": int(np.count_nonzero(judged.n_true == 0)),
+    }
+
+    def at_each_k(name: str, score: Any) -> None:
+        result.update({f"{name}@{n}": 100 * score(n) for n in ks})
+
+    at_each_k("P", judged.precision)
+    at_each_k("nDCG", judged.ndcg)
+    at_each_k("R", judged.recall)
+    if Y_train is not None:
+        inverse = inverse_propensity(Y_train, a, b)
+        at_each_k("PSP", lambda n: judged.psp(n, inverse))
+        at_each_k("PSnDCG", lambda n: judged.psndcg(n, inverse))
+    if has_probabilities:
+        at_each_k("ECE", lambda n: reliability_of(judged, n).ece)
+        result |= {f"{kind}F1": 100 * f1(Y, scores, threshold, kind) for kind in ("micro", "macro")}
+    if is_dense:
+        result |= {f"AUC_{kind}": auc(Y, scores, kind) for kind in ("micro", "label", "row")}
+        result |= {"coverage": coverage_error(Y, scores), "ranking_loss": ranking_loss(Y, scores)}
+        if has_probabilities:
+            result |= {"log_loss": log_loss(Y, scores), "brier": brier(Y, scores)}
+    return result
