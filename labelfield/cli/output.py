@@ -54,8 +54,6 @@ def shown(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}".replace(",", " ")
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.4f}"
     return str(value)

@@ -18,7 +18,7 @@ import numpy as np
 from labelfield.csr import from_counts
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.streams import COMPRESSED_SUFFIXES, iter_blocks, read_bytes
+from labelfield.data.streams import COMPRESSED_SUFFIXES, line_blocks, read_bytes
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
 
@@ -54,23 +54,23 @@ class _Attribute:
 
 def read_arff(path: Path, *, progress: Progress = ignore) -> Dataset:
     """Read an ARFF file and its label list."""
-    reader = _Reader(path, progress)
-    return reader.read()
+    with line_blocks(path, progress) as blocks:
+        return _Reader(path, blocks).read()
 
 
 class _Reader:
-    def __init__(self, path: Path, progress: Progress) -> None:
+    def __init__(self, path: Path, blocks: Iterator[bytes]) -> None:
         self.path = path
         self.line = 0
-        self.lines = self.numbered_lines(progress)
+        self.lines = self.numbered_lines(blocks)
         self.relation = ""
         self.attributes: list[_Attribute] = []
 
     def fail(self, found: str, expected: str, fix: str) -> NoReturn:
         raise DataError(found, path=self.path, line=self.line or None, expected=expected, fix=fix)
 
-    def numbered_lines(self, progress: Progress) -> Iterator[str]:
-        for block in iter_blocks(self.path, progress):
+    def numbered_lines(self, blocks: Iterator[bytes]) -> Iterator[str]:
+        for block in blocks:
             for raw in block.split(b"\n")[:-1]:
                 self.line += 1
                 line = raw.strip()

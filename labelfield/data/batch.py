@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,11 @@ from labelfield.csr import gather_rows
 from labelfield.data.dataset import Dataset, row_numbers
 
 __all__ = ["Batch"]
+
+# torch says once in a process that its CSR tensors are beta. Let it say so here, to nobody.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor([0, 0], [], [], size=(1, 1), check_invariants=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,8 +88,8 @@ class Dataset:
         """Cut at random: `round(test * N)` rows become the test split; both keep the original order of rows."""
         if self.test is not None:
             raise DataError("the data set has two splits already", fix="Split its train or its test rows.")
-        n_test = round(test * self.n_rows)
-        if not 0 < test < 1 or not 0 < n_test < self.n_rows:
+        n_test = round(test * self.n_rows) if 0 < test < 1 else 0
+        if not 0 < n_test < self.n_rows:
             raise DataError(
                 f"a test share of {test} of {self.n_rows} rows",
                 expected="a share between 0 and 1 that leaves rows on both sides",
@@ -109,10 +109,21 @@ def _as_names(names: Iterable[str] | Names | None) -> Names | None:
 
 
 class Part(NamedTuple):
-    """What a file holds, and whether it states its widths or they are only what happened to occur."""
+    """What one file holds: the whole data set, or one of its splits.
+
+    Not every file states its widths; then they are only what happened to occur. And svmlight does not say where it
+    starts to number: `seems_one_based` if no feature 0 occurs, which the other split may yet refute.
+    """
 
     dataset: Dataset
     is_stated: bool
+    seems_one_based: bool = False
+
+    def from_zero(self) -> Part:
+        """The same with each feature index one less."""
+        X, Y = self.dataset.X, self.dataset.Y
+        X = assemble(X.data, X.indices - np.int32(1), X.indptr, (X.shape[0], max(X.shape[1] - 1, 0)))
+        return Part(Dataset(X, Y), self.is_stated)
 
     def widen(self, n_features: int, n_labels: int) -> Dataset:
         """With at least so many columns, unless the file states how many there are."""

@@ -43,8 +43,9 @@ def read(
 
     Text may be compressed (gzip, bzip2, xz). `labels.txt` and `features.txt` beside the file name the columns.
     A folder with `train.*` and `test.*` gives the training rows, with the test rows as `.test`.
-    `one_based` tells that a text file numbers its features from 1 (default: see `read_text`), `one_based_labels`
-    the same of its labels. `progress` is called with (bytes read, bytes in all).
+    `one_based` tells that a text file numbers its features from 1, `one_based_labels` the same of its labels. Left
+    out, features start at 0, but in headerless text at 1 unless a feature 0 occurs. `progress` is called with
+    (bytes read, bytes in all).
     """
     path = Path(path)
     options = _Options(one_based, one_based_labels, progress)
@@ -68,6 +69,9 @@ def _read_files(files: dict[str, Path], options: _Options) -> Dataset:
     path = next(iter(files.values()))
     names = [_names_beside(path, what) for what in ("feature", "label")]
     parts = [_read_part(file, options) for file in files.values()]
+    # svmlight starts at 1 by its definition, and at 0 in many files: at 1 unless a feature 0 occurs in any split.
+    if all(part.seems_one_based for part in parts):
+        parts = [part.from_zero() for part in parts]
     # A file that does not state its widths is as wide as the list of names, or as the wider of two splits.
     lengths = [0 if found is None else len(found) for found in names]
     n_features = max(lengths[0], *(part.dataset.n_features for part in parts))

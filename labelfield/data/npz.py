@@ -37,7 +37,7 @@ def label_partner(path: Path) -> Path | None:
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an .npz file; objects, which only pickle could read, are refused."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             if not isinstance(archive, Mapping):
                 raise ValueError("a single array")
             return {name: np.asarray(archive[name]) for name in archive}
@@ -143,6 +143,7 @@ def _read_dense(arrays: Mapping[str, NDArray[Any]]) -> Part:
         names = Names(classes.tolist())
     if y.dtype.kind not in "iub" or (y.size and y.min() < 0):
         raise DataError(f"y holds {y.dtype} values", expected="classes 0, 1, 2, … or strings", fix="Recode y.")
+    y = y.astype(np.int64)
     n_labels = int(y.max(initial=-1)) + 1 if names is None else len(names)
     return Part(Dataset(as_features(X), one_label_per_row(y, n_labels), names), names is not None)
 

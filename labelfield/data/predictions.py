@@ -14,7 +14,7 @@ from labelfield.csr import from_counts
 from labelfield.data.atomic import replacing_file
 from labelfield.data.grammar import Grammar
 from labelfield.data.npz import load_arrays, sparse_from
-from labelfield.data.streams import iter_blocks, open_for_writing
+from labelfield.data.streams import line_blocks, open_for_writing
 from labelfield.data.text import read_rows, write_rows
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
@@ -37,16 +37,17 @@ def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, p
         if tuple(scores.shape) != (n_rows, n_labels):
             raise _wrong_shape(path, scores.shape, n_rows, n_labels)
         return scores
-    blocks = iter_blocks(path, progress)
-    head = next(blocks, b"")
-    first_line = 1
-    if match := _HEADER.match(head):
-        if tuple(int(group[:18]) for group in match.groups()) != (n_rows, n_labels):
-            raise _wrong_shape(path, [int(group[:18]) for group in match.groups()], n_rows, n_labels)
-        head = head[match.end() :]
-        first_line = 2
     grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label")
-    rows = read_rows(head, blocks, grammar, path, first_line, n_rows=n_rows, promised_by="the truth has")
+    with line_blocks(path, progress) as blocks:
+        head = next(blocks, b"")
+        first_line = 1
+        if match := _HEADER.match(head):
+            stated = [int(group[:18]) for group in match.groups()]
+            if stated != [n_rows, n_labels]:
+                raise _wrong_shape(path, stated, n_rows, n_labels)
+            head = head[match.end() :]
+            first_line = 2
+        rows = read_rows(head, blocks, grammar, path, first_line, n_rows=n_rows, promised_by="the truth has")
     return from_counts(rows.counts, rows.indices, rows.values, n_labels)
 
 

@@ -6,15 +6,16 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
 
-__all__ = ["iter_blocks", "open_bytes", "open_for_writing", "read_bytes"]
+__all__ = ["line_blocks", "open_bytes", "open_for_writing", "read_bytes"]
 
 # Large enough that NumPy's per-call overhead vanishes, small enough that a block's arrays stay in cache.
 BLOCK_BYTES = 1 << 19
@@ -39,13 +40,19 @@ def open_bytes(path: Path) -> IO[bytes]:
     return open(path, "rb")
 
 
-def open_for_writing(path: Path, name: str) -> IO[bytes]:
+@contextmanager
+def open_for_writing(path: Path, name: str) -> Iterator[IO[bytes]]:
     """Open `path` for writing, compressed as the suffix of `name` asks."""
-    opener = _SUFFIX.get(Path(name).suffix)
-    if opener is gzip.open:
-        # No name and no time in the header: the same data give the same bytes.
-        return cast("IO[bytes]", gzip.GzipFile("", "wb", 6, open(path, "wb"), mtime=0))
-    return cast("IO[bytes]", opener(path, "wb")) if opener else open(path, "wb")
+    suffix = Path(name).suffix
+    with open(path, "wb") as plain:
+        packed: Any
+        if suffix == ".gz":
+            # No name and no time in the header: the same data give the same bytes.
+            packed = gzip.GzipFile("", "wb", 6, plain, mtime=0)
+        else:
+            packed = _SUFFIX[suffix](plain, "wb") if suffix in _SUFFIX else plain
+        with packed:
+            yield packed
 
 
 def _damaged(path: Path, line: int | None, error: BaseException) -> DataError:
@@ -69,11 +76,17 @@ def read_bytes(path: Path) -> bytes:
         raise _damaged(path, None, error) from error
 
 
-def iter_blocks(path: Path, progress: Progress = ignore) -> Iterator[bytes]:
+@contextmanager
+def line_blocks(path: Path, progress: Progress = ignore) -> Iterator[Iterator[bytes]]:
     """Blocks of whole lines, each ending in a newline, without a byte-order mark.
 
-    While a block is being parsed, a second thread decompresses the next one.
+    While a block is being parsed, a second thread decompresses the next one; leaving the context ends it.
     """
+    with closing(_iter_blocks(path, progress)) as blocks:
+        yield blocks
+
+
+def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]:
     size = path.stat().st_size if path.exists() else 0
     lines = 1
     with open_bytes(path) as file, ThreadPoolExecutor(1) as ahead:

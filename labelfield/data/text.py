@@ -16,7 +16,7 @@ from labelfield.csr import from_counts
 from labelfield.data.dataset import Dataset, Part
 from labelfield.data.grammar import MAX_INDEX, ROW_TYPES, Grammar, Rows, parse_lines
 from labelfield.data.scan import scan
-from labelfield.data.streams import iter_blocks
+from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
 
@@ -39,18 +39,18 @@ def read_text(
 ) -> Part:
     """Read either form; the first line tells which.
 
-    `one_based` says whether the first feature is written 1. Left out: files with a header start at 0; a headerless
-    file starts at 1, as svmlight's definition has it, unless a feature 0 occurs.
+    `one_based` says whether the first feature is written 1. Left out: files with a header start at 0, and of a
+    headerless file it is told whether it seems to start at 1.
     """
-    blocks = iter_blocks(path, progress)
-    try:
-        head = next(blocks)
-    except StopIteration:
-        raise DataError(
-            "the file is empty", path=path, expected="rows of data", fix="Check where it came from."
-        ) from None
+    with line_blocks(path, progress) as blocks:
+        head = next(blocks, b"")
+        if not head:
+            raise DataError("the file is empty", path=path, expected="rows of data", fix="Check where it came from.")
+        return _read_text(path, head, blocks, one_based, int(one_based_labels))
+
+
+def _read_text(path: Path, head: bytes, blocks: Iterator[bytes], one_based: bool | None, first_label: int) -> Part:
     line_end = head.index(b"\n") + 1
-    first_label = int(one_based_labels)
     if match := _XML_HEADER.match(head):
         sizes = _check_sizes(match, path)
         grammar = Grammar(sizes[1], sizes[2], int(bool(one_based)), first_label)
@@ -71,10 +71,9 @@ def read_text(
         )
     grammar = Grammar(first_column=int(bool(one_based)), first_label=first_label)
     rows = read_rows(head, blocks, grammar, path, 1, comments=True)
-    if one_based is None and rows.indices.size and rows.indices.min() > 0:
-        np.subtract(rows.indices, 1, out=rows.indices)
     n_features = int(rows.indices.max(initial=-1)) + 1
-    return _part(rows, n_features, int(rows.labels.max(initial=-1)) + 1, is_stated=False)
+    part = _part(rows, n_features, int(rows.labels.max(initial=-1)) + 1, is_stated=False)
+    return part._replace(seems_one_based=one_based is None and int(rows.indices.min(initial=1)) > 0)
 
 
 def _part(rows: Rows, n_features: int, n_labels: int, *, is_stated: bool) -> Part:

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.stats import rankdata
 
 from labelfield.csr import as_positives
 from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, row_of_entries
@@ -89,6 +88,24 @@ def _count(
     return np.searchsorted(key, asked_key) - start, np.searchsorted(key, asked_key, side="right") - start
 
 
+def _count_in_rows(block: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each entry of a dense block: how many entries of its row score less, and no more."""
+    order = np.argsort(block, axis=1)
+    ordered = np.take_along_axis(block, order, axis=1)
+    place = np.arange(block.shape[1])
+    starts = np.ones(block.shape, np.bool_)  # of runs of equal scores
+    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = np.maximum.accumulate(np.where(starts, place, 0), axis=1)
+    is_last = np.ones(block.shape, np.bool_)
+    is_last[:, :-1] = starts[:, 1:]
+    end = np.where(is_last, place + 1, block.shape[1])
+    end = np.minimum.accumulate(end[:, ::-1], axis=1)[:, ::-1]
+    less, no_more = np.empty_like(first), np.empty_like(first)
+    np.put_along_axis(less, order, first, axis=1)
+    np.put_along_axis(no_more, order, end, axis=1)
+    return less, no_more
+
+
 def _stand(Y: Any, scores: Scores, average: Grouping) -> tuple[_Standing, NDArray[np.int64], NDArray[np.int64]]:
     Y = as_positives(Y)
     scores = as_scores(scores, Y.shape)
@@ -123,8 +140,7 @@ def _stand_in_dense(
         block = by_group[groups]
         entries = order[ends[groups.start] : ends[groups.stop]]
         at = (group[entries] - groups.start, member[entries])
-        less[entries] = rankdata(block, method="min", axis=1)[at] - 1
-        no_more[entries] = rankdata(block, method="max", axis=1)[at]
+        less[entries], no_more[entries] = (count[at] for count in _count_in_rows(block))
     return score, less, no_more
 
 

@@ -136,10 +136,12 @@ class Judged:
 
     def psp(self, k: int, inverse: NDArray[np.float64]) -> float:
         """PSP@k: inverse-propensity weighted hits over the most that any ranking could have."""
+        self._check_weights(inverse)
         return _ratio(self._weighted(k, inverse).sum(), self._best_weights(k, inverse).sum())
 
     def psndcg(self, k: int, inverse: NDArray[np.float64]) -> float:
         """PSnDCG@k: the discounted kind of PSP@k; each row's gain is over its unweighted ideal first."""
+        self._check_weights(inverse)
         ideal = self._ideal(k)[:, None]
         gain = self._weighted(k, inverse) * discount(k) / ideal
         best = self._best_weights(k, inverse) * discount(k) / ideal
@@ -150,17 +152,17 @@ class Judged:
         total = np.concatenate(([1.0], np.cumsum(discount(k))))
         return total[np.minimum(self.n_true, k)]
 
+    def _check_weights(self, inverse: NDArray[np.float64]) -> None:
+        n_labels = self.Y.shape[1]
+        if inverse.shape != (n_labels,):
+            found = f"propensities of {inverse.size} labels"
+            raise DataError(found, expected=f"of {n_labels}", fix="Use the same label set.")
+
     def _weighted(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(self.hit[:, :k], inverse[self.ranked.labels[:, :k]], 0.0)
 
     def _best_weights(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
         """The k largest inverse propensities among each row's true labels, largest first, 0 beyond."""
-        if inverse.shape != (self.Y.shape[1],):
-            raise DataError(
-                f"propensities of {inverse.size} labels",
-                expected=f"of {self.Y.shape[1]}",
-                fix="Use the same label set.",
-            )
         place_of = np.empty(inverse.size, np.int64)
         descending = np.argsort(-inverse, kind="stable")
         place_of[descending] = np.arange(inverse.size)

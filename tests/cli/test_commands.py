@@ -1,0 +1,219 @@
+"""Commands: what they print where, their exit codes, and that they agree with the functions they wrap."""
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import labelfield
+from labelfield import metrics
+from labelfield.cli.main import main
+
+COMMANDS = ("info", "convert", "split", "synth", "evaluate")
+
+
+def run(*arguments, check=0):
+    """A command in this process, as `main` runs it."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    code = 0
+    with redirect_stdout(stdout), redirect_stderr(stderr), patch("sys.argv", ["labelfield", *map(str, arguments)]):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+    assert code == check, stderr.getvalue()
+    return SimpleNamespace(stdout=stdout.getvalue(), stderr=stderr.getvalue())
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "toy"
+    run("synth", "--out", path, "--rows", 400, "--features", 200, "--labels", 30, "--seed", 3)
+    return path
+
+
+def test_the_installed_command(toy):
+    command = [Path(sys.executable).with_name("labelfield"), "info", toy, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout)["splits"]["train"]["rows"] == 320
+    module = [sys.executable, "-m", "labelfield", "info", "nowhere"]
+    done = subprocess.run(module, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+
+
+def test_synth_equals_the_function(toy):
+    ours, theirs = labelfield.read(toy), labelfield.synth.make_multilabel(400, 200, 30, seed=3).split(0.2, seed=3)
+    for a, b in ((ours.X, theirs.X), (ours.Y, theirs.Y), (ours.test.X, theirs.test.X), (ours.test.Y, theirs.test.Y)):
+        np.testing.assert_array_equal(a.toarray(), b.toarray())
+
+
+def test_info_equals_describe(toy):
+    done = run("info", toy, "--json")
+    shown = json.loads(done.stdout)
+    dataset = labelfield.read(toy)
+    assert shown["splits"]["train"] == json.loads(json.dumps(labelfield.describe(dataset.train)))
+    assert shown["splits"]["test"]["rows"] == 80
+    assert "320" in run("info", toy).stdout
+
+
+def test_convert_and_back(toy, tmp_path):
+    dataset = labelfield.read(toy)
+    for name in ("a.txt.gz", "b.svm", "c.npz", "d"):
+        done = run("convert", toy / "test", tmp_path / name, "--json")
+        assert json.loads(done.stdout)["rows"] == {"all": 80}
+        again = labelfield.read(tmp_path / name)
+        np.testing.assert_array_equal(again.X.toarray(), dataset.test.X.toarray())
+    run("convert", toy, tmp_path / "splits", "--format", "txt")
+    assert sorted(p.name for p in (tmp_path / "splits").iterdir()) == ["test.txt", "train.txt"]
+    assert labelfield.read(tmp_path / "splits").test.n_rows == 80
+
+
+def test_split_equals_the_method(toy, tmp_path):
+    run("split", toy / "train", "--test", 0.25, "--seed", 7, "--out", tmp_path / "cut")
+    ours, theirs = labelfield.read(tmp_path / "cut"), labelfield.read(toy).train.split(0.25, seed=7)
+    np.testing.assert_array_equal(ours.test.X.toarray(), theirs.test.X.toarray())
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.txt.gz", "lists.npz", "dense.npz"])
+def test_evaluate_equals_the_function(name, toy, tmp_path):
+    dataset = labelfield.read(toy)
+    scores = np.random.default_rng(0).random((80, 30)).astype(np.float32)
+    if name != "dense.npz":
+        best = np.sort(scores, axis=1)[:, -5][:, None]
+        scores = labelfield.Dataset(np.where(scores >= best, scores, 0), dataset.test.Y).X
+    labelfield.write_predictions(scores, tmp_path / name)
+    done = run("evaluate", tmp_path / name, toy / "test", "--train", toy / "train", "--json")
+    shown = json.loads(done.stdout)
+    expected = metrics.evaluate(dataset.test.Y, scores, dataset.Y)
+    assert {key: shown[key] for key in expected} == pytest.approx(expected)
+    assert shown["seconds"] >= 0
+    run("evaluate", tmp_path / name, toy)  # the test split, its training rows beside it
+    assert json.loads(run("evaluate", tmp_path / name, toy, "--json").stdout)["PSP@5"] == shown["PSP@5"]
+    assert "PSP@1" not in json.loads(run("evaluate", tmp_path / name, toy / "test", "--json").stdout)
+
+
+def test_popularity_equals_the_function(toy):
+    dataset = labelfield.read(toy)
+    shown = json.loads(run("evaluate", "popularity", toy, "--json", "-k", "1,2").stdout)
+    expected = metrics.evaluate(dataset.test.Y, metrics.popularity(dataset.Y, 80, 2), dataset.Y, k=(1, 2))
+    assert {key: shown[key] for key in expected} == pytest.approx(expected)
+
+
+def test_unlabelled_rows_can_be_dropped(toy):
+    kept, dropped = (
+        json.loads(run("evaluate", "popularity", toy, "--json", "--unlabelled", how).stdout) for how in ("miss", "drop")
+    )
+    assert dropped["rows"] == kept["rows"] - kept["unlabelled_rows"]
+    assert dropped["P@1"] * dropped["rows"] == pytest.approx(kept["P@1"] * kept["rows"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command):
+    text = run(command, "--help").stdout
+    assert f"Example: labelfield {command}" in " ".join(text.split())
+
+
+def test_help_and_version():
+    text = run("--help").stdout
+    for command in COMMANDS:
+        assert command in text
+    assert labelfield.__version__ in run("--version").stdout
+
+
+def test_wrong_usage_exits_2(toy, tmp_path):
+    for arguments in (
+        ["info"],
+        ["info", toy, "--nonsense"],
+        ["nonsense"],
+        ["convert", toy, tmp_path / "x.csv"],
+        ["convert", toy, tmp_path / "x.txt"],  # two splits, one file
+        ["convert", toy, tmp_path / "x", "--format", "csv"],
+        ["convert", toy, toy],
+        ["split", toy / "train", "--test", 1.5, "--out", tmp_path / "x"],
+        ["split", toy / "train", "--out", toy],
+        ["synth", "--out", tmp_path / "x", "--labels-per-row", 1e6],
+        ["synth", "--out", tmp_path / "x", "--kernel", "cubic"],
+        ["synth", "--out", toy],
+        ["evaluate", "popularity", toy / "test"],
+        ["evaluate", "popularity", toy, "-k", "0"],
+        ["evaluate", "popularity", toy, "-k", "a,b"],
+    ):
+        done = run(*arguments, check=2)
+        assert not done.stdout
+        assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_data_exits_3_with_one_line(toy, tmp_path):
+    bad = tmp_path / "bad.txt"
+    bad.write_text("1 5 4\n0 7:1\n")
+    short = tmp_path / "short.txt"
+    short.write_text("1:1\n")
+    for arguments, words in (
+        (["info", bad], f"{bad}:2: "),
+        (["info", tmp_path / "nowhere"], "nowhere"),
+        (["info", bad, "--json"], f"{bad}:2: "),
+        (["info", tmp_path], "without train rows"),
+        (["convert", bad, tmp_path / "out"], f"{bad}:2: "),
+        (["split", bad, "--out", tmp_path / "out"], f"{bad}:2: "),
+        (["split", toy, "--out", tmp_path / "out"], "two splits already"),
+        (["evaluate", short, toy], f"{short}:1: "),
+        (["evaluate", tmp_path / "nothing.txt", toy], "nothing.txt"),
+    ):
+        done = run(*arguments, check=3)
+        assert not done.stdout
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert words in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.txt", "short.txt"]
+
+
+def test_overwrite(toy, tmp_path):
+    target = tmp_path / "out"
+    for format in ("folder", "txt.gz", "npz"):
+        run("convert", toy, target, "--format", format, "--overwrite")
+        assert labelfield.read(target).n_rows == 320
+    (target / "mine.md").write_text("keep me")
+    assert "mine.md" in run("convert", toy, target, "--overwrite", check=2).stderr
+    assert (target / "mine.md").exists()
+
+
+def test_json_is_alone_on_stdout(toy, tmp_path):
+    for arguments in (["synth", "--out", tmp_path / "s"], ["split", toy / "train", "--out", tmp_path / "t"]):
+        json.loads(run(*arguments, "--json").stdout)
+
+
+def test_bad_folder_from_a_stranger_is_refused(toy, tmp_path):
+    run("convert", toy / "train", tmp_path / "store")
+    indices = np.load(tmp_path / "store" / "X_indices.npy")
+    indices[0] = 10**9
+    np.save(tmp_path / "store" / "X_indices.npy", indices)
+    assert "damaged" in run("info", tmp_path / "store", check=3).stderr
+
+
+def test_a_progress_bar_is_shown_on_a_terminal_alone(tmp_path):
+    """A second of work on a pseudo-terminal draws a bar on stderr; stdout holds JSON alone."""
+    code = (
+        "import labelfield.cli.output as o, time, sys\n"
+        "o._PATIENCE_S = 0.0\n"
+        "with o.Bar('working') as bar:\n"
+        "    for i in range(5): bar(i, 5); time.sleep(0.05)\n"
+        "print('{}')\n"
+    )
+    terminal, child = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=child, timeout=60, check=True)
+    os.close(child)
+    seen = os.read(terminal, 65536).decode()
+    os.close(terminal)
+    assert "working" in seen
+    assert done.stdout == b"{}\n"
+    quiet = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+    assert quiet.stderr == b""

@@ -1,0 +1,23 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("default")
+
+DATA = Path(os.environ.get("LABELFIELD_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture
+def real_data():
+    """A function from the name of a real data set to its folder; skips the test where the data are missing."""
+
+    def find(name: str) -> Path:
+        folder = DATA / name
+        if not folder.is_dir():
+            pytest.skip(f"the real data set {name} is not at {folder}; set LABELFIELD_DATA to the folder that holds it")
+        return folder
+
+    return find

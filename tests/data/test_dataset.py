@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from strategies import assert_same_array, datasets
+
+from labelfield import DataError, Dataset
+from labelfield.csr import gather_rows
+from labelfield.data import Names
+
+
+def test_any_matrix_is_brought_to_one_form():
+    messy = sparse.csr_matrix(
+        (np.array([1.0, 2.0, 0.0, 5.0]), np.array([2, 0, 1, 1]), np.array([0, 3, 4])), shape=(2, 3)
+    )
+    for X in (messy, messy.tocoo(), messy.tocsc(), messy.toarray(), messy.toarray().tolist(), sparse.coo_array(messy)):
+        dataset = Dataset(X, [[1, 0], [0, 1]])
+        assert isinstance(dataset.X, sparse.csr_array)
+        assert dataset.X.dtype == np.float32
+        assert dataset.X.indices.tolist() == [0, 2, 1]
+        assert dataset.X.data.tolist() == [2, 1, 5]
+        assert dataset.Y.data.tolist() == [1, 1]
+    assert messy.indices.tolist() == [2, 0, 1, 1], "the caller's matrix was changed"
+
+
+def test_duplicates_are_summed_as_scipy_means_them():
+    X = sparse.coo_array(([1.0, 2.0], ([0, 0], [1, 1])), shape=(1, 2))
+    Y = sparse.coo_array(([1, 1], ([0, 0], [1, 1])), shape=(1, 2))
+    dataset = Dataset(X, Y)
+    assert dataset.X.toarray().tolist() == [[0, 3]]
+    assert dataset.Y.toarray().tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("X", "Y", "message"),
+    [
+        (np.eye(2), np.eye(3), "X has 2 rows and Y has 3"),
+        ([[np.nan, 1.0]], [[1]], r"X\[0, 0\] is nan"),
+        ([[1e300, 1.0]], [[1]], r"X\[0, 0\] is 1e\+300"),
+        (np.eye(2), [[0, 1], [np.nan, 0]], r"Y\[1, 0\] is nan"),
+        (np.eye(2), [[0, 1], [-1, 0]], r"Y\[1, 0\] is -1"),
+        (np.ones(3), np.ones((3, 1)), "X has 1 dimensions"),
+        ([["a"]], [[1]], "X holds"),
+    ],
+)
+def test_refused(X, Y, message):
+    with pytest.raises(DataError, match=message):
+        Dataset(X, Y)
+
+
+def test_names_are_checked():
+    for names, message in [
+        (["a"], "1 label names for 2 labels"),
+        (["a", "b\n"], "without line breaks"),
+        (["a", "\ud800"], "Unicode"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            Dataset(np.eye(2), np.eye(2), names)
+
+
+def test_names_are_a_sequence():
+    names = Names(["a", "b", "c"])
+    assert names == ["a", "b", "c"] == names
+    assert names == ("a", "b", "c")
+    assert names != ["a", "b"]
+    assert names[1] == "b"
+    assert names[-2:] == ("b", "c")
+    assert list(names) == ["a", "b", "c"]
+    assert hash(names) == hash(Names("abc"))
+    assert "length=3" in repr(names)
+
+
+@given(datasets(), st.data())
+def test_gather_equals_indexing(dataset, data):
+    n = dataset.n_rows
+    rows = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=9)) if n else [], np.int64)
+    for array in (dataset.X, dataset.Y):
+        assert_same_array(gather_rows(array, rows), sparse.csr_array(array[rows]))
+
+
+def test_take():
+    dataset = Dataset(np.diag([1.0, 2, 3]), np.eye(3), ["a", "b", "c"])
+    assert dataset.take([-1, 0]).X.data.tolist() == [3, 1]
+    assert dataset.take(np.array([True, False, True])).X.data.tolist() == [1, 3]
+    assert dataset.take(slice(1, None)).X.data.tolist() == [2, 3]
+    assert dataset.take([]).X.shape == (0, 3)
+    assert dataset.take([1]).label_names == ["a", "b", "c"]
+    for wrong in ([3], [-4], [0.5], [[0]]):
+        with pytest.raises(IndexError):
+            dataset.take(wrong)
+
+
+def test_split():
+    dataset = Dataset(np.arange(1, 101)[:, None], np.ones((100, 1)))
+    cut = dataset.split(0.2, seed=3)
+    assert (cut.n_rows, cut.test.n_rows) == (80, 20)
+    values = np.concatenate([cut.X.data, cut.test.X.data])
+    assert sorted(values) == list(range(1, 101)), "each row is in exactly one split"
+    assert cut.test.X.data.tolist() == sorted(cut.test.X.data), "rows keep their order"
+    np.testing.assert_array_equal(cut.test.X.data, dataset.split(0.2, seed=3).test.X.data)
+    assert not np.array_equal(cut.test.X.data, dataset.split(0.2, seed=4).test.X.data)
+    for share in (0, 1, -0.5, 0.001, float("nan")):
+        with pytest.raises(DataError, match="test share"):
+            dataset.split(share)
+    with pytest.raises(DataError, match="two splits already"):
+        cut.split(0.5)

@@ -1,0 +1,124 @@
+"""The synthetic data are what they claim to be."""
+
+import numpy as np
+import pytest
+
+import labelfield
+from labelfield import synth
+from labelfield.synth import make_multilabel
+
+
+def test_the_same_seed_gives_the_same_data(monkeypatch):
+    monkeypatch.setattr(synth, "_ROW_BLOCK", 64)  # several blocks
+    a = make_multilabel(500, 300, 40, seed=5)
+    monkeypatch.setattr(synth, "cpu_count", lambda: 1)
+    b = make_multilabel(500, 300, 40, seed=5)
+    for part in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(a.X, part), getattr(b.X, part))
+        np.testing.assert_array_equal(getattr(a.Y, part), getattr(b.Y, part))
+    assert not np.array_equal(a.X.indices, make_multilabel(500, 300, 40, seed=6).X.indices)
+
+
+def test_rows_look_like_tf_idf():
+    dataset = make_multilabel(2000, 1000, 50, n_nonzeros=30)
+    card = labelfield.describe(dataset)
+    assert card["unit_rows"]
+    assert abs(card["features_per_row"] - 30) < 1
+    assert card["rows_without_features"] == 0
+    assert (dataset.X.data > 0).all()
+
+
+def test_label_frequencies_follow_a_power_law():
+    dataset = make_multilabel(8000, 500, 100, labels_per_row=2.0, power=1.0)
+    frequency = np.sort(np.bincount(dataset.Y.indices, minlength=100))[::-1] / 8000
+    assert abs(frequency.sum() - 2.0) < 0.3
+    wanted = synth._power_law(100, 2.0, 1.0)
+    tail = slice(5, 60)  # the head is cut at 0.15, the last ones are counts of a few
+    slope = np.polyfit(np.log(np.arange(1, 101)[tail]), np.log(frequency[tail]), 1)[0]
+    assert abs(slope - np.polyfit(np.log(np.arange(1, 101)[tail]), np.log(wanted[tail]), 1)[0]) < 0.25
+
+
+@pytest.mark.parametrize("kernel", ["se", "linear"])
+def test_labels_are_bernoulli_draws_of_the_planted_probabilities(kernel):
+    dataset, truth = make_multilabel(3000, 400, 60, kernel=kernel, return_truth=True, seed=3)
+    P = truth.probabilities(dataset.X).astype(np.float64)
+    y = dataset.Y.toarray()
+    # Sum of standardised residuals over any fixed set of entries is N(0, 1) if the labels were drawn so.
+    for low, high in [(0, 0.01), (0.01, 0.1), (0.1, 0.5), (0.5, 0.9), (0.9, 1.01)]:
+        chosen = (low <= P) & (high > P)
+        z = (y - P)[chosen].sum() / np.sqrt((P * (1 - P))[chosen].sum())
+        assert abs(z) < 4, (low, high, z)
+    per_label = (y - P).sum(axis=0) / np.sqrt((P * (1 - P)).sum(axis=0) + 1e-9)
+    assert np.abs(per_label).max() < 5
+
+
+def test_utilities_are_the_factor_model():
+    dataset, truth = make_multilabel(100, 200, 30, n_factors=7, return_truth=True)
+    h = truth.latent(dataset.X)
+    assert h.shape == (100, 7)
+    np.testing.assert_allclose(truth.utilities(dataset.X), h @ truth.Phi.T + truth.b, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(truth.Phi, axis=1), 8.0, rtol=1e-5)
+
+
+def test_latent_functions_have_the_covariance_of_the_kernel():
+    """Over many draws of h the covariance of two rows is exp(-|w(x - x')|^2 / 2)."""
+    dataset = make_multilabel(6, 40, 10, seed=1)
+    relevance = synth._relevance(dataset.X)
+    rows = dataset.X.toarray() * relevance
+    squared = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    draws = []
+    for seed in range(300):
+        truth = synth._draw_truth(dataset.X, 10, 2.0, 32, "se", 1.0, 8.0, 1.0, np.random.SeedSequence(seed))
+        draws.append(truth.latent(dataset.X))
+    h = np.concatenate(draws, axis=1).astype(np.float64)
+    covariance = h @ h.T / h.shape[1]
+    # Draws share frequencies within a seed, so the error is that of 300 x 256 features, not of all columns.
+    np.testing.assert_allclose(covariance, np.exp(-squared / 2), atol=0.06)
+
+
+def test_the_signal_can_be_learned_and_popularity_cannot_see_it():
+    dataset, truth = make_multilabel(return_truth=True)
+    test = dataset.split(0.2).test
+    best = labelfield.metrics.precision_at_k(test.Y, truth.utilities(test.X), 1)
+    popular = labelfield.metrics.precision_at_k(test.Y, labelfield.metrics.popularity(dataset.Y, test.n_rows), 1)
+    assert best > 0.7
+    assert popular < 0.25
+
+
+def test_small_sizes_have_fitting_defaults():
+    for n, d, k in [(1, 1, 1), (3, 2, 2), (10, 7, 5)]:
+        if d >= 2:
+            assert make_multilabel(n, d, k).X.shape == (n, d)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_rows": 0},
+        {"n_features": 0},
+        {"n_labels": 0},
+        {"n_nonzeros": 1e9},
+        {"labels_per_row": 0},
+        {"kernel": "cubic"},
+    ],
+)
+def test_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        make_multilabel(**options)
+
+
+def test_progress_reaches_the_end():
+    calls = []
+    make_multilabel(300, 100, 20, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (600, 600)
+
+
+@pytest.mark.slow
+def test_a_million_rows():
+    """1,000,000 x 200,000 x 13,000 with 70 non-zeros a row: minutes, and far below 8 GB."""
+    import resource
+
+    dataset = make_multilabel(1_000_000, 200_000, 13_000, n_nonzeros=70)
+    assert dataset.X.shape == (1_000_000, 200_000)
+    assert abs(dataset.X.nnz / 1_000_000 - 70) < 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8e6
