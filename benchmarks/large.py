@@ -1,0 +1,103 @@
+"""A million synthetic rows: drawn, written to a folder, opened memory-mapped, and read in batches."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import DATA, isolated
+
+SHAPE = (1_000_000, 200_000, 13_000)
+NONZEROS = 70
+BATCH = 500
+N_BATCHES = 50
+
+
+def _nothing() -> None:
+    import labelfield.synth  # noqa: F401  # imported before the measurement
+
+
+def _draw(folder: Path, _: None) -> dict[str, float]:
+    import labelfield
+
+    dataset = labelfield.synth.make_multilabel(*SHAPE, n_nonzeros=NONZEROS)
+    labelfield.write(dataset, folder)
+    return {"nonzeros_per_row": dataset.X.nnz / SHAPE[0], "labels_per_row": dataset.Y.nnz / SHAPE[0]}
+
+
+def _convert(folder: Path, _: None) -> None:
+    import labelfield
+
+    labelfield.write(labelfield.read(DATA / "eurlex-4k" / "train.txt.gz"), folder)
+
+
+def _import_read() -> Any:
+    import labelfield
+
+    return labelfield.read
+
+
+def _open(folder: Path, read: Any) -> int:
+    return int(read(folder).n_rows)
+
+
+def _open_for_batches(folder: Path) -> Any:
+    import torch
+
+    from labelfield import Batch, read
+
+    torch.set_num_threads(1)
+    dataset = read(folder)
+    Batch.gather(dataset, [0])
+    return Batch, dataset
+
+
+def _mapped_mb() -> float:
+    """File-backed pages that this process has touched."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("RssFile:")[1].split()[0]) / 1024
+
+
+def _gather(prepared: Any) -> dict[str, float]:
+    batch_type, dataset = prepared
+    rng = np.random.default_rng(0)
+    before = _mapped_mb()
+    read_bytes = 0
+    for _ in range(N_BATCHES):
+        batch = batch_type.gather(dataset, rng.choice(dataset.n_rows, BATCH, replace=False))
+        read_bytes += 8 * (batch.X._nnz() + BATCH) + 4 * (batch.Y._nnz() + BATCH)
+    return {"touched_mb": _mapped_mb() - before, "rows_mb": read_bytes / 2**20}
+
+
+def _size_mb(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.rglob("*")) / 2**20
+
+
+def run() -> dict[str, Any]:
+    results: dict[str, Any] = {"shape": SHAPE, "batch_rows": BATCH, "batches": N_BATCHES}
+    scratch = Path(tempfile.mkdtemp())
+    try:
+        large, small = scratch / "large", scratch / "small"
+        drawn = isolated(_nothing, partial(_draw, large))
+        results |= {"draw_seconds": drawn.seconds, "draw_peak_gb": drawn.peak_mb / 1024, **drawn.value}
+        isolated(_nothing, partial(_convert, small))
+        for name, folder in (("large", large), ("small", small)):
+            opened = [isolated(_import_read, partial(_open, folder)) for _ in range(5)]
+            gathered = isolated(partial(_open_for_batches, folder), _gather)
+            results[name] = {
+                "rows": opened[0].value,
+                "folder_mb": _size_mb(folder),
+                "open_seconds": median(one.seconds for one in opened),
+                "batch_seconds": gathered.seconds / N_BATCHES,
+                **gathered.value,
+            }
+    finally:
+        shutil.rmtree(scratch)
+    results["batch_time_ratio"] = results["large"]["batch_seconds"] / results["small"]["batch_seconds"]
+    return results

@@ -1,0 +1,98 @@
+"""Measuring in a process of its own, and the records that tables are made from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+__all__ = ["DATA", "RECORDS", "Measured", "isolated", "write_record"]
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "benchmarks" / "records"
+DATA = Path(os.environ.get("LABELFIELD_DATA", ROOT.parent / "shared" / "data"))
+_PACKAGES = ("numpy", "scipy", "torch", "scikit-learn", "napkinxc")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a function returned, how long it took, and how far it raised the peak memory of its process."""
+
+    value: Any
+    seconds: float
+    peak_mb: float
+
+
+def _child(send: Connection, prepare: Callable[[], Any], work: Callable[[Any], Any]) -> None:
+    prepared = prepare()
+    before = _peak_mb()
+    started = time.perf_counter()
+    value = work(prepared)
+    seconds = time.perf_counter() - started
+    send.send(Measured(value, seconds, _peak_mb() - before))
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def isolated(prepare: Callable[[], Any], work: Callable[[Any], Any]) -> Measured:
+    """`work(prepare())` in a fresh process; only `work`, without imports and preparation, is measured."""
+    context = multiprocessing.get_context("spawn")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(send, prepare, work))
+    process.start()
+    send.close()
+    try:
+        measured: Measured = receive.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"the measured process ended with code {process.exitcode}") from None
+    process.join()
+    return measured
+
+
+def _machine() -> dict[str, Any]:
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        cpu = models[0].partition(":")[2].strip() if models else cpu
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {"cpu": cpu, "cores": os.cpu_count(), "memory_gib": round(memory, 1), "system": platform.system()}
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "labelfield", "benchmarks/*.py")
+    return git("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")
+
+
+def write_record(name: str, results: dict[str, Any], *, seed: int = 0) -> Path:
+    """One JSON file: what was measured, at which commit, on which machine, with which packages and seed."""
+    versions = {package: importlib.metadata.version(package) for package in _PACKAGES}
+    record = {
+        "benchmark": name,
+        "command": f"python -m benchmarks.run {name}",
+        "commit": _commit(),
+        "machine": _machine(),
+        "python": platform.python_version(),
+        "packages": versions,
+        "seed": seed,
+        "results": results,
+    }
+    RECORDS.mkdir(exist_ok=True)
+    path = RECORDS / f"{name}.json"
+    path.write_text(json.dumps(record, indent=2) + "\n")
+    return path

@@ -1,0 +1,36 @@
+"""`python -m benchmarks.run [NAME …]`: run benchmarks and write their records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import large, reading, scores
+from benchmarks.record import DATA, write_record
+
+BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
+    "reading": reading.run,
+    "scores": scores.run,
+    "large": large.run,
+}
+NEEDS_DATA = {"reading": "eurlex-4k", "large": "eurlex-4k"}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(BENCHMARKS)
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"no benchmark {unknown[0]}; there are {', '.join(BENCHMARKS)}")
+    for name in names:
+        needed = NEEDS_DATA.get(name)
+        if needed and not (DATA / needed).is_dir():
+            print(f"{name}: skipped, {needed} is not at {DATA}; set LABELFIELD_DATA", flush=True)
+            continue
+        print(f"{name} …", flush=True)
+        path = write_record(name, BENCHMARKS[name]())
+        print(f"{name}: {path.relative_to(path.parents[2])}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
