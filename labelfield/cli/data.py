@@ -43,7 +43,8 @@ def info(
     Example: labelfield info data/eurlex-4k
     """
     dataset = load(path, one_based, one_based_labels)
-    cards = {name: describe(split) for name, split in dataset.splits.items()}
+    with Bar("counting"):
+        cards = {name: describe(split) for name, split in dataset.splits.items()}
     if as_json:
         print_json({"path": str(path), "splits": cards})
     else:

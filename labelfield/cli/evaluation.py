@@ -62,15 +62,9 @@ def evaluate(
     else:
         with Bar(f"reading {predictions.name}") as bar:
             scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
-    result = evaluate_scores(
-        rows.Y,
-        scores,
-        None if training is None else training.Y,
-        k=ks,
-        unlabelled=unlabelled,
-        a=a,
-        b=b,
-    )
+    Y_train = None if training is None else training.Y
+    with Bar("scoring"):
+        result = evaluate_scores(rows.Y, scores, Y_train, k=ks, unlabelled=unlabelled, a=a, b=b)
     if as_json:
         print_json({**result, "unlabelled": unlabelled, "seconds": time.perf_counter() - started})
     else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
+from threading import Timer
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 __all__ = ["Bar", "print_json", "print_table", "say", "shown"]
@@ -60,31 +60,32 @@ def shown(value: Any) -> str:
 
 
 class Bar:
-    """A progress bar on stderr, shown if that is a terminal and the work takes longer than a second."""
+    """A progress bar on stderr, shown if that is a terminal and the work takes longer than a second.
+
+    Called with (done, total) it shows how far the work is; work that never calls it is shown as under way.
+    """
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self.started = time.monotonic()
-        self.bar: Progress | None = None
-        self.task: TaskID | None = None
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.task = self.bar.add_task(title, total=None)
+        self.timer = Timer(_PATIENCE_S, self.bar.start)
+        self.timer.daemon = True
 
     def __enter__(self) -> Bar:
+        if sys.stderr.isatty():
+            self.timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.bar is not None:
+        self.timer.cancel()
+        if self.timer.ident is not None:
+            self.timer.join()
+        if self.bar.live.is_started:
             self.bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        if self.bar is None:
-            if time.monotonic() - self.started < _PATIENCE_S or not sys.stderr.isatty():
-                return
-            console = Console(stderr=True)
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-            self.bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
-            self.task = self.bar.add_task(self.title, total=total)
-            self.bar.start()
-        if self.task is not None:
-            self.bar.update(self.task, completed=done, total=total)
+        self.bar.update(self.task, completed=done, total=total)

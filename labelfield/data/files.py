@@ -15,7 +15,7 @@ from labelfield.data.atomic import replacing_file, replacing_folder
 from labelfield.data.dataset import Dataset, Part
 from labelfield.data.names import Names
 from labelfield.data.npz import label_partner, read_npz, write_npz
-from labelfield.data.store import STORE_FILES, is_store, open_store, write_store
+from labelfield.data.store import STORE_FILES, is_store, open_store, read_through, write_store
 from labelfield.data.streams import COMPRESSED_SUFFIXES, open_for_writing
 from labelfield.data.text import read_text, write_text
 from labelfield.errors import DataError
@@ -179,8 +179,9 @@ def verify(dataset: Dataset, path: str | PathLike[str] | None = None) -> None:
     """
     try:
         for split in dataset.splits.values():
-            verify_csr(split.X)
-            verify_csr(split.Y)
+            with read_through(split):
+                verify_csr(split.X)
+                verify_csr(split.Y)
             for names in (split.label_names, split.feature_names):
                 if names is not None:
                     names[:0]

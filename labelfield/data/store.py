@@ -11,6 +11,9 @@ A data set with two splits is a folder with meta.json and two such folders, trai
 from __future__ import annotations
 
 import json
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
 from labelfield.errors import DataError
 
-__all__ = ["STORE_FILES", "is_store", "open_store", "write_store"]
+__all__ = ["STORE_FILES", "is_store", "open_store", "read_through", "write_store"]
 
 _META = "meta.json"
 _FORMAT = "labelfield dataset"
@@ -125,14 +128,37 @@ def _assemble(
 
 def _map(path: Path, size: int, *types: str) -> NDArray[Any]:
     try:
-        array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise _damaged(path, "missing") from None
     except (OSError, ValueError, EOFError, SyntaxError) as error:
         raise _damaged(path, str(error).splitlines()[0] if str(error) else "unreadable") from None
+    # Batches read rows here and there: reading ahead would fetch hundreds of times what they need.
+    _advise(mapped, "MADV_RANDOM")
+    array = np.asarray(mapped)
     if array.shape != (size,) or array.dtype.name not in types or not array.dtype.isnative:
         raise _damaged(path, f"{array.dtype.name} of shape {array.shape} instead of {types[0]} of shape ({size},)")
     return array
+
+
+def _advise(mapped: Any, advice: str) -> None:
+    """Tell the system how a mapped array will be read, where it takes advice."""
+    if isinstance(mapped, np.memmap) and mapped.size and hasattr(mmap, advice):
+        mapped._mmap.madvise(getattr(mmap, advice))  # type: ignore[attr-defined]  # NumPy has no public name for it
+
+
+@contextmanager
+def read_through(dataset: Dataset) -> Iterator[None]:
+    """While in this context the arrays of a mapped data set are read from end to end, and so read ahead."""
+    X, Y = dataset.X, dataset.Y
+    mapped = [part.base for part in (X.data, X.indices, X.indptr, Y.indices, Y.indptr)]
+    for part in mapped:
+        _advise(part, "MADV_SEQUENTIAL")
+    try:
+        yield
+    finally:
+        for part in mapped:
+            _advise(part, "MADV_RANDOM")
 
 
 def _damaged(path: Path, found: str) -> DataError:

@@ -205,7 +205,7 @@ def test_a_progress_bar_is_shown_on_a_terminal_alone(tmp_path):
         "import labelfield.cli.output as o, time, sys\n"
         "o._PATIENCE_S = 0.0\n"
         "with o.Bar('working') as bar:\n"
-        "    for i in range(5): bar(i, 5); time.sleep(0.05)\n"
+        "    for i in range(5): bar(i, 5); time.sleep(0.1)\n"
         "print('{}')\n"
     )
     terminal, child = pty.openpty()

@@ -1,0 +1,86 @@
+"""`python -m benchmarks.tables`: write the tables of README.md and docs/BENCHMARKS.md from the records."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from benchmarks.record import RECORDS, ROOT
+
+README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "BENCHMARKS.md"
+_BLOCK = re.compile(r"(<!-- benchmarks: made by `make tables` -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _load() -> dict[str, dict[str, Any]]:
+    records = (json.loads(path.read_text()) for path in sorted(RECORDS.glob("*.json")))
+    return {record["benchmark"]: record for record in records}
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def summary(records: dict[str, dict[str, Any]]) -> str:
+    """The table of the front page: what was promised, what was measured."""
+    reading, scores, large = (records[name]["results"] for name in ("reading", "scores", "large"))
+    rows = [
+        ["read EUR-Lex-4K text (gzip), time against scikit-learn's reader", f"{reading['time_ratio']:.2f}×"],
+        ["… peak memory against the arrays that result", f"{reading['memory_ratio']:.1f}×"],
+        [f"open a folder of {large['large']['rows']:,} rows", f"{1000 * large['large']['open_seconds']:.0f} ms"],
+        ["15 ranking scores of 3,809 top-5 lists, time against napkinXC", f"{scores['time_ratio']:.2f}×"],
+        ["15 ranking scores of 1,000,000 top-5 lists", f"{scores['million_seconds']:.1f} s"],
+        ["… peak memory", f"{scores['million_peak_mb']:.0f} MB"],
+        ["draw and write 1,000,000 × 200,000 × 13,000", f"{large['draw_seconds'] / 60:.1f} min"],
+        ["… peak memory", f"{large['draw_peak_gb']:.1f} GB"],
+    ]
+    machine = records["reading"]["machine"]
+    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB"
+    return _table(["what", "measured"], rows) + f"\nOn {where}. `make bench` measures again.\n"
+
+
+def page(records: dict[str, dict[str, Any]]) -> str:
+    """Every number of every record."""
+    parts = [
+        "# Benchmarks\n\nMade by `make tables` from the records in `benchmarks/records`; `make bench` measures again.\n"
+    ]
+    for name, record in records.items():
+        machine = record["machine"]
+        packages = ", ".join(f"{package} {version}" for package, version in record["packages"].items())
+        parts.append(
+            f"\n## {name}\n\n`{record['command']}` at {record['commit']}, seed {record['seed']}; {machine['cpu']}, "
+            f"{machine['cores']} cores, {machine['memory_gib']} GiB; Python {record['python']}, {packages}.\n\n"
+        )
+        parts.append(_table(["measure", "value"], [[key, _shown(value)] for key, value in _flat(record["results"])]))
+    return "".join(parts)
+
+
+def _flat(results: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in results.items():
+        name = f"{prefix}{key}".replace("_", " ")
+        pairs += _flat(value, f"{name}: ") if isinstance(value, dict) else [(name, value)]
+    return pairs
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def front_page(text: str, records: dict[str, dict[str, Any]]) -> str:
+    """README with its table made anew."""
+    return _BLOCK.sub(lambda match: match[1] + "\n" + summary(records) + "\n" + match[2], text)
+
+
+def main() -> None:
+    records = _load()
+    PAGE.write_text(page(records))
+    README.write_text(front_page(README.read_text(), records))
+
+
+if __name__ == "__main__":
+    main()
