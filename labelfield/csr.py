@@ -10,22 +10,15 @@ from scipy import sparse
 
 from labelfield.errors import DataError
 
-__all__ = ["as_features", "as_positives", "assemble", "from_counts", "gather_rows", "is_canonical", "verify"]
+__all__ = ["MAX_COLUMNS", "as_features", "as_positives", "assemble", "from_counts", "gather_rows", "verify"]
 
 
-def is_canonical(array: Any) -> bool:
-    """Whether an array already is in our form (a scan of the indices at most, remembered by SciPy)."""
-    return (
-        isinstance(array, sparse.csr_array)
-        and array.ndim == 2
-        and array.dtype == np.float32
-        and array.indices.dtype == np.int32
-        and bool(array.has_canonical_format)
-    )
+# One below the largest int32, so that the number of columns fits as well as every index.
+MAX_COLUMNS = 2**31 - 1
 
 
 def assemble(
-    data: NDArray[np.float32], indices: NDArray[np.int32], indptr: NDArray[np.int64], shape: tuple[int, int]
+    data: NDArray[Any], indices: NDArray[np.int32], indptr: NDArray[np.int64], shape: tuple[int, int]
 ) -> sparse.csr_array:
     """A CSR array around these buffers as they are, known to be in our form: nothing is read, copied or cast.
 
@@ -35,11 +28,17 @@ def assemble(
     array.data, array.indices, array.indptr = data, indices, indptr
     array.has_sorted_indices = True
     array.has_canonical_format = True
+    array.is_in_our_form = True
     return array
 
 
+def _is_in_our_form(array: Any) -> bool:
+    """Whether `assemble` made this very array; whatever else comes is looked at."""
+    return isinstance(array, sparse.csr_array) and getattr(array, "is_in_our_form", False)
+
+
 def from_counts(
-    counts: NDArray[np.int64], indices: NDArray[np.int32], data: NDArray[np.float32] | None, n_columns: int
+    counts: NDArray[np.int64], indices: NDArray[np.int32], data: NDArray[Any] | None, n_columns: int
 ) -> sparse.csr_array:
     """A CSR array from entries a row (None for data: ones)."""
     indptr = np.zeros(counts.size + 1, np.int64)
@@ -55,8 +54,8 @@ def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_
     """These rows, in this order, by one gather. Of a memory-mapped array nothing but these rows is read."""
     start = array.indptr[rows].astype(np.int64)
     counts = array.indptr[rows + 1] - start
-    if (counts < 0).any():
-        raise _broken("row pointers that fall")
+    if (counts < 0).any() or (start < 0).any() or (start + counts > array.indices.size).any():
+        raise _broken("row pointers that fall or point outside")
     end = np.cumsum(counts)
     total = int(end[-1]) if end.size else 0
     if rows.size and (start[1:] == start[:-1] + counts[:-1]).all():
@@ -84,8 +83,8 @@ def verify(array: sparse.csr_array) -> None:
     rises[inner[(inner > 0) & (inner < indices.size)] - 1] = True
     if not rises.all():
         raise _broken("columns that are unsorted or repeated within a row")
-    if not np.isfinite(array.data).all():
-        raise _broken("values that are not finite")
+    if not np.isfinite(array.data).all() or not array.data.all():
+        raise _broken("values that are not finite, or zeros that are stored")
 
 
 def _broken(found: str) -> DataError:
@@ -112,7 +111,7 @@ def _parts(array: Any) -> tuple[Any, ...]:
 
 def as_features(X: Any) -> sparse.csr_array:
     """X in our form. Values that are not finite in float32 are refused."""
-    if is_canonical(X):
+    if _is_in_our_form(X):
         return X
     X = _to_csr(X, "X")
     with np.errstate(over="ignore"):
@@ -131,7 +130,7 @@ def as_features(X: Any) -> sparse.csr_array:
 
 def as_positives(Y: Any) -> sparse.csr_array:
     """Y in our form: what is not zero is a positive and becomes 1; negative and non-finite entries are refused."""
-    if is_canonical(Y) and (Y.data.strides == (0,) or bool((Y.data == 1).all())):
+    if _is_in_our_form(Y) and (Y.data.strides == (0,) or bool((Y.data == 1).all())):
         return Y
     Y = _to_csr(Y, "Y")
     bad = np.flatnonzero(~(Y.data >= 0) | (Y.data == np.inf))

@@ -37,3 +37,9 @@ class DataError(LabelfieldError, ValueError):
         if fix:
             message += f". {fix}"
         super().__init__(message)
+
+    def at(self, path: str | PathLike[str] | None) -> DataError:
+        """The same error with its file, where that was not known yet."""
+        if self.path is not None or path is None:
+            return self
+        return DataError(self.found, path=path, line=self.line, expected=self.expected, fix=self.fix)

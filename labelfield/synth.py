@@ -119,9 +119,9 @@ def make_multilabel(
     """Draw a data set, and with `return_truth` what it was drawn from.
 
     `n_nonzeros` (default 50, at most D/4) and `labels_per_row` (default 4, at most K/4) are means; the k-th most
-    frequent label has a frequency proportional to k^-power; `signal` is the standard deviation of f; `n_topics`
-    (default 24, or K/8 if that is more) sets how many kinds of rows there are. `progress` is called with (rows done,
-    twice the rows: once for X, once for Y).
+    frequent label has a frequency proportional to k^-power, with the head cut off; `signal` is the standard deviation
+    of f; `n_topics` (default 24, or K/8 if that is more) sets how many kinds of rows there are. `progress` is called
+    with (rows done, twice the rows: once for X, once for Y).
     """
     n_nonzeros = min(50.0, n_features / 4) if n_nonzeros is None else n_nonzeros
     labels_per_row = min(4.0, n_labels / 4) if labels_per_row is None else labels_per_row

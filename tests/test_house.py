@@ -10,12 +10,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "labelfield"
 
 # What each room may import from. Reading downwards is the direction drawn in docs/ARCHITECTURE.md.
-FOUNDATION = {"errors", "progress", "version", "csr"}
+FOUNDATION = {"errors", "progress", "version", "csr", "atomic"}
 MAY_IMPORT = {
     "errors": set(),
     "progress": set(),
     "version": set(),
     "csr": {"errors"},
+    "atomic": set(),
     "linalg": FOUNDATION,
     "kernels": FOUNDATION | {"linalg"},
     "inducing": FOUNDATION | {"linalg", "kernels"},

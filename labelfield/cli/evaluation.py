@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -44,6 +45,8 @@ def evaluate(
     Example: labelfield evaluate predictions.txt data/bibtex/test.txt.gz --train data/bibtex/train.txt.gz
     """
     ks = parse_ks(k)
+    if not (0 <= a < inf and 0 < b < inf):
+        raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
     started = time.perf_counter()
     dataset = load(truth)
     rows = dataset if dataset.test is None else dataset.test

@@ -18,7 +18,7 @@ import numpy as np
 from labelfield.csr import from_counts
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.streams import COMPRESSED_SUFFIXES, line_blocks, read_bytes
+from labelfield.data.streams import line_blocks, read_bytes, stem
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
 
@@ -26,7 +26,8 @@ __all__ = ["read_arff"]
 
 _TOKEN = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^,\s'"{}%]+))\s*""")
 _ATTRIBUTE = re.compile(
-    r"""@attribute\s+(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(\S+))\s*(\{.*\}|[A-Za-z]+)\s*(?:%.*)?\Z""",
+    r"""@attribute\s+(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(\S+))\s*(\{.*\}|(?<=\s)[A-Za-z]+)"""
+    r"""\s*(?:\[.*\])?\s*(?:%.*)?\Z""",
     re.IGNORECASE,
 )
 _MEKA = re.compile(r"-C\s+(-?\d+)")
@@ -95,10 +96,12 @@ class _Reader:
         counts, indices, values = [], [], []
         label_counts: list[int] = []
         labels: list[int] = []
+        # What a sparse row leaves out has the first declared value, which need not stand for 0.
+        unsaid = {i: text for i, (_, _, codes) in enumerate(columns) if codes and codes[text := next(iter(codes))][1]}
         for line in self.lines:
             features: dict[int, float] = {}
             row_labels: set[int] = set()
-            for position, text in self.cells(line):
+            for position, text in (unsaid | dict(self.cells(line))).items():
                 label, first, codes = columns[position]
                 offset, value = self.cell_value(position, text, codes)
                 if value and label:
@@ -168,7 +171,7 @@ class _Reader:
             self.fail("a sparse row without its closing brace", "{index value, …}", "The file may be cut short.")
         seen: set[int] = set()
         for pair in filter(None, (part.strip() for part in _split_pairs(line[1:-1]))):
-            index, _, text = pair.partition(" ")
+            index, text = (*pair.split(None, 1), "")[:2]
             if not index.isdecimal() or int(index) >= n:
                 self.fail(f"the attribute index {index[:40]!r}", f"an integer from 0 to {n - 1}", "Correct the row.")
             if int(index) in seen:
@@ -223,7 +226,7 @@ class _Reader:
         raise DataError(
             "no list of labels",
             path=self.path,
-            expected=f"{_stem(self.path)}.xml beside it, or -C n in @relation",
+            expected=f"{stem(self.path)}.xml beside it, or -C n in @relation",
             fix="Put Mulan's XML file beside the ARFF file.",
         )
 
@@ -252,18 +255,11 @@ def _split_pairs(text: str) -> list[str]:
     return re.findall(r"""(?:[^,'"]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")+""", text)
 
 
-def _stem(path: Path) -> str:
-    name = path.name
-    for suffix in (*COMPRESSED_SUFFIXES, ".arff"):
-        name = name.removesuffix(suffix)
-    return name
-
-
 def _label_file(path: Path) -> Path | None:
     """The XML beside an ARFF file: of the same name, of the name without its split, or the only one."""
-    stem = _stem(path)
-    whole = re.sub(r"[-_.](train|test)\Z", "", stem)
-    for name in (stem, whole):
+    own = stem(path)
+    whole = re.sub(r"[-_.](train|test)\Z", "", own)
+    for name in (own, whole):
         candidate = path.with_name(f"{name}.xml")
         if candidate.exists():
             return candidate

@@ -15,9 +15,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     """The card of one split: sizes, densities, empty rows, label frequencies, value range, memory."""
     X, Y = dataset.X, dataset.Y
     features, labels = np.diff(X.indptr), np.diff(Y.indptr)
-    frequency = np.bincount(Y.indices, minlength=dataset.n_labels)
-    used = frequency[frequency > 0]
-    head = np.argsort(-frequency, kind="stable")[:5]
+    seen, used = np.unique(Y.indices, return_counts=True)
+    head = np.argsort(-used, kind="stable")[:5]
     names = dataset.label_names
     n = max(dataset.n_rows, 1)
     return {
@@ -40,7 +39,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "value_range": [float(X.data.min()), float(X.data.max())] if X.data.size else [0.0, 0.0],
         "unit_rows": _has_unit_rows(dataset),
         "most_frequent": [
-            {"label": int(k), "name": None if names is None else names[int(k)], "rows": int(frequency[k])} for k in head
+            {"label": int(seen[i]), "name": None if names is None else names[int(seen[i])], "rows": int(used[i])}
+            for i in head
         ],
         "label_names": names is not None,
         "feature_names": dataset.feature_names is not None,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from labelfield.csr import as_features, as_positives, assemble, gather_rows
+from labelfield.csr import MAX_COLUMNS, as_features, as_positives, assemble, gather_rows
 from labelfield.data.names import Names
 from labelfield.errors import DataError
 
@@ -32,6 +32,8 @@ class Dataset:
     test: Dataset | None = None
 
     def __post_init__(self) -> None:
+        if self.test is not None:
+            object.__setattr__(self, "test", self._matching(self.test))
         object.__setattr__(self, "X", as_features(self.X))
         object.__setattr__(self, "Y", as_positives(self.Y))
         object.__setattr__(self, "label_names", _as_names(self.label_names))
@@ -42,17 +44,37 @@ class Dataset:
                 expected="one row of labels for each row of features",
                 fix="Pass the matrices of the same rows.",
             )
+        if max(self.n_features, self.n_labels) > MAX_COLUMNS:
+            raise DataError(
+                f"{self.n_features} features and {self.n_labels} labels",
+                expected=f"at most {MAX_COLUMNS}",
+                fix="Use fewer.",
+            )
         if self.label_names is not None:
             self.label_names.require(self.n_labels, "label")
         if self.feature_names is not None:
             self.feature_names.require(self.n_features, "feature")
-        if self.test is not None and self.test.X.shape[1:] + self.test.Y.shape[1:] != (self.n_features, self.n_labels):
+
+    def _matching(self, test: Dataset) -> Dataset:
+        """The test rows, which have the columns of the training rows and their names."""
+        labels, features = _as_names(self.label_names), _as_names(self.feature_names)
+        for what, ours, theirs in (("label", labels, test.label_names), ("feature", features, test.feature_names)):
+            if theirs is not None and theirs != ours:
+                raise DataError(
+                    f"the {what} names of the two splits differ",
+                    expected="the same columns in both",
+                    fix="Write both splits with the same columns.",
+                )
+        widths = [(int(part.X.shape[1]), int(part.Y.shape[1])) for part in (self, test)]
+        if widths[0] != widths[1]:
             raise DataError(
-                f"the training rows have {self.n_features} features and {self.n_labels} labels, "
-                f"the test rows {self.test.n_features} and {self.test.n_labels}",
+                "the training rows have {} features and {} labels, the test rows {} and {}".format(
+                    *widths[0], *widths[1]
+                ),
                 expected="the same in both splits",
                 fix="Write both splits with the same header.",
             )
+        return replace(test, label_names=labels, feature_names=features)
 
     @property
     def n_rows(self) -> int:
@@ -105,6 +127,8 @@ class Dataset:
 
 
 def _as_names(names: Iterable[str] | Names | None) -> Names | None:
+    if isinstance(names, str):
+        raise DataError(f"the names are the string {names!r}", expected="a list of strings", fix="Pass a list.")
     return names if names is None or isinstance(names, Names) else Names(names)
 
 
@@ -112,12 +136,14 @@ class Part(NamedTuple):
     """What one file holds: the whole data set, or one of its splits.
 
     Not every file states its widths; then they are only what happened to occur. And svmlight does not say where it
-    starts to number: `seems_one_based` if no feature 0 occurs, which the other split may yet refute.
+    starts to number: `seems_one_based` if no feature 0 occurs, which the other split may yet refute. A file that
+    `holds_names` takes none from the lists beside it.
     """
 
     dataset: Dataset
     is_stated: bool
     seems_one_based: bool = False
+    holds_names: bool = False
 
     def from_zero(self) -> Part:
         """The same with each feature index one less."""
@@ -140,7 +166,7 @@ class Part(NamedTuple):
 def row_numbers(rows: ArrayLike | slice, n_rows: int) -> NDArray[np.int64]:
     """Indices, a mask or a slice as row numbers from 0 to n_rows - 1."""
     if isinstance(rows, slice):
-        return np.arange(n_rows)[rows]
+        return np.arange(n_rows)[rows].copy()  # torch takes no negative strides
     chosen = np.asarray(rows)
     if chosen.size == 0:
         return np.empty(0, np.int64)

@@ -9,14 +9,14 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
+from labelfield.atomic import replacing_file, replacing_folder
 from labelfield.csr import verify as verify_csr
 from labelfield.data.arff import read_arff
-from labelfield.data.atomic import replacing_file, replacing_folder
 from labelfield.data.dataset import Dataset, Part
 from labelfield.data.names import Names
 from labelfield.data.npz import label_partner, read_npz, write_npz
 from labelfield.data.store import STORE_FILES, is_store, open_store, read_through, write_store
-from labelfield.data.streams import COMPRESSED_SUFFIXES, open_for_writing
+from labelfield.data.streams import COMPRESSED_SUFFIXES, open_for_writing, stem
 from labelfield.data.text import read_text, write_text
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
@@ -27,7 +27,12 @@ _TEXT = (".txt", ".svm", ".svmlight", ".libsvm", ".dat", ".data")
 _SVMLIGHT = (".svm", ".svmlight", ".libsvm")
 FORMATS = ("folder", "npz", *(f"{kind}{packed}" for kind in ("txt", "svm") for packed in ("", *COMPRESSED_SUFFIXES)))
 # What a folder that `write` made may hold, and so what it may replace.
-OURS = (*STORE_FILES, *(f"{split}.{format}" for split in ("train", "test") for format in FORMATS))
+_SPLITS = ("train", "test")
+OURS = {
+    *STORE_FILES,
+    *(f"{split}/{name}" for split in _SPLITS for name in STORE_FILES),
+    *(f"{split}.{format}" for split in _SPLITS for format in FORMATS),
+}
 # Names that promise a format we do not write: better an error than a folder of that name.
 _FOREIGN = (".arff", ".xml", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".npy", ".h5", ".zip", ".tar", ".pkl")
 
@@ -76,36 +81,30 @@ def _read_files(files: dict[str, Path], options: _Options) -> Dataset:
     lengths = [0 if found is None else len(found) for found in names]
     n_features = max(lengths[0], *(part.dataset.n_features for part in parts))
     n_labels = max(lengths[1], *(part.dataset.n_labels for part in parts))
-    named = [_with_names(part.widen(n_features, n_labels), *names) for part in parts]
+    named = [_with_names(part, part.widen(n_features, n_labels), *names) for part in parts]
     if len(named) == 1:
         return named[0]
     train, test = named
-    for what in ("label_names", "feature_names"):
-        if getattr(train, what) != getattr(test, what):
-            raise DataError(
-                f"the {what.replace('_', ' ')} of the two splits differ",
-                path=path.parent,
-                expected="the same columns in both",
-                fix="Write both splits with the same columns.",
-            )
     return Dataset(train.X, train.Y, train.label_names, train.feature_names, test)
 
 
 def _read_part(path: Path, options: _Options) -> Part:
     if path.is_dir():
-        return Part(open_store(path), True)
+        return Part(open_store(path), True, holds_names=True)
     kind = _kind(path)
     if kind == ".npz":
         return read_npz(path)
     if kind == ".arff":
-        return Part(read_arff(path, progress=options.progress), True)
+        return Part(read_arff(path, progress=options.progress), True, holds_names=True)
     return read_text(
         path, one_based=options.one_based, one_based_labels=options.one_based_labels, progress=options.progress
     )
 
 
-def _with_names(dataset: Dataset, features: Names | None, labels: Names | None) -> Dataset:
-    """The names found beside the file, where the file itself has none."""
+def _with_names(part: Part, dataset: Dataset, features: Names | None, labels: Names | None) -> Dataset:
+    """The names found beside the file, where the file itself has none and is not of a kind that holds its names."""
+    if part.holds_names:
+        return dataset
     labels = labels if dataset.label_names is None else dataset.label_names
     features = features if dataset.feature_names is None else dataset.feature_names
     return Dataset(dataset.X, dataset.Y, labels, features)
@@ -119,18 +118,11 @@ def _kind(path: Path) -> str:
     return suffixes[-1].lower() if suffixes else ""
 
 
-def _stem(path: Path) -> str:
-    name = path.name
-    for suffix in COMPRESSED_SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name.removesuffix(_kind(path))
-
-
 def _names_beside(path: Path, what: str) -> Names | None:
     """`STEM.labels.txt`, of this file alone, or `labels.txt`, of all files in its folder."""
     if path.is_dir():
         return None
-    for name in (f"{_stem(path)}.{what}s.txt", f"{what}s.txt"):
+    for name in (f"{stem(path)}.{what}s.txt", f"{what}s.txt"):
         candidate = path.with_name(name)
         if candidate.is_file() and candidate != path:
             return Names.in_file(candidate)
@@ -161,7 +153,7 @@ def _split_candidates(folder: Path, split: str) -> Iterator[Path]:
         if entry.is_dir():
             if entry.name == split and is_store(entry):
                 yield entry
-        elif _kind(entry) in (*_TEXT, ".arff", ".npz") and re.search(rf"(\A|[-_.]){split}\Z", _stem(entry)):
+        elif _kind(entry) in (*_TEXT, ".arff", ".npz") and re.search(rf"(\A|[-_.]){split}\Z", stem(entry)):
             # Of a pair of SciPy matrices only X is named; its Y is found from it.
             is_label_half = re.search(r"(?<![A-Za-z0-9])Y(?![A-Za-z0-9])", entry.name) is not None
             if not (entry.suffix == ".npz" and is_label_half and _has_feature_half(entry)):
@@ -186,7 +178,7 @@ def verify(dataset: Dataset, path: str | PathLike[str] | None = None) -> None:
                 if names is not None:
                     names[:0]
     except DataError as error:
-        raise error if error.path else DataError(error.found, path=path, fix=error.fix) from None
+        raise error.at(path) from None
 
 
 def format_of(path: Path) -> str:
@@ -210,14 +202,16 @@ def write(
     """Write a data set so that `read` gives it back exactly; an older one of that name is replaced.
 
     The suffix tells the format (`.txt`, `.svm`, each also `.gz`, `.bz2`, `.xz`; `.npz`); without one it is our folder.
-    `format` says it instead of the suffix. Two splits go into a folder, as `train.*` and `test.*`. Names go to
-    `labels.txt` and `features.txt` beside a text file, or `STEM.labels.txt` where another file's are there already.
+    `format` says it instead of the suffix. Two splits go into a folder, as `train.*` and `test.*`, with `labels.txt`
+    and `features.txt` for both; the names of one text file go to `STEM.labels.txt` and `STEM.features.txt` beside it.
     Either everything is written or nothing is.
     """
     path = Path(path)
     chosen = format or format_of(path)
     if chosen not in FORMATS:
         raise ValueError(f"format {chosen!r}; expected one of {', '.join(FORMATS)}")
+    if re.search(r"(\A|\.)(labels|features)\.txt\Z", path.name):
+        raise ValueError(f"{path.name}: such a name is kept for lists of names; choose another")
     if chosen == "folder":
         with replacing_folder(path, OURS) as folder:
             write_store(dataset, folder)
@@ -229,10 +223,11 @@ def write(
         raise ValueError(f"{path.name}: two splits do not fit into one file; name a folder and pass format={chosen!r}")
     with replacing_folder(path, OURS) as folder:
         for name, split in dataset.splits.items():
-            _write_file(split, folder / f"{name}.{chosen}", chosen, progress)
+            _write_file(split, folder / f"{name}.{chosen}", chosen, progress, names_for_all=True)
 
 
-def _write_file(dataset: Dataset, path: Path, chosen: str, progress: Progress) -> None:
+def _write_file(dataset: Dataset, path: Path, chosen: str, progress: Progress, *, names_for_all: bool = False) -> None:
+    """Write one file and the names beside it: of this file alone, or of all files in its folder."""
     if chosen == "npz":
         with replacing_file(path) as new, open(new, "wb") as file:
             write_npz(file, dataset)
@@ -242,27 +237,17 @@ def _write_file(dataset: Dataset, path: Path, chosen: str, progress: Progress) -
             ("label", dataset.label_names, dataset.n_labels),
             ("feature", dataset.feature_names, dataset.n_features),
         ):
-            target = _name_file(path, what, names, size)
-            if names is not None and target is not None:
-                stack.enter_context(replacing_file(target)).write_bytes(names.to_bytes())
+            own = path.with_name(f"{what}s.txt" if names_for_all else f"{stem(path)}.{what}s.txt")
+            present = _names_beside(path, what)
+            if names is not None and present != names:
+                stack.enter_context(replacing_file(own)).write_bytes(names.to_bytes())
+            elif names is None and present is not None and len(present) != size:
+                raise DataError(
+                    f"{what}s.txt beside {path.name} has {len(present)} names, the data set {size} unnamed {what}s",
+                    path=path.parent,
+                    expected="a folder of its own",
+                    fix="Write it elsewhere.",
+                )
         new = stack.enter_context(replacing_file(path))
         with open_for_writing(new, f"x.{chosen}") as file:
             write_text(file, dataset.X, dataset.Y, svmlight=chosen.startswith("svm"), progress=progress)
-
-
-def _name_file(path: Path, what: str, names: Names | None, size: int) -> Path | None:
-    """Where the names of a text file go so that reading it finds them; None if they are there already."""
-    own, shared = path.with_name(f"{_stem(path)}.{what}s.txt"), path.with_name(f"{what}s.txt")
-    present = _names_beside(path, what)
-    if names is None:
-        if present is not None and len(present) != size:
-            raise DataError(
-                f"{what}s.txt beside {path.name} has {len(present)} names, the data set {size} {what}s without names",
-                path=path.parent,
-                expected="a folder of its own",
-                fix="Write it elsewhere.",
-            )
-        return None
-    if present is None:
-        return shared
-    return None if present == names else own

@@ -12,16 +12,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from labelfield.csr import MAX_COLUMNS
 from labelfield.errors import DataError
 
-__all__ = ["MAX_INDEX", "ROW_TYPES", "Grammar", "Rows", "parse_lines"]
+__all__ = ["Grammar", "Rows", "parse_lines"]
 
-MAX_INDEX = 2**31 - 1
 _INTEGER = re.compile(rb"[0-9]+\Z")
 _NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 _SHOWN = 40
@@ -34,11 +34,8 @@ class Rows(NamedTuple):
     labels: NDArray[np.int32]
     counts: NDArray[np.int64]
     indices: NDArray[np.int32]
-    values: NDArray[np.float32]
+    values: NDArray[np.floating[Any]]
     blank: NDArray[np.bool_]
-
-
-ROW_TYPES = (np.int64, np.int32, np.int64, np.int32, np.float32, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -56,16 +53,22 @@ class Grammar:
     has_labels: bool = True
     keep_zeros: bool = False
     column: str = "feature"
+    value_type: type[np.floating[Any]] = np.float32
+
+    @property
+    def row_types(self) -> tuple[type[np.generic], ...]:
+        """The types of the fields of Rows."""
+        return np.int64, np.int32, np.int64, np.int32, self.value_type, np.bool_
 
     @property
     def column_end(self) -> int:
         """One past the largest column index a file may write."""
-        return self.first_column + (MAX_INDEX if self.n_columns is None else self.n_columns)
+        return self.first_column + (MAX_COLUMNS if self.n_columns is None else self.n_columns)
 
     @property
     def label_end(self) -> int:
         """One past the largest label index a file may write."""
-        return self.first_label + (MAX_INDEX if self.n_labels is None else self.n_labels)
+        return self.first_label + (MAX_COLUMNS if self.n_labels is None else self.n_labels)
 
 
 def parse_lines(block: bytes, grammar: Grammar, path: Path, first_line: int) -> Rows:
@@ -84,7 +87,7 @@ def parse_lines(block: bytes, grammar: Grammar, path: Path, first_line: int) -> 
         values += row_values
         blank.append(row.is_blank)
     columns = (label_counts, labels, counts, indices, values, blank)
-    return Rows(*(np.array(column, dtype) for column, dtype in zip(columns, ROW_TYPES, strict=True)))
+    return Rows(*(np.array(column, dtype) for column, dtype in zip(columns, grammar.row_types, strict=True)))
 
 
 class _Line:
@@ -136,13 +139,15 @@ class _Line:
                 "Separate labels by commas without spaces and write features as index:value.",
             )
         index = self.parse_index(left, column, self.grammar.first_column, self.grammar.column_end)
+        named = index + self.grammar.first_column
         if not _NUMBER.match(right):
             kind = "is not finite" if right.strip(b"+-").lower() in _NOT_FINITE else "is not a number"
-            self.fail(f"the value {_show(right)} of {column} {index} {kind}", "a finite number", _FIX_VALUE)
+            self.fail(f"the value {_show(right)} of {column} {named} {kind}", "a finite number", _FIX_VALUE)
         with np.errstate(over="ignore"):
-            value = float(np.float32(float(right)))
+            value = float(self.grammar.value_type(float(right)))
         if not np.isfinite(value):
-            self.fail(f"the value {_show(right)} of {column} {index} is too large", "at most 3.4e38", _FIX_VALUE)
+            largest = f"at most {np.finfo(self.grammar.value_type).max:.1e}"
+            self.fail(f"the value {_show(right)} of {column} {named} is too large", largest, _FIX_VALUE)
         return index, value
 
     def parse_index(self, token: bytes, what: str, first: int, end: int) -> int:
@@ -157,7 +162,7 @@ class _Line:
             self.fail(f"the {what} index {index}", expected, f"Number {what}s from {first}, or read it as zero-based.")
         if index >= end:
             fix = f"Correct the {what} index or the header."
-            if index == end and first == 0 and end < MAX_INDEX:
+            if index == end and first == 0 and end < MAX_COLUMNS:
                 fix = f"If the file numbers {what}s from 1, read it as one-based; else correct the header."
             self.fail(f"the {what} index {_show(token)}", expected, fix)
         return index - first

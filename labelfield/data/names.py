@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
-from labelfield.data.streams import read_bytes
 from labelfield.errors import DataError
 
 __all__ = ["Names"]
@@ -80,7 +79,9 @@ class Names(Sequence[str]):
 
     def to_bytes(self) -> bytes:
         """The file content that reads back as these names."""
-        return "".join(f"{name}\n" for name in self).encode()
+        text = "".join(f"{name}\n" for name in self)
+        # Reading drops one byte-order mark, so a first name that begins with that very character needs another.
+        return ("\ufeff" + text if text.startswith("\ufeff") else text).encode()
 
 
 def _check(name: object, position: int) -> None:
@@ -93,7 +94,10 @@ def _check(name: object, position: int) -> None:
 
 
 def _read(path: Path) -> tuple[str, ...]:
-    content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    try:
+        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", path=path, fix="Check the file.") from None
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_features, as_positives, assemble, verify
+from labelfield.csr import MAX_COLUMNS, as_features, as_positives, assemble, verify
 from labelfield.data.dataset import Dataset, Part, one_label_per_row
 from labelfield.data.names import Names
 from labelfield.errors import DataError
@@ -75,15 +75,13 @@ def read_npz(path: Path) -> Part:
     arrays = load_arrays(path)
     try:
         if all(name in arrays for name in _OURS):
-            return Part(_read_ours(arrays), True)
+            return Part(_read_ours(arrays), True, holds_names=True)
         if "format" in arrays:
             return Part(_read_pair(path, arrays), True)
         if "X" in arrays and ("Y" in arrays or "y" in arrays):
             return _read_dense(arrays)
     except DataError as error:
-        raise (
-            error if error.path else DataError(error.found, path=path, expected=error.expected, fix=error.fix)
-        ) from None
+        raise error.at(path) from None
     raise DataError(
         f"arrays {', '.join(sorted(arrays)[:8]) or '(none)'}",
         path=path,
@@ -98,7 +96,8 @@ def _read_ours(arrays: Mapping[str, NDArray[Any]]) -> Dataset:
     for name, values in (("X", arrays["X_values"]), ("Y", np.ones(n_positives, np.float32))):
         shape, indices, indptr = arrays[f"{name}_shape"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]
         right_types = values.dtype == np.float32 and indices.dtype == np.int32 and indptr.dtype.kind == "i"
-        if not right_types or shape.shape != (2,) or shape.dtype.kind != "i" or values.shape != indices.shape:
+        right_shape = shape.shape == (2,) and shape.dtype.kind == "i" and shape.min() >= 0
+        if not right_types or not right_shape or values.shape != indices.shape or indices.ndim != 1 or indptr.ndim != 1:
             raise DataError(f"{name} is not a CSR array", fix="Write the file again.")
         parts[name] = assemble(values, indices, indptr, (int(shape[0]), int(shape[1])))
         verify(parts[name])
@@ -110,7 +109,7 @@ def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> Names | None:
     if key not in arrays:
         return None
     try:
-        lines = arrays[key].astype(np.uint8).tobytes().decode().split("\n")
+        lines = arrays[key].astype(np.uint8).tobytes().decode("utf-8-sig").split("\n")
     except ValueError:
         raise DataError(f"{key} is not UTF-8", fix="Write the file again.") from None
     return Names(lines[:-1])
@@ -143,6 +142,8 @@ def _read_dense(arrays: Mapping[str, NDArray[Any]]) -> Part:
         names = Names(classes.tolist())
     if y.dtype.kind not in "iub" or (y.size and y.min() < 0):
         raise DataError(f"y holds {y.dtype} values", expected="classes 0, 1, 2, … or strings", fix="Recode y.")
+    if y.size and int(y.max()) >= MAX_COLUMNS:
+        raise DataError(f"y holds the class {y.max()}", expected=f"classes below {MAX_COLUMNS}", fix="Recode y.")
     y = y.astype(np.int64)
     n_labels = int(y.max(initial=-1)) + 1 if names is None else len(names)
     return Part(Dataset(as_features(X), one_label_per_row(y, n_labels), names), names is not None)

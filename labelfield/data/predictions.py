@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from labelfield.atomic import replacing_file
 from labelfield.csr import from_counts
-from labelfield.data.atomic import replacing_file
 from labelfield.data.grammar import Grammar
 from labelfield.data.npz import load_arrays, sparse_from
 from labelfield.data.streams import line_blocks, open_for_writing
@@ -37,7 +37,7 @@ def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, p
         if tuple(scores.shape) != (n_rows, n_labels):
             raise _wrong_shape(path, scores.shape, n_rows, n_labels)
         return scores
-    grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label")
+    grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label", value_type=np.float64)
     with line_blocks(path, progress) as blocks:
         head = next(blocks, b"")
         first_line = 1
@@ -76,27 +76,44 @@ def _read_npz(path: Path) -> Any:
 
 
 def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progress = ignore) -> None:
-    """Write predictions so that `read_predictions` gives them back (float32); text lists the best label first."""
+    """Write predictions so that `read_predictions` gives them back; text lists the best label first.
+
+    Of CSR scores the stored entries are written, zeros included; of dense ones all labels of every row.
+    """
     path = Path(path)
+    lists = _as_lists(scores)
     with replacing_file(path) as new:
         if path.suffix == ".npz":
             with open(new, "wb") as file:
                 if sparse.issparse(scores):
-                    sparse.save_npz(file, sparse.csr_array(scores))
+                    sparse.save_npz(file, lists)
                 else:
                     np.savez_compressed(file, scores=np.asarray(scores))
             return
         with open_for_writing(new, path.name) as file:
-            write_rows(file, _best_first(sparse.csr_array(scores)), None, progress=progress)
+            write_rows(file, _best_first(lists), None, progress=progress)
+
+
+def _as_lists(scores: Any) -> sparse.csr_array:
+    """CSR with sorted columns and finite scores; a dense matrix becomes full lists."""
+    if sparse.issparse(scores):
+        lists = sparse.csr_array(scores)
+        if not lists.has_canonical_format:
+            lists = lists.copy()
+            lists.sum_duplicates()
+    else:
+        scores = np.asarray(scores)
+        n, k = scores.shape
+        columns = np.tile(np.arange(k, dtype=np.int32), n)
+        lists = from_counts(np.full(n, k, np.int64), columns, scores.ravel(), k)
+    if not np.isfinite(lists.data).all():
+        raise DataError("a score is not finite", expected="numbers that can be ranked", fix="Check the predictions.")
+    return lists
 
 
 def _best_first(scores: sparse.csr_array) -> sparse.csr_array:
     """The same entries, each row ordered by score, of equal scores the smaller label first."""
     row = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
     order = np.lexsort((scores.indices, -scores.data, row))
-    return from_counts(
-        np.diff(scores.indptr).astype(np.int64),
-        scores.indices[order].astype(np.int32),
-        scores.data[order].astype(np.float32),
-        scores.shape[1],
-    )
+    counts = np.diff(scores.indptr).astype(np.int64)
+    return from_counts(counts, scores.indices[order].astype(np.int32), scores.data[order], scores.shape[1])

@@ -8,6 +8,9 @@ What the marks do not settle is left to `grammar.parse_lines`: `scan` answers No
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,8 +77,8 @@ def scan(block: bytes, grammar: Grammar) -> Rows | None:
     # A run between blanks, commas and newlines alone is a label.
     ends_label = blank | (kind == _COMMA)
     label = np.flatnonzero(ends_label[:-1] & ends_label[1:] & (length > 0))
-    numbers = _numbers(block, mark, kind, blank, length, digits, colon)
-    if numbers is None or not _labels_lead(kind, label, grammar):
+    numbers = _numbers(text, mark, kind, blank, length, digits, colon, grammar)
+    if numbers is None or not _labels_lead(mark, kind, label, grammar):
         return None
     values, used_marks = numbers
     n_blank_or_label_marks = np.count_nonzero(blank) + np.count_nonzero(kind == _COMMA)
@@ -117,32 +120,36 @@ def scan(block: bytes, grammar: Grammar) -> Rows | None:
     return Rows(label_counts, labels, counts, columns, values, empty)
 
 
-def _labels_lead(kind: NDArray[np.uint8], label: NDArray[np.int64], grammar: Grammar) -> bool:
-    """Whether all labels stand in one comma-separated list at the very start of a line."""
+def _labels_lead(mark: NDArray[np.int64], kind: NDArray[np.uint8], label: NDArray[np.int64], grammar: Grammar) -> bool:
+    """Whether all labels stand in one comma-separated list at the start of a line."""
     comma = np.flatnonzero(kind == _COMMA)
     if label.size == 0:
         return comma.size == 0
     starts = kind[label] != _COMMA
+    first = label[starts]
+    newline = np.flatnonzero(kind == _NEWLINE)
+    line_start = newline[np.searchsorted(newline, first, side="right") - 1]
     # Each comma has a label on either side exactly when every label but a list's first follows one
     # and every label but a list's last precedes one.
     continues = np.count_nonzero(kind[label + 1] == _COMMA)
     n_lists = np.count_nonzero(starts)
     return bool(
         grammar.has_labels
-        and (kind[label[starts]] == _NEWLINE).all()
+        and (mark[first] - mark[line_start] == first - line_start).all()  # nothing but blanks before it
         and label.size - n_lists == comma.size == continues
     )
 
 
 def _numbers(
-    block: bytes,
+    text: NDArray[np.uint8],
     mark: NDArray[np.int64],
     kind: NDArray[np.uint8],
     blank: NDArray[np.bool_],
     length: NDArray[np.int64],
     digits: NDArray[np.uint64],
     colon: NDArray[np.int64],
-) -> tuple[NDArray[np.float32], int] | None:
+    grammar: Grammar,
+) -> tuple[NDArray[np.floating[Any]], int] | None:
     """The number after each colon, and how many points, signs and exponents they use up."""
     minus = kind[colon + 1] == _MINUS
     signed = minus | (kind[colon + 1] == _PLUS)
@@ -176,34 +183,37 @@ def _numbers(
     ordinary = ends & (n_digits > 0) & (n_digits <= _MOST_DIGITS) & (mantissa < _EXACT)
     if not ordinary.all():
         hard = np.flatnonzero(~ordinary)
-        parsed = _hard_numbers(block, mark, blank, colon[hard])
+        parsed = _hard_numbers(text, mark, blank, colon[hard])
         if parsed is None:
             return None
         value[hard], n_marks = parsed
         used += n_marks - int(np.count_nonzero(signed[hard]) + np.count_nonzero(pointed[hard]))
     with np.errstate(over="ignore"):
-        single = value.astype(np.float32)
-    return (single, used) if np.isfinite(single).all() else None
+        rounded = value.astype(grammar.value_type, copy=False)
+    return (rounded, used) if np.isfinite(rounded).all() else None
 
 
 def _hard_numbers(
-    block: bytes,
-    mark: NDArray[np.int64],
-    blank: NDArray[np.bool_],
-    colon: NDArray[np.int64],
+    text: NDArray[np.uint8], mark: NDArray[np.int64], blank: NDArray[np.bool_], colon: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], int] | None:
-    """Numbers with an exponent or very many digits, converted one by one by NumPy's own parser."""
+    """Numbers with an exponent or very many digits: cut out with the blank behind each, and parsed by NumPy."""
     stop = np.flatnonzero(blank)
     stop = stop[np.searchsorted(stop, colon)]
-    start = mark[colon] + 1 - len(_PAD)
-    end = mark[stop] - len(_PAD)
-    tokens = [block[a:b] for a, b in zip(start.tolist(), end.tolist(), strict=True)]
-    if any(b":" in token or not token for token in tokens):
+    start, end = mark[colon] + 1, mark[stop]
+    if (start == end).any():
         return None
-    try:
-        return np.array(tokens).astype(np.float64), int((stop - colon - 1).sum())
-    except ValueError:
-        return None
+    inside = np.zeros(text.size + 1, np.int8)
+    inside[start] = 1
+    inside[end + 1] -= 1
+    cut = text[np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # how NumPy says that it met something else
+        try:
+            values = np.fromstring(cut.tobytes(), np.float64, sep=" ")
+        except (DeprecationWarning, ValueError):
+            return None
+    # No token is empty, so one number each is the only way to so many numbers.
+    return (values, int((stop - colon - 1).sum())) if values.size == colon.size else None
 
 
 def _in_range(written: NDArray[np.uint64], first: int, end: int) -> NDArray[np.int32] | None:

@@ -32,7 +32,7 @@ _META = "meta.json"
 _FORMAT = "labelfield dataset"
 _VERSION = 1
 _ARRAYS = ("X_values", "X_indices", "X_indptr", "Y_indices", "Y_indptr")
-STORE_FILES = (_META, *(f"{name}.npy" for name in _ARRAYS), "labels.txt", "features.txt", "train", "test")
+STORE_FILES = (_META, *(f"{name}.npy" for name in _ARRAYS), "labels.txt", "features.txt")
 _COUNTS = ("n_rows", "n_features", "n_labels", "n_values", "n_positives")
 
 

@@ -15,14 +15,14 @@ from typing import IO, Any, cast
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
 
-__all__ = ["line_blocks", "open_bytes", "open_for_writing", "read_bytes"]
+__all__ = ["line_blocks", "open_bytes", "open_for_writing", "read_bytes", "stem"]
 
 # Large enough that NumPy's per-call overhead vanishes, small enough that a block's arrays stay in cache.
 BLOCK_BYTES = 1 << 19
 _MAGIC: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _SUFFIX: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 COMPRESSED_SUFFIXES = tuple(_SUFFIX)
-_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # gzip and bz2 report damage as an OSError
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -72,8 +72,14 @@ def read_bytes(path: Path) -> bytes:
             return file.read()
     except _DAMAGE as error:
         raise _damaged(path, None, error) from error
-    except OSError as error:  # bz2 reports damage so
-        raise _damaged(path, None, error) from error
+
+
+def stem(path: Path) -> str:
+    """The name without the suffixes of compression and format."""
+    name = path.name
+    for suffix in COMPRESSED_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return Path(name).stem
 
 
 @contextmanager
@@ -110,8 +116,6 @@ def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]
                 lines += whole.count(b"\n")
                 progress(min(raw.tell(), size), size)
         except _DAMAGE as error:
-            raise _damaged(path, lines, error) from error
-        except OSError as error:
             raise _damaged(path, lines, error) from error
         if rest:
             yield rest + b"\n"

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import from_counts
+from labelfield.csr import MAX_COLUMNS, from_counts
 from labelfield.data.dataset import Dataset, Part
-from labelfield.data.grammar import MAX_INDEX, ROW_TYPES, Grammar, Rows, parse_lines
+from labelfield.data.grammar import Grammar, Rows, parse_lines
 from labelfield.data.scan import scan
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
@@ -69,11 +69,15 @@ def _read_text(path: Path, head: bytes, blocks: Iterator[bytes], one_based: bool
             expected="a header `rows features labels`, or a row `label,label index:value index:value`",
             fix="Complete the header or remove it.",
         )
-    grammar = Grammar(first_column=int(bool(one_based)), first_label=first_label)
+    # A stored 0 says nothing about its row, but something about how features are numbered and how many there are.
+    grammar = Grammar(first_column=int(bool(one_based)), first_label=first_label, keep_zeros=True)
     rows = read_rows(head, blocks, grammar, path, 1, comments=True)
+    if rows.counts.size == 0:
+        raise DataError("the file holds no rows", path=path, expected="rows of data", fix="Check where it came from.")
     n_features = int(rows.indices.max(initial=-1)) + 1
-    part = _part(rows, n_features, int(rows.labels.max(initial=-1)) + 1, is_stated=False)
-    return part._replace(seems_one_based=one_based is None and int(rows.indices.min(initial=1)) > 0)
+    is_one_based = one_based is None and int(rows.indices.min(initial=1)) > 0
+    part = _part(_without_zeros(rows), n_features, int(rows.labels.max(initial=-1)) + 1, is_stated=False)
+    return part._replace(seems_one_based=is_one_based)
 
 
 def _part(rows: Rows, n_features: int, n_labels: int, *, is_stated: bool) -> Part:
@@ -83,12 +87,12 @@ def _part(rows: Rows, n_features: int, n_labels: int, *, is_stated: bool) -> Par
 
 def _check_sizes(match: re.Match[bytes], path: Path) -> tuple[int, int, int]:
     for name, size in zip(("rows", "features", "labels"), match.groups(), strict=True):
-        if len(size) > 18 or (name != "rows" and int(size) > MAX_INDEX):
+        if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
             raise DataError(
                 f"the header asks for {size.decode()[:40]} {name}",
                 path=path,
                 line=1,
-                expected=f"at most {MAX_INDEX}",
+                expected=f"at most {MAX_COLUMNS}",
                 fix="Correct the header.",
             )
     n, d, k = (int(size) for size in match.groups())
@@ -107,7 +111,7 @@ def read_rows(
     comments: bool = False,
 ) -> Rows:
     """Parse `head` and the remaining blocks. Without `n_rows`, blank lines are skipped; else they are rows."""
-    parts = [_Growing(dtype) for dtype in ROW_TYPES]
+    parts = [_Growing(dtype) for dtype in grammar.row_types]
     n_found, line = 0, first_line
     for raw in _chain(head, blocks):
         block = _COMMENT.sub(b"", raw) if comments and b"#" in raw else raw
@@ -144,6 +148,15 @@ def _without_blank(rows: Rows) -> Rows:
         return rows
     kept = ~rows.blank
     return rows._replace(counts=rows.counts[kept], label_counts=rows.label_counts[kept], blank=rows.blank[kept])
+
+
+def _without_zeros(rows: Rows) -> Rows:
+    if rows.values.all():
+        return rows
+    kept = rows.values != 0
+    row = np.repeat(np.arange(rows.counts.size), rows.counts)[kept]
+    counts = np.bincount(row, minlength=rows.counts.size)
+    return rows._replace(counts=counts, indices=rows.indices[kept], values=rows.values[kept])
 
 
 def _without_surplus(rows: Rows, n_left: int, expected: str, path: Path, line: int) -> Rows:

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from labelfield.errors import DataError
 
-__all__ = ["Scores", "as_probabilities", "as_scores", "block_rows", "entry_keys", "row_of_entries"]
+__all__ = ["Scores", "as_probabilities", "as_scores", "block_rows", "entry_keys", "find", "row_of_entries"]
 
 Scores = Any
 _BLOCK_ENTRIES = 1 << 21
@@ -64,6 +64,14 @@ def block_rows(n_rows: int, n_columns: int) -> Iterator[slice]:
 def row_of_entries(array: sparse.csr_array) -> NDArray[np.int64]:
     """The row of each stored entry."""
     return np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))
+
+
+def find(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where each wanted key stands among the ascending keys (any place if nowhere), and whether it is there."""
+    if keys.size == 0:
+        return np.zeros(wanted.shape, np.int64), np.zeros(wanted.shape, np.bool_)
+    place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return place, np.asarray(keys[place] == wanted)
 
 
 def entry_keys(array: sparse.csr_array) -> NDArray[np.int64]:

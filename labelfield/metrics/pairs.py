@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import as_positives
-from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, row_of_entries
+from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find, row_of_entries
 
 __all__ = ["auc", "coverage_error", "ranking_loss"]
 
@@ -106,7 +106,7 @@ def _count_in_rows(block: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.i
     return less, no_more
 
 
-def _stand(Y: Any, scores: Scores, average: Grouping) -> tuple[_Standing, NDArray[np.int64], NDArray[np.int64]]:
+def _stand(Y: Any, scores: Scores, average: Grouping) -> tuple[_Standing, NDArray[np.float64], NDArray[np.float64]]:
     Y = as_positives(Y)
     scores = as_scores(scores, Y.shape)
     n, k = Y.shape
@@ -118,7 +118,7 @@ def _stand(Y: Any, scores: Scores, average: Grouping) -> tuple[_Standing, NDArra
     }[average]
     stand = _stand_in_dense if isinstance(scores, np.ndarray) else _stand_in_lists
     score, less, no_more = stand(Y, scores, average, group, n_groups, size)
-    n_true = np.bincount(group, minlength=n_groups)
+    n_true = np.bincount(group, minlength=n_groups).astype(np.float64)  # products of counts overflow integers
     return _Standing(group, score, less, no_more, size, n_groups), n_true, size - n_true
 
 
@@ -152,10 +152,8 @@ def _stand_in_lists(
         "label": scores.indices.astype(np.int64),
         "row": row_of_entries(scores),
     }[average]
-    keys, wanted = entry_keys(scores), entry_keys(Y)
-    found = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
-    is_stored = keys[found] == wanted if keys.size else np.zeros(wanted.size, np.bool_)
-    score = np.full(wanted.size, -np.inf)
+    found, is_stored = find(entry_keys(scores), entry_keys(Y))
+    score = np.full(found.size, -np.inf)
     score[is_stored] = scores.data[found[is_stored]]
     unstored = size - np.bincount(stored_group, minlength=n_groups)
     less, no_more = _count(stored_group, scores.data.astype(np.float64), group, score)

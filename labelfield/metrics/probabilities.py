@@ -14,7 +14,7 @@ from scipy import sparse
 
 from labelfield.csr import as_positives
 from labelfield.errors import DataError
-from labelfield.metrics.inputs import Scores, as_probabilities, as_scores, block_rows, entry_keys
+from labelfield.metrics.inputs import Scores, as_probabilities, as_scores, block_rows, entry_keys, find, row_of_entries
 from labelfield.metrics.ranking import Judged, Unlabelled, judge
 
 __all__ = ["Reliability", "brier", "ece_at_k", "error_rate", "f1", "log_loss", "nlpd", "reliability_curve"]
@@ -27,13 +27,11 @@ _CLIP = float(np.finfo(np.float64).eps)
 def _at_positives(Y: sparse.csr_array, P: Any) -> NDArray[np.float64]:
     """The probability of each true entry."""
     if isinstance(P, np.ndarray):
-        row = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
-        return np.asarray(P[row, Y.indices], np.float64)
-    keys, wanted = entry_keys(P), entry_keys(Y)
-    if keys.size == 0:
-        return np.zeros(wanted.size)
-    found = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    return np.where(keys[found] == wanted, P.data[found], 0.0).astype(np.float64)
+        return np.asarray(P[row_of_entries(Y), Y.indices], np.float64)
+    found, is_stored = find(entry_keys(P), entry_keys(Y))
+    values = np.zeros(found.size)
+    values[is_stored] = P.data[found[is_stored]]
+    return values
 
 
 def _blocks(P: Any) -> Any:
@@ -85,7 +83,7 @@ def f1(Y: Any, P: Scores, threshold: float = 0.5, average: Literal["micro", "mac
             predicted += np.count_nonzero(P[rows] >= threshold, axis=0)
     else:
         predicted += np.bincount(P.indices[P.data >= threshold], minlength=k)
-        chosen &= np.isin(entry_keys(Y), entry_keys(P), assume_unique=True)
+        chosen &= find(entry_keys(P), entry_keys(Y))[1]
     hits += np.bincount(Y.indices[chosen], minlength=k)
     at_stake = predicted + np.bincount(Y.indices, minlength=k)
     if average == "micro":
@@ -140,9 +138,11 @@ def ece_at_k(Y: Any, P: Scores, k: int = 5, *, n_bins: int = N_BINS, unlabelled:
 
 
 def _classes(y: Any, n_rows: int, n_classes: int) -> NDArray[np.int64]:
-    """Class numbers, from a vector or from a truth matrix with one positive a row."""
+    """Class numbers, from a vector, or from a truth matrix (n_rows, n_classes) with one positive a row."""
     if sparse.issparse(y) or np.ndim(y) == 2:
         Y = as_positives(y)
+        if Y.shape != (n_rows, n_classes):
+            raise DataError(f"classes of shape {Y.shape}", expected=f"({n_rows}, {n_classes})", fix="Pass a vector.")
         if (np.diff(Y.indptr) != 1).any():
             raise DataError(
                 "a row without exactly one class", expected="one class a row", fix="Use multi-label scores."

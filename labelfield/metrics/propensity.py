@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.csr import as_positives
+from labelfield.errors import DataError
 
 __all__ = ["PROPENSITY_A", "PROPENSITY_B", "inverse_propensity"]
 
@@ -23,7 +25,9 @@ def inverse_propensity(Y_train: Any, a: float = PROPENSITY_A, b: float = PROPENS
     Y_train = as_positives(Y_train)
     n = Y_train.shape[0]
     if n == 0:
-        raise ValueError("propensities need training rows")
+        raise DataError("no training rows to take propensities from", fix="Pass the training labels.")
+    if not (0 <= a < inf and 0 < b < inf):
+        raise ValueError(f"propensity parameters a={a}, b={b}; expected a >= 0 and b > 0")
     frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1])
     c = (np.log(n) - 1) * (b + 1) ** a
     return np.asarray(1 + c * (frequency + b) ** -a, np.float64)

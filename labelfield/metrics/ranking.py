@@ -17,7 +17,7 @@ from scipy import sparse
 
 from labelfield.csr import as_positives
 from labelfield.errors import DataError
-from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, row_of_entries
+from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find, row_of_entries
 
 __all__ = [
     "Judged",
@@ -107,6 +107,7 @@ class Judged:
     ranked: TopK
     hit: NDArray[np.bool_]
     Y: sparse.csr_array
+    k_max: int
     unlabelled: Unlabelled = "miss"
 
     @cached_property
@@ -122,17 +123,25 @@ class Judged:
         """The mean over the rows that count; a row without labels has nothing to add to the sum."""
         return float(per_row.sum() / self.n_rows) if self.n_rows else float("nan")
 
+    def _hits(self, k: int) -> NDArray[np.bool_]:
+        """The verdicts on the first k places, or on fewer where there are fewer labels."""
+        _check_k(k)
+        if k > self.k_max:
+            raise ValueError(f"k={k}, but the lists were judged up to {self.k_max}")
+        return self.hit[:, :k]
+
     def precision(self, k: int) -> float:
         """P@k: hits in the first k places over k."""
-        return self._mean(self.hit[:, :k].sum(axis=1) / k)
+        return self._mean(self._hits(k).sum(axis=1) / k)
 
     def recall(self, k: int) -> float:
         """Recall@k: hits in the first k places over the number of true labels."""
-        return self._mean(self.hit[:, :k].sum(axis=1) / np.maximum(self.n_true, 1))
+        return self._mean(self._hits(k).sum(axis=1) / np.maximum(self.n_true, 1))
 
     def ndcg(self, k: int) -> float:
         """nDCG@k: discounted hits over the best discounted hits of min(k, |true|) labels."""
-        return self._mean((self.hit[:, :k] @ discount(k)) / self._ideal(k))
+        hits = self._hits(k)
+        return self._mean((hits @ discount(hits.shape[1])) / self._ideal(k))
 
     def psp(self, k: int, inverse: NDArray[np.float64]) -> float:
         """PSP@k: inverse-propensity weighted hits over the most that any ranking could have."""
@@ -142,15 +151,16 @@ class Judged:
     def psndcg(self, k: int, inverse: NDArray[np.float64]) -> float:
         """PSnDCG@k: the discounted kind of PSP@k; each row's gain is over its unweighted ideal first."""
         self._check_weights(inverse)
-        ideal = self._ideal(k)[:, None]
-        gain = self._weighted(k, inverse) * discount(k) / ideal
-        best = self._best_weights(k, inverse) * discount(k) / ideal
-        return _ratio(gain.sum(), best.sum())
+        ideal = self._ideal(k)
+        gain, best = self._weighted(k, inverse), self._best_weights(k, inverse)
+        discounts = discount(gain.shape[1])
+        return _ratio(((gain @ discounts) / ideal).sum(), ((best @ discounts) / ideal).sum())
 
     def _ideal(self, k: int) -> NDArray[np.float64]:
         """DCG of a perfect list of min(k, |true|) labels; 1 for rows without labels, whose gain is 0."""
-        total = np.concatenate(([1.0], np.cumsum(discount(k))))
-        return total[np.minimum(self.n_true, k)]
+        width = min(k, self.hit.shape[1])
+        total = np.concatenate(([1.0], np.cumsum(discount(width))))
+        return np.asarray(total[np.minimum(self.n_true, width)])
 
     def _check_weights(self, inverse: NDArray[np.float64]) -> None:
         n_labels = self.Y.shape[1]
@@ -159,7 +169,7 @@ class Judged:
             raise DataError(found, expected=f"of {n_labels}", fix="Use the same label set.")
 
     def _weighted(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.where(self.hit[:, :k], inverse[self.ranked.labels[:, :k]], 0.0)
+        return np.where(self._hits(k), inverse[self.ranked.labels[:, :k]], 0.0)
 
     def _best_weights(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
         """The k largest inverse propensities among each row's true labels, largest first, 0 beyond."""
@@ -171,7 +181,7 @@ class Judged:
         key = np.sort(row * inverse.size + place_of[self.Y.indices])
         place_in_row = np.arange(key.size) - self.Y.indptr[:-1].astype(np.int64)[row]
         kept = place_in_row < k
-        best = np.zeros((self.Y.shape[0], k))
+        best = np.zeros((self.Y.shape[0], min(k, self.hit.shape[1])))
         best[row[kept], place_in_row[kept]] = inverse[descending[key[kept] - row[kept] * inverse.size]]
         return best
 
@@ -183,18 +193,14 @@ def judge(Y: Any, scores: Any, k: int, *, unlabelled: Unlabelled = "miss") -> Ju
         raise ValueError(f"unlabelled={unlabelled!r}; expected 'miss' or 'drop'")
     Y = as_positives(Y)
     scores = as_scores(scores, Y.shape)
-    ranked = top_k(scores, k)
-    return Judged(ranked, _is_positive(Y, ranked.labels), Y, unlabelled)
+    ranked = top_k(scores, min(k, max(Y.shape[1], 1)))  # a list is never longer than all labels
+    return Judged(ranked, _is_positive(Y, ranked.labels), Y, k, unlabelled)
 
 
 def _is_positive(Y: sparse.csr_array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether each ranked label is true, by a search among the sorted keys row * K + label of the positives."""
-    positives = entry_keys(Y)
     asked = np.arange(labels.shape[0])[:, None] * Y.shape[1] + labels
-    if positives.size == 0:
-        return np.zeros(labels.shape, np.bool_)
-    found = np.minimum(np.searchsorted(positives, asked.ravel()), positives.size - 1).reshape(labels.shape)
-    return np.asarray((positives[found] == asked) & (labels >= 0))
+    return np.asarray(find(entry_keys(Y), asked)[1] & (labels >= 0))
 
 
 def discount(k: int) -> NDArray[np.float64]:
@@ -207,7 +213,7 @@ def _ratio(gained: float, best: float) -> float:
 
 
 def _check_k(k: int) -> None:
-    if not isinstance(k, int | np.integer) or k < 1:
+    if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
         raise ValueError(f"k={k!r}; expected a positive integer")
 
 

@@ -39,6 +39,8 @@ def evaluate(
     values = scores if is_dense else scores.data
     has_probabilities = bool(values.size == 0 or (values.min() >= 0 and values.max() <= 1))
     ks = sorted(set(k))
+    if not ks:
+        raise ValueError("k is empty; expected where to cut the lists, such as (1, 3, 5)")
     judged = judge(Y, scores, max(ks), unlabelled=unlabelled)
     result: dict[str, float | int] = {
         "rows": judged.n_rows,

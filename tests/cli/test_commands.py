@@ -146,6 +146,8 @@ def test_wrong_usage_exits_2(toy, tmp_path):
         ["evaluate", "popularity", toy / "test"],
         ["evaluate", "popularity", toy, "-k", "0"],
         ["evaluate", "popularity", toy, "-k", "a,b"],
+        ["evaluate", "popularity", toy, "--propensity-b", "-5"],
+        ["evaluate", "popularity", toy, "--propensity-a", "nan"],
     ):
         done = run(*arguments, check=2)
         assert not done.stdout
@@ -158,8 +160,10 @@ def test_bad_data_exits_3_with_one_line(toy, tmp_path):
     bad.write_text("1 5 4\n0 7:1\n")
     short = tmp_path / "short.txt"
     short.write_text("1:1\n")
+    (empty := tmp_path / "empty.txt").write_text("0 5 30\n")
     for arguments, words in (
         (["info", bad], f"{bad}:2: "),
+        (["evaluate", "popularity", toy / "test", "--train", empty], "no training rows"),
         (["info", tmp_path / "nowhere"], "nowhere"),
         (["info", bad, "--json"], f"{bad}:2: "),
         (["info", tmp_path], "without train rows"),
@@ -173,7 +177,17 @@ def test_bad_data_exits_3_with_one_line(toy, tmp_path):
         assert not done.stdout
         assert done.stderr.count("\n") == 1, done.stderr
         assert words in done.stderr
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.txt", "short.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.txt", "empty.txt", "short.txt"]
+
+
+def test_wide_data_and_long_lists_need_no_memory(tmp_path):
+    wide = tmp_path / "wide.txt"
+    wide.write_text("1 3 2147483647\n2147483646 0:1\n")
+    assert json.loads(run("info", wide, "--json").stdout)["splits"]["all"]["labels_used"] == 1
+    few = tmp_path / "few.txt"
+    few.write_text("1 3 4\n2 0:1\n")
+    shown = json.loads(run("evaluate", "popularity", few, "--train", few, "-k", "2000000000", "--json").stdout)
+    assert shown["R@2000000000"] == 100
 
 
 def test_overwrite(toy, tmp_path):

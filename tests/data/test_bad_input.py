@@ -135,6 +135,13 @@ def test_empty_file(tmp_path):
             labelfield.read(path)
 
 
+def test_a_file_without_rows(tmp_path):
+    for content in ("\n", "  \n\n", "# only a comment\n"):
+        (tmp_path / "rows.svm").write_text(content)
+        with pytest.raises(DataError, match=r"rows\.svm: the file holds no rows"):
+            labelfield.read(tmp_path / "rows.svm")
+
+
 def test_missing_file_and_folder(tmp_path):
     with pytest.raises(DataError, match=r"nowhere\.txt: there is no such file"):
         labelfield.read(tmp_path / "nowhere.txt")

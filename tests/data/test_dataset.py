@@ -37,6 +37,8 @@ def test_duplicates_are_summed_as_scipy_means_them():
     [
         (np.eye(2), np.eye(3), "X has 2 rows and Y has 3"),
         ([[np.nan, 1.0]], [[1]], r"X\[0, 0\] is nan"),
+        (sparse.csr_array(np.array([[np.inf, 1.0]], np.float32)), [[1]], r"X\[0, 0\] is inf"),
+        (sparse.csr_array((1, 2**31)), [[1]], "at most 2147483647"),
         ([[1e300, 1.0]], [[1]], r"X\[0, 0\] is 1e\+300"),
         (np.eye(2), [[0, 1], [np.nan, 0]], r"Y\[1, 0\] is nan"),
         (np.eye(2), [[0, 1], [-1, 0]], r"Y\[1, 0\] is -1"),
@@ -77,6 +79,20 @@ def test_gather_equals_indexing(dataset, data):
     rows = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=9)) if n else [], np.int64)
     for array in (dataset.X, dataset.Y):
         assert_same_array(gather_rows(array, rows), sparse.csr_array(array[rows]))
+
+
+def test_stored_zeros_are_dropped():
+    X = sparse.csr_array((np.zeros(1, np.float32), [0], [0, 1]), shape=(1, 2))
+    assert Dataset(X, [[1]]).X.nnz == 0
+
+
+def test_splits_share_their_names():
+    train, test = Dataset(np.eye(2), np.eye(2), ["a", "b"]), Dataset(np.eye(2), np.eye(2))
+    assert Dataset(train.X, train.Y, ["a", "b"], test=test).test.label_names == ["a", "b"]
+    with pytest.raises(DataError, match="label names of the two splits differ"):
+        Dataset(test.X, test.Y, test=train)
+    with pytest.raises(DataError, match="list of strings"):
+        Dataset(np.eye(2), np.eye(2), "ab")
 
 
 def test_take():

@@ -72,6 +72,12 @@ class TestSvmlight:
         np.testing.assert_array_equal(dataset.X.toarray(), [[0, 2]])
         np.testing.assert_array_equal(dataset.test.X.toarray(), [[3, 4]])
 
+    def test_a_stored_zero_tells_base_and_width(self, tmp_path):
+        (tmp_path / "d.svm").write_text("0 0:0 5:1\n1 3:1 9:0\n")
+        dataset = labelfield.read(tmp_path / "d.svm")
+        assert dataset.n_features == 10
+        assert dataset.X.indices.tolist() == [5, 3]
+
     def test_names_set_the_widths(self, tmp_path):
         (tmp_path / "d.svm").write_text("1 1:2\n")
         (tmp_path / "labels.txt").write_text("a\nb\nc\n")
@@ -112,9 +118,17 @@ class TestArff:
         assert dataset.feature_names == names
         assert dataset.label_names == ["happy", "sad"]
         np.testing.assert_array_equal(
-            dataset.X.toarray(), [[1.5, 1, 0, 0, 0, 5], [-2, 0, 0, 1, 1, 0], [3, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0]]
+            dataset.X.toarray(), [[1.5, 1, 0, 0, 0, 5], [-2, 0, 0, 1, 1, 0], [3, 1, 0, 0, 1, 0], [0, 1, 0, 0, 0, 0]]
         )
         np.testing.assert_array_equal(dataset.Y.toarray(), [[1, 0], [0, 1], [1, 0], [0, 0]])
+
+    def test_what_a_sparse_row_leaves_out_has_the_first_declared_value(self, tmp_path):
+        header = "@relation r\n@attribute c {red,green,blue}\n@attribute n {1,2,3}\n@attribute happy {1,0}\n"
+        header += "@attribute sad {0,1}\n@attribute r real [0,1] % range\n@data\n"
+        path = self.write(tmp_path, header + "{4\t0.5}\nred,1,1,0,0.5\n{0 green, 1 3, 2 0, 3 1}\n")
+        dataset = labelfield.read(path)
+        np.testing.assert_array_equal(dataset.X.toarray(), [[1, 0, 0, 1, 0.5], [1, 0, 0, 1, 0.5], [0, 1, 0, 3, 0]])
+        np.testing.assert_array_equal(dataset.Y.toarray(), [[1, 0], [1, 0], [0, 1]])
 
     def test_mulan_splits_share_one_list_of_labels(self, tmp_path):
         self.write(tmp_path, name="toy-train.arff")
@@ -222,11 +236,36 @@ class TestNpz:
             ({"X": np.eye(2), "y": np.array([-1, 1])}, "classes 0, 1, 2"),
             ({"X": np.eye(2), "y": np.array([0])}, "rows"),
             ({"X": np.eye(2), "Y": -np.eye(2)}, r"Y\[0, 0\] is -1"),
+            ({"X": np.eye(2), "y": np.array([0, 2**31])}, "class 2147483648"),
         ]:
             np.savez(path, **arrays)
             with pytest.raises(DataError, match=words) as caught:
                 labelfield.read(path)
             assert str(path) in str(caught.value)
+
+    def test_our_own_files_are_not_trusted_either(self, tmp_path):
+        labelfield.write(random_dataset(), tmp_path / "d.npz")
+        good = dict(np.load(tmp_path / "d.npz"))
+        zero, nan = good["X_values"].copy(), good["X_values"].copy()
+        zero[0], nan[0] = 0, np.nan
+        for key, value in (
+            ("X_shape", np.array([-1, 5])),
+            ("X_shape", np.array([40, 2**40])),
+            ("X_shape", np.array([40])),
+            ("X_values", zero),
+            ("X_values", nan),
+            ("X_indices", good["X_indices"] + 50),
+            ("X_indptr", good["X_indptr"][::-1].copy()),
+        ):
+            np.savez(tmp_path / "bad.npz", **{**good, key: value})
+            with pytest.raises(DataError, match=r"bad\.npz"):
+                labelfield.read(tmp_path / "bad.npz")
+
+    def test_values_of_scipy_matrices_are_checked(self, tmp_path):
+        sparse.save_npz(tmp_path / "X.npz", sparse.csr_array(np.array([[1, np.nan], [0, 2]], np.float32)))
+        sparse.save_npz(tmp_path / "Y.npz", sparse.csr_array(np.eye(2, dtype=np.float32)))
+        with pytest.raises(DataError, match=r"X\[0, 1\] is nan"):
+            labelfield.read(tmp_path / "X.npz")
 
     def test_nothing_is_unpickled(self, tmp_path):
         path = tmp_path / "evil.npz"

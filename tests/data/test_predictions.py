@@ -5,6 +5,7 @@ from scipy import sparse
 from strategies import finite, ragged
 
 from labelfield import DataError, read_predictions, write_predictions
+from labelfield.metrics import top_k
 
 
 @pytest.mark.parametrize("name", ["p.txt", "p.txt.gz", "p.npz"])
@@ -13,13 +14,30 @@ def test_write_then_read_is_the_identity(name, scores, tmp_path_factory):
     path = tmp_path_factory.mktemp("p") / name
     write_predictions(scores, path)
     again = read_predictions(path, 4, 7)
-    for part in ("data", "indices", "indptr"):
+    np.testing.assert_array_equal(again.data.astype(np.float32), scores.data)
+    for part in ("indices", "indptr"):
         np.testing.assert_array_equal(getattr(again, part), getattr(scores, part))
 
 
 def test_text_lists_the_best_first(tmp_path):
     write_predictions(sparse.csr_array([[0.1, 0.0, 0.7, 0.1], [0, 0, 0, 0]]), tmp_path / "p.txt")
     assert (tmp_path / "p.txt").read_text() == "2:0.7 0:0.1 3:0.1\n\n"
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.npz"])
+def test_dense_scores_and_double_precision_survive(name, tmp_path):
+    scores = np.array([[0.0, -1.0, 1 - 1e-9, 1 - 1e-12], [1e-60, 1e-50, 1e39, 0.0]])
+    write_predictions(scores, tmp_path / name)
+    again = read_predictions(tmp_path / name, 2, 4)
+    np.testing.assert_array_equal(again.toarray() if sparse.issparse(again) else again, scores)
+    assert top_k(again, 4).labels.tolist() == top_k(scores, 4).labels.tolist()
+
+
+def test_scores_that_cannot_be_ranked_are_not_written(tmp_path):
+    for bad in (np.nan, np.inf):
+        with pytest.raises(DataError, match="not finite"):
+            write_predictions(np.array([[bad]]), tmp_path / "p.txt")
+    assert not list(tmp_path.iterdir())
 
 
 def test_zero_scores_stay_listed(tmp_path):

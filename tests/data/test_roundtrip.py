@@ -53,7 +53,7 @@ def test_names_of_another_file_are_kept(tmp_path):
     labelfield.write(toy(label_names=["c", "d"]), tmp_path / "two.txt")
     assert labelfield.read(tmp_path / "one.txt").label_names == ["a", "b"]
     assert labelfield.read(tmp_path / "two.txt").label_names == ["c", "d"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["labels.txt", "one.txt", "two.labels.txt", "two.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["one.labels.txt", "one.txt", "two.labels.txt", "two.txt"]
 
 
 def test_a_name_list_that_would_not_fit_is_refused(tmp_path):
@@ -83,6 +83,47 @@ def test_a_failed_write_leaves_nothing_behind(name, older, tmp_path, monkeypatch
     monkeypatch.undo()
     if older:
         assert_same(labelfield.read(path), toy())
+
+
+def test_writing_one_file_changes_no_other(tmp_path):
+    labelfield.write(toy(), tmp_path / "b.txt")
+    named = Dataset(np.eye(3), np.eye(3), list("abc"), list("xyz"))
+    labelfield.write(named, tmp_path / "a.txt")
+    assert_same(labelfield.read(tmp_path / "b.txt"), toy())
+    assert_same(labelfield.read(tmp_path / "a.txt"), named)
+    (tmp_path / "labels.txt").write_text("p\nq\nr\ns\n")
+    labelfield.write(toy(), tmp_path / "c.npz")  # holds its own names, or none
+    assert_same(labelfield.read(tmp_path / "c.npz"), toy())
+
+
+@pytest.mark.parametrize("names", [["\ufeffa", "b"], ["BZhang", "\x1f\x8b"], ["", " "], ["a\u2028b", "\x85"]])
+@pytest.mark.parametrize("name", NAMES)
+def test_awkward_names(names, name, tmp_path):
+    labelfield.write(toy(label_names=names), tmp_path / name)
+    assert_same(labelfield.read(tmp_path / name), toy(label_names=names))
+
+
+def test_lists_of_names_are_no_place_for_data(tmp_path):
+    for name in ("labels.txt", "features.txt", "x.labels.txt"):
+        with pytest.raises(ValueError, match="kept for lists of names"):
+            labelfield.write(toy(), tmp_path / name)
+
+
+def test_a_failed_write_leaves_no_parents_behind(tmp_path):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        labelfield.write(toy(), tmp_path / "new" / "deep" / "x.txt", progress=stop)
+    assert not list(tmp_path.iterdir())
+
+
+def test_strangers_inside_our_folders_are_seen(tmp_path):
+    (tmp_path / "d" / "train").mkdir(parents=True)
+    (tmp_path / "d" / "train" / "thesis.docx").write_text("years of work")
+    with pytest.raises(FileExistsError, match=r"thesis\.docx"):
+        labelfield.write(toy(), tmp_path / "d")
+    assert (tmp_path / "d" / "train" / "thesis.docx").exists()
 
 
 def test_a_strangers_folder_is_never_replaced(tmp_path):

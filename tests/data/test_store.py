@@ -99,6 +99,17 @@ def test_row_pointers_that_fall_are_found(folder):
         verify(dataset)
 
 
+@pytest.mark.parametrize("wrong", [10**6, 2**60, -5])
+def test_row_pointers_that_point_outside_are_found(folder, wrong):
+    indptr = np.load(folder / "X_indptr.npy").astype(np.int64)
+    indptr[10] = wrong
+    np.save(folder / "X_indptr.npy", indptr)
+    dataset = labelfield.read(folder)
+    for rows in ([9, 3], [10, 3]):
+        with pytest.raises(DataError, match="fall or point outside"):
+            dataset.take(rows)
+
+
 def test_pickles_are_refused(folder):
     np.save(folder / "X_values.npy", np.array([print], object), allow_pickle=True)
     with pytest.raises(DataError, match=r"X_values\.npy"):

@@ -137,6 +137,20 @@ def test_a_perfect_ranking_scores_one():
     close(metrics.ranking_loss(Y, P), 0)
 
 
+def test_counts_do_not_overflow():
+    n, k = 200_000, 2**31 - 2
+    Y = sparse.csr_array((np.ones(n), np.zeros(n, int), np.arange(n + 1)), shape=(n, k))
+    close(metrics.auc(Y, Y, "micro"), 1.0)
+
+
+def test_lists_may_be_cut_far_behind_their_end():
+    Y, P = random_case(20, 5, 0.5)
+    close(metrics.precision_at_k(Y, P, 10**9), Y.nnz / 20 / 10**9)
+    close(metrics.recall_at_k(Y, P, 10**9, unlabelled="drop"), 1)
+    with pytest.raises(ValueError, match="judged up to 2"):
+        metrics.judge(Y, P, 2).ndcg(3)
+
+
 def test_popularity_ranks_by_training_frequency():
     Y_train = np.array([[1, 0, 1, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]])
     predictions = metrics.popularity(Y_train, 3, k=2)
@@ -161,6 +175,10 @@ def test_popularity_ranks_by_training_frequency():
         (metrics.error_rate, "exactly one class"),
         (lambda Y, P: metrics.nlpd(np.zeros(2, int), P), "classes of shape"),
         (lambda Y, P: metrics.precision_at_k(Y, P.ravel(), 1), "a matrix"),
+        (lambda Y, P: metrics.evaluate(Y, P, k=()), "k is empty"),
+        (lambda Y, P: metrics.inverse_propensity(Y, b=-5), "b > 0"),
+        (lambda Y, P: metrics.inverse_propensity(Y[:0]), "no training rows"),
+        (lambda Y, P: metrics.error_rate(np.ones((20, 1)), P), "Pass a vector"),
     ],
 )
 def test_bad_input(call, message):
