@@ -76,7 +76,7 @@ def _commit() -> str:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
-    changed = git("status", "--porcelain", "--", "labelfield", "benchmarks/*.py")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "labelfield", "benchmarks/*.py")
     return git("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")
 
 

@@ -1,5 +1,6 @@
 """Gaussian-process and Bayesian models with very many labels, and the data and scores around them."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from labelfield import metrics, synth
@@ -9,6 +10,7 @@ from labelfield.version import __version__
 
 if TYPE_CHECKING:
     from labelfield.data.batch import Batch
+    from labelfield.estimators import MLGPFClassifier, load
 
 
 __all__ = [
@@ -16,8 +18,10 @@ __all__ = [
     "DataError",
     "Dataset",
     "LabelfieldError",
+    "MLGPFClassifier",
     "__version__",
     "describe",
+    "load",
     "metrics",
     "read",
     "read_predictions",
@@ -27,10 +31,11 @@ __all__ = [
 ]
 
 
+_LAZY = {"Batch": "labelfield.data.batch", "MLGPFClassifier": "labelfield.estimators", "load": "labelfield.estimators"}
+
+
 def __getattr__(name: str) -> Any:
     """What needs torch is imported when it is asked for."""
-    if name == "Batch":
-        from labelfield.data.batch import Batch
-
-        return Batch
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

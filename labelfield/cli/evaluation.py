@@ -11,7 +11,7 @@ import typer
 
 from labelfield.cli.options import AsJson, load
 from labelfield.cli.output import Bar, print_json, print_table, shown
-from labelfield.data import read_predictions
+from labelfield.data import Dataset, read_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate as evaluate_scores
 from labelfield.metrics import popularity
@@ -25,7 +25,7 @@ POPULARITY = "popularity"
 def evaluate(
     predictions: Annotated[
         Path,
-        typer.Argument(help="Lines `label:score label:score …`, .npz, or the word popularity for that baseline."),
+        typer.Argument(help="A model; lines `label:score label:score …` or .npz; or the word popularity."),
     ],
     truth: Annotated[Path, typer.Argument(help="The data set with the true labels; of two splits, the test rows.")],
     train: Annotated[
@@ -40,7 +40,7 @@ def evaluate(
     b: Annotated[float, typer.Option("--propensity-b", help="Propensity offset.")] = PROPENSITY_B,
     as_json: AsJson = False,
 ) -> None:
-    """Score predictions: P@k, nDCG@k, recall@k, ECE@k, and with training data PSP@k and PSnDCG@k, in percent.
+    """Score a model or predictions: P@k, nDCG@k, recall@k, ECE@k; with training data PSP@k and PSnDCG@k; in percent.
 
     Example: labelfield evaluate predictions.txt data/bibtex/test.txt.gz --train data/bibtex/train.txt.gz
     """
@@ -62,6 +62,8 @@ def evaluate(
         if training is None:
             raise typer.BadParameter("popularity needs training data: pass --train")
         scores = popularity(training.Y, rows.n_rows, max(ks))
+    elif predictions.is_dir():
+        scores = predict_with(predictions, rows, max(ks))
     else:
         with Bar(f"reading {predictions.name}") as bar:
             scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
@@ -72,6 +74,22 @@ def evaluate(
         print_json({**result, "unlabelled": unlabelled, "seconds": time.perf_counter() - started})
     else:
         print_scores(f"{predictions} on {truth}", result, ks, unlabelled)
+
+
+def predict_with(model: Path, rows: Dataset, k: int) -> Any:
+    """The k best labels of each row according to a saved model."""
+    from labelfield.estimators import load as load_model
+
+    estimator = load_model(model)
+    if estimator.spec_.n_labels != rows.n_labels:
+        raise DataError(
+            f"the model knows {estimator.spec_.n_labels} labels, the truth has {rows.n_labels}",
+            path=model,
+            expected="one label set",
+            fix="Evaluate on data with the labels of the training data.",
+        )
+    with Bar("predicting"):
+        return estimator.predict_topk(rows.X, k)
 
 
 def parse_ks(text: str) -> list[int]:

@@ -1,7 +1,8 @@
-"""The `labelfield` command. Exit codes: 0 done, 2 wrong usage, 3 bad data, 130 interrupted."""
+"""The `labelfield` command. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad data, 130 interrupted."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -11,7 +12,9 @@ from labelfield import __version__
 from labelfield.cli.data import convert, info, split, synth
 from labelfield.cli.evaluation import evaluate
 from labelfield.cli.output import say
-from labelfield.errors import DataError
+from labelfield.cli.prediction import predict
+from labelfield.cli.training import config, show, train
+from labelfield.errors import DataError, LabelfieldError
 
 __all__ = ["app", "main"]
 
@@ -22,7 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (info, convert, split, synth, evaluate):
+for command in (info, convert, split, synth, train, predict, evaluate, show, config):
     app.command()(command)
 
 
@@ -45,15 +48,18 @@ def main() -> None:
     """Run a command; every expected failure is one line on stderr."""
     try:
         app()
-    except DataError as error:
+    except LabelfieldError as error:
         say(f"error: {error}")
-        sys.exit(3)
+        sys.exit(3 if isinstance(error, DataError) or type(error).__name__ == "ModelError" else 1)
+    except MemoryError as error:
+        say(f"error: {error or 'out of memory'}")
+        sys.exit(1)
     except FileExistsError as error:
         say(f"error: {error}")
         sys.exit(2)
     except OSError as error:
         say(f"error: {error.filename or 'file'}: {error.strerror or error}")
         sys.exit(3)
-    except KeyboardInterrupt:
-        say("interrupted")
-        sys.exit(130)
+    except KeyboardInterrupt as stop:
+        say(str(stop) or "interrupted")
+        sys.exit(128 + getattr(stop, "signal_number", signal.SIGINT))

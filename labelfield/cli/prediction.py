@@ -1,0 +1,46 @@
+"""predict: the most probable labels of new rows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from labelfield.cli.options import AsJson, OneBased, load, refuse_existing
+from labelfield.cli.output import Bar, print_json, say
+from labelfield.data import write_predictions
+
+__all__ = ["predict"]
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="The folder of a model.")],
+    rows: Annotated[Path, typer.Argument(help="Rows to label; of a folder with two splits, the test rows.")],
+    out: Annotated[Path, typer.Option("--out", help="Lines `label:probability …` (.txt, .txt.gz), or .npz.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many labels a row.")] = 5,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to predict.")] = "auto",
+    one_based: OneBased = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the k most probable labels of each row with their probabilities.
+
+    Example: labelfield predict model data/bibtex -k 5 --out predictions.txt
+    """
+    from labelfield.estimators import load as load_model
+
+    refuse_existing(out, overwrite)
+    started = time.perf_counter()
+    estimator = load_model(model, device=device)
+    dataset = load(rows, one_based)
+    dataset = dataset if dataset.test is None else dataset.test
+    with Bar("predicting"):
+        predictions = estimator.predict_topk(dataset.X, k)
+    write_predictions(predictions, out)
+    seconds = time.perf_counter() - started
+    if as_json:
+        print_json({"path": str(out), "rows": dataset.n_rows, "k": k, "seconds": seconds})
+    else:
+        say(f"wrote {out}: {dataset.n_rows} rows, in {seconds:.1f} s")

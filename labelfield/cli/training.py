@@ -1,0 +1,240 @@
+"""train, show, config: fit a model and look at it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from labelfield.atomic import replacing_folder
+from labelfield.cli.options import AsJson, OneBased, OneBasedLabels, Overwrite, load
+from labelfield.cli.output import print_json, print_table, say, shown
+from labelfield.data import Dataset
+from labelfield.errors import DataError
+
+__all__ = ["config", "show", "train"]
+
+CHECKPOINT = "checkpoint.safetensors"
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+# What each option is, for `labelfield config` and messages; those of the estimator's signature, in its order.
+_MEANING = {
+    "n_latent": "latent processes P",
+    "n_inducing": "inducing inputs M",
+    "kernel": "a kernel, or a sum such as 'se_ard + linear'",
+    "posterior": "whitened_diagonal, whitened_shared, whitened_full, full or parsimonious",
+    "inducing": "free, fixed, subspace or subspace_basis",
+    "rank": "dimensions R of the subspace",
+    "basis": "of the subspace: svd or kmeans",
+    "precompute": "project all rows onto the subspace once",
+    "unit_norm": "keep inducing inputs at norm 1",
+    "transform": "of rows: unit, sqrt, log or none",
+    "n_negatives": "labels drawn a batch beside its own; 0 for all labels",
+    "max_epochs": "passes over the rows",
+    "batch_size": "rows a step B",
+    "learning_rate": "of Adam, at its highest",
+    "schedule": "one_cycle, cosine, linear or constant",
+    "kl_weight": "of the divergence; 1 is the true bound",
+    "clip_norm": "longest gradient",
+    "patience": "epochs without a better bound before stopping",
+    "time_budget": "seconds of training",
+    "n_points": "quadrature points in training",
+    "n_points_predict": "quadrature points in prediction",
+    "jitter": "added to the diagonal of K_Z, relative to its mean",
+    "threshold": "probability from which on predict says yes",
+    "device": "auto, cpu or cuda",
+    "random_state": "seed",
+}
+
+
+def _defaults() -> dict[str, Any]:
+    from labelfield import MLGPFClassifier
+
+    parameters = inspect.signature(MLGPFClassifier).parameters
+    return {name: parameter.default for name, parameter in parameters.items()}
+
+
+def train(
+    data: Annotated[Path, typer.Argument(help="Training data; of a folder with two splits, the training rows.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
+    method: Annotated[Literal["mlgpf"], typer.Option("--method", help="Which model.")] = "mlgpf",  # noqa: ARG001  # one so far
+    config_file: Annotated[
+        Path | None, typer.Option("--config", help="Options in TOML; see labelfield config.")
+    ] = None,
+    set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value, again and again.")] = None,
+    valid: Annotated[Path | None, typer.Option("--valid", help="Rows to score after each epoch.")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to train.")] = "auto",
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed gives the same model.")] = None,
+    time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of an interrupted run.")] = False,
+    one_based: OneBased = None,
+    one_based_labels: OneBasedLabels = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model. Without options, sizes and rates follow a rule of the data's size.
+
+    Example: labelfield train data/bibtex --out model --time-budget 60s
+    """
+    from labelfield import MLGPFClassifier
+
+    options = _gather_options(config_file, set_options or [])
+    options["device"] = device
+    if seed is not None:
+        options["random_state"] = seed
+    if time_budget is not None:
+        options["time_budget"] = parse_seconds(time_budget)
+    if out.exists() and not (overwrite or (resume and (out / CHECKPOINT).exists())):
+        finished = " and holds no checkpoint to resume" if resume else "; pass --resume to go on or --overwrite"
+        raise typer.BadParameter(f"{out} exists{finished}, or choose another name")
+    dataset = load(data, one_based, one_based_labels)
+    validation = None
+    if valid is not None:
+        rows = load(valid, one_based, one_based_labels)
+        rows = rows if rows.test is None else rows.test
+        validation = (rows.X, rows.Y)
+    estimator = MLGPFClassifier(**options)
+    started = time.perf_counter()
+    try:
+        _fit(estimator, dataset, out, validation, resume, overwrite)
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
+        raise typer.BadParameter(str(error)) from None
+    (out / CHECKPOINT).unlink(missing_ok=True)
+    estimator.save(out, dataset.label_names)
+    _report(estimator, out, time.perf_counter() - started, as_json)
+
+
+def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: bool, overwrite: bool) -> None:
+    from labelfield.cli.live import TrainingBar
+    from labelfield.models.artifact import MODEL_FILES
+
+    prepared = estimator.prepare(dataset.X, dataset.Y)
+    _announce(estimator, prepared)
+    if not resume and (overwrite or not out.exists()):
+        with replacing_folder(out, MODEL_FILES):
+            pass  # empty until the first checkpoint
+    with TrainingBar(estimator.settings_) as bar:
+        estimator.train_prepared(
+            prepared, validation=validation, checkpoint=out / CHECKPOINT, resume=resume, on_step=bar
+        )
+
+
+def _announce(estimator: Any, data: Dataset) -> None:
+    """What is about to happen and what it will cost, on stderr."""
+    spec, settings = estimator.spec_, estimator.settings_
+    n_parameters = sum(p.numel() for p in estimator.model_.parameters())
+    n_labels = spec.n_labels if not estimator.n_negatives_ else min(spec.n_labels, 3 * settings.batch_size)
+    dense = settings.batch_size * (n_labels * 6 + spec.n_latent * 8 + spec.n_inducing * 8)
+    megabytes = (16 * n_parameters + 4 * dense + data.X.data.nbytes * 2) / 2**20
+    say(
+        f"MLGPF: {data.n_rows} rows, {spec.n_features} features ({estimator.transform_}), {spec.n_labels} labels; "
+        f"kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} inducing inputs ({spec.inducing}), "
+        f"posterior {spec.posterior}"
+    )
+    say(
+        f"{n_parameters} parameters, about {megabytes:.0f} MB; {settings.max_epochs} epochs of "
+        f"{-(-data.n_rows // settings.batch_size)} steps on {estimator._device()}"
+    )
+
+
+def _report(estimator: Any, out: Path, seconds: float, as_json: bool) -> None:
+    last = estimator.history_[-1] if estimator.history_ else {}
+    result = {"path": str(out), "epochs": len(estimator.history_), "bound": last.get("bound"), "seconds": seconds}
+    result |= last.get("scores", {})
+    if as_json:
+        print_json(result)
+    else:
+        print_table("trained", ["", ""], [[name, shown(value)] for name, value in result.items()])
+
+
+def parse_seconds(text: str) -> float:
+    """60, 60s, 5m, 5min or 2h as seconds."""
+    match = re.fullmatch(r"([0-9.]+)\s*([a-z]*)", text.strip())
+    if not match or match[2] not in _UNITS or match[1].count(".") > 1 or not float(match[1]) > 0:
+        raise typer.BadParameter(f"--time-budget {text}; expected such as 60s, 5m or 2h")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _gather_options(config_file: Path | None, assignments: list[str]) -> dict[str, Any]:
+    """Options from a file, then from --set; unknown names are refused."""
+    options: dict[str, Any] = {}
+    if config_file is not None:
+        try:
+            options |= tomllib.loads(config_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError("there is no such file", path=config_file, fix="Check the path.") from None
+        except (tomllib.TOMLDecodeError, ValueError) as error:
+            raise DataError(f"not TOML ({error})", path=config_file, fix="See labelfield config mlgpf.") from None
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--set {assignment}; expected key=value")
+        options[key.strip()] = _parse_value(value.strip())
+    known = _defaults()
+    for name in options:
+        if name not in known:
+            raise typer.BadParameter(f"no option {name!r}; there are {', '.join(known)}")
+    return options
+
+
+def _parse_value(text: str) -> Any:
+    """A TOML value; a word without quotes is a string, and none is nothing."""
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], as_json: AsJson = False) -> None:
+    """Show what a model is and how it was trained.
+
+    Example: labelfield show model
+    """
+    from labelfield.models.artifact import load_artifact
+
+    described, arrays, labels = load_artifact(model)
+    spec, settings, history = described["spec"], described["settings"], described["history"]
+    n_parameters = sum(array.numel() for array in arrays.values())
+    facts = {
+        "method": described["method"],
+        **spec,
+        "transform": described["transform"],
+        "n_negatives": described["n_negatives"],
+        "parameters": n_parameters,
+        "label_names": labels is not None,
+        **{f"training: {name}": value for name, value in settings.items()},
+        "epochs done": len(history),
+        "seconds of training": history[-1]["seconds"] if history else None,
+        "bound of the last epoch (nats a row)": history[-1]["bound"] if history else None,
+    }
+    if as_json:
+        print_json({"path": str(model), **facts, "history": history})
+    else:
+        print_table(str(model), ["", ""], [[name, shown(value)] for name, value in facts.items()])
+
+
+def config(
+    method: Annotated[Literal["mlgpf"], typer.Argument(help="Which model.")] = "mlgpf",
+) -> None:
+    """Print all options of a method with their defaults, as a commented file for `train --config`.
+
+    Example: labelfield config mlgpf
+    """
+    print(f"# Options of {method}. A line without value follows a rule of the data's size.")
+    for name, default in _defaults().items():
+        text = f"# {name} =" if default is None else f"{name} = {_toml(default)}"
+        print(f"{text:<36} # {_MEANING[name]}")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -1,0 +1,6 @@
+"""Flat scikit-learn classifiers: the front door."""
+
+from labelfield.estimators.mlgpf import MLGPFClassifier
+from labelfield.estimators.saving import load
+
+__all__ = ["MLGPFClassifier", "load"]

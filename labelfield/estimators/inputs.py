@@ -1,0 +1,96 @@
+"""What users pass as X and Y, brought to the one form that the package works with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.csr import as_features, as_positives, from_counts
+from labelfield.data.dataset import one_label_per_row
+from labelfield.errors import DataError
+
+__all__ = ["Labels", "as_rows", "encode_labels"]
+
+
+class Labels:
+    """How labels were given: as an indicator matrix, as lists of labels, or as one class a row."""
+
+    def __init__(self, kind: str, classes: NDArray[Any]) -> None:
+        self.kind, self.classes = kind, classes
+
+
+def as_rows(X: Any, n_features: int | None = None) -> sparse.csr_array:
+    """X as CSR float32; with `n_features` given it must have so many columns."""
+    X = as_features(X)
+    if n_features is not None and X.shape[1] != n_features:
+        # The words scikit-learn uses, which its users know.
+        raise DataError(f"X has {X.shape[1]} features, but the model is expecting {n_features} features as input")
+    return X
+
+
+def encode_labels(Y: Any, n_rows: int) -> tuple[sparse.csr_array, Labels]:
+    """Y as CSR of positives, from an indicator matrix (dense or sparse), lists of labels, or one class a row."""
+    if sparse.issparse(Y):
+        Y = as_positives(_binary(Y))
+        kind, classes = "indicator", np.arange(Y.shape[1])
+    elif _is_ragged(Y):
+        Y, classes = _encode_lists(Y)
+        kind = "lists"
+    else:
+        array = np.asarray(Y)
+        if array.ndim == 2 and array.shape[1] == 1 and array.dtype.kind not in "b":
+            array = array.ravel()
+        if array.ndim == 2:
+            Y = as_positives(_binary(array))
+            kind, classes = "indicator", np.arange(Y.shape[1])
+        elif array.ndim == 1:
+            classes, numbers = np.unique(array, return_inverse=True)
+            Y = one_label_per_row(numbers, classes.size)
+            kind = "classes"
+        else:
+            raise DataError(f"Y has {array.ndim} dimensions", expected="a matrix, lists of labels, or a vector")
+    if Y.shape[0] != n_rows:
+        raise DataError(
+            f"X has {n_rows} rows and Y has {Y.shape[0]}", expected="one row of labels for each row of features"
+        )
+    return Y, Labels(kind, classes)
+
+
+def _binary(Y: Any) -> Any:
+    values = Y.data if sparse.issparse(Y) else Y
+    if values.size and not np.isin(values, (0, 1)).all():
+        raise DataError("Y is not binary", expected="0 and 1", fix="Binarise Y, or pass one class a row as a vector.")
+    return Y
+
+
+def _is_ragged(Y: Any) -> bool:
+    """A list of lists, sets or tuples of labels; a rectangular list of 0 and 1 is an indicator matrix."""
+    if isinstance(Y, np.ndarray):
+        return Y.dtype == object and Y.ndim == 1 and Y.size > 0 and not np.isscalar(Y[0]) and not isinstance(Y[0], str)
+    if (
+        not isinstance(Y, list | tuple)
+        or not Y
+        or not all(isinstance(row, list | tuple | set | frozenset) for row in Y)
+    ):
+        return False
+    if len({len(row) for row in Y}) > 1 or any(isinstance(row, set | frozenset) for row in Y):
+        return True
+    flat = [label for row in Y for label in row]
+    return not all(label in (0, 1) for label in flat)
+
+
+def _encode_lists(Y: Any) -> tuple[sparse.csr_array, NDArray[Any]]:
+    rows = [sorted(set(row), key=str) for row in Y]
+    flat = [label for row in rows for label in row]
+    if all(isinstance(label, int | np.integer) and label >= 0 for label in flat):
+        classes = np.arange(max(flat, default=-1) + 1)
+        numbers = np.array(flat, np.int64)
+    else:
+        classes, numbers = np.unique(np.array(flat), return_inverse=True)
+    counts = np.array([len(row) for row in rows], np.int64)
+    row_of = np.repeat(np.arange(counts.size), counts)
+    order = np.lexsort((numbers, row_of))
+    return from_counts(counts, numbers[order].astype(np.int32), None, classes.size), classes

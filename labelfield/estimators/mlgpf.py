@@ -1,0 +1,470 @@
+"""The multi-label GP factor model as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import ndtri
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+
+from labelfield.csr import gather_rows
+from labelfield.data import Dataset
+from labelfield.data.batch import Batch
+from labelfield.data.transform import choose_transform, transform_rows
+from labelfield.errors import DataError
+from labelfield.estimators.inputs import as_rows, encode_labels
+from labelfield.inducing import Subspace
+from labelfield.inference.source import DatasetSource, ProjectedSource, Source
+from labelfield.inference.trainer import Settings, train
+from labelfield.linalg.rows import Projected, Rows
+from labelfield.metrics import evaluate
+from labelfield.models.artifact import save_artifact
+from labelfield.models.build import Spec, build, start
+from labelfield.models.defaults import plan
+from labelfield.models.mlgpf import Elbo
+from labelfield.models.prediction import Latent, condition, credible_interval, label_correlation, to_csr, top_k
+
+__all__ = ["MLGPFClassifier"]
+
+_PREDICT_ROWS = 1000
+
+
+class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
+    """f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli for each label.
+
+    Left at None, sizes and rates follow the rule of `labelfield.models.defaults`. `kernel` is a name or a sum of names
+    (see `labelfield.kernels.names`); `posterior`, `inducing` and `basis` are those of `labelfield.models.build`;
+    `transform` what is done to rows (`labelfield.data.transform`). `kl_weight` 1 is the true bound.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_latent: int | None = None,
+        n_inducing: int | None = None,
+        kernel: str | None = None,
+        posterior: str = "whitened_diagonal",
+        inducing: str = "free",
+        rank: int | None = None,
+        basis: str = "svd",
+        precompute: bool | None = None,
+        unit_norm: bool = True,
+        transform: str | None = None,
+        n_negatives: int | None = None,
+        max_epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        schedule: str = "one_cycle",
+        kl_weight: float = 1.0,
+        clip_norm: float | None = None,
+        patience: int | None = None,
+        time_budget: float | None = None,
+        n_points: int = 3,
+        n_points_predict: int = 10,
+        jitter: float = 1e-5,
+        threshold: float = 0.5,
+        device: str = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.n_latent = n_latent
+        self.n_inducing = n_inducing
+        self.kernel = kernel
+        self.posterior = posterior
+        self.inducing = inducing
+        self.rank = rank
+        self.basis = basis
+        self.precompute = precompute
+        self.unit_norm = unit_norm
+        self.transform = transform
+        self.n_negatives = n_negatives
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.kl_weight = kl_weight
+        self.clip_norm = clip_norm
+        self.patience = patience
+        self.time_budget = time_budget
+        self.n_points = n_points
+        self.n_points_predict = n_points_predict
+        self.jitter = jitter
+        self.threshold = threshold
+        self.device = device
+        self.random_state = random_state
+
+    # Fitting
+
+    def prepare(self, X: Any, Y: Any) -> Dataset:
+        """Decide everything that does not need training and build the model; returns the rows as it will see them."""
+        X = as_rows(X)
+        if X.shape[0] == 0 or X.shape[1] == 0:
+            raise DataError(f"X has {X.shape[0]} rows and {X.shape[1]} features", expected="at least one of each")
+        Y, labels = encode_labels(Y, X.shape[0])
+        if Y.shape[1] == 0:
+            raise DataError("Y has no labels", expected="at least one")
+        chosen = plan(X.shape[0], X.shape[1], Y.shape[1])
+        self.n_features_in_ = X.shape[1]
+        self.label_kind_, self.classes_ = labels.kind, labels.classes
+        self.transform_ = choose_transform(X) if self.transform is None else self.transform
+        data = Dataset(transform_rows(X, self.transform_), Y)
+        rank = (
+            min(self.rank or 2 * (self.n_inducing or chosen.n_inducing), *X.shape) if "subspace" in self.inducing else 0
+        )
+        self.spec_ = Spec(
+            n_features=X.shape[1],
+            n_labels=Y.shape[1],
+            n_latent=self.n_latent or chosen.n_latent,
+            n_inducing=min(self.n_inducing or chosen.n_inducing, X.shape[0]),
+            kernel=self.kernel or chosen.kernel,
+            posterior=self.posterior,
+            inducing=self.inducing,
+            rank=rank,
+            unit_norm=self.unit_norm and self.transform_ != "none",
+            n_points=self.n_points_predict,
+            jitter=self.jitter,
+        )
+        self.settings_ = Settings(
+            max_epochs=self.max_epochs or chosen.max_epochs,
+            batch_size=min(self.batch_size or chosen.batch_size, X.shape[0]),
+            learning_rate=self.learning_rate or chosen.learning_rate,
+            schedule=self.schedule,
+            kl_weight=self.kl_weight,
+            clip_norm=self.clip_norm,
+            patience=self.patience,
+            time_budget=self.time_budget,
+            seed=self.random_state,
+        )
+        self.n_negatives_ = chosen.n_negatives if self.n_negatives is None else self.n_negatives
+        self.model_ = build(self.spec_)
+        start(
+            self.model_,
+            self.spec_,
+            data.X,
+            data.Y,
+            self.random_state,
+            start_mean=chosen.start_mean,
+            basis=self.basis,
+        )
+        self.model_.to(self._device())
+        return data
+
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        on_step: Any = None,
+    ) -> MLGPFClassifier:
+        """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class a row).
+
+        With `checkpoint` the run can be interrupted and, with `resume`, go on. `validation` rows are scored each epoch.
+        """
+        data = self.prepare(X, Y)
+        return self.train_prepared(data, validation=validation, checkpoint=checkpoint, resume=resume, on_step=on_step)
+
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> MLGPFClassifier:
+        """Go on training with these rows, by one epoch over them; the first call prepares the model."""
+        if not hasattr(self, "model_"):
+            data = self.prepare(X, Y)
+            if classes is not None and len(classes) != self.spec_.n_labels:
+                raise DataError(
+                    f"the first rows show {self.spec_.n_labels} labels, {len(classes)} were announced",
+                    fix="Pass Y as an indicator matrix with a column for each label.",
+                )
+        else:
+            rows = transform_rows(as_rows(X, self.n_features_in_), self.transform_)
+            Y, _ = encode_labels(Y, rows.shape[0])
+            if Y.shape[1] != self.spec_.n_labels:
+                raise DataError(f"Y has {Y.shape[1]} labels", expected=f"{self.spec_.n_labels} as in the first call")
+            data = Dataset(rows, Y)
+        settings = replace(
+            self.settings_, max_epochs=1, schedule="constant", batch_size=min(self.settings_.batch_size, data.n_rows)
+        )
+        self._run(data, settings)
+        return self
+
+    def train_prepared(
+        self,
+        data: Dataset,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        on_step: Any = None,
+    ) -> MLGPFClassifier:
+        """The second half of `fit`, for rows that `prepare` returned."""
+        validate = None
+        if validation is not None:
+            rows = as_rows(validation[0], self.n_features_in_)
+            truth = encode_labels(validation[1], rows.shape[0])[0]
+
+            def validate() -> dict[str, float]:
+                scores = evaluate(truth, self.predict_topk(rows, 5))
+                return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
+
+        path = None if checkpoint is None else Path(checkpoint)
+        run = self._run(data, self.settings_, checkpoint=path, resume=resume, on_step=on_step, validate=validate)
+        self.history_ = [asdict(epoch) for epoch in run.history]
+        self.n_iter_ = len(run.history)
+        return self
+
+    def _run(self, data: Dataset, settings: Settings, **options: Any) -> Any:
+        model = self.model_
+
+        def bound(X: Rows, Y: torch.Tensor, n_data: int, generator: torch.Generator) -> Elbo:
+            return model.elbo(
+                X, Y, n_data, n_negatives=self.n_negatives_ or None, n_points=self.n_points, generator=generator
+            )
+
+        try:
+            return train(model, bound, self._source(data), settings, **options)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(
+                f"out of memory on {self._device()}: lower batch_size, n_latent or n_inducing ({error})"
+            ) from None
+
+    def _source(self, data: Dataset) -> Source:
+        """Rows from the data, or projected once onto the subspace where that loses nothing."""
+        inducing, kernel = self.model_.inducing, self.model_.kernel
+        can = isinstance(inducing, Subspace) and self.inducing == "subspace" and kernel.feature_relevance() is None
+        if self.precompute and not can:
+            raise ValueError("precompute needs inducing='subspace' and a kernel without a weight for each feature")
+        if not can or self.precompute is False:
+            return DatasetSource(data)
+        assert isinstance(inducing, Subspace)
+        parts = [inducing.project(X) for X in self._blocks(data.X)]
+        return ProjectedSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
+
+    def bound(self, X: Any, Y: Any) -> dict[str, float]:
+        """The evidence lower bound on these rows, exact over rows and labels: fit, kl and their difference, in nats."""
+        self._check_fitted()
+        rows = transform_rows(as_rows(X, self.n_features_in_), self.transform_)
+        data = Dataset(rows, encode_labels(Y, rows.shape[0])[0])
+        fit, kl = 0.0, 0.0
+        with torch.no_grad():
+            for first in range(0, data.n_rows, _PREDICT_ROWS):
+                batch = Batch.gather(data, slice(first, first + _PREDICT_ROWS), self._device())
+                estimate = self.model_.elbo(batch.X, batch.Y, len(batch))
+                fit += float(estimate.fit)
+                kl = float(estimate.kl)
+        return {"fit": fit, "kl": kl, "bound": fit - kl}
+
+    # Predicting
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise ValueError("device='cuda', but torch sees no CUDA device; use device='cpu' or 'auto'")
+        return torch.device(self.device)
+
+    def _blocks(self, X: sparse.csr_array) -> Any:
+        for first in range(0, X.shape[0], _PREDICT_ROWS):
+            rows = np.arange(first, min(first + _PREDICT_ROWS, X.shape[0]))
+            part = Dataset(gather_rows(X, rows), sparse.csr_array((rows.size, 0), dtype=np.float32))
+            yield Batch.gather(part, slice(None), self._device()).X
+
+    def _latent(self, X: Any) -> Any:
+        """q(h) of each block of rows."""
+        self._check_fitted()
+        rows = transform_rows(as_rows(X, self.n_features_in_), self.transform_)
+        with torch.no_grad():
+            for block in self._blocks(rows):
+                yield self.model_.latent(block)[0]
+
+    def _stack(self, blocks: Any, width: int) -> NDArray[np.float32]:
+        parts = [block.cpu().numpy() for block in blocks]
+        return np.concatenate(parts) if parts else np.zeros((0, width), np.float32)
+
+    def decision_function(self, X: Any) -> NDArray[np.float32]:
+        """Mean utilities (N, K)."""
+        blocks = (self.model_.utilities(h).mean for h in self._latent(X))
+        with torch.no_grad():
+            return self._stack(blocks, self.spec_.n_labels)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """The probability of each label (N, K), with the uncertainty of f integrated out.
+
+        For one class a row they are divided by their sum.
+        """
+        with torch.no_grad():
+            P = self._stack((self.model_.predict_proba(h) for h in self._latent(X)), self.spec_.n_labels)
+        if self.label_kind_ == "classes":
+            P /= np.maximum(P.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        return P
+
+    def predict_topk(self, X: Any, k: int = 5) -> sparse.csr_array:
+        """The k most probable labels of each row and their probabilities, as CSR (N, K)."""
+        return self._topk(self._latent(X), k)
+
+    def _topk(self, blocks: Any, k: int) -> sparse.csr_array:
+        if k < 1:
+            raise ValueError(f"k={k}; expected at least 1")
+        self._check_fitted()
+        k = min(k, self.spec_.n_labels)
+        labels, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
+        with torch.no_grad():
+            for h in blocks:
+                best, p = top_k(self.model_, h, k)
+                labels.append(best.cpu().numpy())
+                values.append(p.cpu().numpy())
+        return to_csr(np.concatenate(labels), np.concatenate(values), self.spec_.n_labels)
+
+    def predict(self, X: Any) -> Any:
+        """Labels whose probability reaches `threshold`, as a CSR indicator; for one class a row, the most probable."""
+        self._check_fitted()
+        if self.label_kind_ == "classes":
+            return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        parts = []
+        with torch.no_grad():
+            for h in self._latent(X):
+                chosen = self.model_.predict_proba(h) >= self.threshold
+                parts.append(sparse.csr_array(chosen.cpu().numpy().astype(np.float32)))
+        return sparse.csr_array(sparse.vstack(parts)) if parts else sparse.csr_array((0, self.spec_.n_labels))
+
+    def predict_latent(self, X: Any) -> Latent:
+        """Means and variances of the latent processes h (N, P) and of the utilities f (N, K)."""
+        h_parts, f_parts = [], []
+        with torch.no_grad():
+            for h in self._latent(X):
+                h_parts.append([part.cpu().numpy() for part in h])
+                f_parts.append([part.cpu().numpy() for part in self.model_.utilities(h)])
+        return Latent(*(np.concatenate(part) for parts in (h_parts, f_parts) for part in zip(*parts, strict=True)))
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Lower and upper ends (N, K) of the central credible interval of each label's probability."""
+        if not 0 < level < 1:
+            raise ValueError(f"level={level}; expected between 0 and 1")
+        low, high = [], []
+        with torch.no_grad():
+            for h in self._latent(X):
+                ends = credible_interval(self.model_.utilities(h), level, lambda q: float(ndtri(q)))
+                low.append(ends[0])
+                high.append(ends[1])
+        return self._stack(low, self.spec_.n_labels), self._stack(high, self.spec_.n_labels)
+
+    def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
+        """The k most probable labels of each row, given labels that are known: +1 for one that holds, -1 for one that
+        does not, 0 or nothing for one that is not known. Known labels are not listed again."""
+        self._check_fitted()
+        observed = sparse.csr_array(observed)
+        rows = as_rows(X, self.n_features_in_)
+        if observed.shape != (rows.shape[0], self.spec_.n_labels):
+            raise DataError(
+                f"observed has shape {observed.shape}", expected=f"({rows.shape[0]}, {self.spec_.n_labels})"
+            )
+        longest = int(np.diff(observed.indptr).max(initial=0))
+        ranked = self._topk(self._conditioned(rows, observed), k + longest)
+        return _without(ranked, observed, k)
+
+    def _conditioned(self, rows: sparse.csr_array, observed: sparse.csr_array) -> Any:
+        first = 0
+        for h in self._latent(rows):
+            part = observed[first : first + h.mean.shape[0]]
+            known = torch.sparse_csr_tensor(
+                torch.from_numpy(part.indptr.astype(np.int64)),
+                torch.from_numpy(part.indices.astype(np.int64)),
+                torch.from_numpy(part.data.astype(np.float32)),
+                size=part.shape,
+                check_invariants=False,
+            ).to(h.mean.device)
+            with torch.no_grad():
+                yield condition(self.model_, h, known)
+            first += h.mean.shape[0]
+
+    # Understanding
+
+    def label_correlation(self, labels: Any = None) -> NDArray[np.float32]:
+        """Correlation of the utilities of labels under the prior, from ΦΦᵀ."""
+        self._check_fitted()
+        return label_correlation(self.model_, labels)
+
+    def feature_relevance(self) -> NDArray[np.float32]:
+        """Squared ARD weights (D,), largest for the features that matter most."""
+        self._check_fitted()
+        relevance = self.model_.kernel.feature_relevance()
+        if relevance is None:
+            raise ValueError(f"the kernel {self.spec_.kernel!r} treats all features alike; choose one with _ard")
+        return np.asarray(relevance.detach().cpu().numpy())
+
+    # Saving
+
+    def save(self, folder: str | Path, label_names: Any = None) -> None:
+        """Write the fitted model to a folder that `labelfield.load` reads anywhere."""
+        self._check_fitted()
+        classes = self.classes_.tolist() if self.label_kind_ != "indicator" else None
+        names = label_names if label_names is not None else classes
+        config = {
+            "method": "mlgpf",
+            "options": self.get_params(),
+            "spec": asdict(self.spec_),
+            "settings": asdict(self.settings_),
+            "transform": self.transform_,
+            "n_negatives": self.n_negatives_,
+            "label_kind": self.label_kind_,
+            "classes": classes,
+            "history": getattr(self, "history_", []),
+        }
+        save_artifact(Path(folder), config, self.model_.state_dict(), None if names is None else map(str, names))
+
+    @classmethod
+    def _restore(
+        cls, config: dict[str, Any], arrays: dict[str, torch.Tensor], names: list[str] | None
+    ) -> MLGPFClassifier:
+        options = {name: value for name, value in config["options"].items() if name != "device"}
+        estimator = cls(**options)
+        estimator.spec_ = Spec(**config["spec"])
+        estimator.settings_ = Settings(**config["settings"])
+        estimator.transform_ = config["transform"]
+        estimator.n_negatives_ = config["n_negatives"]
+        estimator.label_kind_ = config["label_kind"]
+        n_labels = estimator.spec_.n_labels
+        estimator.classes_ = np.array(config["classes"]) if config["classes"] is not None else np.arange(n_labels)
+        estimator.label_names_ = names
+        estimator.history_ = config["history"]
+        estimator.n_iter_ = len(estimator.history_)
+        estimator.n_features_in_ = estimator.spec_.n_features
+        estimator.model_ = build(estimator.spec_)
+        estimator.model_.load_state_dict(arrays)
+        if isinstance(estimator.model_.inducing, Subspace):
+            estimator.model_.inducing.refresh()
+        return estimator
+
+    def to(self, device: str) -> MLGPFClassifier:
+        """Move the fitted model to "cpu", "cuda", or wherever "auto" finds best."""
+        self.device = device
+        self.model_.to(self._device())
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _without(ranked: sparse.csr_array, known: sparse.csr_array, k: int) -> sparse.csr_array:
+    """The k best entries of each row of `ranked` that are not stored in `known`."""
+    n, n_labels = ranked.shape
+    row = np.repeat(np.arange(n), np.diff(ranked.indptr))
+    known_keys = np.repeat(np.arange(n), np.diff(known.indptr)) * n_labels + known.indices
+    fresh = ~np.isin(row * n_labels + ranked.indices, known_keys[known.data != 0])
+    row, labels, values = row[fresh], ranked.indices[fresh], ranked.data[fresh]
+    order = np.lexsort((labels, -values, row))
+    place = np.arange(order.size) - np.searchsorted(row[order], row[order])
+    kept = np.sort(order[place < k])
+    return sparse.csr_array((values[kept], (row[kept], labels[kept])), shape=(n, n_labels))

@@ -1,0 +1,66 @@
+"""Inducing inputs in a subspace, Z = A X̃ [FSGP 4–6]: their number of parameters does not depend on D."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from labelfield.linalg.rows import Projected, Rows, dot, squared_norms
+
+__all__ = ["Subspace"]
+
+
+class Subspace(nn.Module):
+    """A (M, R) learned on a basis X̃ (R, D) that is fixed, or learned too ("S-B").
+
+    Products with rows are (X X̃ᵀ) Aᵀ, and X X̃ᵀ can be had once for all rows (`project`) while neither basis nor feature
+    weights are learned. With `unit_norm`, A X̃ is scaled to norm 1.
+    """
+
+    def __init__(self, A: Tensor, basis: Tensor, *, is_basis_learned: bool = False, unit_norm: bool = True) -> None:
+        super().__init__()
+        self.unit_norm = unit_norm
+        self.A = nn.Parameter(A.clone())
+        self.basis = nn.Parameter(basis.T.contiguous(), requires_grad=is_basis_learned)  # (D, R)
+        self.register_buffer("basis_gram", basis @ basis.T, persistent=False)
+
+    def refresh(self) -> None:
+        """Form what is derived from the basis anew, after the basis was filled in."""
+        self.get_buffer("basis_gram").copy_((self.basis.T @ self.basis).detach())
+
+    @property
+    def n_inducing(self) -> int:
+        return int(self.A.shape[0])
+
+    def project(self, X: Tensor) -> Projected:
+        """X X̃ᵀ and the squared norms: all that is needed of these rows, if nothing about the basis is learned."""
+        with torch.no_grad():
+            return Projected(dot(X, self.basis), squared_norms(X, None))
+
+    def points(self) -> SubspacePoints:
+        """The inducing inputs as the kernel sees them; formed once a step."""
+        gram = self.basis.T @ self.basis if self.basis.requires_grad else self.get_buffer("basis_gram")
+        A: Tensor = self.A
+        if self.unit_norm:
+            A = A / ((A @ gram) * A).sum(1, keepdim=True).clamp_min(1e-12).sqrt()
+        return SubspacePoints(A, self.basis, gram)
+
+
+class SubspacePoints:
+    """Points A X̃."""
+
+    def __init__(self, A: Tensor, basis: Tensor, gram: Tensor) -> None:
+        self.A, self.basis, self.basis_gram = A, basis, gram
+
+    def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
+        if isinstance(X, Projected):
+            if squared_weights is not None:
+                raise ValueError("projected rows have lost their features: they take no weights per feature")
+            return X.coordinates @ self.A.T
+        basis = self.basis if squared_weights is None else self.basis * squared_weights.unsqueeze(1)
+        return dot(X, basis) @ self.A.T
+
+    def gram(self, squared_weights: Tensor | None) -> Tensor:
+        if squared_weights is None:
+            return self.A @ self.basis_gram @ self.A.T
+        return self.A @ ((self.basis * squared_weights.unsqueeze(1)).T @ self.basis) @ self.A.T

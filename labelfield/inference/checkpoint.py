@@ -1,0 +1,62 @@
+"""A training state in one file, replaced whole: a kill at any moment leaves the older or the newer one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from labelfield.atomic import replacing_file
+from labelfield.errors import DataError
+
+__all__ = ["read_checkpoint", "write_checkpoint"]
+
+_FORMAT = "labelfield checkpoint 1"
+
+
+def write_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Tensors, and facts that JSON can hold."""
+    own = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    with replacing_file(path) as new:
+        save_file(own, new, {"format": _FORMAT, "facts": json.dumps(facts)})
+        with open(new, "rb") as written:
+            os.fsync(written.fileno())
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write_checkpoint` wrote."""
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != _FORMAT:
+                raise DataError("not a checkpoint of this version", path=path, fix="Start anew without --resume.")
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["facts"])  # noqa: SIM118
+    except FileNotFoundError:
+        raise DataError("there is no checkpoint", path=path, fix="Start without --resume.") from None
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"the checkpoint is damaged ({error})", path=path, fix="Start anew without --resume.") from None
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of an optimiser as named tensors."""
+    state = optimiser.state_dict()["state"]
+    return {f"optimiser.{i}.{name}": value for i, held in state.items() for name, value in held.items()}
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put back what `optimiser_tensors` took."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        kind, _, rest = name.partition(".")
+        if kind == "optimiser":
+            index, _, field = rest.partition(".")
+            state.setdefault(int(index), {})[field] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -1,0 +1,313 @@
+"""The stochastic trainer: minibatches, Adam, a schedule; it checkpoints, resumes, recovers and can be interrupted."""
+
+from __future__ import annotations
+
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from labelfield.errors import DataError, LabelfieldError
+from labelfield.inference.checkpoint import (
+    optimiser_tensors,
+    read_checkpoint,
+    restore_optimiser,
+    write_checkpoint,
+)
+from labelfield.inference.schedule import SCHEDULES, rate_factor
+from labelfield.inference.source import Source
+from labelfield.linalg.cholesky import FactorisationError
+from labelfield.linalg.rows import Rows
+
+__all__ = ["Epoch", "Interrupted", "Run", "Settings", "TrainingError", "train"]
+
+_MOST_BAD_STEPS = 20
+
+
+class TrainingError(LabelfieldError):
+    """Training cannot go on."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop; a checkpoint, if one was asked for, has been written."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(signal_number).name}")
+        self.signal_number = signal_number
+
+
+class Estimate(Protocol):
+    """An unbiased estimate of the evidence lower bound of the whole data set."""
+
+    def bound(self, kl_weight: float) -> Tensor:
+        """The bound in nats, with its divergence so weighted."""
+        ...
+
+
+Objective = Callable[[Rows, Tensor, int, torch.Generator], Estimate]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train: `time_budget` and `checkpoint_every` in seconds, `patience` in epochs without a better bound."""
+
+    max_epochs: int = 30
+    batch_size: int = 500
+    learning_rate: float = 0.02
+    schedule: str = "one_cycle"
+    kl_weight: float = 1.0
+    clip_norm: float | None = None
+    patience: int | None = None
+    time_budget: float | None = None
+    seed: int = 0
+    checkpoint_every: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.max_epochs < 1 or self.batch_size < 1:
+            raise ValueError("max_epochs and batch_size must be at least 1")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate}; expected a positive number")
+        if not self.kl_weight >= 0:
+            raise ValueError(f"kl_weight={self.kl_weight}; expected 0 or more")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule={self.schedule!r}; expected one of {', '.join(SCHEDULES)}")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch was like: the mean over its steps of the estimated bound (nats a row), the rate, the time."""
+
+    epoch: int
+    bound: float
+    learning_rate: float
+    seconds: float
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Run:
+    """Where a run stands."""
+
+    epoch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    sum_bound: float = 0.0
+    n_bad_steps: int = 0
+    history: list[Epoch] = field(default_factory=list)
+    is_stopped_early: bool = False
+
+
+Callback = Callable[[Run, int], None]
+Validate = Callable[[], dict[str, float]]
+
+
+def train(
+    model: nn.Module,
+    objective: Objective,
+    source: Source,
+    settings: Settings,
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    on_step: Callback | None = None,
+    validate: Validate | None = None,
+) -> Run:
+    """Maximise the bound that `objective(X, Y, n_data, generator)` estimates, over the parameters of `model`.
+
+    With `checkpoint` the state is written there every few minutes and when SIGINT or SIGTERM asks to stop (Interrupted
+    is raised then); with `resume` a run goes on from there and, on a CPU, ends in the same arrays as one that was never
+    interrupted. `on_step` is called with the run and the steps of an epoch; `validate` gives scores after each epoch.
+    """
+    return _Trainer(model, objective, source, settings, checkpoint, on_step, validate).run(resume)
+
+
+class _Trainer:
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        source: Source,
+        settings: Settings,
+        checkpoint: Path | None,
+        on_step: Callback | None,
+        validate: Validate | None,
+    ) -> None:
+        self.model, self.objective, self.source, self.settings = model, objective, source, settings
+        self.checkpoint, self.on_step, self.validate = checkpoint, on_step, validate
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.device = self.parameters[0].device
+        self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, fused=True)
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        self.state = Run()
+        self.n_steps = -(-source.n_rows // settings.batch_size)
+
+    def run(self, resume: bool) -> Run:
+        if self.source.n_rows == 0:
+            raise DataError("no training rows", expected="at least one", fix="Check the training data.")
+        if resume and self.checkpoint is not None and self.checkpoint.exists():
+            self.restore()
+        last_written = time.monotonic()
+        with _signals() as caught, _no_denormals():
+            while self.state.epoch < self.settings.max_epochs and not self.is_over():
+                for rows in self.remaining_batches():
+                    started = time.perf_counter()
+                    self.step(rows)
+                    self.state.seconds += time.perf_counter() - started
+                    if self.on_step is not None:
+                        self.on_step(self.state, self.n_steps)
+                    if caught:
+                        self.save()
+                        raise Interrupted(caught[0])
+                    if time.monotonic() - last_written > self.settings.checkpoint_every:
+                        self.save()
+                        last_written = time.monotonic()
+                    if self.is_over():
+                        break
+                self.end_epoch()
+        return self.state
+
+    def remaining_batches(self) -> list[NDArray[np.int64]]:
+        """The batches of this epoch that are still to come. The order depends on the seed and the epoch alone."""
+        order = np.random.default_rng((self.settings.seed, self.state.epoch)).permutation(self.source.n_rows)
+        return np.array_split(order, self.n_steps)[self.state.step :]
+
+    def share_done(self) -> float:
+        done = (self.state.epoch + self.state.step / self.n_steps) / self.settings.max_epochs
+        budget = self.settings.time_budget
+        return done if budget is None else max(done, self.state.seconds / budget)
+
+    def is_over(self) -> bool:
+        budget = self.settings.time_budget
+        return self.state.is_stopped_early or (budget is not None and self.state.seconds >= budget)
+
+    def rate(self) -> float:
+        return self.settings.learning_rate * rate_factor(self.settings.schedule, self.share_done())
+
+    def step(self, rows: NDArray[np.int64]) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.rate()
+        X, Y = self.source.batch(rows, self.device)
+        self.optimiser.zero_grad(set_to_none=True)
+        try:
+            estimate = self.objective(X, Y, self.source.n_rows, self.generator)
+            loss = -estimate.bound(self.settings.kl_weight) / self.source.n_rows
+            loss.backward()  # type: ignore[no-untyped-call]
+            value = -float(loss.detach())
+            problem = None if np.isfinite(value) else f"the bound is {value}"
+        except FactorisationError as error:
+            problem, value = str(error), float("nan")
+        if problem is None:
+            if self.settings.clip_norm is not None:
+                nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm)
+            self.optimiser.step()
+            self.state.n_bad_steps = 0
+            self.state.sum_bound += value
+        else:
+            self.skip(problem)
+        self.state.step += 1
+
+    def skip(self, problem: str) -> None:
+        """Leave a step out: its rows come again in the next epoch. Too many in a row are no accident."""
+        self.state.n_bad_steps += 1
+        if self.state.n_bad_steps > _MOST_BAD_STEPS or not _all_finite(self.parameters):
+            raise TrainingError(
+                f"training broke down in epoch {self.state.epoch + 1}: {problem}. "
+                f"Lower learning_rate (now {self.settings.learning_rate:g}) or set clip_norm"
+            )
+        warnings.warn(f"step skipped: {problem}", UserWarning, stacklevel=4)
+
+    def end_epoch(self) -> None:
+        state = self.state
+        if state.step:
+            scores = self.validate() if self.validate is not None else {}
+            state.history.append(Epoch(state.epoch, state.sum_bound / state.step, self.rate(), state.seconds, scores))
+        state.epoch += 1
+        state.step, state.sum_bound = 0, 0.0
+        patience = self.settings.patience
+        if patience is not None and len(state.history) > patience:
+            best = max(range(len(state.history)), key=lambda i: state.history[i].bound)
+            state.is_stopped_early = len(state.history) - 1 - best >= patience
+
+    def save(self) -> None:
+        if self.checkpoint is None:
+            return
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        tensors |= optimiser_tensors(self.optimiser)
+        tensors["generator"] = self.generator.get_state()
+        facts = {"settings": asdict(self.settings), "n_rows": self.source.n_rows, "run": asdict(self.state)}
+        write_checkpoint(self.checkpoint, tensors, facts)
+
+    def restore(self) -> None:
+        assert self.checkpoint is not None
+        tensors, facts = read_checkpoint(self.checkpoint)
+        # How long to go on may change; what has been done may not.
+        ours, theirs = asdict(self.settings), dict(facts["settings"])
+        for name in ("max_epochs", "time_budget", "checkpoint_every", "patience"):
+            ours.pop(name), theirs.pop(name)
+        if ours != theirs or facts["n_rows"] != self.source.n_rows:
+            differs = [name for name in ours if ours[name] != theirs.get(name)] or ["training data"]
+            raise DataError(
+                f"the checkpoint was made with another {differs[0]}",
+                path=self.checkpoint,
+                expected="the same options and data",
+                fix="Resume with the options it was started with, or start anew.",
+            )
+        try:
+            self.model.load_state_dict(
+                {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+            )
+        except RuntimeError:
+            raise DataError(
+                "the checkpoint is of another model", path=self.checkpoint, fix="Resume with the same options."
+            ) from None
+        restore_optimiser(self.optimiser, tensors)
+        self.generator.set_state(tensors["generator"])
+        run = dict(facts["run"])
+        run["history"] = [Epoch(**epoch) for epoch in run["history"]]
+        self.state = replace(Run(), **run)
+
+
+def _all_finite(parameters: list[nn.Parameter]) -> bool:
+    return all(bool(torch.isfinite(p).all()) for p in parameters)
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM instead of dying of them; where signals cannot be set (threads), do nothing."""
+    caught: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        if caught and number == signal.SIGINT:
+            raise KeyboardInterrupt  # asked twice: at once
+        caught.append(number)
+
+    try:
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:
+        before = {}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _no_denormals() -> Iterator[None]:
+    """Numbers below 1e-38 count as 0: means that shrink towards 0 would else make a CPU step several times slower."""
+    changed = torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        if changed:
+            torch.set_flush_denormal(False)

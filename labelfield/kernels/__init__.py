@@ -1,0 +1,20 @@
+"""Covariance functions of dense or sparse rows, through weighted inner products alone."""
+
+from labelfield.kernels.base import Kernel
+from labelfield.kernels.combine import Scaled, Sum, White
+from labelfield.kernels.dot import DotPower, Linear
+from labelfield.kernels.points import DensePoints, Points
+from labelfield.kernels.stationary import Matern, SquaredExponential
+
+__all__ = [
+    "DensePoints",
+    "DotPower",
+    "Kernel",
+    "Linear",
+    "Matern",
+    "Points",
+    "Scaled",
+    "SquaredExponential",
+    "Sum",
+    "White",
+]

@@ -1,0 +1,100 @@
+"""Kernels made of kernels, and white noise."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from labelfield.kernels.base import Kernel, positive
+from labelfield.kernels.points import Points, as_points
+from labelfield.linalg.rows import Rows, n_rows
+
+__all__ = ["Scaled", "Sum", "White"]
+
+
+class Scaled(Kernel):
+    """variance · k, with the variance learned."""
+
+    def __init__(self, kernel: Kernel, variance: float = 1.0) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.log_variance = positive(variance)
+
+    @property
+    def n_processes(self) -> int | None:
+        return self.kernel.n_processes
+
+    def feature_relevance(self) -> Tensor | None:
+        relevance = self.kernel.feature_relevance()
+        return None if relevance is None else relevance * self.log_variance.exp()
+
+    def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
+        return self.log_variance.exp() * self.kernel.cross(X, Z)
+
+    def gram(self, Z: Tensor | Points) -> Tensor:
+        return self.log_variance.double().exp() * self.kernel.gram(Z)
+
+    def diag(self, X: Rows) -> Tensor:
+        return self.log_variance.exp() * self.kernel.diag(X)
+
+
+class Sum(Kernel):
+    """k_1 + k_2 + …"""
+
+    def __init__(self, *kernels: Kernel) -> None:
+        super().__init__()
+        if not kernels:
+            raise ValueError("a sum needs at least one kernel")
+        self.kernels = nn.ModuleList(kernels)
+
+    def _parts(self) -> list[Kernel]:
+        return [kernel for kernel in self.kernels if isinstance(kernel, Kernel)]
+
+    @property
+    def n_processes(self) -> int | None:
+        counts = {kernel.n_processes for kernel in self._parts()} - {None}
+        if len(counts) > 1:
+            raise ValueError(f"kernels for {sorted(c for c in counts if c)} processes in one sum")
+        return counts.pop() if counts else None
+
+    def feature_relevance(self) -> Tensor | None:
+        parts = [relevance for kernel in self._parts() if (relevance := kernel.feature_relevance()) is not None]
+        return torch.stack(parts).sum(0) if parts else None
+
+    def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
+        return _add([kernel.cross(X, Z) for kernel in self._parts()])
+
+    def gram(self, Z: Tensor | Points) -> Tensor:
+        return _add([kernel.gram(Z) for kernel in self._parts()])
+
+    def diag(self, X: Rows) -> Tensor:
+        return _add([kernel.diag(X) for kernel in self._parts()])
+
+
+def _add(terms: list[Tensor]) -> Tensor:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+class White(Kernel):
+    """White noise: variance where a point meets itself, 0 elsewhere, with the variance learned.
+
+    A row is never the same point as an inducing input, so `cross` is 0; on the gram matrix it acts as learned jitter.
+    """
+
+    def __init__(self, variance: float = 1e-3) -> None:
+        super().__init__()
+        self.log_variance = positive(variance)
+
+    def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
+        m = as_points(Z).gram(None).shape[0]
+        return torch.zeros(n_rows(X), m, dtype=self.log_variance.dtype, device=self.log_variance.device)
+
+    def gram(self, Z: Tensor | Points) -> Tensor:
+        m = as_points(Z).gram(None).shape[0]
+        return self.log_variance.double().exp() * torch.eye(m, dtype=torch.float64, device=self.log_variance.device)
+
+    def diag(self, X: Rows) -> Tensor:
+        return self.log_variance.exp().expand(n_rows(X))

@@ -1,0 +1,52 @@
+"""Kernels by name, as options and saved models write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from labelfield.kernels.base import Kernel
+from labelfield.kernels.combine import Scaled, Sum, White
+from labelfield.kernels.dot import DotPower, Linear
+from labelfield.kernels.stationary import Matern, SquaredExponential
+
+__all__ = ["kernel_from_name", "kernel_names"]
+
+
+def _makers(n_features: int, n_processes: int) -> dict[str, Callable[[], Kernel]]:
+    ard = {"n_features": n_features}
+    makers: dict[str, Callable[[], Kernel]] = {
+        "linear": Linear,
+        "linear_ard": partial(Linear, **ard),
+        "se": SquaredExponential,
+        "se_per_process": partial(SquaredExponential, n_processes=n_processes),
+        "se_ard": partial(SquaredExponential, **ard),
+        "white": White,
+    }
+    for name, smoothness in (("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5)):
+        makers[name] = partial(Matern, smoothness)
+        makers[f"{name}_ard"] = partial(Matern, smoothness, **ard)
+    return makers
+
+
+def kernel_names() -> tuple[str, ...]:
+    """All names, which may be joined by +."""
+    return (*_makers(1, 1), "dot1", "dot2", "dot3", "…")
+
+
+def kernel_from_name(name: str, n_features: int, n_processes: int) -> Kernel:
+    """`se_ard`, `dot3`, or a sum such as `se_ard + linear`, whose parts get learned variances."""
+    kernels = [_make(part.strip(), n_features, n_processes) for part in name.split("+")]
+    if len(kernels) == 1:
+        return kernels[0]
+    return Sum(*(kernel if isinstance(kernel, White) else Scaled(kernel) for kernel in kernels))
+
+
+def _make(name: str, n_features: int, n_processes: int) -> Kernel:
+    makers = _makers(n_features, n_processes)
+    if name in makers:
+        return makers[name]()
+    if match := re.fullmatch(r"dot([1-9][0-9]?)", name):
+        return DotPower(int(match[1]))
+    raise ValueError(f"kernel {name!r}; expected {', '.join(kernel_names())}, or a sum of them with +")

@@ -1,0 +1,44 @@
+"""Points that a covariance function meets rows with: anything that knows weighted inner products."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from labelfield.linalg.rows import Projected, Rows, dot
+
+__all__ = ["DensePoints", "Points", "as_points"]
+
+
+class Points(Protocol):
+    """M points, wherever they live."""
+
+    def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
+        """Σ_d w_d² x_id z_jd (B, M)."""
+        ...
+
+    def gram(self, squared_weights: Tensor | None) -> Tensor:
+        """Σ_d w_d² z_id z_jd (M, M)."""
+        ...
+
+
+class DensePoints:
+    """Points given by their coordinates Z (M, D)."""
+
+    def __init__(self, Z: Tensor) -> None:
+        self.Z = Z
+
+    def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
+        if isinstance(X, Projected):
+            raise ValueError("projected rows meet only the subspace they were projected onto")
+        W = self.Z.T if squared_weights is None else (self.Z * squared_weights).T
+        return dot(X, W.contiguous())
+
+    def gram(self, squared_weights: Tensor | None) -> Tensor:
+        return (self.Z if squared_weights is None else self.Z * squared_weights) @ self.Z.T
+
+
+def as_points(Z: Tensor | Points) -> Points:
+    """Coordinates as points; points as they are."""
+    return DensePoints(Z) if isinstance(Z, Tensor) else Z

@@ -1,0 +1,103 @@
+"""Kernels of the weighted distance r² = Σ_d w_d² (x_d - z_d)²: squared-exponential and Matérn."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from labelfield.kernels.base import Kernel, positive
+from labelfield.kernels.points import Points, as_points
+from labelfield.linalg.rows import Rows, n_rows, squared_norms
+
+__all__ = ["Matern", "SquaredExponential"]
+
+
+class _Stationary(Kernel):
+    """A function of distance, with one length, one length per latent process, or one weight per feature (ARD)."""
+
+    def __init__(self, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None) -> None:
+        super().__init__()
+        if n_features is not None and n_processes is not None:
+            raise ValueError("a length per feature and per process at once is not supported")
+        self.is_ard = n_features is not None
+        self._n_processes = n_processes
+        count = n_features if n_features is not None else n_processes
+        self.log_inverse_length = positive(1 / length, () if count is None else (count,))
+
+    @property
+    def n_processes(self) -> int | None:
+        return self._n_processes
+
+    def feature_relevance(self) -> Tensor | None:
+        return self._squared_weights()
+
+    def _squared_weights(self) -> Tensor | None:
+        return (2 * self.log_inverse_length).exp() if self.is_ard else None
+
+    def _scaled(self, squared_distance: Tensor) -> Tensor:
+        """Distances under the shared length, or stacked (P, …) under each process's."""
+        if self.is_ard:
+            return squared_distance
+        factor = (2 * self.log_inverse_length).exp().to(squared_distance.dtype)
+        if self._n_processes is not None:
+            factor = factor[:, None, None]
+        return factor * squared_distance
+
+    @abstractmethod
+    def _of_distance(self, squared: Tensor) -> Tensor:
+        """The covariance at squared distance r²."""
+
+    def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
+        points, weights = as_points(Z), self._squared_weights()
+        xz = points.cross(X, weights)
+        zz = points.gram(weights).diagonal()
+        squared = squared_norms(X, weights).unsqueeze(1) + zz - 2 * xz
+        return self._of_distance(self._scaled(squared.clamp_min(0)))
+
+    def gram(self, Z: Tensor | Points) -> Tensor:
+        products = as_points(Z).gram(self._squared_weights()).double()
+        norms = products.diagonal()
+        squared = norms.unsqueeze(1) + norms - products - products.T
+        # The distance of a point to itself is 0 whatever rounding says.
+        squared = squared.clamp_min(0) * (1 - torch.eye(len(norms), dtype=squared.dtype, device=squared.device))
+        return self._of_distance(self._scaled(squared))
+
+    def diag(self, X: Rows) -> Tensor:
+        shape = (n_rows(X),) if self._n_processes is None else (self._n_processes, n_rows(X))
+        return torch.ones(shape, dtype=self.log_inverse_length.dtype, device=self.log_inverse_length.device)
+
+
+class SquaredExponential(_Stationary):
+    """k = exp(-r² / 2)."""
+
+    def _of_distance(self, squared: Tensor) -> Tensor:
+        return (-0.5 * squared).exp()
+
+
+class Matern(_Stationary):
+    """Matérn of smoothness ½, 3/2 or 5/2."""
+
+    def __init__(
+        self,
+        smoothness: float,
+        length: float = 1.0,
+        *,
+        n_features: int | None = None,
+        n_processes: int | None = None,
+    ) -> None:
+        super().__init__(length, n_features=n_features, n_processes=n_processes)
+        if smoothness not in (0.5, 1.5, 2.5):
+            raise ValueError(f"smoothness={smoothness}; expected 0.5, 1.5 or 2.5")
+        self.smoothness = smoothness
+
+    def _of_distance(self, squared: Tensor) -> Tensor:
+        # The root has no derivative at 0; a distance of 1e-10 is 0 to every other purpose.
+        r = sqrt(2 * self.smoothness) * (squared + 1e-20).sqrt()
+        if self.smoothness == 0.5:
+            return (-r).exp()
+        if self.smoothness == 1.5:
+            return (1 + r) * (-r).exp()
+        return (1 + r + r.square() / 3) * (-r).exp()

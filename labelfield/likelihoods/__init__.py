@@ -1,0 +1,5 @@
+"""p(y | f) and its expectations."""
+
+from labelfield.likelihoods.bernoulli import Bernoulli
+
+__all__ = ["Bernoulli"]

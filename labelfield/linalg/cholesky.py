@@ -1,0 +1,49 @@
+"""A Cholesky factorisation that says what is wrong with a matrix, and mends what a little jitter can mend."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from labelfield.errors import LabelfieldError
+
+__all__ = ["FactorisationError", "JitterWarning", "cholesky"]
+
+_RAISES = (1.0, 10.0, 100.0, 1000.0)
+
+
+class FactorisationError(LabelfieldError):
+    """A covariance matrix could not be factorised."""
+
+
+class JitterWarning(UserWarning):
+    """A covariance matrix needed more jitter than was asked for."""
+
+
+def cholesky(K: Tensor, name: str, jitter: float) -> Tensor:
+    """Lower L with L Lᵀ = K + jitter·mean(diag K)·I, for (…, M, M) in float64.
+
+    Where that is not positive definite, jitter is raised tenfold up to three times, with a JitterWarning. Beyond that
+    the error names the matrix, its size, its smallest eigenvalue and what to do.
+    """
+    if not torch.isfinite(K).all():
+        raise FactorisationError(
+            f"{name} of shape {tuple(K.shape)} has entries that are not finite; lower the learning rate, check the data"
+        )
+    scale = K.diagonal(dim1=-2, dim2=-1).mean(-1).detach().clamp_min(torch.finfo(K.dtype).tiny)[..., None, None]
+    eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
+    for raised in _RAISES:
+        L, info = torch.linalg.cholesky_ex(K + raised * jitter * scale * eye)
+        if not info.any():
+            if raised > 1:
+                warnings.warn(
+                    f"{name}: jitter raised from {jitter:g} to {raised * jitter:g}", JitterWarning, stacklevel=2
+                )
+            return torch.as_tensor(L)
+    smallest = torch.linalg.eigvalsh(K.detach()).min().item()
+    raise FactorisationError(
+        f"{name} of shape {tuple(K.shape)} is not positive definite: its smallest eigenvalue is {smallest:.3g}, beyond "
+        f"a jitter of {_RAISES[-1] * jitter:g}; use fewer inducing inputs, a shorter length scale or a larger jitter"
+    )

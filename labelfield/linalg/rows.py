@@ -1,0 +1,48 @@
+"""Rows of features as models see them: dense, sparse CSR, or projected onto a basis once and for all."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["Projected", "Rows", "dot", "n_rows", "squared_norms"]
+
+
+class Projected(NamedTuple):
+    """Rows known only through their products with a basis (B, R) and their squared norms (B,)."""
+
+    coordinates: Tensor
+    norms: Tensor
+
+
+Rows = Tensor | Projected
+
+
+def n_rows(X: Rows) -> int:
+    """How many rows there are."""
+    return int(X.norms.shape[0] if isinstance(X, Projected) else X.shape[0])
+
+
+def dot(X: Tensor, W: Tensor) -> Tensor:
+    """X W (B, M) for dense or sparse X (B, D) and dense W (D, M); X is never densified."""
+    return torch.as_tensor(X @ W)
+
+
+def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
+    """Σ_d w_d² x_d² (B,)."""
+    if isinstance(X, Projected):
+        if squared_weights is not None:
+            raise ValueError("projected rows have lost their features: they take no weights per feature")
+        return X.norms
+    if X.layout == torch.sparse_csr:
+        squares = torch.sparse_csr_tensor(
+            X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
+        )
+        weights = torch.ones(X.shape[1], 1, dtype=X.dtype, device=X.device)
+        if squared_weights is not None:
+            weights = squared_weights.unsqueeze(1)
+        return torch.as_tensor(squares @ weights).squeeze(1)
+    squares = X.square()
+    return squares.sum(1) if squared_weights is None else squares @ squared_weights

@@ -1,0 +1,1 @@
+"""Models, assembled from kernels, inducing inputs, families and likelihoods; one file each."""

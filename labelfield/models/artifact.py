@@ -1,0 +1,92 @@
+"""A saved model is a folder: config.json, arrays.safetensors, labels.txt. No code, no pickle; it loads anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from labelfield.atomic import replacing_folder
+from labelfield.errors import LabelfieldError
+
+__all__ = ["MODEL_FILES", "ModelError", "is_model", "load_artifact", "save_artifact"]
+
+_FORMAT = "labelfield model"
+_VERSION = 1
+_CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
+MODEL_FILES = (_CONFIG, _ARRAYS, _LABELS, "checkpoint.safetensors")
+
+
+class ModelError(LabelfieldError):
+    """A model folder that cannot be read."""
+
+
+def is_model(folder: Path) -> bool:
+    """Whether the folder claims to be a saved model."""
+    return (folder / _CONFIG).is_file()
+
+
+def save_artifact(
+    folder: Path, config: dict[str, Any], arrays: dict[str, Tensor], labels: Iterable[str] | None
+) -> None:
+    """Write a model whole or not at all; an older model of that name is replaced."""
+    own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
+    with replacing_folder(folder, MODEL_FILES) as new:
+        save_file(own, new / _ARRAYS, {"format": _FORMAT})
+        if labels is not None:
+            (new / _LABELS).write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
+        text = json.dumps({"format": _FORMAT, "version": _VERSION, **config}, indent=2)
+        (new / _CONFIG).write_text(text + "\n", encoding="utf-8")
+        for file in new.iterdir():
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())
+
+
+def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list[str] | None]:
+    """What `save_artifact` wrote: config, arrays, labels."""
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: there is no such model folder. Check the path")
+    config = _read_config(folder / _CONFIG)
+    path = folder / _ARRAYS
+    try:
+        with safe_open(path, "pt") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
+    except FileNotFoundError:
+        raise _damaged(path, "missing") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _damaged(path, str(error).splitlines()[0]) from None
+    labels_path = folder / _LABELS
+    if not labels_path.exists():
+        return config, arrays, None
+    try:
+        labels = labels_path.read_text(encoding="utf-8").split("\n")[:-1]
+    except (OSError, ValueError) as error:
+        raise _damaged(labels_path, str(error)) from None
+    return config, arrays, labels
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise _damaged(path, "missing") from None
+    except (OSError, ValueError, RecursionError):
+        raise _damaged(path, "not JSON") from None
+    if not isinstance(config, dict) or config.get("format") != _FORMAT:
+        raise _damaged(path, "not the description of a labelfield model")
+    if config.get("version") != _VERSION:
+        raise ModelError(
+            f"{path}: a model of version {config.get('version')!r}; this labelfield reads version {_VERSION}. "
+            "Train it again, or use the labelfield it was made with"
+        )
+    return config
+
+
+def _damaged(path: Path, found: str) -> ModelError:
+    return ModelError(f"{path}: {found}; expected what labelfield saved. Copy the model again, or train it again")

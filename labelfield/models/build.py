@@ -1,0 +1,128 @@
+"""A model from words and numbers, as options and saved models write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.inducing import Free, Subspace, kmeans, singular_vectors
+from labelfield.kernels.names import kernel_from_name
+from labelfield.likelihoods import Bernoulli
+from labelfield.models.mlgpf import MLGPF
+from labelfield.variational import Family, Full, Parsimonious, WhitenedDiagonal, WhitenedFull, WhitenedShared
+
+__all__ = ["INDUCING", "POSTERIORS", "Spec", "build", "start"]
+
+# q starts narrower than the prior.
+_SPREAD = 0.3
+POSTERIORS: dict[str, Callable[[int, int], Family]] = {
+    "whitened_diagonal": partial(WhitenedDiagonal, spread=_SPREAD),
+    "whitened_shared": partial(WhitenedShared, spread=_SPREAD),
+    "whitened_full": partial(WhitenedFull, spread=_SPREAD),
+    "full": partial(Full, spread=_SPREAD),
+    "parsimonious": Parsimonious,
+}
+INDUCING = ("free", "fixed", "subspace", "subspace_basis")
+BASES = ("svd", "kmeans")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a model is made of, apart from its numbers."""
+
+    n_features: int
+    n_labels: int
+    n_latent: int
+    n_inducing: int
+    kernel: str = "se_ard"
+    posterior: str = "whitened_diagonal"
+    inducing: str = "free"
+    rank: int = 0  # of the subspace
+    unit_norm: bool = True
+    n_points: int = 10
+    jitter: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.posterior not in POSTERIORS:
+            raise ValueError(f"posterior={self.posterior!r}; expected one of {', '.join(POSTERIORS)}")
+        if self.inducing not in INDUCING:
+            raise ValueError(f"inducing={self.inducing!r}; expected one of {', '.join(INDUCING)}")
+        if min(self.n_latent, self.n_inducing) < 1:
+            raise ValueError("n_latent and n_inducing must be at least 1")
+
+
+def build(spec: Spec) -> MLGPF:
+    """A model of this make with nothing in it yet."""
+    m, p, k, d = spec.n_inducing, spec.n_latent, spec.n_labels, spec.n_features
+    inducing: Free | Subspace
+    if spec.inducing.startswith("subspace"):
+        is_learned = spec.inducing == "subspace_basis"
+        inducing = Subspace(
+            torch.zeros(m, spec.rank), torch.zeros(spec.rank, d), is_basis_learned=is_learned, unit_norm=spec.unit_norm
+        )
+    else:
+        inducing = Free(torch.zeros(m, d), is_learned=spec.inducing == "free", unit_norm=spec.unit_norm)
+    return MLGPF(
+        kernel_from_name(spec.kernel, d, p),
+        inducing,
+        POSTERIORS[spec.posterior](m, p),
+        torch.zeros(k, p),
+        torch.zeros(k),
+        likelihood=Bernoulli(spec.n_points),
+        jitter=spec.jitter,
+    )
+
+
+def start(
+    model: MLGPF,
+    spec: Spec,
+    X: sparse.csr_array,
+    Y: sparse.csr_array,
+    seed: int,
+    *,
+    start_mean: float = 0.3,
+    basis: str = "svd",
+) -> None:
+    """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, q's means off centre.
+
+    The means are drawn from N(0, start_mean²), so that Φ is pulled at from the first step on.
+    """
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        if isinstance(model.inducing, Subspace):
+            vectors = _pad(basis_vectors(X, spec.rank, basis, rng), spec.rank)
+            coordinates = np.asarray(X @ vectors.T, np.float32)
+            model.inducing.basis.copy_(torch.from_numpy(vectors.T.copy()))
+            model.inducing.refresh()
+            gram = vectors @ vectors.T
+            centres = kmeans(coordinates, spec.n_inducing, rng)
+            # Coordinates are products with the basis; the weights that give them are G⁻¹ times these.
+            model.inducing.A.copy_(torch.from_numpy(_pad(centres @ np.linalg.pinv(gram), spec.n_inducing)))
+        else:
+            centres = kmeans(X, spec.n_inducing, rng)
+            model.inducing.transposed.copy_(torch.from_numpy(_pad(centres, spec.n_inducing).T.copy()))
+        frequency = np.bincount(Y.indices, minlength=spec.n_labels)
+        odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
+        model.b.copy_(torch.from_numpy(np.log(odds)))
+        model.Phi.normal_(0, spec.n_latent**-0.5, generator=generator)
+        mean = model.family.get_parameter("mean")
+        mean.normal_(0, start_mean, generator=generator)
+
+
+def basis_vectors(X: sparse.csr_array, rank: int, basis: str, rng: np.random.Generator) -> NDArray[np.float32]:
+    """The basis X̃ (R, D): leading right singular vectors, or centres of the rows."""
+    if basis not in BASES:
+        raise ValueError(f"basis={basis!r}; expected one of {', '.join(BASES)}")
+    return singular_vectors(X, rank, rng) if basis == "svd" else kmeans(X, rank, rng)
+
+
+def _pad(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
+    """At least n_rows rows: the first ones again where there are fewer (duplicate rows, rank below R)."""
+    return np.ascontiguousarray(np.resize(rows, (n_rows, rows.shape[1])), np.float32)

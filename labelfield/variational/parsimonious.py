@@ -1,0 +1,52 @@
+"""The parsimonious family ("PP") [FSGP 8–10, 22]: m_p = K_Z μ_p, S_p = K_Z - K_Z (K_Z + Σ_p)⁻¹ K_Z, Σ_p diagonal."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from labelfield.linalg.cholesky import cholesky
+from labelfield.linalg.gaussian import tril_log_det
+from labelfield.variational.base import SMALLEST_VARIANCE, Family, Moments, Prior, mean_of, rows_first
+
+__all__ = ["Parsimonious"]
+
+_SMALLEST_NOISE = 1e-6
+
+
+class Parsimonious(Family):
+    """2 M parameters a process and no factor of K_Z itself, so no jitter: P factors of K_Z + Σ_p instead.
+
+    mean = k_iZ μ_p, variance = k_ii - k_iZ (K_Z + Σ_p)⁻¹ k_Zi.
+    """
+
+    def __init__(self, n_inducing: int, n_processes: int, noise: float = 1.0) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(n_inducing, n_processes))
+        self.log_noise = nn.Parameter(torch.full((n_inducing, n_processes), torch.tensor(noise).log().item()))
+
+    def _noise(self) -> Tensor:
+        """Σ (P, M) in float64, above 1e-6."""
+        return self.log_noise.double().exp().T + _SMALLEST_NOISE
+
+    def _factor(self, prior: Prior) -> Tensor:
+        return cholesky(prior.K + torch.diag_embed(self._noise()), "K_Z + Σ", 0.0)
+
+    def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
+        target = Kzx.double()
+        factor = self._factor(prior)
+        if target.dim() == 2:
+            target = target.expand(factor.shape[0], -1, -1)
+        A = torch.linalg.solve_triangular(factor, target, upper=False)
+        var = rows_first(kxx) - A.square().sum(-2).T.to(kxx.dtype)
+        return Moments(mean_of(Kzx, self.mean), var.clamp_min(SMALLEST_VARIANCE))
+
+    def kl(self, prior: Prior) -> Tensor:
+        """½ [ μᵀ K μ - tr((K + Σ)⁻¹ K) + log |K + Σ| - log |Σ| ], summed over p."""
+        mu, noise, factor = self.mean.double(), self._noise(), self._factor(prior)
+        K = prior.K if prior.K.dim() == 3 else prior.K.unsqueeze(0)
+        quadratic = torch.einsum("mp,pmn,np->", mu, K.expand(noise.shape[0], -1, -1), mu)
+        # tr((K + Σ)⁻¹ K) = M - tr((K + Σ)⁻¹ Σ)
+        inverse = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
+        trace = noise.numel() - (inverse * noise).sum()
+        return 0.5 * (quadratic - trace + tril_log_det(factor).sum() - noise.log().sum())
