@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-__all__ = ["replacing_file", "replacing_folder"]
+__all__ = ["refuse_strangers", "replacing_file", "replacing_folder", "sweep"]
+
+_SCRATCH = ".labelfield-"
 
 
 @contextmanager
@@ -17,7 +19,7 @@ def _scratch(target: Path) -> Iterator[Path]:
     """A fresh folder beside the target, on the same file system, gone at the end; so are parents made in vain."""
     missing = [parent for parent in (target.parent, *target.parent.parents) if not parent.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".labelfield-", dir=target.parent))
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=target.parent))
     try:
         yield scratch
     finally:
@@ -43,12 +45,7 @@ def replacing_folder(target: Path, ours: Collection[str]) -> Iterator[Path]:
     An existing folder is replaced only if every file in it, at any depth, is one of `ours` (paths within the folder):
     nothing of a stranger's is removed.
     """
-    if target.exists():
-        strange = [target.name] if not target.is_dir() else _strangers(target, ours)
-        if strange:
-            raise FileExistsError(
-                f"{target} exists and {strange[0]} in it is not ours; choose another name or remove it"
-            )
+    refuse_strangers(target, ours)
     with _scratch(target) as scratch:
         new, old = scratch / "new", scratch / "old"
         new.mkdir()
@@ -67,4 +64,26 @@ def _strangers(folder: Path, ours: Collection[str]) -> list[str]:
     """What lies in a folder, other than `ours` and the folders they lie in."""
     parents = {str(parent) for path in ours for parent in PurePosixPath(path).parents}
     inside = (entry.relative_to(folder).as_posix() for entry in folder.rglob("*"))
-    return [name for name in inside if name not in ours and not (name in parents and (folder / name).is_dir())]
+    return [
+        name
+        for name in inside
+        if name not in ours
+        and not name.startswith(_SCRATCH)  # left by a process that was killed
+        and not (name in parents and (folder / name).is_dir())
+    ]
+
+
+def refuse_strangers(target: Path, ours: Collection[str]) -> None:
+    """Raise FileExistsError if the target is no folder, or holds anything but `ours`."""
+    if target.exists():
+        strange = [target.name] if not target.is_dir() else _strangers(target, ours)
+        if strange:
+            raise FileExistsError(
+                f"{target} exists and {strange[0]} in it is not ours; choose another name or remove it"
+            )
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left behind."""
+    for entry in folder.glob(f"{_SCRATCH}*"):
+        shutil.rmtree(entry, ignore_errors=True)

@@ -32,7 +32,7 @@ _MEANING = {
     "basis": "of the subspace: svd or kmeans",
     "precompute": "project all rows onto the subspace once",
     "unit_norm": "keep inducing inputs at norm 1",
-    "transform": "of rows: unit, sqrt, log or none",
+    "row_transform": "of rows: unit, sqrt, log or none",
     "n_negatives": "labels drawn a batch beside its own; 0 for all labels",
     "max_epochs": "passes over the rows",
     "batch_size": "rows a step B",
@@ -105,8 +105,8 @@ def train(
         if isinstance(error, DataError):
             raise
         raise typer.BadParameter(str(error)) from None
-    (out / CHECKPOINT).unlink(missing_ok=True)
     estimator.save(out, dataset.label_names)
+    (out / CHECKPOINT).unlink(missing_ok=True)
     _report(estimator, out, time.perf_counter() - started, as_json)
 
 
@@ -133,7 +133,7 @@ def _announce(estimator: Any, data: Dataset) -> None:
     dense = settings.batch_size * (n_labels * 6 + spec.n_latent * 8 + spec.n_inducing * 8)
     megabytes = (16 * n_parameters + 4 * dense + data.X.data.nbytes * 2) / 2**20
     say(
-        f"MLGPF: {data.n_rows} rows, {spec.n_features} features ({estimator.transform_}), {spec.n_labels} labels; "
+        f"MLGPF: {data.n_rows} rows, {spec.n_features} features ({estimator.row_transform_}), {spec.n_labels} labels; "
         f"kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} inducing inputs ({spec.inducing}), "
         f"posterior {spec.posterior}"
     )
@@ -206,7 +206,7 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
     facts = {
         "method": described["method"],
         **spec,
-        "transform": described["transform"],
+        "row_transform": described["row_transform"],
         "n_negatives": described["n_negatives"],
         "parameters": n_parameters,
         "label_names": labels is not None,

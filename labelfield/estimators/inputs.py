@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
 from labelfield.csr import as_features, as_positives, from_counts
 from labelfield.data.dataset import one_label_per_row
@@ -22,17 +26,23 @@ class Labels:
         self.kind, self.classes = kind, classes
 
 
-def as_rows(X: Any, n_features: int | None = None) -> sparse.csr_array:
-    """X as CSR float32; with `n_features` given it must have so many columns."""
-    X = as_features(X)
-    if n_features is not None and X.shape[1] != n_features:
-        # The words scikit-learn uses, which its users know.
-        raise DataError(f"X has {X.shape[1]} features, but the model is expecting {n_features} features as input")
-    return X
+def as_rows(estimator: Any, X: Any, *, reset: bool) -> sparse.csr_array:
+    """X as CSR float32, checked as scikit-learn checks it; `reset` in fit, where any width will do."""
+    X = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=[np.float32, np.float64],
+        ensure_min_samples=1 if reset else 0,
+    )
+    return as_features(X)
 
 
 def encode_labels(Y: Any, n_rows: int) -> tuple[sparse.csr_array, Labels]:
     """Y as CSR of positives, from an indicator matrix (dense or sparse), lists of labels, or one class a row."""
+    if Y is None:
+        raise ValueError("this classifier requires y to be passed, but the target y is None")
     if sparse.issparse(Y):
         Y = as_positives(_binary(Y))
         kind, classes = "indicator", np.arange(Y.shape[1])
@@ -41,12 +51,16 @@ def encode_labels(Y: Any, n_rows: int) -> tuple[sparse.csr_array, Labels]:
         kind = "lists"
     else:
         array = np.asarray(Y)
-        if array.ndim == 2 and array.shape[1] == 1 and array.dtype.kind not in "b":
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError("Input y contains NaN or infinity")
+        if array.ndim == 2 and array.shape[1] == 1 and array.dtype.kind != "b":
+            warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3)
             array = array.ravel()
         if array.ndim == 2:
             Y = as_positives(_binary(array))
             kind, classes = "indicator", np.arange(Y.shape[1])
         elif array.ndim == 1:
+            check_classification_targets(array)
             classes, numbers = np.unique(array, return_inverse=True)
             Y = one_label_per_row(numbers, classes.size)
             kind = "classes"
@@ -61,6 +75,10 @@ def encode_labels(Y: Any, n_rows: int) -> tuple[sparse.csr_array, Labels]:
 
 def _binary(Y: Any) -> Any:
     values = Y.data if sparse.issparse(Y) else Y
+    if values.dtype.kind not in "biuf":
+        raise DataError(
+            f"Y holds {values.dtype} values", expected="0 and 1", fix="Pass lists of labels, or indicators."
+        )
     if values.size and not np.isin(values, (0, 1)).all():
         raise DataError("Y is not binary", expected="0 and 1", fix="Binarise Y, or pass one class a row as a vector.")
     return Y

@@ -41,7 +41,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     Left at None, sizes and rates follow the rule of `labelfield.models.defaults`. `kernel` is a name or a sum of names
     (see `labelfield.kernels.names`); `posterior`, `inducing` and `basis` are those of `labelfield.models.build`;
-    `transform` what is done to rows (`labelfield.data.transform`). `kl_weight` 1 is the true bound.
+    `row_transform` what is done to rows (`labelfield.data.transform`). `kl_weight` 1 is the true bound.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         basis: str = "svd",
         precompute: bool | None = None,
         unit_norm: bool = True,
-        transform: str | None = None,
+        row_transform: str | None = None,
         n_negatives: int | None = None,
         max_epochs: int | None = None,
         batch_size: int | None = None,
@@ -82,7 +82,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.basis = basis
         self.precompute = precompute
         self.unit_norm = unit_norm
-        self.transform = transform
+        self.row_transform = row_transform
         self.n_negatives = n_negatives
         self.max_epochs = max_epochs
         self.batch_size = batch_size
@@ -103,17 +103,14 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def prepare(self, X: Any, Y: Any) -> Dataset:
         """Decide everything that does not need training and build the model; returns the rows as it will see them."""
-        X = as_rows(X)
-        if X.shape[0] == 0 or X.shape[1] == 0:
-            raise DataError(f"X has {X.shape[0]} rows and {X.shape[1]} features", expected="at least one of each")
+        X = as_rows(self, X, reset=True)
         Y, labels = encode_labels(Y, X.shape[0])
         if Y.shape[1] == 0:
             raise DataError("Y has no labels", expected="at least one")
         chosen = plan(X.shape[0], X.shape[1], Y.shape[1])
-        self.n_features_in_ = X.shape[1]
         self.label_kind_, self.classes_ = labels.kind, labels.classes
-        self.transform_ = choose_transform(X) if self.transform is None else self.transform
-        data = Dataset(transform_rows(X, self.transform_), Y)
+        self.row_transform_ = choose_transform(X) if self.row_transform is None else self.row_transform
+        data = Dataset(transform_rows(X, self.row_transform_), Y)
         rank = (
             min(self.rank or 2 * (self.n_inducing or chosen.n_inducing), *X.shape) if "subspace" in self.inducing else 0
         )
@@ -126,7 +123,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             posterior=self.posterior,
             inducing=self.inducing,
             rank=rank,
-            unit_norm=self.unit_norm and self.transform_ != "none",
+            unit_norm=self.unit_norm and self.row_transform_ != "none",
             n_points=self.n_points_predict,
             jitter=self.jitter,
         )
@@ -182,7 +179,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
                     fix="Pass Y as an indicator matrix with a column for each label.",
                 )
         else:
-            rows = transform_rows(as_rows(X, self.n_features_in_), self.transform_)
+            rows = transform_rows(as_rows(self, X, reset=False), self.row_transform_)
             Y, _ = encode_labels(Y, rows.shape[0])
             if Y.shape[1] != self.spec_.n_labels:
                 raise DataError(f"Y has {Y.shape[1]} labels", expected=f"{self.spec_.n_labels} as in the first call")
@@ -205,7 +202,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         """The second half of `fit`, for rows that `prepare` returned."""
         validate = None
         if validation is not None:
-            rows = as_rows(validation[0], self.n_features_in_)
+            rows = as_rows(self, validation[0], reset=False)
             truth = encode_labels(validation[1], rows.shape[0])[0]
 
             def validate() -> dict[str, float]:
@@ -248,7 +245,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     def bound(self, X: Any, Y: Any) -> dict[str, float]:
         """The evidence lower bound on these rows, exact over rows and labels: fit, kl and their difference, in nats."""
         self._check_fitted()
-        rows = transform_rows(as_rows(X, self.n_features_in_), self.transform_)
+        rows = transform_rows(as_rows(self, X, reset=False), self.row_transform_)
         data = Dataset(rows, encode_labels(Y, rows.shape[0])[0])
         fit, kl = 0.0, 0.0
         with torch.no_grad():
@@ -281,7 +278,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     def _latent(self, X: Any) -> Any:
         """q(h) of each block of rows."""
         self._check_fitted()
-        rows = transform_rows(as_rows(X, self.n_features_in_), self.transform_)
+        rows = transform_rows(as_rows(self, X, reset=False), self.row_transform_)
         with torch.no_grad():
             for block in self._blocks(rows):
                 yield self.model_.latent(block)[0]
@@ -291,16 +288,20 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return np.concatenate(parts) if parts else np.zeros((0, width), np.float32)
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Mean utilities (N, K)."""
+        """Mean utilities (N, K); of two classes, how far the second is above the first (N,)."""
+        self._check_fitted()
         blocks = (self.model_.utilities(h).mean for h in self._latent(X))
         with torch.no_grad():
-            return self._stack(blocks, self.spec_.n_labels)
+            utilities = self._stack(blocks, self.spec_.n_labels)
+        is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
+        return utilities[:, 1] - utilities[:, 0] if is_binary else utilities
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """The probability of each label (N, K), with the uncertainty of f integrated out.
 
         For one class a row they are divided by their sum.
         """
+        self._check_fitted()
         with torch.no_grad():
             P = self._stack((self.model_.predict_proba(h) for h in self._latent(X)), self.spec_.n_labels)
         if self.label_kind_ == "classes":
@@ -324,11 +325,18 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
                 values.append(p.cpu().numpy())
         return to_csr(np.concatenate(labels), np.concatenate(values), self.spec_.n_labels)
 
-    def predict(self, X: Any) -> Any:
-        """Labels whose probability reaches `threshold`, as a CSR indicator; for one class a row, the most probable."""
+    def predict(self, X: Any, k: int | None = None) -> Any:
+        """Labels whose probability reaches `threshold`, or the k most probable, as a CSR indicator (N, K).
+
+        For one class a row, the most probable class (N,).
+        """
         self._check_fitted()
         if self.label_kind_ == "classes":
             return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        if k is not None:
+            chosen = self.predict_topk(X, k)
+            chosen.data = np.ones_like(chosen.data)
+            return chosen
         parts = []
         with torch.no_grad():
             for h in self._latent(X):
@@ -362,7 +370,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         does not, 0 or nothing for one that is not known. Known labels are not listed again."""
         self._check_fitted()
         observed = sparse.csr_array(observed)
-        rows = as_rows(X, self.n_features_in_)
+        rows = as_rows(self, X, reset=False)
         if observed.shape != (rows.shape[0], self.spec_.n_labels):
             raise DataError(
                 f"observed has shape {observed.shape}", expected=f"({rows.shape[0]}, {self.spec_.n_labels})"
@@ -413,7 +421,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             "options": self.get_params(),
             "spec": asdict(self.spec_),
             "settings": asdict(self.settings_),
-            "transform": self.transform_,
+            "row_transform": self.row_transform_,
             "n_negatives": self.n_negatives_,
             "label_kind": self.label_kind_,
             "classes": classes,
@@ -429,7 +437,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         estimator = cls(**options)
         estimator.spec_ = Spec(**config["spec"])
         estimator.settings_ = Settings(**config["settings"])
-        estimator.transform_ = config["transform"]
+        estimator.row_transform_ = config["row_transform"]
         estimator.n_negatives_ = config["n_negatives"]
         estimator.label_kind_ = config["label_kind"]
         n_labels = estimator.spec_.n_labels

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from labelfield.atomic import replacing_folder
+from labelfield.atomic import refuse_strangers, replacing_file, sweep
 from labelfield.errors import LabelfieldError
 
 __all__ = ["MODEL_FILES", "ModelError", "is_model", "load_artifact", "save_artifact"]
@@ -35,17 +35,31 @@ def is_model(folder: Path) -> bool:
 def save_artifact(
     folder: Path, config: dict[str, Any], arrays: dict[str, Tensor], labels: Iterable[str] | None
 ) -> None:
-    """Write a model whole or not at all; an older model of that name is replaced."""
+    """Write a model, replacing an older one. Each file is replaced whole, and config.json, without which there is no
+    model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
+    """
+    refuse_strangers(folder, MODEL_FILES)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _CONFIG).unlink(missing_ok=True)
     own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
-    with replacing_folder(folder, MODEL_FILES) as new:
-        save_file(own, new / _ARRAYS, {"format": _FORMAT})
-        if labels is not None:
-            (new / _LABELS).write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
+    with replacing_file(folder / _ARRAYS) as new:
+        save_file(own, new, {"format": _FORMAT})
+        _sync(new)
+    if labels is None:
+        (folder / _LABELS).unlink(missing_ok=True)
+    else:
+        with replacing_file(folder / _LABELS) as new:
+            new.write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
+    with replacing_file(folder / _CONFIG) as new:
         text = json.dumps({"format": _FORMAT, "version": _VERSION, **config}, indent=2)
-        (new / _CONFIG).write_text(text + "\n", encoding="utf-8")
-        for file in new.iterdir():
-            with open(file, "rb") as written:
-                os.fsync(written.fileno())
+        new.write_text(text + "\n", encoding="utf-8")
+        _sync(new)
+    sweep(folder)
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as written:
+        os.fsync(written.fileno())
 
 
 def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list[str] | None]:

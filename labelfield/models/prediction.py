@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,19 +10,19 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from labelfield.csr import from_counts
-from labelfield.linalg.rows import Rows
 from labelfield.models.mlgpf import MLGPF
 from labelfield.variational import Moments
 
 __all__ = ["Latent", "condition", "top_k"]
 
-RowBlocks = Iterator[Rows]
 _BLOCK_ENTRIES = 1 << 22
 # How many candidates a cheap look at the utilities keeps for each label asked for.
 _CANDIDATES = 8
 _LEAST_CANDIDATES = 64
+_HALVINGS = 8
 
 
 class Latent(NamedTuple):
@@ -87,21 +87,40 @@ def condition(model: MLGPF, h: Moments, observed: Tensor, n_steps: int = 8) -> M
     q(h) p(y_o | h) is found by Newton's method, and the curvature there gives the new variances.
     """
     rows, columns, signs = _observed_entries(observed)
-    precision = 1 / h.var
-    estimate = h.mean.clone()
     Phi, b = model.Phi[columns], model.b[columns]
-    n, p = h.mean.shape
+    precision = 1 / h.var
+
+    def utility(estimate: Tensor) -> Tensor:
+        return (estimate[rows] * Phi).sum(1) + b
+
+    def log_density(estimate: Tensor) -> Tensor:
+        """log q(h) p(y_o | h) of each row, up to a constant: concave in h."""
+        prior = -0.5 * (precision * (estimate - h.mean).square()).sum(1)
+        return prior.index_add(0, rows, logsigmoid(signs * utility(estimate)))
+
+    estimate = h.mean.clone()
+    best = log_density(estimate)
     for _ in range(n_steps):
-        f = (estimate[rows] * Phi).sum(1) + b
-        sigma = torch.sigmoid(-signs * f)  # how wrong the estimate still is
-        slope = torch.zeros_like(estimate).index_add_(0, rows, (signs * sigma).unsqueeze(1) * Phi)
-        gradient = slope - precision * (estimate - h.mean)
-        curvature = sigma * (1 - sigma)
-        estimate = estimate + _solve_rows(precision, rows, curvature, Phi, gradient, n, p)
-    f = (estimate[rows] * Phi).sum(1) + b
-    curvature = torch.sigmoid(f) * torch.sigmoid(-f)
-    reduction = torch.zeros_like(estimate).index_add_(0, rows, curvature.unsqueeze(1) * Phi.square())
-    return Moments(estimate, 1 / (precision + reduction))
+        wrong = torch.sigmoid(-signs * utility(estimate))
+        gradient = -precision * (estimate - h.mean)
+        gradient = gradient.index_add(0, rows, (signs * wrong).unsqueeze(1) * Phi)
+        direction = _solve_rows(precision, rows, wrong * (1 - wrong), Phi, gradient)
+        # A full step may jump over the mode; each row takes the first halving that does not lose.
+        share = torch.ones_like(best)
+        for _ in range(_HALVINGS):
+            trial = estimate + share.unsqueeze(1) * direction
+            loses = log_density(trial) < best
+            if not loses.any():
+                break
+            share = torch.where(loses, share / 2, share)
+        trial = estimate + share.unsqueeze(1) * direction
+        value = log_density(trial)
+        gains = value > best
+        estimate = torch.where(gains.unsqueeze(1), trial, estimate)
+        best = torch.where(gains, value, best)
+    wrong = torch.sigmoid(-signs * utility(estimate))
+    curvature = (wrong * (1 - wrong)).unsqueeze(1) * Phi.square()
+    return Moments(estimate, 1 / precision.index_add(0, rows, curvature))
 
 
 def _observed_entries(observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,28 +129,27 @@ def _observed_entries(observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return rows, observed.col_indices().long(), observed.values().sign()
 
 
-def _solve_rows(
-    precision: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor, gradient: Tensor, n: int, p: int
-) -> Tensor:
-    """(diag(precision_i) + Σ_o c_o φ_o φ_oᵀ)⁻¹ gradient_i for each row i, by a few steps of conjugate gradients."""
+def _solve_rows(precision: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor, gradient: Tensor) -> Tensor:
+    """(diag(precision_i) + Σ_o c_o φ_o φ_oᵀ)⁻¹ gradient_i for each row i, by conjugate gradients.
+
+    They end after as many steps as a row has known labels, plus one: the matrix is a diagonal of that rank changed.
+    """
     x = torch.zeros_like(gradient)
-    residual = gradient.clone()
-    preconditioned = residual / precision
-    direction = preconditioned.clone()
-    rho = (residual * preconditioned).sum(1, keepdim=True)
-    for _ in range(min(p, 30)):
+    residual = gradient
+    scaled = residual / precision
+    direction = scaled
+    size = (residual * scaled).sum(1, keepdim=True)
+    n_known = int(torch.bincount(rows).max()) if rows.numel() else 0
+    for _ in range(min(gradient.shape[1], n_known) + 1):
         along = (direction[rows] * Phi).sum(1)
-        product = precision * direction
-        product = product.index_add(0, rows, (curvature * along).unsqueeze(1) * Phi)
-        step = rho / (direction * product).sum(1, keepdim=True).clamp_min(1e-30)
+        product = (precision * direction).index_add(0, rows, (curvature * along).unsqueeze(1) * Phi)
+        step = size / (direction * product).sum(1, keepdim=True).clamp_min(1e-30)
         x = x + step * direction
         residual = residual - step * product
-        preconditioned = residual / precision
-        new = (residual * preconditioned).sum(1, keepdim=True)
-        if float(new.max()) < 1e-12 * n:
-            break
-        direction = preconditioned + (new / rho.clamp_min(1e-30)) * direction
-        rho = new
+        scaled = residual / precision
+        smaller = (residual * scaled).sum(1, keepdim=True)
+        direction = scaled + smaller / size.clamp_min(1e-30) * direction
+        size = smaller
     return x
 
 

@@ -1,0 +1,19 @@
+"""scikit-learn's own checks of estimators, with the reason for each that does not apply."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from labelfield import MLGPFClassifier
+
+SPARSE = "predict answers with a sparse indicator, whatever form Y had: with very many labels a dense one is too large"
+REASONS = {
+    "check_classifiers_multilabel_output_format_predict": SPARSE,
+    "check_classifiers_multilabel_representation_invariance": SPARSE,
+}
+
+
+@parametrize_with_checks(
+    [MLGPFClassifier(n_latent=3, n_inducing=10, max_epochs=30, batch_size=20, learning_rate=0.1)],
+    expected_failed_checks=lambda estimator: REASONS,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)

@@ -1,0 +1,211 @@
+"""The trainer: it learns, stops when asked, resumes to the same arrays, and recovers where that is sound."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from labelfield import DataError, MLGPFClassifier, synth
+from labelfield.inference.checkpoint import read_checkpoint
+from labelfield.inference.schedule import SCHEDULES, rate_factor
+from labelfield.inference.source import DatasetSource
+from labelfield.inference.trainer import Interrupted, Settings, TrainingError, train
+from labelfield.linalg.cholesky import FactorisationError, JitterWarning, cholesky
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synth.make_multilabel(300, 80, 30, seed=2)
+
+
+def small(**options):
+    return MLGPFClassifier(
+        **{"n_latent": 6, "n_inducing": 20, "max_epochs": 6, "batch_size": 50, "n_negatives": 5} | options
+    )
+
+
+def arrays(estimator):
+    return {name: value.numpy().copy() for name, value in estimator.model_.state_dict().items()}
+
+
+def assert_same_arrays(a, b):
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def test_the_same_seed_gives_the_same_arrays(data):
+    a, b, c = (arrays(small(random_state=s).fit(data.X, data.Y)) for s in (3, 3, 4))
+    assert_same_arrays(a, b)
+    assert not np.array_equal(a["Phi"], c["Phi"])
+
+
+@pytest.mark.parametrize("stop_after", [1, 7, 17])
+def test_an_interrupted_run_resumes_to_the_same_arrays(stop_after, data, tmp_path):
+    whole = arrays(small().fit(data.X, data.Y))
+    steps = []
+
+    def interrupt(run, n_steps):
+        steps.append(run.step)
+        if len(steps) == stop_after:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt)
+    assert len(steps) == stop_after
+    resumed = small().fit(data.X, data.Y, checkpoint=path, resume=True)
+    assert_same_arrays(whole, arrays(resumed))
+    assert len(resumed.history_) == 6
+
+
+SCRIPT = """
+import sys
+from labelfield import MLGPFClassifier, synth
+from labelfield.inference import trainer
+data = synth.make_multilabel(300, 80, 30, seed=2)
+estimator = MLGPFClassifier(n_latent=6, n_inducing=20, max_epochs=40, batch_size=50, n_negatives=5)
+rows = estimator.prepare(data.X, data.Y)
+object.__setattr__(estimator.settings_, "checkpoint_every", 0.0)
+estimator.train_prepared(rows, checkpoint=sys.argv[1], resume=True, on_step=lambda run, n: print(run.step, flush=True))
+estimator.save(sys.argv[2])
+"""
+
+
+def test_runs_killed_at_any_moment_resume_to_the_same_arrays(data, tmp_path):
+    """SIGKILL at random moments, with a checkpoint at every step: it is always readable, and the end is the same."""
+    checkpoint, model = tmp_path / "checkpoint.safetensors", tmp_path / "model"
+    rng = np.random.default_rng(0)
+    kills = 0
+    for _ in range(4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, checkpoint, model], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        process.stdout.readline()  # training has begun
+        time.sleep(rng.uniform(0, 0.25))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+        process.stdout.close()
+        read_checkpoint(checkpoint)
+    assert kills >= 2
+    subprocess.run([sys.executable, "-c", SCRIPT, checkpoint, model], check=True, capture_output=True, timeout=120)
+    from labelfield import load
+
+    whole = small(max_epochs=40).fit(data.X, data.Y)
+    assert_same_arrays(arrays(whole), arrays(load(model, device="cpu")))
+
+
+def test_a_checkpoint_of_something_else_is_refused(data, tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+
+    def interrupt(run, n_steps):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt)
+    with pytest.raises(DataError, match="another learning_rate"):
+        small(learning_rate=0.5).fit(data.X, data.Y, checkpoint=path, resume=True)
+    with pytest.raises(DataError, match="another model"):
+        small(n_latent=3).fit(data.X, data.Y, checkpoint=path, resume=True)
+    with pytest.raises(DataError, match="another training data"):
+        small().fit(data.X[:200], data.Y[:200], checkpoint=path, resume=True)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match="damaged"):
+        small().fit(data.X, data.Y, checkpoint=path, resume=True)
+
+
+def test_time_budget_and_patience(data):
+    started = time.perf_counter()
+    quick = small(max_epochs=100_000, time_budget=0.5).fit(data.X, data.Y)
+    assert time.perf_counter() - started < 20
+    assert 1 <= quick.n_iter_ < 100_000
+    assert quick.history_[-1]["learning_rate"] < 1e-3, "the schedule ends with the budget"
+    stopped = small(max_epochs=500, patience=2, schedule="constant", learning_rate=0.3).fit(data.X, data.Y)
+    assert stopped.n_iter_ < 500
+
+
+def test_validation_scores_are_kept(data):
+    fitted = small(max_epochs=2).fit(data.X, data.Y, validation=(data.X, data.Y))
+    assert set(fitted.history_[0]["scores"]) == {"P@1", "P@3", "P@5"}
+
+
+class _Toy(torch.nn.Module):
+    """A quadratic whose objective misbehaves as told."""
+
+    def __init__(self, trouble):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([5.0]))
+        self.calls, self.trouble = 0, trouble
+
+    def objective(self, X, Y, n_data, generator):
+        self.calls += 1
+        weight = self.weight
+
+        class Estimate:
+            def bound(inner, kl_weight):  # noqa: N805  # self is the model
+                value = -weight.square().sum() * n_data
+                return value * float("nan") if self.trouble(self.calls) == "nan" else value
+
+        if self.trouble(self.calls) == "factor":
+            raise FactorisationError("K_Z is bad")
+        return Estimate()
+
+
+def toy_run(trouble, data, **options):
+    toy = _Toy(trouble)
+    settings = Settings(max_epochs=20, batch_size=50, learning_rate=0.5, **options)
+    return toy, train(toy, toy.objective, DatasetSource(data), settings)
+
+
+@pytest.mark.parametrize("kind", ["nan", "factor"])
+def test_a_bad_step_is_skipped_and_said(kind, data):
+    with pytest.warns(UserWarning, match="step skipped"):
+        toy, run = toy_run(lambda call: kind if call in (3, 10) else None, data)
+    assert len(run.history) == 20
+    assert abs(toy.weight.item()) < 0.1
+
+
+@pytest.mark.filterwarnings("ignore:step skipped")
+@pytest.mark.parametrize("kind", ["nan", "factor"])
+def test_bad_steps_without_end_stop_with_the_cause(kind, data):
+    with pytest.raises(TrainingError, match="the bound is nan" if kind == "nan" else "K_Z is bad"):
+        toy_run(lambda call: kind if call > 5 else None, data)
+
+
+def test_gradients_are_clipped(data):
+    toy, _ = toy_run(lambda call: None, data, clip_norm=1e-9)
+    assert np.isfinite(toy.weight.item())
+
+
+def test_settings_are_checked():
+    for wrong in ({"max_epochs": 0}, {"batch_size": 0}, {"learning_rate": 0}, {"kl_weight": -1}, {"schedule": "x"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            Settings(**wrong)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules_stay_within_the_rate(schedule):
+    factors = [rate_factor(schedule, share) for share in np.linspace(0, 1, 101)]
+    assert 0 < min(factors) <= max(factors) <= 1 + 1e-12
+    if schedule != "constant":
+        assert factors[-1] < 0.01
+
+
+class TestCholesky:
+    def test_jitter_is_raised_and_said(self):
+        K = torch.ones(3, 3, dtype=torch.float64) - 1e-6 * torch.eye(3, dtype=torch.float64)
+        with pytest.warns(JitterWarning, match="K raised|jitter raised"):
+            L = cholesky(K, "K", 1e-8)
+        assert torch.isfinite(L).all()
+
+    def test_failure_names_the_matrix_its_size_and_its_smallest_eigenvalue(self):
+        with pytest.raises(FactorisationError, match=r"K_Z of shape \(2, 2\).*smallest eigenvalue is -1"):
+            cholesky(torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64), "K_Z", 1e-8)
+        with pytest.raises(FactorisationError, match="not finite"):
+            cholesky(torch.full((2, 2), float("nan"), dtype=torch.float64), "K_Z", 1e-8)
