@@ -6,15 +6,17 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import large, reading, scores
+from benchmarks import large, mlgpf, reading, scores, subspace
 from benchmarks.record import DATA, write_record
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "reading": reading.run,
     "scores": scores.run,
     "large": large.run,
+    "mlgpf": mlgpf.run,
+    "subspace": subspace.run,
 }
-NEEDS_DATA = {"reading": "eurlex-4k", "large": "eurlex-4k"}
+NEEDS_DATA = {"reading": "eurlex-4k", "large": "eurlex-4k", "mlgpf": "eurlex-4k"}
 
 
 def main() -> None:
