@@ -28,6 +28,7 @@ def _train(name: str, classifier: Any) -> dict[str, Any]:
 
     started = time.perf_counter()
     data = labelfield.read(DATA / name)
+    assert data.test is not None
     model = classifier(device="cpu").fit(data.X, data.Y)
     train_seconds = time.perf_counter() - started
     started = time.perf_counter()

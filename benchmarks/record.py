@@ -69,23 +69,46 @@ def _machine() -> dict[str, Any]:
         models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         cpu = models[0].partition(":")[2].strip() if models else cpu
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {"cpu": cpu, "cores": os.cpu_count(), "memory_gib": round(memory, 1), "system": platform.system()}
+    accelerator = {"accelerator": name} if (name := _accelerator()) else {}
+    return {
+        **accelerator,
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory, 1),
+        "system": platform.system(),
+    }
 
 
 def _commit() -> str:
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
 
+    if "LABELFIELD_COMMIT" in os.environ:  # a copy without its history says where it was copied from
+        return os.environ["LABELFIELD_COMMIT"]
     changed = git("status", "--porcelain", "--untracked-files=no", "--", "labelfield", "benchmarks/*.py")
-    return git("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+changes" if changed else "")
 
 
-def write_record(name: str, results: dict[str, Any], *, seed: int = 0) -> Path:
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _accelerator() -> str | None:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def write_record(name: str, results: dict[str, Any], *, seed: int = 0, command: str | None = None) -> Path:
     """One JSON file: what was measured, at which commit, on which machine, with which packages and seed."""
-    versions = {package: importlib.metadata.version(package) for package in _PACKAGES}
+    versions = {package: version for package in _PACKAGES if (version := _version(package))}
     record = {
         "benchmark": name,
-        "command": f"python -m benchmarks.run {name}",
+        "command": command or f"python -m benchmarks.run {name}",
         "commit": _commit(),
         "machine": _machine(),
         "python": platform.python_version(),

@@ -21,8 +21,9 @@ def _prepare(n_features: int) -> Any:
     import labelfield
 
     data = labelfield.synth.make_multilabel(N_ROWS, n_features, N_LABELS, n_nonzeros=50)
-    options = {"n_latent": 100, "n_inducing": 100, "rank": 200, "kernel": "se", "inducing": "subspace"}
-    model = labelfield.MLGPFClassifier(device="cpu", **options)
+    model = labelfield.MLGPFClassifier(
+        n_latent=100, n_inducing=100, rank=200, kernel="se", inducing="subspace", device="cpu"
+    )
     rows = model.prepare(data.X, data.Y)
     return torch, model, model._source(rows)
 
