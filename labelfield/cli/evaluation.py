@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from labelfield.cli.options import AsJson, load
+from labelfield.cli.options import AsJson, load, require_columns
 from labelfield.cli.output import Bar, print_json, print_table, shown
 from labelfield.data import Dataset, read_predictions
 from labelfield.errors import DataError
@@ -63,7 +63,7 @@ def evaluate(
             raise typer.BadParameter("popularity needs training data: pass --train")
         scores = popularity(training.Y, rows.n_rows, max(ks))
     elif predictions.is_dir():
-        scores = predict_with(predictions, rows, max(ks))
+        scores = predict_with(predictions, rows, truth, max(ks))
     else:
         with Bar(f"reading {predictions.name}") as bar:
             scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
@@ -76,18 +76,12 @@ def evaluate(
         print_scores(f"{predictions} on {truth}", result, ks, unlabelled)
 
 
-def predict_with(model: Path, rows: Dataset, k: int) -> Any:
+def predict_with(model: Path, rows: Dataset, truth: Path, k: int) -> Any:
     """The k best labels of each row according to a saved model."""
     from labelfield.estimators import load as load_model
 
     estimator = load_model(model)
-    if estimator.spec_.n_labels != rows.n_labels:
-        raise DataError(
-            f"the model knows {estimator.spec_.n_labels} labels, the truth has {rows.n_labels}",
-            path=model,
-            expected="one label set",
-            fix="Evaluate on data with the labels of the training data.",
-        )
+    require_columns(rows, truth, estimator.spec_.n_features, estimator.spec_.n_labels)
     with Bar("predicting"):
         return estimator.predict_topk(rows.X, k)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from typing import Annotated
 
@@ -60,6 +59,6 @@ def main() -> None:
     except OSError as error:
         say(f"error: {error.filename or 'file'}: {error.strerror or error}")
         sys.exit(3)
-    except KeyboardInterrupt as stop:
-        say(str(stop) or "interrupted")
-        sys.exit(128 + getattr(stop, "signal_number", signal.SIGINT))
+    except KeyboardInterrupt:
+        say("interrupted")
+        sys.exit(130)

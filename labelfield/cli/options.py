@@ -9,8 +9,19 @@ import typer
 
 from labelfield.cli.output import Bar
 from labelfield.data import FORMATS, Dataset, read, verify, write
+from labelfield.errors import DataError
 
-__all__ = ["AsJson", "Format", "OneBased", "OneBasedLabels", "Overwrite", "load", "refuse_existing", "save"]
+__all__ = [
+    "AsJson",
+    "Format",
+    "OneBased",
+    "OneBasedLabels",
+    "Overwrite",
+    "load",
+    "refuse_existing",
+    "require_columns",
+    "save",
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 OneBased = Annotated[
@@ -28,6 +39,18 @@ def load(path: Path, one_based: bool | None = None, one_based_labels: bool = Fal
         dataset = read(path, one_based=one_based, one_based_labels=one_based_labels, progress=bar)
         verify(dataset, path)
     return dataset
+
+
+def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int | None = None) -> None:
+    """Raise a DataError unless the rows have the features, and if asked the labels, that a model knows."""
+    for found, known, what in ((dataset.n_features, n_features, "features"), (dataset.n_labels, n_labels, "labels")):
+        if known is not None and found != known:
+            raise DataError(
+                f"{found} {what}",
+                path=path,
+                expected=f"{known} as the model has",
+                fix="Use data with the same columns.",
+            )
 
 
 def save(dataset: Dataset, path: Path, format: str | None) -> None:

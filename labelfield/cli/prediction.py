@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from labelfield.cli.options import AsJson, OneBased, load, refuse_existing
+from labelfield.cli.options import AsJson, OneBased, load, refuse_existing, require_columns
 from labelfield.cli.output import Bar, print_json, say
 from labelfield.data import write_predictions
 
@@ -36,6 +36,7 @@ def predict(
     estimator = load_model(model, device=device)
     dataset = load(rows, one_based)
     dataset = dataset if dataset.test is None else dataset.test
+    require_columns(dataset, rows, estimator.spec_.n_features)
     with Bar("predicting"):
         predictions = estimator.predict_topk(dataset.X, k)
     write_predictions(predictions, out)

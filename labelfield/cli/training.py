@@ -81,6 +81,7 @@ def train(
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
     from labelfield import MLGPFClassifier
+    from labelfield.inference.trainer import Interrupted
 
     options = _gather_options(config_file, set_options or [])
     options["device"] = device
@@ -101,6 +102,9 @@ def train(
     started = time.perf_counter()
     try:
         _fit(estimator, dataset, out, validation, resume, overwrite)
+    except Interrupted as stop:
+        say(f"{stop}; the same command with --resume goes on")
+        raise typer.Exit(128 + stop.signal_number) from None
     except ValueError as error:
         if isinstance(error, DataError):
             raise

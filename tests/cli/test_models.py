@@ -1,0 +1,165 @@
+"""train, predict, evaluate, show, config: the commands around a model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_commands import run
+
+import labelfield
+from labelfield import metrics
+
+SMALL = ["--device", "cpu", "--set", "n_latent=6", "--set", "n_inducing=20", "--set", "batch_size=50"]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "toy"
+    data = labelfield.synth.make_multilabel(400, 150, 30, seed=3)
+    labelfield.write(labelfield.Dataset(data.X, data.Y, [f"label {i}" for i in range(30)]).split(0.2), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(toy, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "model"
+    run("train", toy, "--out", path, *SMALL, "--set", "max_epochs=3")
+    return path
+
+
+def test_train_announces_and_reports(toy, tmp_path):
+    done = run("train", toy, "--out", tmp_path / "m", *SMALL, "--set", "max_epochs=2", "--valid", toy, "--json")
+    shown = json.loads(done.stdout)
+    assert shown["epochs"] == 2
+    assert {"P@1", "bound", "seconds"} <= set(shown)
+    assert "parameters" in done.stderr
+    assert "MB" in done.stderr
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["arrays.safetensors", "config.json", "labels.txt"]
+    assert (tmp_path / "m" / "labels.txt").read_text().startswith("label 0\n")
+
+
+def test_train_equals_fit(toy, model):
+    data = labelfield.read(toy)
+    fitted = labelfield.MLGPFClassifier(n_latent=6, n_inducing=20, batch_size=50, max_epochs=3, device="cpu")
+    fitted.fit(data.X, data.Y)
+    np.testing.assert_array_equal(
+        labelfield.load(model, device="cpu").predict_proba(data.test.X), fitted.predict_proba(data.test.X)
+    )
+
+
+def test_predict_evaluate_and_api_agree(toy, model, tmp_path):
+    data = labelfield.read(toy)
+    expected = labelfield.load(model).predict_topk(data.test.X, 5)
+    for name in ("p.txt", "p.npz"):
+        run("predict", model, toy, "-k", 5, "--out", tmp_path / name)
+        np.testing.assert_allclose(
+            labelfield.read_predictions(tmp_path / name, 80, 30).toarray(), expected.toarray(), rtol=1e-6
+        )
+    shown = json.loads(run("evaluate", model, toy, "--json").stdout)
+    scores = metrics.evaluate(data.test.Y, expected, data.Y)
+    assert {name: shown[name] for name in scores} == pytest.approx(scores)
+    again = json.loads(run("evaluate", tmp_path / "p.npz", toy, "--json").stdout)
+    assert {name: again[name] for name in scores} == pytest.approx(scores)
+
+
+def test_show(model):
+    assert json.loads(run("show", model, "--json").stdout)["n_latent"] == 6
+    assert "whitened_diagonal" in run("show", model).stdout
+
+
+def test_config_is_a_file_that_train_takes(toy, tmp_path):
+    text = run("config", "mlgpf").stdout
+    options = tomllib.loads(text)
+    assert options["posterior"] == "whitened_diagonal"
+    path = tmp_path / "options.toml"
+    path.write_text(text + "max_epochs = 1\nn_inducing = 10\nn_latent = 4\n")
+    run("train", toy, "--out", tmp_path / "m", "--config", path, "--device", "cpu")
+    assert labelfield.load(tmp_path / "m").spec_.n_inducing == 10
+
+
+def test_time_budget(toy, tmp_path):
+    run("train", toy, "--out", tmp_path / "m", *SMALL, "--set", "max_epochs=100000", "--time-budget", "0.5s")
+    assert labelfield.load(tmp_path / "m").n_iter_ < 100000
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["--set", "nonsense=1"],
+        ["--set", "n_latent"],
+        ["--set", "kernel=cubic"],
+        ["--set", "posterior=best"],
+        ["--time-budget", "soon"],
+        ["--method", "magic"],
+    ],
+)
+def test_wrong_usage_exits_2(extra, toy, tmp_path):
+    done = run("train", toy, "--out", tmp_path / "m", *SMALL, *extra, check=2)
+    assert not done.stdout
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_existing_model_is_not_replaced_unasked(toy, model, tmp_path):
+    before = (model / "arrays.safetensors").read_bytes()
+    assert "--overwrite" in " ".join(run("train", toy, "--out", model, *SMALL, check=2).stderr.split())
+    run("train", toy, "--out", model, *SMALL, "--resume", check=2)
+    assert (model / "arrays.safetensors").read_bytes() == before
+    run("train", toy, "--out", tmp_path / "m", *SMALL, "--set", "max_epochs=1")
+    run("train", toy, "--out", tmp_path / "m", *SMALL, "--set", "max_epochs=1", "--overwrite")
+
+
+def test_cuda_asked_for_and_absent(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "CUDA" in run("train", toy, "--out", tmp_path / "m", "--device", "cuda", check=2).stderr
+
+
+def test_bad_models_and_data_exit_3(toy, model, tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{}")
+    other = labelfield.synth.make_multilabel(20, 150, 7)
+    labelfield.write(other, tmp_path / "other")
+    narrow = labelfield.synth.make_multilabel(20, 20, 30)
+    labelfield.write(narrow, tmp_path / "narrow")
+    for arguments, words in (
+        (["show", tmp_path / "nowhere"], "nowhere"),
+        (["show", tmp_path / "broken"], "config.json"),
+        (["evaluate", tmp_path / "broken", toy], "config.json"),
+        (["evaluate", model, tmp_path / "other"], "labels"),
+        (["predict", model, tmp_path / "nothing", "--out", tmp_path / "p.txt"], "nothing"),
+        (["predict", model, tmp_path / "narrow", "--out", tmp_path / "p.txt"], "features"),
+        (["train", tmp_path / "nothing", "--out", tmp_path / "m"], "nothing"),
+    ):
+        done = run(*arguments, check=3)
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert words in done.stderr
+    assert not (tmp_path / "p.txt").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_resumes(number, toy, tmp_path):
+    out = tmp_path / "m"
+    command = [sys.executable, "-m", "labelfield", "train", toy, "--out", out, *SMALL, "--set", "max_epochs=400"]
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    lines = []
+    while not any("epochs of" in line for line in lines):
+        lines.append(process.stderr.readline())
+    status = Path(f"/proc/{process.pid}/status")
+    while not int(status.read_text().split("SigCgt:")[1].split()[0], 16) >> (signal.SIGTERM - 1) & 1:
+        time.sleep(0.01)  # until training has begun and takes signals
+    os.kill(process.pid, number)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, rest
+    assert "interrupted" in rest
+    assert [p.name for p in out.iterdir()] == ["checkpoint.safetensors"]
+    run("train", toy, "--out", out, *SMALL, "--set", "max_epochs=400", "--resume")
+    whole = tmp_path / "whole"
+    run("train", toy, "--out", whole, *SMALL, "--set", "max_epochs=400")
+    assert (out / "arrays.safetensors").read_bytes() == (whole / "arrays.safetensors").read_bytes()
