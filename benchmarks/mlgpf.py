@@ -71,8 +71,11 @@ def _reveal(model: Any, test: Any) -> dict[str, list[float]]:
 
 
 def _prepare_bonsai() -> Any:
+    import os
+
     import omikuji
 
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # it draws tens of thousands of progress bars
     return omikuji
 
 
