@@ -19,11 +19,13 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-demo: setup      ## draw a synthetic data set and show its card and the scores of the popularity ranking
+demo: setup      ## draw a synthetic data set, train MLGPF on it, and show its scores beside the popularity ranking
 	@rm -rf demo
-	$(BIN)/labelfield synth --out demo
-	$(BIN)/labelfield info demo
-	$(BIN)/labelfield evaluate popularity demo
+	$(BIN)/labelfield synth --out demo/data
+	$(BIN)/labelfield info demo/data
+	$(BIN)/labelfield train demo/data --out demo/model --device cpu --set n_inducing=200 --set max_epochs=30
+	$(BIN)/labelfield evaluate popularity demo/data
+	$(BIN)/labelfield evaluate demo/model demo/data
 
 test: setup      ## lint, type-check and test (under three minutes)
 	$(BIN)/ruff check .

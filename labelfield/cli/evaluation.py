@@ -15,7 +15,7 @@ from labelfield.data import Dataset, read_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate as evaluate_scores
 from labelfield.metrics import popularity
-from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B
+from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity_of
 
 __all__ = ["evaluate"]
 
@@ -30,7 +30,9 @@ def evaluate(
     truth: Annotated[Path, typer.Argument(help="The data set with the true labels; of two splits, the test rows.")],
     train: Annotated[
         Path | None,
-        typer.Option("--train", help="Training data, for propensities. Default: the training rows beside the truth."),
+        typer.Option(
+            "--train", help="Training data, for propensities. Default: those beside the truth, or of the model."
+        ),
     ] = None,
     k: Annotated[str, typer.Option("-k", help="Where to cut the lists.")] = "1,3,5",
     unlabelled: Annotated[
@@ -58,32 +60,34 @@ def evaluate(
             expected=f"{rows.n_labels} as {truth} has",
             fix="Use one label set.",
         )
+    inverse = None
     if str(predictions) == POPULARITY:
         if training is None:
             raise typer.BadParameter("popularity needs training data: pass --train")
         scores = popularity(training.Y, rows.n_rows, max(ks))
     elif predictions.is_dir():
-        scores = predict_with(predictions, rows, truth, max(ks))
+        scores, inverse = predict_with(predictions, rows, truth, max(ks), a, b)
     else:
         with Bar(f"reading {predictions.name}") as bar:
             scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
     Y_train = None if training is None else training.Y
     with Bar("scoring"):
-        result = evaluate_scores(rows.Y, scores, Y_train, k=ks, unlabelled=unlabelled, a=a, b=b)
+        result = evaluate_scores(rows.Y, scores, Y_train, k=ks, unlabelled=unlabelled, a=a, b=b, inverse=inverse)
     if as_json:
         print_json({**result, "unlabelled": unlabelled, "seconds": time.perf_counter() - started})
     else:
         print_scores(f"{predictions} on {truth}", result, ks, unlabelled)
 
 
-def predict_with(model: Path, rows: Dataset, truth: Path, k: int) -> Any:
-    """The k best labels of each row according to a saved model."""
+def predict_with(model: Path, rows: Dataset, truth: Path, k: int, a: float, b: float) -> tuple[Any, Any]:
+    """The k best labels of each row according to a saved model, and the propensities of its training labels."""
     from labelfield.estimators import load as load_model
 
     estimator = load_model(model)
     require_columns(rows, truth, estimator.spec_.n_features, estimator.spec_.n_labels)
     with Bar("predicting"):
-        return estimator.predict_topk(rows.X, k)
+        inverse = inverse_propensity_of(estimator.label_counts_, estimator.n_rows_, a, b)
+        return estimator.predict_topk(rows.X, k), inverse
 
 
 def parse_ks(text: str) -> list[int]:

@@ -141,9 +141,13 @@ def _announce(estimator: Any, data: Dataset) -> None:
         f"kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} inducing inputs ({spec.inducing}), "
         f"posterior {spec.posterior}"
     )
+    n_steps = -(-data.n_rows // settings.batch_size)
+    seconds = settings.max_epochs * n_steps * estimator.seconds_per_step(data)
+    if settings.time_budget is not None:
+        seconds = min(seconds, settings.time_budget)
     say(
-        f"{n_parameters} parameters, about {megabytes:.0f} MB; {settings.max_epochs} epochs of "
-        f"{-(-data.n_rows // settings.batch_size)} steps on {estimator._device()}"
+        f"{n_parameters} parameters, about {megabytes:.0f} MB and {seconds:.0f} s; {settings.max_epochs} epochs of "
+        f"{n_steps} steps on {estimator._device()}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from labelfield.models.prediction import Latent, condition, credible_interval, l
 __all__ = ["MLGPFClassifier"]
 
 _PREDICT_ROWS = 1000
+_COUNTS = "training.label_counts"
 
 
 class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
@@ -138,6 +140,8 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             time_budget=self.time_budget,
             seed=self.random_state,
         )
+        self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
+        self.n_rows_ = X.shape[0]
         self.n_negatives_ = chosen.n_negatives if self.n_negatives is None else self.n_negatives
         self.model_ = build(self.spec_)
         start(
@@ -241,6 +245,21 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         assert isinstance(inducing, Subspace)
         parts = [inducing.project(X) for X in self._blocks(data.X)]
         return ProjectedSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
+
+    def seconds_per_step(self, data: Dataset) -> float:
+        """How long a step of training takes on rows that `prepare` returned, by trying; nothing is changed by it."""
+        source, size = self._source(data), self.settings_.batch_size
+        times = []
+        for trial in range(2):  # the first also warms up
+            started = time.perf_counter()
+            X, Y = source.batch(np.arange(trial, trial + size) % data.n_rows, self._device())
+            estimate = self.model_.elbo(
+                X, Y, data.n_rows, n_negatives=self.n_negatives_ or None, n_points=self.n_points
+            )
+            (-estimate.bound()).backward()  # type: ignore[no-untyped-call]
+            self.model_.zero_grad(set_to_none=True)
+            times.append(time.perf_counter() - started)
+        return min(times)
 
     def bound(self, X: Any, Y: Any) -> dict[str, float]:
         """The evidence lower bound on these rows, exact over rows and labels: fit, kl and their difference, in nats."""
@@ -415,7 +434,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         """Write the fitted model to a folder that `labelfield.load` reads anywhere."""
         self._check_fitted()
         classes = self.classes_.tolist() if self.label_kind_ != "indicator" else None
-        names = label_names if label_names is not None else classes
+        names = self.classes_ if label_names is None else label_names
         config = {
             "method": "mlgpf",
             "options": self.get_params(),
@@ -424,10 +443,12 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             "row_transform": self.row_transform_,
             "n_negatives": self.n_negatives_,
             "label_kind": self.label_kind_,
+            "n_rows": self.n_rows_,
             "classes": classes,
             "history": getattr(self, "history_", []),
         }
-        save_artifact(Path(folder), config, self.model_.state_dict(), None if names is None else map(str, names))
+        arrays = {**self.model_.state_dict(), _COUNTS: torch.from_numpy(self.label_counts_)}
+        save_artifact(Path(folder), config, arrays, map(str, names))
 
     @classmethod
     def _restore(
@@ -446,6 +467,11 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         estimator.history_ = config["history"]
         estimator.n_iter_ = len(estimator.history_)
         estimator.n_features_in_ = estimator.spec_.n_features
+        estimator.n_rows_ = int(config["n_rows"])
+        arrays = dict(arrays)
+        estimator.label_counts_ = arrays.pop(_COUNTS).numpy()
+        if estimator.label_counts_.shape != (n_labels,):
+            raise ValueError(f"label counts of shape {estimator.label_counts_.shape}")
         estimator.model_ = build(estimator.spec_)
         estimator.model_.load_state_dict(arrays)
         if isinstance(estimator.model_.inducing, Subspace):

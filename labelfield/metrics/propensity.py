@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from labelfield.csr import as_positives
 from labelfield.errors import DataError
 
-__all__ = ["PROPENSITY_A", "PROPENSITY_B", "inverse_propensity"]
+__all__ = ["PROPENSITY_A", "PROPENSITY_B", "inverse_propensity", "inverse_propensity_of"]
 
 PROPENSITY_A = 0.55
 PROPENSITY_B = 1.5
@@ -23,11 +23,17 @@ def inverse_propensity(Y_train: Any, a: float = PROPENSITY_A, b: float = PROPENS
     Customary values of (a, b): Amazon sets (0.6, 2.6), WikiLSHTC (0.5, 0.4), all others the default.
     """
     Y_train = as_positives(Y_train)
-    n = Y_train.shape[0]
+    frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1])
+    return inverse_propensity_of(frequency, Y_train.shape[0], a, b)
+
+
+def inverse_propensity_of(
+    frequency: NDArray[np.int64], n: int, a: float = PROPENSITY_A, b: float = PROPENSITY_B
+) -> NDArray[np.float64]:
+    """The same from how many of n training rows have each label (K,)."""
     if n == 0:
         raise DataError("no training rows to take propensities from", fix="Pass the training labels.")
     if not (0 <= a < inf and 0 < b < inf):
         raise ValueError(f"propensity parameters a={a}, b={b}; expected a >= 0 and b > 0")
-    frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1])
     c = (np.log(n) - 1) * (b + 1) ** a
     return np.asarray(1 + c * (frequency + b) ** -a, np.float64)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from labelfield.csr import as_positives
 from labelfield.metrics.inputs import Scores, as_scores
@@ -27,11 +28,13 @@ def evaluate(
     a: float = PROPENSITY_A,
     b: float = PROPENSITY_B,
     threshold: float = 0.5,
+    inverse: NDArray[np.float64] | None = None,
 ) -> dict[str, float | int]:
     """Scores by name: at each k `P`, `nDCG`, `R`, with training labels `PSP`, `PSnDCG`, with probabilities `ECE`.
 
     All of these and the F1s are in percent. Dense scores, which rank every label, also give AUCs (0 to 1), coverage
-    and ranking loss and, being probabilities, log-loss and Brier. `rows` is how many rows the means are over.
+    and ranking loss and, being probabilities, log-loss and Brier. `rows` is how many rows the means are over. In place
+    of the training labels their inverse propensities can be given.
     """
     Y = as_positives(Y)
     scores = as_scores(scores, Y.shape)
@@ -53,10 +56,10 @@ def evaluate(
     at_each_k("P", judged.precision)
     at_each_k("nDCG", judged.ndcg)
     at_each_k("R", judged.recall)
-    if Y_train is not None:
-        inverse = inverse_propensity(Y_train, a, b)
-        at_each_k("PSP", lambda n: judged.psp(n, inverse))
-        at_each_k("PSnDCG", lambda n: judged.psndcg(n, inverse))
+    weights = inverse if Y_train is None else inverse_propensity(Y_train, a, b)
+    if weights is not None:
+        at_each_k("PSP", lambda n: judged.psp(n, weights))
+        at_each_k("PSnDCG", lambda n: judged.psndcg(n, weights))
     if has_probabilities:
         at_each_k("ECE", lambda n: reliability_of(judged, n).ece)
         result |= {f"{kind}F1": 100 * f1(Y, scores, threshold, kind) for kind in ("micro", "macro")}

@@ -65,6 +65,8 @@ def test_predict_evaluate_and_api_agree(toy, model, tmp_path):
     shown = json.loads(run("evaluate", model, toy, "--json").stdout)
     scores = metrics.evaluate(data.test.Y, expected, data.Y)
     assert {name: shown[name] for name in scores} == pytest.approx(scores)
+    alone = json.loads(run("evaluate", model, toy / "test", "--json").stdout)  # the model knows its propensities
+    assert alone["PSP@3"] == pytest.approx(shown["PSP@3"])
     again = json.loads(run("evaluate", tmp_path / "p.npz", toy, "--json").stdout)
     assert {name: again[name] for name in scores} == pytest.approx(scores)
 
