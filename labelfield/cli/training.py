@@ -52,7 +52,7 @@ _MEANING = {
 
 
 def _defaults() -> dict[str, Any]:
-    from labelfield import MLGPFClassifier
+    from labelfield.estimators import MLGPFClassifier
 
     parameters = inspect.signature(MLGPFClassifier).parameters
     return {name: parameter.default for name, parameter in parameters.items()}
@@ -80,7 +80,7 @@ def train(
 
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
-    from labelfield import MLGPFClassifier
+    from labelfield.estimators import MLGPFClassifier
     from labelfield.inference.trainer import Interrupted
 
     options = _gather_options(config_file, set_options or [])

@@ -148,7 +148,7 @@ def test_bad_models_and_data_exit_3(toy, model, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_resumes(number, toy, tmp_path):
     out = tmp_path / "m"
-    command = [sys.executable, "-m", "labelfield", "train", toy, "--out", out, *SMALL, "--set", "max_epochs=400"]
+    command = [sys.executable, "-m", "labelfield", "train", toy, "--out", out, *SMALL, "--set", "max_epochs=60"]
     process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     lines = []
     while not any("epochs of" in line for line in lines):
@@ -161,7 +161,7 @@ def test_an_interrupted_command_resumes(number, toy, tmp_path):
     assert process.returncode == 128 + number, rest
     assert "interrupted" in rest
     assert [p.name for p in out.iterdir()] == ["checkpoint.safetensors"]
-    run("train", toy, "--out", out, *SMALL, "--set", "max_epochs=400", "--resume")
+    run("train", toy, "--out", out, *SMALL, "--set", "max_epochs=60", "--resume")
     whole = tmp_path / "whole"
-    run("train", toy, "--out", whole, *SMALL, "--set", "max_epochs=400")
+    run("train", toy, "--out", whole, *SMALL, "--set", "max_epochs=60")
     assert (out / "arrays.safetensors").read_bytes() == (whole / "arrays.safetensors").read_bytes()
