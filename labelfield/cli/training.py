@@ -67,7 +67,7 @@ def train(
     ] = None,
     set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value, again and again.")] = None,
     valid: Annotated[Path | None, typer.Option("--valid", help="Rows to score after each epoch.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to train.")] = "auto",
+    device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option("--device", help="Where to train.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed gives the same model.")] = None,
     time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of an interrupted run.")] = False,
@@ -84,14 +84,17 @@ def train(
     from labelfield.inference.trainer import Interrupted
 
     options = _gather_options(config_file, set_options or [])
-    options["device"] = device
+    if device is not None:
+        options["device"] = device
     if seed is not None:
         options["random_state"] = seed
     if time_budget is not None:
         options["time_budget"] = parse_seconds(time_budget)
-    if out.exists() and not (overwrite or (resume and (out / CHECKPOINT).exists())):
-        finished = " and holds no checkpoint to resume" if resume else "; pass --resume to go on or --overwrite"
-        raise typer.BadParameter(f"{out} exists{finished}, or choose another name")
+    if out.exists() and not overwrite:
+        is_unfinished = out.is_dir() and (not any(out.iterdir()) or (out / CHECKPOINT).exists())
+        if not (resume and is_unfinished):
+            hint = "--resume to go on or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
+            raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     dataset = load(data, one_based, one_based_labels)
     validation = None
     if valid is not None:
@@ -105,7 +108,7 @@ def train(
     except Interrupted as stop:
         say(f"{stop}; the same command with --resume goes on")
         raise typer.Exit(128 + stop.signal_number) from None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         if isinstance(error, DataError):
             raise
         raise typer.BadParameter(str(error)) from None
@@ -192,9 +195,7 @@ def _gather_options(config_file: Path | None, assignments: list[str]) -> dict[st
 
 
 def _parse_value(text: str) -> Any:
-    """A TOML value; a word without quotes is a string, and none is nothing."""
-    if text.lower() == "none":
-        return None
+    """A TOML value; a word without quotes is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -16,7 +16,7 @@ from labelfield.csr import as_features, as_positives, from_counts
 from labelfield.data.dataset import one_label_per_row
 from labelfield.errors import DataError
 
-__all__ = ["Labels", "as_rows", "encode_labels"]
+__all__ = ["Labels", "as_rows", "encode_known", "encode_labels"]
 
 
 class Labels:
@@ -71,6 +71,26 @@ def encode_labels(Y: Any, n_rows: int) -> tuple[sparse.csr_array, Labels]:
             f"X has {n_rows} rows and Y has {Y.shape[0]}", expected="one row of labels for each row of features"
         )
     return Y, Labels(kind, classes)
+
+
+def encode_known(Y: Any, n_rows: int, known: Labels) -> sparse.csr_array:
+    """Y in the columns of labels that are known already."""
+    encoded, labels = encode_labels(Y, n_rows)
+    if labels.kind == "indicator" or known.kind == "indicator":
+        if encoded.shape[1] > known.classes.size or (
+            labels.kind == "indicator" and encoded.shape[1] != known.classes.size
+        ):
+            raise DataError(f"Y has {encoded.shape[1]} labels", expected=f"{known.classes.size} as in the first fit")
+        column = np.arange(encoded.shape[1])
+    else:
+        column = np.searchsorted(known.classes, labels.classes)
+        column = np.minimum(column, known.classes.size - 1)
+        strange = labels.classes[known.classes[column] != labels.classes]
+        if strange.size:
+            raise DataError(f"Y has the label {str(strange[0])!r}", expected="labels of the first fit", fix="Fit anew.")
+    return from_counts(
+        np.diff(encoded.indptr).astype(np.int64), column[encoded.indices].astype(np.int32), None, known.classes.size
+    )
 
 
 def _binary(Y: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from labelfield.data import Dataset
 from labelfield.data.batch import Batch
 from labelfield.data.transform import choose_transform, transform_rows
 from labelfield.errors import DataError
-from labelfield.estimators.inputs import as_rows, encode_labels
+from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
 from labelfield.inducing import Subspace
 from labelfield.inference.source import DatasetSource, ProjectedSource, Source
 from labelfield.inference.trainer import Settings, train
@@ -36,6 +37,14 @@ __all__ = ["MLGPFClassifier"]
 
 _PREDICT_ROWS = 1000
 _COUNTS = "training.label_counts"
+# Options that are numbers: name, smallest value, whether an integer.
+_NUMBERS = (
+    *((name, 1, True) for name in ("n_latent", "n_inducing", "rank", "max_epochs", "batch_size", "patience")),
+    *((name, 1, True) for name in ("n_points", "n_points_predict")),
+    *((name, 0, True) for name in ("n_negatives", "random_state")),
+    *((name, 1e-12, False) for name in ("learning_rate", "clip_norm", "time_budget", "jitter")),
+    *((name, 0, False) for name in ("kl_weight", "threshold")),
+)
 
 
 class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
@@ -105,6 +114,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def prepare(self, X: Any, Y: Any) -> Dataset:
         """Decide everything that does not need training and build the model; returns the rows as it will see them."""
+        self._check_options()
         X = as_rows(self, X, reset=True)
         Y, labels = encode_labels(Y, X.shape[0])
         if Y.shape[1] == 0:
@@ -113,15 +123,14 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.label_kind_, self.classes_ = labels.kind, labels.classes
         self.row_transform_ = choose_transform(X) if self.row_transform is None else self.row_transform
         data = Dataset(transform_rows(X, self.row_transform_), Y)
-        rank = (
-            min(self.rank or 2 * (self.n_inducing or chosen.n_inducing), *X.shape) if "subspace" in self.inducing else 0
-        )
+        n_inducing = _given(self.n_inducing, chosen.n_inducing)
+        rank = min(_given(self.rank, 2 * n_inducing), *X.shape) if "subspace" in self.inducing else 0
         self.spec_ = Spec(
             n_features=X.shape[1],
             n_labels=Y.shape[1],
-            n_latent=self.n_latent or chosen.n_latent,
-            n_inducing=min(self.n_inducing or chosen.n_inducing, X.shape[0]),
-            kernel=self.kernel or chosen.kernel,
+            n_latent=_given(self.n_latent, chosen.n_latent),
+            n_inducing=min(n_inducing, X.shape[0]),
+            kernel=_given(self.kernel, chosen.kernel),
             posterior=self.posterior,
             inducing=self.inducing,
             rank=rank,
@@ -130,9 +139,9 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             jitter=self.jitter,
         )
         self.settings_ = Settings(
-            max_epochs=self.max_epochs or chosen.max_epochs,
-            batch_size=min(self.batch_size or chosen.batch_size, X.shape[0]),
-            learning_rate=self.learning_rate or chosen.learning_rate,
+            max_epochs=_given(self.max_epochs, chosen.max_epochs),
+            batch_size=min(_given(self.batch_size, chosen.batch_size), X.shape[0]),
+            learning_rate=_given(self.learning_rate, chosen.learning_rate),
             schedule=self.schedule,
             kl_weight=self.kl_weight,
             clip_norm=self.clip_norm,
@@ -155,6 +164,17 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         )
         self.model_.to(self._device())
         return data
+
+    def _check_options(self) -> None:
+        """Every number is a number and within its range; one error that names the option."""
+        for name, lowest, is_integer in _NUMBERS:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            kinds = (int, np.integer) if is_integer else (int, float, np.integer, np.floating)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < float("inf"):
+                kind = "an integer" if is_integer else "a number"
+                raise ValueError(f"{name}={value!r}; expected {kind} of at least {lowest:g}")
 
     def fit(
         self,
@@ -184,10 +204,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
                 )
         else:
             rows = transform_rows(as_rows(self, X, reset=False), self.row_transform_)
-            Y, _ = encode_labels(Y, rows.shape[0])
-            if Y.shape[1] != self.spec_.n_labels:
-                raise DataError(f"Y has {Y.shape[1]} labels", expected=f"{self.spec_.n_labels} as in the first call")
-            data = Dataset(rows, Y)
+            data = Dataset(rows, self._encode(Y, rows.shape[0]))
         settings = replace(
             self.settings_, max_epochs=1, schedule="constant", batch_size=min(self.settings_.batch_size, data.n_rows)
         )
@@ -207,7 +224,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         validate = None
         if validation is not None:
             rows = as_rows(self, validation[0], reset=False)
-            truth = encode_labels(validation[1], rows.shape[0])[0]
+            truth = self._encode(validation[1], rows.shape[0])
 
             def validate() -> dict[str, float]:
                 scores = evaluate(truth, self.predict_topk(rows, 5))
@@ -228,11 +245,18 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             )
 
         try:
-            return train(model, bound, self._source(data), settings, **options)
+            return train(model, bound, self._source(data), settings, identity=self._identity(data), **options)
         except torch.OutOfMemoryError as error:
             raise MemoryError(
                 f"out of memory on {self._device()}: lower batch_size, n_latent or n_inducing ({error})"
             ) from None
+
+    def _identity(self, data: Dataset) -> str:
+        """What is trained, on what: the make of the model and a fingerprint of the rows."""
+        digest = sha256(repr((self.spec_, self.n_negatives_, self.n_points, self.row_transform_, self.basis)).encode())
+        for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     def _source(self, data: Dataset) -> Source:
         """Rows from the data, or projected once onto the subspace where that loses nothing."""
@@ -265,7 +289,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         """The evidence lower bound on these rows, exact over rows and labels: fit, kl and their difference, in nats."""
         self._check_fitted()
         rows = transform_rows(as_rows(self, X, reset=False), self.row_transform_)
-        data = Dataset(rows, encode_labels(Y, rows.shape[0])[0])
+        data = Dataset(rows, self._encode(Y, rows.shape[0]))
         fit, kl = 0.0, 0.0
         with torch.no_grad():
             for first in range(0, data.n_rows, _PREDICT_ROWS):
@@ -274,6 +298,10 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
                 fit += float(estimate.fit)
                 kl = float(estimate.kl)
         return {"fit": fit, "kl": kl, "bound": fit - kl}
+
+    def _encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
+        """Labels in the columns that the first fit gave them; labels that it did not see are refused."""
+        return encode_known(Y, n_rows, Labels(self.label_kind_, self.classes_))
 
     # Predicting
 
@@ -298,9 +326,10 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         """q(h) of each block of rows."""
         self._check_fitted()
         rows = transform_rows(as_rows(self, X, reset=False), self.row_transform_)
-        with torch.no_grad():
-            for block in self._blocks(rows):
-                yield self.model_.latent(block)[0]
+        for block in self._blocks(rows):
+            with torch.no_grad():  # not around the yield: an abandoned generator would leave gradients off for good
+                h = self.model_.latent(block)[0]
+            yield h
 
     def _stack(self, blocks: Any, width: int) -> NDArray[np.float32]:
         parts = [block.cpu().numpy() for block in blocks]
@@ -361,16 +390,22 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             for h in self._latent(X):
                 chosen = self.model_.predict_proba(h) >= self.threshold
                 parts.append(sparse.csr_array(chosen.cpu().numpy().astype(np.float32)))
-        return sparse.csr_array(sparse.vstack(parts)) if parts else sparse.csr_array((0, self.spec_.n_labels))
+        return (
+            sparse.csr_array(sparse.vstack(parts))
+            if parts
+            else sparse.csr_array((0, self.spec_.n_labels), dtype=np.float32)
+        )
 
     def predict_latent(self, X: Any) -> Latent:
         """Means and variances of the latent processes h (N, P) and of the utilities f (N, K)."""
-        h_parts, f_parts = [], []
+        self._check_fitted()
+        parts: list[list[torch.Tensor]] = [[], [], [], []]
         with torch.no_grad():
             for h in self._latent(X):
-                h_parts.append([part.cpu().numpy() for part in h])
-                f_parts.append([part.cpu().numpy() for part in self.model_.utilities(h)])
-        return Latent(*(np.concatenate(part) for parts in (h_parts, f_parts) for part in zip(*parts, strict=True)))
+                for part, found in zip(parts, (*h, *self.model_.utilities(h)), strict=True):
+                    part.append(found)
+        widths = (self.spec_.n_latent,) * 2 + (self.spec_.n_labels,) * 2
+        return Latent(*(self._stack(part, width) for part, width in zip(parts, widths, strict=True)))
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Lower and upper ends (N, K) of the central credible interval of each label's probability."""
@@ -388,7 +423,10 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         """The k most probable labels of each row, given labels that are known: +1 for one that holds, -1 for one that
         does not, 0 or nothing for one that is not known. Known labels are not listed again."""
         self._check_fitted()
-        observed = sparse.csr_array(observed)
+        observed = sparse.csr_array(observed, copy=True)
+        observed.eliminate_zeros()
+        if not np.isin(observed.data, (-1, 1)).all():
+            raise DataError("observed holds other values than -1, 0 and 1", fix="Use 1 for holds, -1 for does not.")
         rows = as_rows(self, X, reset=False)
         if observed.shape != (rows.shape[0], self.spec_.n_labels):
             raise DataError(
@@ -410,7 +448,8 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
                 check_invariants=False,
             ).to(h.mean.device)
             with torch.no_grad():
-                yield condition(self.model_, h, known)
+                sharpened = condition(self.model_, h, known)
+            yield sharpened
             first += h.mean.shape[0]
 
     # Understanding
@@ -434,10 +473,12 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         """Write the fitted model to a folder that `labelfield.load` reads anywhere."""
         self._check_fitted()
         classes = self.classes_.tolist() if self.label_kind_ != "indicator" else None
-        names = self.classes_ if label_names is None else label_names
+        names = [str(name) for name in (self.classes_ if label_names is None else label_names)]
+        if len(names) != self.spec_.n_labels or any("\n" in name for name in names):
+            raise DataError(f"{len(names)} label names", expected=f"{self.spec_.n_labels}, without line breaks")
         config = {
             "method": "mlgpf",
-            "options": self.get_params(),
+            "options": {name: _given(value, None) for name, value in self.get_params().items()},
             "spec": asdict(self.spec_),
             "settings": asdict(self.settings_),
             "row_transform": self.row_transform_,
@@ -448,7 +489,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             "history": getattr(self, "history_", []),
         }
         arrays = {**self.model_.state_dict(), _COUNTS: torch.from_numpy(self.label_counts_)}
-        save_artifact(Path(folder), config, arrays, map(str, names))
+        save_artifact(Path(folder), config, arrays, names)
 
     @classmethod
     def _restore(
@@ -463,6 +504,8 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         estimator.label_kind_ = config["label_kind"]
         n_labels = estimator.spec_.n_labels
         estimator.classes_ = np.array(config["classes"]) if config["classes"] is not None else np.arange(n_labels)
+        if names is None or len(names) != n_labels or estimator.classes_.size != n_labels:
+            raise ValueError(f"labels.txt has {len(names or [])} names for {n_labels} labels")
         estimator.label_names_ = names
         estimator.history_ = config["history"]
         estimator.n_iter_ = len(estimator.history_)
@@ -489,6 +532,12 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _given(value: Any, rule: Any) -> Any:
+    """What the user said, or what the rule says; NumPy's numbers as Python's, which JSON can hold."""
+    chosen = rule if value is None else value
+    return chosen.item() if isinstance(chosen, np.generic) else chosen
 
 
 def _without(ranked: sparse.csr_array, known: sparse.csr_array, k: int) -> sparse.csr_array:

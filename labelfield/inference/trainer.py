@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -102,6 +102,7 @@ class Run:
     step: int = 0
     seconds: float = 0.0
     sum_bound: float = 0.0
+    n_good_steps: int = 0
     n_bad_steps: int = 0
     history: list[Epoch] = field(default_factory=list)
     is_stopped_early: bool = False
@@ -119,6 +120,7 @@ def train(
     *,
     checkpoint: Path | None = None,
     resume: bool = False,
+    identity: str = "",
     on_step: Callback | None = None,
     validate: Validate | None = None,
 ) -> Run:
@@ -126,9 +128,10 @@ def train(
 
     With `checkpoint` the state is written there every few minutes and when SIGINT or SIGTERM asks to stop (Interrupted
     is raised then); with `resume` a run goes on from there and, on a CPU, ends in the same arrays as one that was never
-    interrupted. `on_step` is called with the run and the steps of an epoch; `validate` gives scores after each epoch.
+    interrupted. `identity` says what is trained on what; a checkpoint of anything else is refused. `on_step` is called
+    with the run and the steps of an epoch; `validate` gives scores after each epoch.
     """
-    return _Trainer(model, objective, source, settings, checkpoint, on_step, validate).run(resume)
+    return _Trainer(model, objective, source, settings, checkpoint, identity, on_step, validate).run(resume)
 
 
 class _Trainer:
@@ -139,11 +142,12 @@ class _Trainer:
         source: Source,
         settings: Settings,
         checkpoint: Path | None,
+        identity: str,
         on_step: Callback | None,
         validate: Validate | None,
     ) -> None:
         self.model, self.objective, self.source, self.settings = model, objective, source, settings
-        self.checkpoint, self.on_step, self.validate = checkpoint, on_step, validate
+        self.checkpoint, self.identity, self.on_step, self.validate = checkpoint, identity, on_step, validate
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
         self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, fused=True)
@@ -204,6 +208,8 @@ class _Trainer:
             loss.backward()  # type: ignore[no-untyped-call]
             value = -float(loss.detach())
             problem = None if np.isfinite(value) else f"the bound is {value}"
+            if problem is None and not _all_finite([p.grad for p in self.parameters if p.grad is not None]):
+                problem = "a gradient is not finite"
         except FactorisationError as error:
             problem, value = str(error), float("nan")
         if problem is None:
@@ -212,6 +218,7 @@ class _Trainer:
             self.optimiser.step()
             self.state.n_bad_steps = 0
             self.state.sum_bound += value
+            self.state.n_good_steps += 1
         else:
             self.skip(problem)
         self.state.step += 1
@@ -228,11 +235,13 @@ class _Trainer:
 
     def end_epoch(self) -> None:
         state = self.state
-        if state.step:
+        if state.n_good_steps:
             scores = self.validate() if self.validate is not None else {}
-            state.history.append(Epoch(state.epoch, state.sum_bound / state.step, self.rate(), state.seconds, scores))
+            state.history.append(
+                Epoch(state.epoch, state.sum_bound / state.n_good_steps, self.rate(), state.seconds, scores)
+            )
         state.epoch += 1
-        state.step, state.sum_bound = 0, 0.0
+        state.step, state.n_good_steps, state.sum_bound = 0, 0, 0.0
         patience = self.settings.patience
         if patience is not None and len(state.history) > patience:
             best = max(range(len(state.history)), key=lambda i: state.history[i].bound)
@@ -244,7 +253,7 @@ class _Trainer:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= optimiser_tensors(self.optimiser)
         tensors["generator"] = self.generator.get_state()
-        facts = {"settings": asdict(self.settings), "n_rows": self.source.n_rows, "run": asdict(self.state)}
+        facts = {"settings": asdict(self.settings), "identity": self.identity, "run": asdict(self.state)}
         write_checkpoint(self.checkpoint, tensors, facts)
 
     def restore(self) -> None:
@@ -254,8 +263,8 @@ class _Trainer:
         ours, theirs = asdict(self.settings), dict(facts["settings"])
         for name in ("max_epochs", "time_budget", "checkpoint_every", "patience"):
             ours.pop(name), theirs.pop(name)
-        if ours != theirs or facts["n_rows"] != self.source.n_rows:
-            differs = [name for name in ours if ours[name] != theirs.get(name)] or ["training data"]
+        if ours != theirs or facts["identity"] != self.identity:
+            differs = [name for name in ours if ours[name] != theirs.get(name)] or ["model or other training data"]
             raise DataError(
                 f"the checkpoint was made with another {differs[0]}",
                 path=self.checkpoint,
@@ -277,8 +286,8 @@ class _Trainer:
         self.state = replace(Run(), **run)
 
 
-def _all_finite(parameters: list[nn.Parameter]) -> bool:
-    return all(bool(torch.isfinite(p).all()) for p in parameters)
+def _all_finite(tensors: Sequence[Tensor]) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 @contextmanager

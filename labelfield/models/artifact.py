@@ -39,6 +39,7 @@ def save_artifact(
     model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
     """
     refuse_strangers(folder, MODEL_FILES)
+    text = json.dumps({"format": _FORMAT, "version": _VERSION, **config}, indent=2) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _CONFIG).unlink(missing_ok=True)
     own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
@@ -51,8 +52,7 @@ def save_artifact(
         with replacing_file(folder / _LABELS) as new:
             new.write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
     with replacing_file(folder / _CONFIG) as new:
-        text = json.dumps({"format": _FORMAT, "version": _VERSION, **config}, indent=2)
-        new.write_text(text + "\n", encoding="utf-8")
+        new.write_text(text, encoding="utf-8")
         _sync(new)
     sweep(folder)
 

@@ -86,6 +86,23 @@ def test_config_is_a_file_that_train_takes(toy, tmp_path):
     assert labelfield.load(tmp_path / "m").spec_.n_inducing == 10
 
 
+def test_a_run_killed_before_its_first_checkpoint_starts_anew(toy, tmp_path):
+    (tmp_path / "m").mkdir()
+    run(
+        "train",
+        toy,
+        "--out",
+        tmp_path / "m",
+        *SMALL,
+        "--set",
+        "max_epochs=1",
+        "--set",
+        "row_transform=none",
+        "--resume",
+    )
+    assert labelfield.load(tmp_path / "m").row_transform_ == "none"
+
+
 def test_time_budget(toy, tmp_path):
     run("train", toy, "--out", tmp_path / "m", *SMALL, "--set", "max_epochs=100000", "--time-budget", "0.5s")
     assert labelfield.load(tmp_path / "m").n_iter_ < 100000
@@ -98,6 +115,9 @@ def test_time_budget(toy, tmp_path):
         ["--set", "n_latent"],
         ["--set", "kernel=cubic"],
         ["--set", "posterior=best"],
+        ["--set", "n_negatives=-3"],
+        ["--set", "n_inducing=10.5"],
+        ["--set", "learning_rate=fast"],
         ["--time-budget", "soon"],
         ["--method", "magic"],
     ],
@@ -148,7 +168,7 @@ def test_bad_models_and_data_exit_3(toy, model, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_resumes(number, toy, tmp_path):
     out = tmp_path / "m"
-    command = [sys.executable, "-m", "labelfield", "train", toy, "--out", out, *SMALL, "--set", "max_epochs=60"]
+    command = [sys.executable, "-m", "labelfield", "train", toy, "--out", out, *SMALL, "--set", "max_epochs=25"]
     process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     lines = []
     while not any("epochs of" in line for line in lines):
@@ -161,7 +181,7 @@ def test_an_interrupted_command_resumes(number, toy, tmp_path):
     assert process.returncode == 128 + number, rest
     assert "interrupted" in rest
     assert [p.name for p in out.iterdir()] == ["checkpoint.safetensors"]
-    run("train", toy, "--out", out, *SMALL, "--set", "max_epochs=60", "--resume")
+    run("train", toy, "--out", out, *SMALL, "--set", "max_epochs=25", "--resume")
     whole = tmp_path / "whole"
-    run("train", toy, "--out", whole, *SMALL, "--set", "max_epochs=60")
+    run("train", toy, "--out", whole, *SMALL, "--set", "max_epochs=25")
     assert (out / "arrays.safetensors").read_bytes() == (whole / "arrays.safetensors").read_bytes()

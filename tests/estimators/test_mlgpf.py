@@ -129,6 +129,8 @@ def test_conditioning_on_what_is_known(data, fitted):
     assert with_it > metrics.precision_at_k(rest, negative, 5)
     with pytest.raises(DataError, match="observed has shape"):
         fitted.condition(X, first[:3])
+    with pytest.raises(DataError, match="other values"):
+        fitted.condition(X, 7 * first)
 
 
 def test_conditioning_finds_the_mode():
@@ -170,6 +172,36 @@ def test_what_it_learned(fitted):
     assert fitted.feature_relevance().shape == (200,)
     with pytest.raises(ValueError, match="treats all features alike"):
         small(kernel="se", max_epochs=1).fit(np.eye(4), np.eye(4)).feature_relevance()
+
+
+def test_a_failed_prediction_leaves_gradients_on(data):
+    import torch
+
+    model = small(max_epochs=1).fit(data.X, data.Y)
+    model.model_.likelihood.n_points = 0
+    with pytest.raises(ValueError, match="n_points"):
+        model.predict_proba(data.test.X)
+    assert torch.is_grad_enabled()
+    small(max_epochs=1).fit(data.X, data.Y)
+
+
+def test_labels_keep_their_columns():
+    X, y = np.eye(4), np.array(["a", "b", "c", "b"])
+    model = small(n_inducing=4, max_epochs=1).fit(X, y)
+    alone = model.bound(X[1:2], y[1:2])["fit"]
+    assert alone == pytest.approx(model.bound(X[[1, 1]], y[[1, 1]])["fit"] / 2, rel=1e-5)
+    model.partial_fit(X[1:3], y[1:3])
+    with pytest.raises(DataError, match="the label 'z'"):
+        model.partial_fit(X[:1], np.array(["z"]))
+    indicators = small(n_inducing=4, max_epochs=1).fit(X, np.eye(4, dtype=int))
+    for wrong in (np.eye(4, 3, dtype=int), np.eye(4, 5, dtype=int)):
+        with pytest.raises(DataError, match="labels; expected 4"):
+            indicators.bound(X, wrong)
+
+
+def test_numpy_numbers_are_numbers(data, tmp_path):
+    small(n_latent=np.int64(3), max_epochs=1).fit(data.X, data.Y).save(tmp_path / "m")
+    assert labelfield.load(tmp_path / "m").spec_.n_latent == 3
 
 
 def test_partial_fit(data):
@@ -248,6 +280,9 @@ def test_damaged_models_are_refused(data, tmp_path):
     ):
         damage("config.json", json.dumps(config | change).encode())
     damage("config.json", b"[" * 100_000)
+    damage("labels.txt", b"one\n")
+    damage("labels.txt", None)
+    restore()
     with pytest.raises(ModelError, match="no such model folder"):
         labelfield.load(tmp_path / "nowhere")
 
@@ -308,6 +343,7 @@ class TestAwkwardData:
         assert fitted.predict_topk(none).shape == (0, 40)
         assert fitted.predict(none).shape == (0, 40)
         assert fitted.decision_function(none).shape == (0, 40)
+        assert fitted.predict_latent(none).f_var.shape == (0, 40)
 
     def test_features_unseen_in_training(self):
         X = np.zeros((10, 6))
@@ -346,6 +382,14 @@ class TestAwkwardData:
             ({"learning_rate": -1.0}, "learning_rate"),
             ({"basis": "random", "inducing": "subspace"}, "basis"),
             ({"precompute": True}, "precompute"),
+            ({"max_epochs": 0}, "max_epochs"),
+            ({"n_inducing": 0}, "n_inducing"),
+            ({"n_inducing": 10.5}, "n_inducing"),
+            ({"learning_rate": "fast"}, "learning_rate"),
+            ({"n_negatives": -3}, "n_negatives"),
+            ({"time_budget": -1}, "time_budget"),
+            ({"clip_norm": -1}, "clip_norm"),
+            ({"random_state": None, "jitter": float("nan")}, "jitter"),
         ):
             with pytest.raises(ValueError, match=message):
                 small(**options).fit(data.X, data.Y)
