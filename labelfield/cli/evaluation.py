@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from labelfield.cli.options import AsJson, load, require_columns
+from labelfield.cli.options import AsJson, Device, OneBased, OneBasedLabels, load, load_model, require_columns
 from labelfield.cli.output import Bar, print_json, print_table, shown
-from labelfield.data import Dataset, read_predictions
+from labelfield.data import read_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate as evaluate_scores
 from labelfield.metrics import popularity
@@ -40,6 +40,9 @@ def evaluate(
     ] = "miss",
     a: Annotated[float, typer.Option("--propensity-a", help="Propensity exponent.")] = PROPENSITY_A,
     b: Annotated[float, typer.Option("--propensity-b", help="Propensity offset.")] = PROPENSITY_B,
+    device: Device = "auto",
+    one_based: OneBased = None,
+    one_based_labels: OneBasedLabels = False,
     as_json: AsJson = False,
 ) -> None:
     """Score a model or predictions: P@k, nDCG@k, recall@k, ECE@k; with training data PSP@k and PSnDCG@k; in percent.
@@ -50,9 +53,15 @@ def evaluate(
     if not (0 <= a < inf and 0 < b < inf):
         raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
     started = time.perf_counter()
-    dataset = load(truth)
+    estimator = load_model(predictions, device) if predictions.is_dir() else None
+    training = load(train, one_based, one_based_labels).train if train is not None else None
+    sources = [training, None if estimator is None else estimator.spec_]
+    known = [(source.n_features, source.n_labels) for source in sources if source is not None]
+    n_features, n_labels = (max(widths) for widths in zip((0, 0), *known, strict=True))
+    dataset = load(truth, one_based, one_based_labels, n_features=n_features, n_labels=n_labels)
     rows = dataset if dataset.test is None else dataset.test
-    training = load(train).train if train is not None else dataset.train if dataset.test is not None else None
+    if training is None and dataset.test is not None:
+        training = dataset.train
     if training is not None and training.n_labels != rows.n_labels:
         raise DataError(
             f"{training.n_labels} labels",
@@ -65,8 +74,11 @@ def evaluate(
         if training is None:
             raise typer.BadParameter("popularity needs training data: pass --train")
         scores = popularity(training.Y, rows.n_rows, max(ks))
-    elif predictions.is_dir():
-        scores, inverse = predict_with(predictions, rows, truth, max(ks), a, b)
+    elif estimator is not None:
+        require_columns(rows, truth, estimator.spec_.n_features, estimator.spec_.n_labels)
+        with Bar("predicting"):
+            scores = estimator.predict_topk(rows.X, max(ks))
+        inverse = inverse_propensity_of(estimator.label_counts_, estimator.n_rows_, a, b)
     else:
         with Bar(f"reading {predictions.name}") as bar:
             scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
@@ -77,17 +89,6 @@ def evaluate(
         print_json({**result, "unlabelled": unlabelled, "seconds": time.perf_counter() - started})
     else:
         print_scores(f"{predictions} on {truth}", result, ks, unlabelled)
-
-
-def predict_with(model: Path, rows: Dataset, truth: Path, k: int, a: float, b: float) -> tuple[Any, Any]:
-    """The k best labels of each row according to a saved model, and the propensities of its training labels."""
-    from labelfield.estimators import load as load_model
-
-    estimator = load_model(model)
-    require_columns(rows, truth, estimator.spec_.n_features, estimator.spec_.n_labels)
-    with Bar("predicting"):
-        inverse = inverse_propensity_of(estimator.label_counts_, estimator.n_rows_, a, b)
-        return estimator.predict_topk(rows.X, k), inverse
 
 
 def parse_ks(text: str) -> list[int]:

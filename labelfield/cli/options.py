@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,11 +13,13 @@ from labelfield.errors import DataError
 
 __all__ = [
     "AsJson",
+    "Device",
     "Format",
     "OneBased",
     "OneBasedLabels",
     "Overwrite",
     "load",
+    "load_model",
     "refuse_existing",
     "require_columns",
     "save",
@@ -29,16 +31,44 @@ OneBased = Annotated[
     typer.Option("--one-based/--zero-based", help="How a text file numbers its features; found out if not given."),
 ]
 OneBasedLabels = Annotated[bool, typer.Option("--one-based-labels", help="A text file numbers its labels from 1.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written there.")]
 Format = Annotated[str, typer.Option("--format", help=f"How to write the splits: {', '.join(FORMATS)}.")]
 
 
-def load(path: Path, one_based: bool | None = None, one_based_labels: bool = False) -> Dataset:
-    """Read and, where reading is lazy, verify a data set, with a progress bar."""
+def load(
+    path: Path,
+    one_based: bool | None = None,
+    one_based_labels: bool = False,
+    *,
+    n_features: int = 0,
+    n_labels: int = 0,
+) -> Dataset:
+    """Read and, where reading is lazy, verify a data set, with a progress bar.
+
+    A file that does not state its widths, such as svmlight, gets at least those that are known from elsewhere.
+    """
     with Bar(f"reading {path.name}") as bar:
-        dataset = read(path, one_based=one_based, one_based_labels=one_based_labels, progress=bar)
+        dataset = read(
+            path,
+            one_based=one_based,
+            one_based_labels=one_based_labels,
+            n_features=n_features,
+            n_labels=n_labels,
+            progress=bar,
+        )
         verify(dataset, path)
     return dataset
+
+
+def load_model(folder: Path, device: str) -> Any:
+    """A saved model; a device that is not there is wrong usage."""
+    from labelfield.estimators import load as load_estimator
+
+    try:
+        return load_estimator(folder, device=device)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int | None = None) -> None:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from labelfield.cli.options import AsJson, OneBased, load, refuse_existing, require_columns
+from labelfield.cli.options import (
+    AsJson,
+    Device,
+    OneBased,
+    OneBasedLabels,
+    load,
+    load_model,
+    refuse_existing,
+    require_columns,
+)
 from labelfield.cli.output import Bar, print_json, say
 from labelfield.data import write_predictions
 
@@ -20,8 +29,9 @@ def predict(
     rows: Annotated[Path, typer.Argument(help="Rows to label; of a folder with two splits, the test rows.")],
     out: Annotated[Path, typer.Option("--out", help="Lines `label:probability …` (.txt, .txt.gz), or .npz.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many labels a row.")] = 5,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to predict.")] = "auto",
+    device: Device = "auto",
     one_based: OneBased = None,
+    one_based_labels: OneBasedLabels = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -29,14 +39,13 @@ def predict(
 
     Example: labelfield predict model data/bibtex -k 5 --out predictions.txt
     """
-    from labelfield.estimators import load as load_model
-
     refuse_existing(out, overwrite)
     started = time.perf_counter()
-    estimator = load_model(model, device=device)
-    dataset = load(rows, one_based)
+    estimator = load_model(model, device)
+    spec = estimator.spec_
+    dataset = load(rows, one_based, one_based_labels, n_features=spec.n_features, n_labels=spec.n_labels)
     dataset = dataset if dataset.test is None else dataset.test
-    require_columns(dataset, rows, estimator.spec_.n_features)
+    require_columns(dataset, rows, spec.n_features)
     with Bar("predicting"):
         predictions = estimator.predict_topk(dataset.X, k)
     write_predictions(predictions, out)

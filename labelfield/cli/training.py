@@ -6,13 +6,14 @@ import inspect
 import re
 import time
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from labelfield.atomic import replacing_folder
-from labelfield.cli.options import AsJson, OneBased, OneBasedLabels, Overwrite, load
+from labelfield.atomic import refuse_strangers
+from labelfield.cli.options import AsJson, OneBased, OneBasedLabels, Overwrite, load, load_model, require_columns
 from labelfield.cli.output import print_json, print_table, say, shown
 from labelfield.data import Dataset
 from labelfield.errors import DataError
@@ -82,6 +83,7 @@ def train(
     """
     from labelfield.estimators import MLGPFClassifier
     from labelfield.inference.trainer import Interrupted
+    from labelfield.models.artifact import MODEL_FILES
 
     options = _gather_options(config_file, set_options or [])
     if device is not None:
@@ -95,16 +97,18 @@ def train(
         if not (resume and is_unfinished):
             hint = "--resume to go on or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
+    refuse_strangers(out, MODEL_FILES)
     dataset = load(data, one_based, one_based_labels)
     validation = None
     if valid is not None:
-        rows = load(valid, one_based, one_based_labels)
+        rows = load(valid, one_based, one_based_labels, n_features=dataset.n_features, n_labels=dataset.n_labels)
+        require_columns(rows, valid, dataset.n_features, dataset.n_labels)
         rows = rows if rows.test is None else rows.test
         validation = (rows.X, rows.Y)
     estimator = MLGPFClassifier(**options)
     started = time.perf_counter()
     try:
-        _fit(estimator, dataset, out, validation, resume, overwrite)
+        _fit(estimator, dataset, out, validation, resume)
     except Interrupted as stop:
         say(f"{stop}; the same command with --resume goes on")
         raise typer.Exit(128 + stop.signal_number) from None
@@ -117,15 +121,12 @@ def train(
     _report(estimator, out, time.perf_counter() - started, as_json)
 
 
-def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: bool, overwrite: bool) -> None:
+def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: bool) -> None:
+    """Train with checkpoints in the folder of the model; a model that is there stays until the new one is saved."""
     from labelfield.cli.live import TrainingBar
-    from labelfield.models.artifact import MODEL_FILES
 
     prepared = estimator.prepare(dataset.X, dataset.Y)
     _announce(estimator, prepared)
-    if not resume and (overwrite or not out.exists()):
-        with replacing_folder(out, MODEL_FILES):
-            pass  # empty until the first checkpoint
     with TrainingBar(estimator.settings_) as bar:
         estimator.train_prepared(
             prepared, validation=validation, checkpoint=out / CHECKPOINT, resume=resume, on_step=bar
@@ -136,9 +137,7 @@ def _announce(estimator: Any, data: Dataset) -> None:
     """What is about to happen and what it will cost, on stderr."""
     spec, settings = estimator.spec_, estimator.settings_
     n_parameters = sum(p.numel() for p in estimator.model_.parameters())
-    n_labels = spec.n_labels if not estimator.n_negatives_ else min(spec.n_labels, 3 * settings.batch_size)
-    dense = settings.batch_size * (n_labels * 6 + spec.n_latent * 8 + spec.n_inducing * 8)
-    megabytes = (16 * n_parameters + 4 * dense + data.X.data.nbytes * 2) / 2**20
+    megabytes = (estimator.training_bytes() + 2 * (data.X.data.nbytes + data.X.indices.nbytes)) / 2**20
     say(
         f"MLGPF: {data.n_rows} rows, {spec.n_features} features ({estimator.row_transform_}), {spec.n_labels} labels; "
         f"kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} inducing inputs ({spec.inducing}), "
@@ -150,7 +149,7 @@ def _announce(estimator: Any, data: Dataset) -> None:
         seconds = min(seconds, settings.time_budget)
     say(
         f"{n_parameters} parameters, about {megabytes:.0f} MB and {seconds:.0f} s; {settings.max_epochs} epochs of "
-        f"{n_steps} steps on {estimator._device()}"
+        f"{n_steps} steps on {estimator.model_.b.device}"
     )
 
 
@@ -207,19 +206,16 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
 
     Example: labelfield show model
     """
-    from labelfield.models.artifact import load_artifact
-
-    described, arrays, labels = load_artifact(model)
-    spec, settings, history = described["spec"], described["settings"], described["history"]
-    n_parameters = sum(array.numel() for array in arrays.values())
+    estimator = load_model(model, "cpu")
+    history = estimator.history_
     facts = {
-        "method": described["method"],
-        **spec,
-        "row_transform": described["row_transform"],
-        "n_negatives": described["n_negatives"],
-        "parameters": n_parameters,
-        "label_names": labels is not None,
-        **{f"training: {name}": value for name, value in settings.items()},
+        "method": "mlgpf",
+        **asdict(estimator.spec_),
+        "row_transform": estimator.row_transform_,
+        "n_negatives": estimator.n_negatives_,
+        "training rows": estimator.n_rows_,
+        "parameters": sum(p.numel() for p in estimator.model_.parameters()),
+        **{f"training: {name}": value for name, value in asdict(estimator.settings_).items()},
         "epochs done": len(history),
         "seconds of training": history[-1]["seconds"] if history else None,
         "bound of the last epoch (nats a row)": history[-1]["bound"] if history else None,

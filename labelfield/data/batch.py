@@ -15,7 +15,7 @@ from torch import Tensor
 from labelfield.csr import gather_rows
 from labelfield.data.dataset import Dataset, row_numbers
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "to_tensor"]
 
 # torch says once in a process that its CSR tensors are beta. Let it say so here, to nobody.
 with warnings.catch_warnings():
@@ -39,8 +39,8 @@ class Batch:
         """Any rows in any order (repeats allowed) by one vectorised gather; of a mapped file only these are read."""
         chosen = row_numbers(rows, dataset.n_rows)
         return cls(
-            _to_tensor(gather_rows(dataset.X, chosen), device),
-            _to_tensor(gather_rows(dataset.Y, chosen), device),
+            to_tensor(gather_rows(dataset.X, chosen), device),
+            to_tensor(gather_rows(dataset.Y, chosen), device),
             torch.from_numpy(chosen).to(device),
         )
 
@@ -52,7 +52,8 @@ class Batch:
         return int(self.X.shape[0])
 
 
-def _to_tensor(array: sparse.csr_array, device: torch.device | str | None) -> Tensor:
+def to_tensor(array: sparse.csr_array, device: torch.device | str | None) -> Tensor:
+    """A CSR array in our form as a sparse CSR tensor."""
     parts: list[Any] = [array.indptr.astype(np.int32, copy=False), array.indices, array.data]
     # A slice of a mapped or shared array is read-only or not ours; tensors own their memory.
     parts = [torch.from_numpy(part if part.flags.owndata and part.flags.writeable else part.copy()) for part in parts]

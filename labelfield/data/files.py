@@ -42,6 +42,8 @@ def read(
     *,
     one_based: bool | None = None,
     one_based_labels: bool = False,
+    n_features: int = 0,
+    n_labels: int = 0,
     progress: Progress = ignore,
 ) -> Dataset:
     """Read a data set: XML-repository text, svmlight, Mulan ARFF, .npz, our own folder, or a folder with two splits.
@@ -49,11 +51,11 @@ def read(
     Text may be compressed (gzip, bzip2, xz). `labels.txt` and `features.txt` beside the file name the columns.
     A folder with `train.*` and `test.*` gives the training rows, with the test rows as `.test`.
     `one_based` tells that a text file numbers its features from 1, `one_based_labels` the same of its labels. Left
-    out, features start at 0, but in headerless text at 1 unless a feature 0 occurs. `progress` is called with
-    (bytes read, bytes in all).
+    out, features start at 0, but in headerless text at 1 unless a feature 0 occurs. A file that does not state its
+    widths has at least `n_features` and `n_labels` columns. `progress` is called with (bytes read, bytes in all).
     """
     path = Path(path)
-    options = _Options(one_based, one_based_labels, progress)
+    options = _Options(one_based, one_based_labels, (n_features, n_labels), progress)
     if not path.exists():
         raise DataError("there is no such file or folder", path=path, fix="Check the path.")
     if not path.is_dir():
@@ -66,6 +68,7 @@ def read(
 class _Options(NamedTuple):
     one_based: bool | None
     one_based_labels: bool
+    least: tuple[int, int]
     progress: Progress
 
 
@@ -79,8 +82,8 @@ def _read_files(files: dict[str, Path], options: _Options) -> Dataset:
         parts = [part.from_zero() for part in parts]
     # A file that does not state its widths is as wide as the list of names, or as the wider of two splits.
     lengths = [0 if found is None else len(found) for found in names]
-    n_features = max(lengths[0], *(part.dataset.n_features for part in parts))
-    n_labels = max(lengths[1], *(part.dataset.n_labels for part in parts))
+    n_features = max(options.least[0], lengths[0], *(part.dataset.n_features for part in parts))
+    n_labels = max(options.least[1], lengths[1], *(part.dataset.n_labels for part in parts))
     named = [_with_names(part, part.widen(n_features, n_labels), *names) for part in parts]
     if len(named) == 1:
         return named[0]

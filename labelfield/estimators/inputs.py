@@ -16,7 +16,11 @@ from labelfield.csr import as_features, as_positives, from_counts
 from labelfield.data.dataset import one_label_per_row
 from labelfield.errors import DataError
 
-__all__ = ["Labels", "as_rows", "encode_known", "encode_labels"]
+__all__ = ["LABEL_KINDS", "Labels", "as_rows", "encode_known", "encode_labels"]
+
+LABEL_KINDS = ("indicator", "lists", "classes")
+# Lists of label numbers get a column for each number up to the largest; beyond this they are no numbers of columns.
+_MOST_NUMBERS = 50_000_000
 
 
 class Labels:
@@ -39,8 +43,19 @@ def as_rows(estimator: Any, X: Any, *, reset: bool) -> sparse.csr_array:
     return as_features(X)
 
 
-def encode_labels(Y: Any, n_rows: int) -> tuple[sparse.csr_array, Labels]:
-    """Y as CSR of positives, from an indicator matrix (dense or sparse), lists of labels, or one class a row."""
+def encode_labels(Y: Any, n_rows: int, classes: Any = None) -> tuple[sparse.csr_array, Labels]:
+    """Y as CSR of positives, from an indicator matrix (dense or sparse), lists of labels, or one class a row.
+
+    `classes` names all labels that there are, where Y may not show them all.
+    """
+    encoded, labels = _encode(Y, n_rows)
+    if classes is None:
+        return encoded, labels
+    known = Labels(labels.kind, np.arange(len(classes)) if labels.kind == "indicator" else np.unique(classes))
+    return _in_columns(encoded, labels, known), known
+
+
+def _encode(Y: Any, n_rows: int) -> tuple[sparse.csr_array, Labels]:
     if Y is None:
         raise ValueError("this classifier requires y to be passed, but the target y is None")
     if sparse.issparse(Y):
@@ -75,7 +90,10 @@ def encode_labels(Y: Any, n_rows: int) -> tuple[sparse.csr_array, Labels]:
 
 def encode_known(Y: Any, n_rows: int, known: Labels) -> sparse.csr_array:
     """Y in the columns of labels that are known already."""
-    encoded, labels = encode_labels(Y, n_rows)
+    return _in_columns(*_encode(Y, n_rows), known)
+
+
+def _in_columns(encoded: sparse.csr_array, labels: Labels, known: Labels) -> sparse.csr_array:
     if labels.kind == "indicator" or known.kind == "indicator":
         if encoded.shape[1] > known.classes.size or (
             labels.kind == "indicator" and encoded.shape[1] != known.classes.size
@@ -124,6 +142,12 @@ def _encode_lists(Y: Any) -> tuple[sparse.csr_array, NDArray[Any]]:
     rows = [sorted(set(row), key=str) for row in Y]
     flat = [label for row in rows for label in row]
     if all(isinstance(label, int | np.integer) and label >= 0 for label in flat):
+        if max(flat, default=0) >= _MOST_NUMBERS:
+            raise DataError(
+                f"the label number {max(flat)}",
+                expected=f"numbers of columns, below {_MOST_NUMBERS}",
+                fix="Pass such labels as strings.",
+            )
         classes = np.arange(max(flat, default=-1) + 1)
         numbers = np.array(flat, np.int64)
     else:

@@ -17,12 +17,15 @@ def load(folder: str | PathLike[str], *, device: str = "auto") -> MLGPFClassifie
     """The fitted estimator that `save` wrote; a folder that is unknown, incomplete or damaged gives a ModelError."""
     path = Path(folder)
     config, arrays, labels = load_artifact(path)
-    method = METHODS.get(config.get("method", ""))
+    name = config.get("method")
+    method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
-        raise ModelError(f"{path}: a model of the unknown method {config.get('method')!r}")
+        raise ModelError(f"{path}: a model of the unknown method {name!r}; known are {', '.join(METHODS)}")
     try:
         estimator = method._restore(config, arrays, labels)
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(f"{path}: config.json and arrays.safetensors do not fit each other ({reason})") from None
+    except KeyError as error:
+        raise ModelError(f"{path}: {error.args[0]!r} is missing in config.json. Train the model again") from None
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        lines = [line.strip() for line in str(error).splitlines()] or [type(error).__name__]
+        raise ModelError(f"{path}: no model can be made of it: {' '.join(lines[:2])}. Train it again") from None
     return estimator.to(device)

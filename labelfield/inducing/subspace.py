@@ -26,7 +26,7 @@ class Subspace(nn.Module):
 
     def refresh(self) -> None:
         """Form what is derived from the basis anew, after the basis was filled in."""
-        self.get_buffer("basis_gram").copy_((self.basis.T @ self.basis).detach())
+        self.register_buffer("basis_gram", (self.basis.T @ self.basis).detach(), persistent=False)
 
     @property
     def n_inducing(self) -> int:

@@ -36,7 +36,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT:
                 raise DataError("not a checkpoint of this version", path=path, fix="Start anew without --resume.")
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["facts"])  # noqa: SIM118
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["facts"])  # noqa: SIM118  # not a dictionary
     except FileNotFoundError:
         raise DataError("there is no checkpoint", path=path, fix="Start without --resume.") from None
     except (SafetensorError, OSError, ValueError, KeyError) as error:

@@ -29,7 +29,7 @@ from labelfield.inference.source import Source
 from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import Rows
 
-__all__ = ["Epoch", "Interrupted", "Run", "Settings", "TrainingError", "train"]
+__all__ = ["Epoch", "Interrupted", "Run", "Settings", "Training", "TrainingError", "stop_requests", "train"]
 
 _MOST_BAD_STEPS = 20
 
@@ -126,59 +126,68 @@ def train(
 ) -> Run:
     """Maximise the bound that `objective(X, Y, n_data, generator)` estimates, over the parameters of `model`.
 
-    With `checkpoint` the state is written there every few minutes and when SIGINT or SIGTERM asks to stop (Interrupted
-    is raised then); with `resume` a run goes on from there and, on a CPU, ends in the same arrays as one that was never
-    interrupted. `identity` says what is trained on what; a checkpoint of anything else is refused. `on_step` is called
-    with the run and the steps of an epoch; `validate` gives scores after each epoch.
+    With `checkpoint` the state is written there at the start, every few minutes, and when SIGINT or SIGTERM asks to
+    stop (Interrupted is raised then); with `resume` a run goes on from there and, on a CPU, ends in the same arrays as
+    one that was never interrupted. `identity` says what is trained on what; a checkpoint of anything else is refused.
+    `on_step` is called with the run and the steps of an epoch; `validate` gives scores after each epoch.
     """
-    return _Trainer(model, objective, source, settings, checkpoint, identity, on_step, validate).run(resume)
+    training = Training(model, settings, checkpoint=checkpoint, identity=identity, on_step=on_step, validate=validate)
+    if resume and checkpoint is not None and checkpoint.exists():
+        training.restore()
+    return training.run(objective, source, settings.max_epochs)
 
 
-class _Trainer:
+class Training:
+    """A training under way: the optimiser, the random numbers and how far it is. It can go on with other rows."""
+
     def __init__(
         self,
         model: nn.Module,
-        objective: Objective,
-        source: Source,
         settings: Settings,
-        checkpoint: Path | None,
-        identity: str,
-        on_step: Callback | None,
-        validate: Validate | None,
+        *,
+        checkpoint: Path | None = None,
+        identity: str = "",
+        on_step: Callback | None = None,
+        validate: Validate | None = None,
     ) -> None:
-        self.model, self.objective, self.source, self.settings = model, objective, source, settings
+        self.model, self.settings = model, settings
         self.checkpoint, self.identity, self.on_step, self.validate = checkpoint, identity, on_step, validate
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
         self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, fused=True)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.state = Run()
-        self.n_steps = -(-source.n_rows // settings.batch_size)
 
-    def run(self, resume: bool) -> Run:
-        if self.source.n_rows == 0:
+    def run(self, objective: Objective, source: Source, max_epochs: int) -> Run:
+        """Train until so many epochs are done, counted from the very start."""
+        if source.n_rows == 0:
             raise DataError("no training rows", expected="at least one", fix="Check the training data.")
-        if resume and self.checkpoint is not None and self.checkpoint.exists():
-            self.restore()
-        last_written = time.monotonic()
-        with _signals() as caught, _no_denormals():
-            while self.state.epoch < self.settings.max_epochs and not self.is_over():
+        self.objective, self.source = objective, source
+        self.n_steps = -(-source.n_rows // self.settings.batch_size)
+        with stop_requests() as caught, _no_denormals():
+            self.save()
+            last_written = time.monotonic()
+            while self.state.epoch < max_epochs and not self.is_over():
                 for rows in self.remaining_batches():
+                    self._stop_if(caught)
                     started = time.perf_counter()
                     self.step(rows)
                     self.state.seconds += time.perf_counter() - started
                     if self.on_step is not None:
                         self.on_step(self.state, self.n_steps)
-                    if caught:
-                        self.save()
-                        raise Interrupted(caught[0])
                     if time.monotonic() - last_written > self.settings.checkpoint_every:
                         self.save()
                         last_written = time.monotonic()
                     if self.is_over():
                         break
                 self.end_epoch()
+            self._stop_if(caught)
         return self.state
+
+    def _stop_if(self, caught: list[int]) -> None:
+        if caught:
+            self.save()
+            raise Interrupted(caught[0])
 
     def remaining_batches(self) -> list[NDArray[np.int64]]:
         """The batches of this epoch that are still to come. The order depends on the seed and the epoch alone."""
@@ -205,7 +214,7 @@ class _Trainer:
         try:
             estimate = self.objective(X, Y, self.source.n_rows, self.generator)
             loss = -estimate.bound(self.settings.kl_weight) / self.source.n_rows
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
             value = -float(loss.detach())
             problem = None if np.isfinite(value) else f"the bound is {value}"
             if problem is None and not _all_finite([p.grad for p in self.parameters if p.grad is not None]):
@@ -290,9 +299,18 @@ def _all_finite(tensors: Sequence[Tensor]) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
+_listening: list[list[int]] = []
+
+
 @contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying of them; where signals cannot be set (threads), do nothing."""
+def stop_requests() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM instead of dying of them; where signals cannot be set (threads), do nothing.
+
+    Within another such block, the list is the outer one's: what asked to stop before training began is not lost.
+    """
+    if _listening:
+        yield _listening[-1]
+        return
     caught: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -302,11 +320,14 @@ def _signals() -> Iterator[list[int]]:
 
     try:
         before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:
-        before = {}
+    except ValueError:  # not the main thread
+        yield caught
+        return
+    _listening.append(caught)
     try:
         yield caught
     finally:
+        _listening.clear()
         for number, handler in before.items():
             signal.signal(number, handler)
 

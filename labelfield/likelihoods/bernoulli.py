@@ -65,7 +65,8 @@ class Bernoulli:
         """Σ_bk c_k E softplus(f_bk) as a float64 scalar, for means and variances (B, K) and weights c (K,)."""
         if column_weight is None:
             column_weight = torch.ones(mean.shape[1], dtype=mean.dtype, device=mean.device)
-        result: Tensor = _SumSoftplus.apply(mean, var, column_weight, self.n_points)  # type: ignore[no-untyped-call]
+        apply: Any = _SumSoftplus.apply  # torch's is untyped
+        result: Tensor = apply(mean, var, column_weight, self.n_points)
         return result
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:

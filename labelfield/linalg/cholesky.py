@@ -11,7 +11,9 @@ from labelfield.errors import LabelfieldError
 
 __all__ = ["FactorisationError", "JitterWarning", "cholesky"]
 
-_RAISES = (1.0, 10.0, 100.0, 1000.0)
+_N_RAISES = 3
+# What a jitter of 0 is raised from: the rounding of float64 over a few hundred rows.
+_LEAST_RAISE = 1e-9
 
 
 class FactorisationError(LabelfieldError):
@@ -34,16 +36,17 @@ def cholesky(K: Tensor, name: str, jitter: float) -> Tensor:
         )
     scale = K.diagonal(dim1=-2, dim2=-1).mean(-1).detach().clamp_min(torch.finfo(K.dtype).tiny)[..., None, None]
     eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
-    for raised in _RAISES:
-        L, info = torch.linalg.cholesky_ex(K + raised * jitter * scale * eye)
+    raised = jitter
+    for attempt in range(_N_RAISES + 1):
+        if attempt:
+            raised = 10 * max(raised, _LEAST_RAISE)
+        L, info = torch.linalg.cholesky_ex(K + raised * scale * eye)
         if not info.any():
-            if raised > 1:
-                warnings.warn(
-                    f"{name}: jitter raised from {jitter:g} to {raised * jitter:g}", JitterWarning, stacklevel=2
-                )
+            if attempt:
+                warnings.warn(f"{name}: jitter raised from {jitter:g} to {raised:g}", JitterWarning, stacklevel=2)
             return torch.as_tensor(L)
     smallest = torch.linalg.eigvalsh(K.detach()).min().item()
     raise FactorisationError(
         f"{name} of shape {tuple(K.shape)} is not positive definite: its smallest eigenvalue is {smallest:.3g}, beyond "
-        f"a jitter of {_RAISES[-1] * jitter:g}; use fewer inducing inputs, a shorter length scale or a larger jitter"
+        f"a jitter of {raised:g}; use fewer inducing inputs, a shorter length scale or a larger jitter"
     )

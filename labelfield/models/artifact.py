@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -37,9 +38,10 @@ def save_artifact(
 ) -> None:
     """Write a model, replacing an older one. Each file is replaced whole, and config.json, without which there is no
     model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
+    It holds checksums of the other files and of itself.
     """
     refuse_strangers(folder, MODEL_FILES)
-    text = json.dumps({"format": _FORMAT, "version": _VERSION, **config}, indent=2) + "\n"
+    described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, **config}))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _CONFIG).unlink(missing_ok=True)
     own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
@@ -51,8 +53,11 @@ def save_artifact(
     else:
         with replacing_file(folder / _LABELS) as new:
             new.write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
+    files = [name for name in (_ARRAYS, _LABELS) if (folder / name).exists()]
+    described["sha256"] = {name: _digest_of_file(folder / name) for name in files}
+    described["sha256"][_CONFIG] = _digest_of_config(described)
     with replacing_file(folder / _CONFIG) as new:
-        new.write_text(text, encoding="utf-8")
+        new.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         _sync(new)
     sweep(folder)
 
@@ -62,11 +67,28 @@ def _sync(path: Path) -> None:
         os.fsync(written.fileno())
 
 
+def _digest_of_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of_config(config: dict[str, Any]) -> str:
+    """Of everything but the checksums."""
+    content = {name: value for name, value in config.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list[str] | None]:
     """What `save_artifact` wrote: config, arrays, labels."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder. Check the path")
     config = _read_config(folder / _CONFIG)
+    expected = config.get("sha256")
+    if not isinstance(expected, dict) or expected.get(_CONFIG) != _digest_of_config(config):
+        raise _damaged(folder / _CONFIG, "changed since it was saved")
+    for name, digest in expected.items():
+        if name in (_ARRAYS, _LABELS) and (folder / name).is_file() and _digest_of_file(folder / name) != digest:
+            raise _damaged(folder / name, "changed since it was saved, or of another model")
     path = folder / _ARRAYS
     try:
         with safe_open(path, "pt") as file:
@@ -77,6 +99,8 @@ def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list
         raise _damaged(path, str(error).splitlines()[0]) from None
     labels_path = folder / _LABELS
     if not labels_path.exists():
+        if _LABELS in expected:
+            raise _damaged(labels_path, "missing")
         return config, arrays, None
     try:
         labels = labels_path.read_text(encoding="utf-8").split("\n")[:-1]
@@ -94,7 +118,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise _damaged(path, "not JSON") from None
     if not isinstance(config, dict) or config.get("format") != _FORMAT:
         raise _damaged(path, "not the description of a labelfield model")
-    if config.get("version") != _VERSION:
+    if config.get("version") != _VERSION or config.get("version") is True:
         raise ModelError(
             f"{path}: a model of version {config.get('version')!r}; this labelfield reads version {_VERSION}. "
             "Train it again, or use the labelfield it was made with"

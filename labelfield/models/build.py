@@ -53,8 +53,14 @@ class Spec:
             raise ValueError(f"posterior={self.posterior!r}; expected one of {', '.join(POSTERIORS)}")
         if self.inducing not in INDUCING:
             raise ValueError(f"inducing={self.inducing!r}; expected one of {', '.join(INDUCING)}")
-        if min(self.n_latent, self.n_inducing) < 1:
-            raise ValueError("n_latent and n_inducing must be at least 1")
+        for name in ("n_features", "n_labels", "n_latent", "n_inducing", "n_points"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name}={value!r}; expected an integer of at least 1")
+        if not isinstance(self.rank, int) or (self.rank < 1 and "subspace" in self.inducing):
+            raise ValueError(f"rank={self.rank!r}; expected an integer of at least 1")
+        if not isinstance(self.jitter, int | float) or not 0 <= self.jitter < float("inf"):
+            raise ValueError(f"jitter={self.jitter!r}; expected a number of at least 0")
 
 
 def build(spec: Spec) -> MLGPF:

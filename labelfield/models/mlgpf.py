@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.inducing import Free, Subspace
-from labelfield.kernels import Kernel
+from labelfield.kernels import Kernel, Points
 from labelfield.likelihoods import Bernoulli
 from labelfield.linalg.rows import Rows, n_rows
 from labelfield.variational import Family, Moments, Prior
@@ -30,6 +30,13 @@ class Elbo(NamedTuple):
     def bound(self, kl_weight: float = 1.0) -> Tensor:
         """fit - kl; another weight of the divergence makes it a tempered bound."""
         return self.fit - kl_weight * self.kl
+
+
+class Frame(NamedTuple):
+    """The inducing inputs as the kernel sees them, and the prior of their variables."""
+
+    points: Points
+    prior: Prior
 
 
 class MLGPF(nn.Module):
@@ -57,10 +64,14 @@ class MLGPF(nn.Module):
     def n_labels(self) -> int:
         return int(self.b.shape[0])
 
-    def latent(self, X: Rows) -> tuple[Moments, Prior]:
-        """q(h) at rows (B, P), and the prior of the inducing variables it was formed with."""
+    def frame(self) -> Frame:
+        """What is the same for all rows, formed once for as many as there are."""
         points = self.inducing.points()
-        prior = Prior(self.kernel.gram(points), self.jitter)
+        return Frame(points, Prior(self.kernel.gram(points), self.jitter))
+
+    def latent(self, X: Rows, frame: Frame | None = None) -> tuple[Moments, Prior]:
+        """q(h) at rows (B, P), and the prior of the inducing variables it was formed with."""
+        points, prior = frame or self.frame()
         return self.family.moments(prior, self.kernel.cross(X, points).mT, self.kernel.diag(X)), prior
 
     def utilities(self, h: Moments, labels: Tensor | slice | None = None) -> Moments:
@@ -111,10 +122,6 @@ class MLGPF(nn.Module):
         weight = torch.ones(held.numel() + n_negatives, dtype=self.b.dtype, device=self.b.device)
         weight[held.numel() :] = n_others / n_negatives
         return torch.cat([held, drawn]), weight
-
-    def predict_proba(self, h: Moments, labels: slice | None = None) -> Tensor:
-        """E σ(f) (B, K) for a slice of labels, or all."""
-        return self.likelihood.predict_proba(*self.utilities(h, labels))
 
 
 def _device(generator: torch.Generator | None) -> torch.device:

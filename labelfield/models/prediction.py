@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +15,20 @@ from torch.nn.functional import logsigmoid
 from labelfield.csr import from_counts
 from labelfield.models.mlgpf import MLGPF
 from labelfield.variational import Moments
+from labelfield.variational.base import SMALLEST_VARIANCE
 
-__all__ = ["Latent", "condition", "top_k"]
+__all__ = [
+    "Latent",
+    "condition",
+    "credible_interval",
+    "expected_log_likelihood",
+    "label_blocks",
+    "label_correlation",
+    "to_csr",
+    "top_k",
+]
 
+# Rows times labels whose utilities exist at once.
 _BLOCK_ENTRIES = 1 << 22
 # How many candidates a cheap look at the utilities keeps for each label asked for.
 _CANDIDATES = 8
@@ -34,6 +45,14 @@ class Latent(NamedTuple):
     f_var: NDArray[np.float32]
 
 
+def label_blocks(model: MLGPF, h: Moments) -> Iterator[tuple[slice, Moments]]:
+    """q(f) of all labels, some at a time: no more than a few million entries exist at once, whatever K."""
+    step = max(1, _BLOCK_ENTRIES // max(h.mean.shape[0], 1))
+    for start in range(0, model.n_labels, step):
+        labels = slice(start, min(start + step, model.n_labels))
+        yield labels, model.utilities(h, labels)
+
+
 def _probit_order(f: Moments) -> Tensor:
     """mean / √(1 + π v / 8): E σ(f) is close to σ of this, so it ranks almost as the integral does."""
     return f.mean / (1 + (torch.pi / 8) * f.var).sqrt()
@@ -42,23 +61,74 @@ def _probit_order(f: Moments) -> Tensor:
 def top_k(model: MLGPF, h: Moments, k: int) -> tuple[Tensor, Tensor]:
     """The k most probable labels of each row and their probabilities E σ(f), most probable first.
 
-    A cheap look picks candidates among all labels; the quadrature, which decides, sees only those.
+    Of each block of labels a cheap look picks candidates, and the quadrature decides among those and the best so far.
+    A bound then proves of every other label that it is not among the best; where it does not, the quadrature decides.
     """
-    n_labels = model.n_labels
-    k = min(k, n_labels)
-    n_candidates = min(n_labels, max(_CANDIDATES * k, _LEAST_CANDIDATES))
-    step = max(1, _BLOCK_ENTRIES // n_labels)
-    labels, values = [], []
-    for start in range(0, h.mean.shape[0], step):
-        part = Moments(h.mean[start : start + step], h.var[start : start + step])
-        f = model.utilities(part)
-        chosen = _probit_order(f).topk(n_candidates, dim=1).indices.sort(dim=1).values
+    k = min(k, model.n_labels)
+    best = torch.empty(h.mean.shape[0], 0, dtype=torch.long, device=h.mean.device)
+    values = h.mean.new_empty(h.mean.shape[0], 0)
+    for labels, f in label_blocks(model, h):
+        width = f.mean.shape[1]
+        n_candidates = min(width, max(_CANDIDATES * k, _LEAST_CANDIDATES))
+        chosen = _probit_order(f).topk(n_candidates, dim=1).indices
         p = model.likelihood.predict_proba(f.mean.gather(1, chosen), f.var.gather(1, chosen))
-        # A stable sort: of equal probabilities the smaller label comes first.
-        order = p.sort(dim=1, descending=True, stable=True).indices[:, :k]
-        labels.append(chosen.gather(1, order))
-        values.append(p.gather(1, order))
-    return torch.cat(labels), torch.cat(values)
+        best, values = _largest(torch.cat([best, chosen + labels.start], 1), torch.cat([values, p], 1), k)
+        if n_candidates < width:
+            best, values = _with_overlooked(model, f, labels.start, chosen, best, values)
+    return best, values
+
+
+def _largest(labels: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest values of each row, largest first; of equal ones the smaller label comes first."""
+    order = labels.sort(dim=1).indices
+    labels, values = labels.gather(1, order), values.gather(1, order)
+    order = values.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return labels.gather(1, order), values.gather(1, order)
+
+
+def _with_overlooked(
+    model: MLGPF, f: Moments, first_label: int, chosen: Tensor, best: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Let in the labels of a block that were no candidates and yet belong to the best.
+
+    σ(f) ≤ e^λf for every λ in [0, 1], so E σ(f) ≤ exp(λ m + λ² v / 2). With λ = 1 that clears nearly all labels, with
+    the best λ most of the others; what is left is integrated.
+    """
+    least = values[:, -1:].log()
+    suspect = torch.add(f.mean, f.var, alpha=0.5) >= least
+    suspect.scatter_(1, chosen, False)
+    rows, columns = suspect.nonzero(as_tuple=True)
+    mean, var = f.mean[rows, columns], f.var[rows, columns]
+    exponent = (-mean / var.clamp_min(SMALLEST_VARIANCE)).clamp(0, 1)
+    is_open = exponent * mean + 0.5 * exponent.square() * var >= least[rows, 0]
+    rows, columns = rows[is_open], columns[is_open]
+    if rows.numel() == 0:
+        return best, values
+    p = model.likelihood.predict_proba(mean[is_open], var[is_open])
+    # Rows differ in how many they have: each gets as many columns as the longest, the empty ones at -1.
+    counts = torch.bincount(rows, minlength=best.shape[0])
+    place = torch.arange(rows.numel(), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+    width = int(counts.max())
+    extra = torch.full((best.shape[0], width), -1.0, dtype=values.dtype, device=values.device)
+    numbers = torch.zeros(extra.shape, dtype=best.dtype, device=best.device)
+    extra[rows, place], numbers[rows, place] = p, columns + first_label
+    return _largest(torch.cat([best, numbers], 1), torch.cat([values, extra], 1), best.shape[1])
+
+
+def expected_log_likelihood(model: MLGPF, h: Moments, Y: Tensor) -> float:
+    """Σ_ik E log p(y_ik | f_ik) exactly over all labels, for Y sparse CSR."""
+    total = 0.0
+    for _, f in label_blocks(model, h):
+        total -= float(model.likelihood.expected_softplus(f.mean, f.var))
+    counts = Y.crow_indices().diff().long()
+    columns = Y.col_indices().long()
+    rows = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    step = max(1, _BLOCK_ENTRIES // max(h.mean.shape[1], 1))
+    for start in range(0, rows.numel(), step):
+        row, column = rows[start : start + step], columns[start : start + step]
+        means = (h.mean[row] * model.Phi[column]).sum(1) + model.b[column]
+        total += float(means.sum(dtype=torch.float64))
+    return total
 
 
 def to_csr(labels: NDArray[np.int64], values: NDArray[np.float32], n_labels: int) -> sparse.csr_array:
@@ -84,10 +154,27 @@ def condition(model: MLGPF, h: Moments, observed: Tensor, n_steps: int = 8) -> M
     """q(h) sharpened by labels that are known for these rows [TH 4.37].
 
     `observed` (B, K) is sparse CSR with +1 where a label is known to hold and -1 where it is known not to. The mode of
-    q(h) p(y_o | h) is found by Newton's method. The variances are those of each h_p given all others at the mode, from
-    the diagonal of the curvature: a little smaller than the marginal ones, at a cost that does not grow with P².
+    q(h) p(y_o | h) is found by Newton's method; the variances are the marginal ones of the Gaussian that has the
+    curvature of the mode (Laplace's approximation).
     """
-    rows, columns, signs = _observed_entries(observed)
+    pointers = observed.crow_indices().long()
+    counts = pointers.diff()
+    widest = int(counts.max()) if counts.numel() else 0
+    step = max(1, _BLOCK_ENTRIES // max(widest * h.mean.shape[1], 1))
+    parts = []
+    for start in range(0, h.mean.shape[0], step):
+        part = slice(start, start + step)
+        inside = slice(int(pointers[start]), int(pointers[min(start + step, len(counts))]))
+        rows = torch.repeat_interleave(torch.arange(len(counts[part]), device=counts.device), counts[part])
+        columns, signs = observed.col_indices()[inside].long(), observed.values()[inside].sign()
+        parts.append(_condition_rows(model, Moments(h.mean[part], h.var[part]), rows, columns, signs, n_steps))
+    if not parts:
+        return h
+    return Moments(*(torch.cat(moments) for moments in zip(*parts, strict=True)))
+
+
+def _condition_rows(model: MLGPF, h: Moments, rows: Tensor, columns: Tensor, signs: Tensor, n_steps: int) -> Moments:
+    """`condition` for so few rows that the loadings of all their known labels fit in memory."""
     Phi, b = model.Phi[columns], model.b[columns]
     precision = 1 / h.var
 
@@ -120,14 +207,31 @@ def condition(model: MLGPF, h: Moments, observed: Tensor, n_steps: int = 8) -> M
         estimate = torch.where(gains.unsqueeze(1), trial, estimate)
         best = torch.where(gains, value, best)
     wrong = torch.sigmoid(-signs * utility(estimate))
-    curvature = (wrong * (1 - wrong)).unsqueeze(1) * Phi.square()
-    return Moments(estimate, 1 / precision.index_add(0, rows, curvature))
+    return Moments(estimate, _marginal_variances(h.var, rows, wrong * (1 - wrong), Phi))
 
 
-def _observed_entries(observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    counts = observed.crow_indices().diff().long()
-    rows = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-    return rows, observed.col_indices().long(), observed.values().sign()
+def _marginal_variances(var: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor) -> Tensor:
+    """The diagonal of (diag(1 / v_i) + Σ_o c_o φ_o φ_oᵀ)⁻¹ of each row i, by Woodbury's identity.
+
+    With U = √c Φ_o and D = diag(v): D - D Uᵀ (I + U D Uᵀ)⁻¹ U D, factorised for some rows at once.
+    """
+    counts = torch.bincount(rows, minlength=var.shape[0])
+    width = int(counts.max()) if counts.numel() else 0
+    if width == 0:
+        return var
+    place = torch.arange(rows.numel(), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+    result = var.clone()
+    step = max(1, _BLOCK_ENTRIES // (width * max(var.shape[1], width)))
+    for start in range(0, var.shape[0], step):
+        inside = (rows >= start) & (rows < start + step)
+        D = var[start : start + step].double()
+        U = torch.zeros(D.shape[0], width, D.shape[1], dtype=torch.float64, device=var.device)
+        U[rows[inside] - start, place[inside]] = (curvature[inside].sqrt().unsqueeze(1) * Phi[inside]).double()
+        UD = U * D.unsqueeze(1)
+        inner = torch.eye(width, dtype=torch.float64, device=var.device) + UD @ U.mT
+        V = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), UD, upper=False)
+        result[start : start + step] = (D - V.square().sum(1)).to(var.dtype)
+    return result.clamp_min(SMALLEST_VARIANCE)
 
 
 def _solve_rows(precision: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor, gradient: Tensor) -> Tensor:

@@ -54,6 +54,16 @@ class Family(nn.Module, ABC):
         """Σ_p KL(q(u_p) ‖ p(u_p)) in float64."""
 
 
+def mean_parameter(n_inducing: int, n_processes: int) -> nn.Parameter:
+    """Means (M, P), at the prior's."""
+    return nn.Parameter(torch.zeros(n_inducing, n_processes))
+
+
+def factor_parameter(n_inducing: int, n_processes: int, spread: float) -> nn.Parameter:
+    """A lower factor for each process (P, M, M), at `spread` times the identity."""
+    return nn.Parameter(spread * torch.eye(n_inducing).repeat(n_processes, 1, 1))
+
+
 def mean_of(A: Tensor, m: Tensor) -> Tensor:
     """Aᵀ m (B, P) for A (M, B), or (P, M, B) with a matrix for each process, and m (M, P)."""
     return A.T @ m if A.dim() == 2 else torch.einsum("pmb,mp->bp", A, m)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labelfield.linalg.gaussian import kl_full
-from labelfield.variational.base import SMALLEST_VARIANCE, Family, Moments, Prior, mean_of, rows_first
+from labelfield.variational.base import (
+    SMALLEST_VARIANCE,
+    Family,
+    Moments,
+    Prior,
+    factor_parameter,
+    mean_of,
+    mean_parameter,
+    rows_first,
+)
 
 __all__ = ["Full"]
 
@@ -16,8 +25,8 @@ class Full(Family):
 
     def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
         super().__init__()
-        self.mean = nn.Parameter(torch.zeros(n_inducing, n_processes))
-        self.factor = nn.Parameter(spread * torch.eye(n_inducing).repeat(n_processes, 1, 1))
+        self.mean = mean_parameter(n_inducing, n_processes)
+        self.factor = factor_parameter(n_inducing, n_processes, spread)
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)

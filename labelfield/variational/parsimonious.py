@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import log
+
 import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
 from labelfield.linalg.gaussian import tril_log_det
-from labelfield.variational.base import SMALLEST_VARIANCE, Family, Moments, Prior, mean_of, rows_first
+from labelfield.variational.base import SMALLEST_VARIANCE, Family, Moments, Prior, mean_of, mean_parameter, rows_first
 
 __all__ = ["Parsimonious"]
 
@@ -22,8 +24,8 @@ class Parsimonious(Family):
 
     def __init__(self, n_inducing: int, n_processes: int, noise: float = 1.0) -> None:
         super().__init__()
-        self.mean = nn.Parameter(torch.zeros(n_inducing, n_processes))
-        self.log_noise = nn.Parameter(torch.full((n_inducing, n_processes), torch.tensor(noise).log().item()))
+        self.mean = mean_parameter(n_inducing, n_processes)
+        self.log_noise = nn.Parameter(torch.full((n_inducing, n_processes), log(noise)))
 
     def _noise(self) -> Tensor:
         """Σ (P, M) in float64, above 1e-6."""

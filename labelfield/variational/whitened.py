@@ -5,11 +5,22 @@ With A = L⁻¹ k_Z·: mean = Aᵀ m_p, variance = k_ii - ‖A_i‖² + A_iᵀ S
 
 from __future__ import annotations
 
+from math import log
+
 import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.gaussian import kl_diagonal_standard, kl_full_standard
-from labelfield.variational.base import SMALLEST_VARIANCE, Family, Moments, Prior, mean_of, rows_first
+from labelfield.variational.base import (
+    SMALLEST_VARIANCE,
+    Family,
+    Moments,
+    Prior,
+    factor_parameter,
+    mean_of,
+    mean_parameter,
+    rows_first,
+)
 
 __all__ = ["WhitenedDiagonal", "WhitenedFull", "WhitenedShared"]
 
@@ -19,8 +30,8 @@ class WhitenedDiagonal(Family):
 
     def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
         super().__init__()
-        self.mean = nn.Parameter(torch.zeros(n_inducing, n_processes))
-        self.log_var = nn.Parameter(torch.full((n_inducing, n_processes), 2 * torch.tensor(spread).log().item()))
+        self.mean = mean_parameter(n_inducing, n_processes)
+        self.log_var = nn.Parameter(torch.full((n_inducing, n_processes), 2 * log(spread)))
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)
@@ -37,7 +48,7 @@ class WhitenedShared(Family):
 
     def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
         super().__init__()
-        self.mean = nn.Parameter(torch.zeros(n_inducing, n_processes))
+        self.mean = mean_parameter(n_inducing, n_processes)
         self.factor = nn.Parameter(spread * torch.eye(n_inducing))
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
@@ -55,8 +66,8 @@ class WhitenedFull(Family):
 
     def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
         super().__init__()
-        self.mean = nn.Parameter(torch.zeros(n_inducing, n_processes))
-        self.factor = nn.Parameter(spread * torch.eye(n_inducing).repeat(n_processes, 1, 1))
+        self.mean = mean_parameter(n_inducing, n_processes)
+        self.factor = factor_parameter(n_inducing, n_processes, spread)
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,9 +137,10 @@ def test_an_existing_model_is_not_replaced_unasked(toy, model, tmp_path):
     run("train", toy, "--out", tmp_path / "m", *SMALL, "--set", "max_epochs=1", "--overwrite")
 
 
-def test_cuda_asked_for_and_absent(toy, tmp_path, monkeypatch):
+def test_cuda_asked_for_and_absent(toy, model, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "CUDA" in run("train", toy, "--out", tmp_path / "m", "--device", "cuda", check=2).stderr
+    assert "CUDA" in run("evaluate", model, toy, "--device", "cuda", check=2).stderr
 
 
 def test_bad_models_and_data_exit_3(toy, model, tmp_path):
@@ -165,6 +165,44 @@ def test_bad_models_and_data_exit_3(toy, model, tmp_path):
     assert not (tmp_path / "p.txt").exists()
 
 
+def test_a_model_stays_until_the_new_one_is_trained(toy, tmp_path, monkeypatch):
+    out = tmp_path / "m"
+    run("train", toy, "--out", out, *SMALL, "--set", "max_epochs=1")
+    before = (out / "arrays.safetensors").read_bytes()
+
+    def explode(*arguments, **options):
+        raise labelfield.LabelfieldError("training broke down")
+
+    monkeypatch.setattr("labelfield.inference.trainer.Training.step", explode)
+    run("train", toy, "--out", out, *SMALL, "--set", "max_epochs=2", "--overwrite", check=1)
+    assert (out / "arrays.safetensors").read_bytes() == before
+    assert labelfield.load(out).n_iter_ == 1
+    monkeypatch.undo()
+    run("train", toy, "--out", out, *SMALL, "--set", "max_epochs=2", "--overwrite")
+    assert labelfield.load(out).n_iter_ == 2
+    assert not (out / "checkpoint.safetensors").exists()
+    (out / "mine.txt").write_text("not ours")
+    assert "mine.txt" in run("train", toy, "--out", out, *SMALL, "--overwrite", check=2).stderr
+
+
+def test_headerless_files_get_the_widths_of_the_model(toy, model, tmp_path):
+    """svmlight does not say how wide it is; its rows may lack the last features and labels."""
+    test = labelfield.read(toy).test
+    lines = [
+        f"{row % 3} "
+        + " ".join(f"{j}:{v}" for j, v in zip(test.X[[row]].indices, test.X[[row]].data, strict=True) if j < 100)
+        for row in range(5)
+    ]
+    (tmp_path / "five.svm").write_text("\n".join(lines) + "\n")
+    run("predict", model, tmp_path / "five.svm", "--zero-based", "--out", tmp_path / "p.npz", "--device", "cpu")
+    narrow = test.X[:5].toarray()
+    narrow[:, 100:] = 0
+    expected = labelfield.load(model).predict_topk(narrow, 5).toarray()
+    np.testing.assert_allclose(labelfield.read_predictions(tmp_path / "p.npz", 5, 30).toarray(), expected, rtol=1e-5)
+    done = run("evaluate", model, tmp_path / "five.svm", "--zero-based", "--device", "cpu", "--json")
+    assert json.loads(done.stdout)["rows"] == 5
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_resumes(number, toy, tmp_path):
     out = tmp_path / "m"
@@ -173,9 +211,7 @@ def test_an_interrupted_command_resumes(number, toy, tmp_path):
     lines = []
     while not any("epochs of" in line for line in lines):
         lines.append(process.stderr.readline())
-    status = Path(f"/proc/{process.pid}/status")
-    while not int(status.read_text().split("SigCgt:")[1].split()[0], 16) >> (signal.SIGTERM - 1) & 1:
-        time.sleep(0.01)  # until training has begun and takes signals
+    time.sleep(0.02)
     os.kill(process.pid, number)
     _, rest = process.communicate(timeout=60)
     assert process.returncode == 128 + number, rest

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sklearn.preprocessing import MaxAbsScaler
 
 import labelfield
 from labelfield import DataError, MLGPFClassifier, metrics, synth
+from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
 
 
@@ -269,7 +271,30 @@ def test_damaged_models_are_refused(data, tmp_path):
         damage(name, b"")
         damage(name, good[name][: len(good[name]) // 2])
         damage(name, b"rubbish")
+
+    def signed(change):
+        """The description so changed by someone who also mends its checksum."""
+        changed = config | change
+        changed["sha256"] = config["sha256"] | {"config.json": artifact._digest_of_config(changed)}
+        return json.dumps(changed).encode()
+
+    for change in ({"n_rows": 5}, {"spec": config["spec"] | {"kernel": "matern32_ard"}}):
+        damage("config.json", json.dumps(config | change).encode())
     for change in (
+        {"version": True},
+        {"method": []},
+        {"label_kind": "guess"},
+        {"label_kind": "lists", "classes": None},
+        {"label_kind": "lists", "classes": [[]] * 40},
+        {"history": [{}]},
+        {"history": [{"epoch": "x", "bound": 1, "learning_rate": 1, "seconds": 1}]},
+        {"row_transform": "cube"},
+        {"n_rows": -1},
+        {"settings": config["settings"] | {"batch_size": 0}},
+        {"spec": config["spec"] | {"n_points": 0}},
+        {"spec": config["spec"] | {"n_latent": 10**13}},
+        {"spec": config["spec"] | {"jitter": "much"}},
+        {"options": config["options"] | {"threshold": "high"}},
         {"version": 99},
         {"format": "other"},
         {"method": "unknown"},
@@ -278,8 +303,11 @@ def test_damaged_models_are_refused(data, tmp_path):
         {"spec": config["spec"] | {"kernel": "__import__('os')"}},
         {"options": {"no_such": 1}},
     ):
-        damage("config.json", json.dumps(config | change).encode())
+        damage("config.json", signed(change))
     damage("config.json", b"[" * 100_000)
+    flipped = bytearray(good["arrays.safetensors"])
+    flipped[-3] ^= 64
+    damage("arrays.safetensors", bytes(flipped))
     damage("labels.txt", b"one\n")
     damage("labels.txt", None)
     restore()
@@ -408,6 +436,73 @@ class TestAwkwardData:
         monkeypatch.setattr("labelfield.models.mlgpf.MLGPF.elbo", explode)
         with pytest.raises(MemoryError, match="lower batch_size, n_latent or n_inducing"):
             small().fit(data.X, data.Y)
+
+    @pytest.mark.parametrize("size", [{"n_latent": 10**9}, {"batch_size": 600, "n_latent": 10**8}])
+    def test_sizes_beyond_the_memory_are_refused_before_they_are_tried(self, size, data):
+        with pytest.raises(MemoryError, match=r"lower batch_size, n_latent or n_inducing \(training needs about .*GiB"):
+            small(**size).fit(data.X, data.Y)
+
+    def test_failed_allocations_anywhere_say_what_to_lower(self, data, fitted, monkeypatch):
+        monkeypatch.setattr("labelfield.estimators.mlgpf.free_bytes", lambda device: None)
+        with pytest.raises(MemoryError, match="lower batch_size, n_latent or n_inducing"):
+            small(n_latent=10**13).fit(data.X, data.Y)
+
+        def explode(*args, **options):
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+
+        monkeypatch.setattr("labelfield.models.mlgpf.MLGPF.latent", explode)
+        with pytest.raises(MemoryError, match="lower the number of rows"):
+            fitted.predict_proba(data.test.X)
+
+    def test_devices_and_seeds(self, data):
+        with pytest.raises(ValueError, match="device='tpu'"):
+            small(device="tpu").fit(data.X, data.Y)
+        with pytest.raises(ValueError, match="random_state=-1"):
+            small(random_state=-1).fit(data.X, data.Y)
+        drawn = [small(max_epochs=1, random_state=np.random.RandomState(5)).fit(data.X, data.Y) for _ in range(2)]
+        np.testing.assert_array_equal(*(model.predict_proba(data.test.X) for model in drawn))
+        seeds = {small(max_epochs=1, random_state=None).fit(data.X, data.Y).settings_.seed for _ in range(3)}
+        assert len(seeds) > 1
+
+    def test_numbers_that_are_no_columns(self):
+        with pytest.raises(DataError, match="label number 1000000000"):
+            self.fit(np.eye(2), [[10**9], [3, 4]])
+
+
+def test_blocks_over_labels_change_nothing(data, fitted, monkeypatch):
+    X, Y = data.test.X, data.test.Y
+    whole = (fitted.predict_proba(X), fitted.predict(X), fitted.predict_topk(X, 7), fitted.decision_function(X))
+    bound, latent = fitted.bound(X, Y), fitted.predict_latent(X)
+    known = sparse.csr_array(Y.multiply(sparse.random_array(Y.shape, density=0.3, rng=0).astype(bool)))
+    conditioned = fitted.condition(X, known)
+    monkeypatch.setattr("labelfield.models.prediction._BLOCK_ENTRIES", 1000)
+    np.testing.assert_allclose(fitted.predict_proba(X), whole[0], rtol=1e-5)
+    np.testing.assert_array_equal(fitted.predict(X).toarray(), whole[1].toarray())
+    np.testing.assert_allclose(fitted.predict_topk(X, 7).toarray(), whole[2].toarray(), rtol=1e-5)
+    np.testing.assert_allclose(fitted.decision_function(X), whole[3], rtol=1e-4, atol=1e-5)
+    assert fitted.bound(X, Y)["bound"] == pytest.approx(bound["bound"], rel=1e-6)
+    np.testing.assert_allclose(fitted.predict_latent(X).f_var, latent.f_var, rtol=1e-5)
+    np.testing.assert_allclose(fitted.condition(X, known).toarray(), conditioned.toarray(), rtol=1e-3, atol=1e-5)
+
+
+def test_partial_fit_goes_on(data):
+    """The optimiser and the counts go on from call to call; labels that come later can be announced."""
+    Y = [np.array(data.Y.indices[a:b]).astype(str).tolist() for a, b in pairwise(data.Y.indptr)]
+    model = small(batch_size=50)
+    for part in (slice(0, 100), slice(100, 250), slice(250, 450)):
+        model.partial_fit(data.X[part], Y[part], classes=[str(i) for i in range(40)])
+    assert model.n_rows_ == 450
+    assert [epoch["epoch"] for epoch in model.history_] == [0, 1, 2]
+    assert model.history_[-1]["bound"] > model.history_[0]["bound"]
+    order = [int(name) for name in model.classes_]
+    np.testing.assert_array_equal(model.label_counts_, np.bincount(data.Y.indices, minlength=40)[order])
+    with pytest.raises(DataError, match="'other'"):
+        model.partial_fit(data.X[:1], [["other"]])
+    once, again = (small(batch_size=50).partial_fit(data.X, data.Y) for _ in range(2))
+    again._training = None  # as after loading: a fresh optimiser
+    once.partial_fit(data.X, data.Y)
+    again.partial_fit(data.X, data.Y)
+    assert not np.array_equal(once.predict_proba(data.test.X), again.predict_proba(data.test.X))
 
 
 def test_projected_rows_train_like_rows(data):

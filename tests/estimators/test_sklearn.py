@@ -5,7 +5,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from labelfield import MLGPFClassifier
 
 SPARSE = "predict answers with a sparse indicator, whatever form Y had: with very many labels a dense one is too large"
+ROUNDING = "probabilities are float32: their last bit may depend on where in memory a row lies; asked for is less"
 REASONS = {
+    "check_methods_sample_order_invariance": ROUNDING,
     "check_classifiers_multilabel_output_format_predict": SPARSE,
     "check_classifiers_multilabel_representation_invariance": SPARSE,
 }

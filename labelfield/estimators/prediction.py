@@ -1,0 +1,214 @@
+"""What a fitted factor model answers: probabilities, rankings, utilities, intervals, and what it has learned."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import ndtri
+from torch import Tensor
+
+from labelfield.csr import from_counts, gather_rows
+from labelfield.data.batch import to_tensor
+from labelfield.data.transform import transform_rows
+from labelfield.errors import DataError
+from labelfield.estimators.inputs import as_rows
+from labelfield.estimators.options import advising_on_memory
+from labelfield.models.build import Spec
+from labelfield.models.mlgpf import MLGPF
+from labelfield.models.prediction import (
+    Latent,
+    condition,
+    credible_interval,
+    label_blocks,
+    label_correlation,
+    to_csr,
+    top_k,
+)
+from labelfield.variational import Moments
+
+__all__ = ["FactorPredictions"]
+
+_ROWS = 1000
+_LOWER = "the number of rows you predict at once, or predict on the CPU"
+
+
+class FactorPredictions(ABC):
+    """The predicting half of a classifier whose utilities are f = Φ h + b. It works through rows and labels in blocks,
+    so that beside what is asked for a few million numbers exist at once, whatever N and K."""
+
+    model_: MLGPF
+    spec_: Spec
+    row_transform_: str
+    label_kind_: str
+    classes_: NDArray[Any]
+    threshold: float
+
+    @abstractmethod
+    def _check_fitted(self) -> None:
+        """Raise NotFittedError before the first fit."""
+
+    def _rows(self, X: Any) -> sparse.csr_array:
+        """Rows as the model sees them."""
+        self._check_fitted()
+        return transform_rows(as_rows(self, X, reset=False), self.row_transform_)
+
+    def _latent(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Moments]]:
+        """q(h) of each block of rows."""
+        device = self.model_.b.device
+        with torch.no_grad():
+            frame = self.model_.frame()
+        for first in range(0, rows.shape[0], _ROWS):
+            block = slice(first, min(first + _ROWS, rows.shape[0]))
+            # Neither block is held around the yield: an abandoned generator would leave them open for good.
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), device)
+                h = self.model_.latent(X, frame)[0]
+            yield block, h
+
+    def _utilities(self, rows: sparse.csr_array) -> Iterator[tuple[slice, slice, Moments]]:
+        """q(f) of each block of rows and labels."""
+        for block, h in self._latent(rows):
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                for labels, f in label_blocks(self.model_, h):
+                    yield block, labels, f
+
+    def _fill(self, rows: sparse.csr_array, parts: Any, n_results: int = 1) -> list[NDArray[np.float32]]:
+        """Dense (N, K) results of `parts(f)`, block by block."""
+        with advising_on_memory(_LOWER):
+            results = [np.empty((rows.shape[0], self.spec_.n_labels), np.float32) for _ in range(n_results)]
+        for block, labels, f in self._utilities(rows):
+            for result, part in zip(results, parts(f), strict=True):
+                result[block, labels] = part.cpu().numpy()
+        return results
+
+    def decision_function(self, X: Any) -> NDArray[np.float32]:
+        """Mean utilities (N, K); of two classes, how far the second is above the first (N,)."""
+        utilities = self._fill(self._rows(X), lambda f: (f.mean,))[0]
+        is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
+        return utilities[:, 1] - utilities[:, 0] if is_binary else utilities
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """The probability of each label (N, K), with the uncertainty of f integrated out.
+
+        For one class a row they are divided by their sum.
+        """
+        P = self._fill(self._rows(X), lambda f: (self.model_.likelihood.predict_proba(*f),))[0]
+        if self.label_kind_ == "classes":
+            P /= np.maximum(P.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        return P
+
+    def predict_topk(self, X: Any, k: int = 5) -> sparse.csr_array:
+        """The k most probable labels of each row and their probabilities, as CSR (N, K)."""
+        return self._topk((h for _, h in self._latent(self._rows(X))), k)
+
+    def _topk(self, blocks: Iterable[Moments], k: int) -> sparse.csr_array:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise ValueError(f"k={k!r}; expected an integer of at least 1")
+        k = min(int(k), self.spec_.n_labels)
+        labels, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
+        for h in blocks:
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                best, p = top_k(self.model_, h, k)
+            labels.append(best.cpu().numpy())
+            values.append(p.cpu().numpy())
+        return to_csr(np.concatenate(labels), np.concatenate(values), self.spec_.n_labels)
+
+    def predict(self, X: Any, k: int | None = None) -> Any:
+        """Labels whose probability reaches `threshold`, or the k most probable, as a CSR indicator (N, K).
+
+        For one class a row, the most probable class (N,).
+        """
+        self._check_fitted()
+        if self.label_kind_ == "classes":
+            best = self.predict_topk(X, 1)
+            return self.classes_[best.indices]
+        if k is not None:
+            chosen = self.predict_topk(X, k)
+            chosen.data = np.ones_like(chosen.data)
+            return chosen
+        rows = self._rows(X)
+        found = [(np.zeros(0, np.int64),) * 2]
+        for block, labels, f in self._utilities(rows):
+            likely = self.model_.likelihood.predict_proba(*f) >= self.threshold
+            row, column = (part.cpu().numpy() for part in likely.nonzero(as_tuple=True))
+            found.append((row + block.start, column + labels.start))
+        row, column = (np.concatenate(part) for part in zip(*found, strict=True))
+        order = np.lexsort((column, row))
+        counts = np.bincount(row, minlength=rows.shape[0])
+        return from_counts(counts, column[order].astype(np.int32), None, self.spec_.n_labels)
+
+    def predict_latent(self, X: Any) -> Latent:
+        """Means and variances of the latent processes h (N, P) and of the utilities f (N, K)."""
+        rows = self._rows(X)
+        widths = (self.spec_.n_latent,) * 2 + (self.spec_.n_labels,) * 2
+        with advising_on_memory(_LOWER):
+            found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
+        for block, h in self._latent(rows):
+            found.h_mean[block], found.h_var[block] = (part.cpu().numpy() for part in h)
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                for labels, f in label_blocks(self.model_, h):
+                    found.f_mean[block, labels], found.f_var[block, labels] = (part.cpu().numpy() for part in f)
+        return found
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Lower and upper ends (N, K) of the central credible interval of each label's probability."""
+        if not 0 < level < 1:
+            raise ValueError(f"level={level}; expected between 0 and 1")
+        low, high = self._fill(self._rows(X), lambda f: credible_interval(f, level, lambda q: float(ndtri(q))), 2)
+        return low, high
+
+    def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
+        """The k most probable labels of each row, given labels that are known: +1 for one that holds, -1 for one that
+        does not, 0 or nothing for one that is not known. Known labels are not listed again."""
+        rows = self._rows(X)
+        observed = sparse.csr_array(observed, dtype=np.float32, copy=True)
+        observed.sum_duplicates()
+        observed.eliminate_zeros()
+        if not np.isin(observed.data, (-1, 1)).all():
+            raise DataError("observed holds other values than -1, 0 and 1", fix="Use 1 for holds, -1 for does not.")
+        if observed.shape != (rows.shape[0], self.spec_.n_labels):
+            raise DataError(
+                f"observed has shape {observed.shape}", expected=f"({rows.shape[0]}, {self.spec_.n_labels})"
+            )
+        longest = int(np.diff(observed.indptr).max(initial=0))
+        ranked = self._topk(self._conditioned(rows, observed), k + longest)
+        return _without(ranked, observed, k)
+
+    def _conditioned(self, rows: sparse.csr_array, observed: sparse.csr_array) -> Iterator[Moments]:
+        for block, h in self._latent(rows):
+            known: Tensor = to_tensor(sparse.csr_array(observed[block]), h.mean.device)
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                sharpened = condition(self.model_, h, known)
+            yield sharpened
+
+    def label_correlation(self, labels: Any = None) -> NDArray[np.float32]:
+        """Correlation of the utilities of labels under the prior, from ΦΦᵀ."""
+        self._check_fitted()
+        return label_correlation(self.model_, labels)
+
+    def feature_relevance(self) -> NDArray[np.float32]:
+        """Squared ARD weights (D,), largest for the features that matter most."""
+        self._check_fitted()
+        relevance = self.model_.kernel.feature_relevance()
+        if relevance is None:
+            raise ValueError(f"the kernel {self.spec_.kernel!r} treats all features alike; choose one with _ard")
+        return np.asarray(relevance.detach().cpu().numpy())
+
+
+def _without(ranked: sparse.csr_array, known: sparse.csr_array, k: int) -> sparse.csr_array:
+    """The k best entries of each row of `ranked` that are not stored in `known`."""
+    n, n_labels = ranked.shape
+    row = np.repeat(np.arange(n), np.diff(ranked.indptr))
+    known_keys = np.repeat(np.arange(n), np.diff(known.indptr)) * n_labels + known.indices
+    fresh = ~np.isin(row * n_labels + ranked.indices, known_keys)
+    row, labels, values = row[fresh], ranked.indices[fresh], ranked.data[fresh]
+    order = np.lexsort((labels, -values, row))
+    place = np.arange(order.size) - np.searchsorted(row[order], row[order])
+    kept = np.sort(order[place < k])
+    return sparse.csr_array((values[kept], (row[kept], labels[kept])), shape=(n, n_labels))

@@ -1,0 +1,76 @@
+"""Fitted parts of an estimator from a model folder that may come from anyone: checked before use."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from labelfield.inducing import Subspace
+from labelfield.inference.trainer import Epoch
+from labelfield.models.build import Spec, build
+from labelfield.models.mlgpf import MLGPF
+
+__all__ = ["COUNTS", "integer", "one_of", "restore_classes", "restore_history", "restore_model"]
+
+COUNTS = "training.label_counts"
+
+
+def one_of(config: dict[str, Any], name: str, known: tuple[str, ...]) -> str:
+    """A word that must be one of those known."""
+    value = config[name]
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}, not one of {', '.join(known)}")
+    return str(value)
+
+
+def integer(config: dict[str, Any], name: str) -> int:
+    """A count."""
+    value = config[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} is {value!r}, not a count")
+    return value
+
+
+def restore_history(history: Any) -> list[dict[str, Any]]:
+    """What each epoch was like."""
+    epochs = [asdict(Epoch(**epoch)) for epoch in history]
+    for epoch in epochs:
+        numbers = [epoch[name] for name in ("epoch", "bound", "learning_rate", "seconds")] + [*epoch["scores"].values()]
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError("the history holds other things than numbers")
+    return epochs
+
+
+def restore_classes(classes: Any, n_labels: int, kind: str) -> NDArray[Any]:
+    """What the labels are called in Python: as given, or their numbers for an indicator matrix."""
+    if kind == "indicator":
+        return np.arange(n_labels)
+    found = np.array(classes)
+    if found.shape != (n_labels,) or found.dtype.kind not in "biufU":
+        raise ValueError(f"{n_labels} classes are expected")
+    return found
+
+
+def restore_model(spec: Spec, arrays: dict[str, torch.Tensor]) -> tuple[MLGPF, NDArray[np.int64]]:
+    """The model, and how often each label held in training.
+
+    It is built without memory of its own and takes the arrays as they are: a description that asks for more than the
+    arrays hold fails before anything is allocated.
+    """
+    arrays = dict(arrays)
+    counts = arrays.pop(COUNTS)
+    if counts.shape != (spec.n_labels,) or counts.dtype != torch.int64:
+        raise ValueError(f"label counts of shape {tuple(counts.shape)}")
+    for name, array in arrays.items():
+        if array.dtype != torch.float32 or not torch.isfinite(array).all():
+            raise ValueError(f"{name} is not of finite float32 numbers")
+    with torch.device("meta"):
+        model = build(spec)
+    model.load_state_dict(arrays, assign=True)
+    if isinstance(model.inducing, Subspace):
+        model.inducing.refresh()
+    return model, counts.numpy()

@@ -1,0 +1,62 @@
+"""What training and prediction will take in memory, before any of it is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from labelfield.models.build import Spec
+
+__all__ = ["free_bytes", "n_parameters", "training_bytes"]
+
+# Adam keeps two numbers for each parameter, beside its gradient and itself; all float32.
+_BYTES_PER_PARAMETER = 16
+_FLOAT, _DOUBLE = 4, 8
+
+
+def n_parameters(spec: Spec) -> int:
+    """How many numbers a model of this make has to learn, kernels of one number each left out."""
+    d, k, p, m = spec.n_features, spec.n_labels, spec.n_latent, spec.n_inducing
+    inputs = {"free": m * d, "fixed": 0, "subspace": m * spec.rank, "subspace_basis": spec.rank * (m + d)}
+    covariance = {"whitened_diagonal": m * p, "parsimonious": m * p, "whitened_shared": m * m}
+    weights = d * spec.kernel.count("_ard") + p * spec.kernel.count("per_process")
+    return inputs[spec.inducing] + m * p + covariance.get(spec.posterior, p * m * m) + k * (p + 1) + weights
+
+
+def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
+    """The largest arrays of a step on so many rows and labels, with the parameters and the optimiser's share."""
+    p, m, b = spec.n_latent, spec.n_inducing, batch_size
+    fixed = spec.n_features * (m if spec.inducing == "fixed" else spec.rank if spec.inducing == "subspace" else 0)
+    # Matrices of processes that have a kernel each, or a full covariance each, come P times.
+    gram = 6 * _DOUBLE * m * m
+    cross = _DOUBLE * 4 * m * b
+    if "per_process" in spec.kernel or spec.posterior == "parsimonious":
+        gram, cross = gram * p, cross * p
+    elif spec.posterior in ("full", "whitened_full"):
+        gram, cross = gram + 2 * _DOUBLE * p * m * m, cross + 2 * _FLOAT * p * m * b
+    weighted = 3 * _FLOAT * spec.n_features * m if "_ard" in spec.kernel else 0
+    labels = _FLOAT * (8 * b * n_labels + 3 * n_labels * p)
+    return _BYTES_PER_PARAMETER * n_parameters(spec) + _FLOAT * fixed + gram + cross + weighted + labels + 32 * b * p
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """How much memory is left on a device, as far as the system tells; None if it does not."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    known = []
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        known += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        limit, used = (Path("/sys/fs/cgroup") / f"memory.{name}" for name in ("max", "current"))
+        if limit.exists() and (text := limit.read_text().strip()).isdecimal():
+            # Pages of files count as used, and are given back when asked for.
+            cache = [
+                int(line.split()[1])
+                for line in (limit.parent / "memory.stat").read_text().splitlines()
+                if line.startswith(("inactive_file ", "active_file "))
+            ]
+            known.append(int(text) - int(used.read_text()) + sum(cache))
+    except (OSError, ValueError, IndexError):
+        pass  # another system
+    return min(known, default=None)
