@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-__all__ = ["refuse_strangers", "replacing_file", "replacing_folder", "sweep"]
+__all__ = ["refuse_strangers", "replacing_file", "replacing_folder", "sweep", "sync"]
 
 _SCRATCH = ".labelfield-"
 
@@ -87,3 +87,9 @@ def sweep(folder: Path) -> None:
     """Remove what killed processes left behind."""
     for entry in folder.glob(f"{_SCRATCH}*"):
         shutil.rmtree(entry, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file is on the disk: a rename must not be there before what it names."""
+    with open(path, "rb") as written:
+        os.fsync(written.fileno())

@@ -8,11 +8,15 @@ __all__ = ["DataError", "LabelfieldError"]
 
 
 class LabelfieldError(Exception):
-    """Base of every error that labelfield raises on purpose."""
+    """Base of every error that labelfield raises on purpose. `exit_code` is what a command ends with."""
+
+    exit_code = 1
 
 
 class DataError(LabelfieldError, ValueError):
     """Bad data: where it is, what was found, what was expected, and what to do about it."""
+
+    exit_code = 3
 
     def __init__(
         self,

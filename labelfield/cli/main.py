@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +16,7 @@ from labelfield.cli.evaluation import evaluate
 from labelfield.cli.output import say
 from labelfield.cli.prediction import predict
 from labelfield.cli.training import config, show, train
-from labelfield.errors import DataError, LabelfieldError
+from labelfield.errors import LabelfieldError
 
 __all__ = ["app", "main"]
 
@@ -24,8 +27,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command; an interrupt is said, and ends it with 130."""
+
+    @wraps(command)
+    def wrapped(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            say("interrupted")
+            raise typer.Exit(130) from None
+
+    return wrapped
+
+
 for command in (info, convert, split, synth, train, predict, evaluate, show, config):
-    app.command()(command)
+    app.command()(_interruptible(command))
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,11 +64,12 @@ def _options(
 
 def main() -> None:
     """Run a command; every expected failure is one line on stderr."""
+    warnings.showwarning = lambda message, *_: say(f"warning: {message}")
     try:
         app()
     except LabelfieldError as error:
         say(f"error: {error}")
-        sys.exit(3 if isinstance(error, DataError) or type(error).__name__ == "ModelError" else 1)
+        sys.exit(error.exit_code)
     except MemoryError as error:
         say(f"error: {error or 'out of memory'}")
         sys.exit(1)
@@ -59,6 +79,3 @@ def main() -> None:
     except OSError as error:
         say(f"error: {error.filename or 'file'}: {error.strerror or error}")
         sys.exit(3)
-    except KeyboardInterrupt:
-        say("interrupted")
-        sys.exit(130)

@@ -22,6 +22,7 @@ __all__ = [
     "load_model",
     "refuse_existing",
     "require_columns",
+    "require_rows",
     "save",
 ]
 
@@ -81,6 +82,12 @@ def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int
                 expected=f"{known} as the model has",
                 fix="Use data with the same columns.",
             )
+
+
+def require_rows(dataset: Dataset, path: Path) -> None:
+    """Raise a DataError for a file without rows, where some are needed."""
+    if dataset.n_rows == 0:
+        raise DataError("no rows", path=path, expected="at least one", fix="Check the file.")
 
 
 def save(dataset: Dataset, path: Path, format: str | None) -> None:

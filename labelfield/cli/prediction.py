@@ -40,6 +40,8 @@ def predict(
     Example: labelfield predict model data/bibtex -k 5 --out predictions.txt
     """
     refuse_existing(out, overwrite)
+    if out.is_dir():
+        raise typer.BadParameter(f"{out} is a folder; choose the name of a file")
     started = time.perf_counter()
     estimator = load_model(model, device)
     spec = estimator.spec_

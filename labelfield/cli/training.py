@@ -13,14 +13,22 @@ from typing import Annotated, Any, Literal
 import typer
 
 from labelfield.atomic import refuse_strangers
-from labelfield.cli.options import AsJson, OneBased, OneBasedLabels, Overwrite, load, load_model, require_columns
+from labelfield.cli.options import (
+    AsJson,
+    OneBased,
+    OneBasedLabels,
+    Overwrite,
+    load,
+    load_model,
+    require_columns,
+    require_rows,
+)
 from labelfield.cli.output import print_json, print_table, say, shown
 from labelfield.data import Dataset
 from labelfield.errors import DataError
 
 __all__ = ["config", "show", "train"]
 
-CHECKPOINT = "checkpoint.safetensors"
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # What each option is, for `labelfield config` and messages; those of the estimator's signature, in its order.
 _MEANING = {
@@ -83,7 +91,7 @@ def train(
     """
     from labelfield.estimators import MLGPFClassifier
     from labelfield.inference.trainer import Interrupted
-    from labelfield.models.artifact import MODEL_FILES
+    from labelfield.models.artifact import CHECKPOINT, MODEL_FILES
 
     options = _gather_options(config_file, set_options or [])
     if device is not None:
@@ -99,10 +107,12 @@ def train(
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     refuse_strangers(out, MODEL_FILES)
     dataset = load(data, one_based, one_based_labels)
+    require_rows(dataset, data)
     validation = None
     if valid is not None:
         rows = load(valid, one_based, one_based_labels, n_features=dataset.n_features, n_labels=dataset.n_labels)
         require_columns(rows, valid, dataset.n_features, dataset.n_labels)
+        require_rows(rows, valid)
         rows = rows if rows.test is None else rows.test
         validation = (rows.X, rows.Y)
     estimator = MLGPFClassifier(**options)
@@ -124,6 +134,7 @@ def train(
 def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: bool) -> None:
     """Train with checkpoints in the folder of the model; a model that is there stays until the new one is saved."""
     from labelfield.cli.live import TrainingBar
+    from labelfield.models.artifact import CHECKPOINT
 
     prepared = estimator.prepare(dataset.X, dataset.Y)
     _announce(estimator, prepared)
@@ -165,8 +176,8 @@ def _report(estimator: Any, out: Path, seconds: float, as_json: bool) -> None:
 
 def parse_seconds(text: str) -> float:
     """60, 60s, 5m, 5min or 2h as seconds."""
-    match = re.fullmatch(r"([0-9.]+)\s*([a-z]*)", text.strip())
-    if not match or match[2] not in _UNITS or match[1].count(".") > 1 or not float(match[1]) > 0:
+    match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)", text.strip())
+    if not match or match[2] not in _UNITS or not float(match[1]) > 0:
         raise typer.BadParameter(f"--time-budget {text}; expected such as 60s, 5m or 2h")
     return float(match[1]) * _UNITS[match[2]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 from warnings import warn
 
 import numpy as np
@@ -13,7 +13,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from labelfield.csr import as_features, as_positives, from_counts
-from labelfield.data.dataset import one_label_per_row
 from labelfield.errors import DataError
 
 __all__ = ["LABEL_KINDS", "Labels", "as_rows", "encode_known", "encode_labels"]
@@ -48,67 +47,97 @@ def encode_labels(Y: Any, n_rows: int, classes: Any = None) -> tuple[sparse.csr_
 
     `classes` names all labels that there are, where Y may not show them all.
     """
-    encoded, labels = _encode(Y, n_rows)
-    if classes is None:
-        return encoded, labels
-    known = Labels(labels.kind, np.arange(len(classes)) if labels.kind == "indicator" else np.unique(classes))
-    return _in_columns(encoded, labels, known), known
-
-
-def _encode(Y: Any, n_rows: int) -> tuple[sparse.csr_array, Labels]:
-    if Y is None:
-        raise ValueError("this classifier requires y to be passed, but the target y is None")
-    if sparse.issparse(Y):
-        Y = as_positives(_binary(Y))
-        kind, classes = "indicator", np.arange(Y.shape[1])
-    elif _is_ragged(Y):
-        Y, classes = _encode_lists(Y)
-        kind = "lists"
-    else:
-        array = np.asarray(Y)
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError("Input y contains NaN or infinity")
-        if array.ndim == 2 and array.shape[1] == 1 and array.dtype.kind != "b":
-            warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3)
-            array = array.ravel()
-        if array.ndim == 2:
-            Y = as_positives(_binary(array))
-            kind, classes = "indicator", np.arange(Y.shape[1])
-        elif array.ndim == 1:
-            check_classification_targets(array)
-            classes, numbers = np.unique(array, return_inverse=True)
-            Y = one_label_per_row(numbers, classes.size)
-            kind = "classes"
-        else:
-            raise DataError(f"Y has {array.ndim} dimensions", expected="a matrix, lists of labels, or a vector")
-    if Y.shape[0] != n_rows:
-        raise DataError(
-            f"X has {n_rows} rows and Y has {Y.shape[0]}", expected="one row of labels for each row of features"
-        )
-    return Y, Labels(kind, classes)
+    given = _read(Y, n_rows, None)
+    if isinstance(given, _Lists):
+        known = Labels(given.kind, _classes_of(given) if classes is None else np.unique(classes))
+        return _place(given, known), known
+    if classes is not None and len(classes) != given.shape[1]:
+        raise DataError(f"Y has {given.shape[1]} labels and {len(classes)} classes are named", expected="as many")
+    return given, Labels("indicator", np.arange(given.shape[1]))
 
 
 def encode_known(Y: Any, n_rows: int, known: Labels) -> sparse.csr_array:
-    """Y in the columns of labels that are known already."""
-    return _in_columns(*_encode(Y, n_rows), known)
+    """Y in the columns of labels that are known already; labels that are not are refused."""
+    given = _read(Y, n_rows, known.kind)
+    if isinstance(given, _Lists):
+        return _place(given, known)
+    if given.shape[1] != known.classes.size:
+        raise DataError(f"Y has {given.shape[1]} labels", expected=f"{known.classes.size} as in the first fit")
+    return given
 
 
-def _in_columns(encoded: sparse.csr_array, labels: Labels, known: Labels) -> sparse.csr_array:
-    if labels.kind == "indicator" or known.kind == "indicator":
-        if encoded.shape[1] > known.classes.size or (
-            labels.kind == "indicator" and encoded.shape[1] != known.classes.size
-        ):
-            raise DataError(f"Y has {encoded.shape[1]} labels", expected=f"{known.classes.size} as in the first fit")
-        column = np.arange(encoded.shape[1])
-    else:
-        column = np.searchsorted(known.classes, labels.classes)
-        column = np.minimum(column, known.classes.size - 1)
-        strange = labels.classes[known.classes[column] != labels.classes]
-        if strange.size:
-            raise DataError(f"Y has the label {str(strange[0])!r}", expected="labels of the first fit", fix="Fit anew.")
-    return from_counts(
-        np.diff(encoded.indptr).astype(np.int64), column[encoded.indices].astype(np.int32), None, known.classes.size
-    )
+class _Lists(NamedTuple):
+    """Labels by their values: how many each row has, and all of them row after row."""
+
+    kind: str
+    counts: NDArray[np.int64]
+    values: NDArray[Any]
+
+
+def _read(Y: Any, n_rows: int, kind: str | None) -> sparse.csr_array | _Lists:
+    """Y in one of two forms. What is ambiguous by itself, such as lists of 0 and 1, is read as the known kind."""
+    result = _read_any(Y, kind)
+    found = result.counts.size if isinstance(result, _Lists) else result.shape[0]
+    if found != n_rows:
+        raise DataError(f"X has {n_rows} rows and Y has {found}", expected="one row of labels for each row of features")
+    return result
+
+
+def _read_any(Y: Any, kind: str | None) -> sparse.csr_array | _Lists:
+    if Y is None:
+        raise ValueError("this classifier requires y to be passed, but the target y is None")
+    if sparse.issparse(Y):
+        return as_positives(_binary(Y.tocsr()))
+    if _is_ragged(Y) or (kind == "lists" and _holds_lists(Y)):
+        rows = [sorted(set(row), key=str) for row in Y]
+        flat = [label for row in rows for label in row]
+        return _Lists("lists", np.array([len(row) for row in rows], np.int64), np.array(flat))
+    array = np.asarray(Y)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError("Input y contains NaN or infinity")
+    if array.ndim == 2 and array.shape[1] == 1 and array.dtype.kind != "b" and kind != "indicator":
+        warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=4)
+        array = array.ravel()
+    if array.ndim == 2:
+        return as_positives(_binary(array))
+    if array.ndim != 1:
+        raise DataError(f"Y has {array.ndim} dimensions", expected="a matrix, lists of labels, or a vector")
+    check_classification_targets(array)
+    return _Lists("classes", np.ones(array.size, np.int64), array)
+
+
+def _classes_of(given: _Lists) -> NDArray[Any]:
+    """What the labels are called: lists of numbers name columns, whatever else names itself."""
+    if given.kind == "classes" or (given.values.size and given.values.dtype.kind not in "iu"):
+        return np.unique(given.values)
+    if given.values.size and given.values.min() < 0:
+        return np.unique(given.values)
+    largest = int(given.values.max(initial=-1))
+    if largest >= _MOST_NUMBERS:
+        raise DataError(
+            f"the label number {largest}",
+            expected=f"numbers of columns, below {_MOST_NUMBERS}",
+            fix="Pass such labels as strings.",
+        )
+    return np.arange(largest + 1)
+
+
+def _place(given: _Lists, known: Labels) -> sparse.csr_array:
+    """Labels by their values in the columns of those known, which are sorted."""
+    values, classes = given.values, known.classes
+    if values.size == 0:
+        values = np.zeros(0, classes.dtype)
+    if (values.dtype.kind in "US") != (classes.dtype.kind in "US") and values.size:
+        raise DataError(
+            f"Y has the label {values[0]!s}", expected=f"labels such as {classes[0]!s}", fix="Use one kind of label."
+        )
+    column = np.minimum(np.searchsorted(classes, values), max(classes.size - 1, 0))
+    strange = values[classes[column] != values] if classes.size else values
+    if strange.size:
+        raise DataError(f"Y has the label {str(strange[0])!r}", expected="labels of the first fit", fix="Fit anew.")
+    row = np.repeat(np.arange(given.counts.size), given.counts)
+    order = np.lexsort((column, row))
+    return from_counts(given.counts, column[order].astype(np.int32), None, classes.size)
 
 
 def _binary(Y: Any) -> Any:
@@ -122,37 +151,16 @@ def _binary(Y: Any) -> Any:
     return Y
 
 
+def _holds_lists(Y: Any) -> bool:
+    """Whether Y is a sequence of lists, sets or tuples."""
+    rows = Y if isinstance(Y, list | tuple) or (isinstance(Y, np.ndarray) and Y.dtype == object) else ()
+    return len(rows) > 0 and all(isinstance(row, list | tuple | set | frozenset) for row in rows)
+
+
 def _is_ragged(Y: Any) -> bool:
-    """A list of lists, sets or tuples of labels; a rectangular list of 0 and 1 is an indicator matrix."""
-    if isinstance(Y, np.ndarray):
-        return Y.dtype == object and Y.ndim == 1 and Y.size > 0 and not np.isscalar(Y[0]) and not isinstance(Y[0], str)
-    if (
-        not isinstance(Y, list | tuple)
-        or not Y
-        or not all(isinstance(row, list | tuple | set | frozenset) for row in Y)
-    ):
+    """Lists of labels by their looks; a rectangular list of 0 and 1 is an indicator matrix."""
+    if not _holds_lists(Y):
         return False
     if len({len(row) for row in Y}) > 1 or any(isinstance(row, set | frozenset) for row in Y):
         return True
-    flat = [label for row in Y for label in row]
-    return not all(label in (0, 1) for label in flat)
-
-
-def _encode_lists(Y: Any) -> tuple[sparse.csr_array, NDArray[Any]]:
-    rows = [sorted(set(row), key=str) for row in Y]
-    flat = [label for row in rows for label in row]
-    if all(isinstance(label, int | np.integer) and label >= 0 for label in flat):
-        if max(flat, default=0) >= _MOST_NUMBERS:
-            raise DataError(
-                f"the label number {max(flat)}",
-                expected=f"numbers of columns, below {_MOST_NUMBERS}",
-                fix="Pass such labels as strings.",
-            )
-        classes = np.arange(max(flat, default=-1) + 1)
-        numbers = np.array(flat, np.int64)
-    else:
-        classes, numbers = np.unique(np.array(flat), return_inverse=True)
-    counts = np.array([len(row) for row in rows], np.int64)
-    row_of = np.repeat(np.arange(counts.size), counts)
-    order = np.lexsort((numbers, row_of))
-    return from_counts(counts, numbers[order].astype(np.int32), None, classes.size), classes
+    return not all(label in (0, 1) for row in Y for label in row)

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
 
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
@@ -20,22 +22,25 @@ from labelfield.data.transform import TRANSFORMS, choose_transform, transform_ro
 from labelfield.errors import DataError
 from labelfield.estimators.inputs import LABEL_KINDS, Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.options import (
+    Number,
+    Rule,
     advising_on_memory,
-    check_numbers,
+    check_options,
     choose_device,
     choose_seed,
     given,
     out_of_memory,
 )
-from labelfield.estimators.prediction import FactorPredictions
+from labelfield.estimators.prediction import BLOCK_ROWS, FactorPredictions
 from labelfield.estimators.restoring import COUNTS, integer, one_of, restore_classes, restore_history, restore_model
 from labelfield.inducing import Subspace
+from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.source import DatasetSource, ProjectedSource, Source
-from labelfield.inference.trainer import Run, Settings, Training, stop_requests, train
+from labelfield.inference.trainer import Epoch, Run, Settings, Training, stop_requests, train
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics import evaluate
 from labelfield.models.artifact import save_artifact
-from labelfield.models.build import Spec, build, start
+from labelfield.models.build import BASES, INDUCING, POSTERIORS, Spec, build, start
 from labelfield.models.cost import free_bytes, training_bytes
 from labelfield.models.defaults import plan
 from labelfield.models.mlgpf import Elbo
@@ -44,15 +49,23 @@ from labelfield.models.prediction import expected_log_likelihood
 __all__ = ["MLGPFClassifier"]
 
 _LOWER = "batch_size, n_latent or n_inducing"
-_BLOCK_ROWS = 1000
-# Options that are numbers: name, smallest value, whether an integer.
-_NUMBERS = (
-    *((name, 1, True) for name in ("n_latent", "n_inducing", "rank", "max_epochs", "batch_size", "patience")),
-    *((name, 1, True) for name in ("n_points", "n_points_predict")),
-    ("n_negatives", 0, True),
-    *((name, 1e-12, False) for name in ("learning_rate", "clip_norm", "time_budget")),
-    *((name, 0, False) for name in ("kl_weight", "threshold", "jitter")),
-)
+_RULES: dict[str, Rule] = {
+    **{name: Number(1, is_integer=True) for name in ("n_latent", "n_inducing", "rank", "max_epochs", "batch_size")},
+    # Beyond this the weights of the outermost points underflow.
+    **{name: Number(1, is_integer=True, highest=100) for name in ("n_points", "n_points_predict")},
+    **{name: Number(1e-12) for name in ("learning_rate", "clip_norm", "time_budget")},
+    **{name: Number(0) for name in ("kl_weight", "threshold", "jitter")},
+    "patience": Number(1, is_integer=True),
+    "n_negatives": Number(0, is_integer=True),
+    "kernel": str,
+    "posterior": POSTERIORS,
+    "inducing": INDUCING,
+    "basis": BASES,
+    "schedule": SCHEDULES,
+    "row_transform": TRANSFORMS,
+    "unit_norm": bool,
+    "precompute": bool,
+}
 
 
 class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
@@ -122,7 +135,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
 
     def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
         """Decide everything that does not need training and build the model; returns the rows as it will see them."""
-        check_numbers(self, _NUMBERS)
+        check_options(self, _RULES)
+        option = SimpleNamespace(**{name: given(value, None) for name, value in self.get_params().items()})
         device, seed = choose_device(self.device), choose_seed(self.random_state)
         X = as_rows(self, X, reset=True)
         Y, labels = encode_labels(Y, X.shape[0], classes)
@@ -130,42 +144,42 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             raise DataError("Y has no labels", expected="at least one")
         chosen = plan(X.shape[0], X.shape[1], Y.shape[1])
         self.label_kind_, self.classes_ = labels.kind, labels.classes
-        self.row_transform_ = choose_transform(X) if self.row_transform is None else self.row_transform
+        self.row_transform_ = option.row_transform or choose_transform(X)
         data = Dataset(transform_rows(X, self.row_transform_), Y)
-        n_inducing = given(self.n_inducing, chosen.n_inducing)
-        rank = min(given(self.rank, 2 * n_inducing), *X.shape) if "subspace" in self.inducing else 0
+        n_inducing = given(option.n_inducing, chosen.n_inducing)
+        rank = min(given(option.rank, 2 * n_inducing), *X.shape) if "subspace" in option.inducing else 0
         self.spec_ = Spec(
             n_features=X.shape[1],
             n_labels=Y.shape[1],
-            n_latent=given(self.n_latent, chosen.n_latent),
+            n_latent=given(option.n_latent, chosen.n_latent),
             n_inducing=min(n_inducing, X.shape[0]),
-            kernel=given(self.kernel, chosen.kernel),
-            posterior=self.posterior,
-            inducing=self.inducing,
+            kernel=given(option.kernel, chosen.kernel),
+            posterior=option.posterior,
+            inducing=option.inducing,
             rank=rank,
-            unit_norm=self.unit_norm and self.row_transform_ != "none",
-            n_points=self.n_points_predict,
-            jitter=self.jitter,
+            unit_norm=option.unit_norm and self.row_transform_ != "none",
+            n_points=option.n_points_predict,
+            jitter=option.jitter,
         )
         self.settings_ = Settings(
-            max_epochs=given(self.max_epochs, chosen.max_epochs),
-            batch_size=min(given(self.batch_size, chosen.batch_size), X.shape[0]),
-            learning_rate=given(self.learning_rate, chosen.learning_rate),
-            schedule=self.schedule,
-            kl_weight=self.kl_weight,
-            clip_norm=self.clip_norm,
-            patience=self.patience,
-            time_budget=self.time_budget,
+            max_epochs=given(option.max_epochs, chosen.max_epochs),
+            batch_size=min(given(option.batch_size, chosen.batch_size), X.shape[0]),
+            learning_rate=given(option.learning_rate, chosen.learning_rate),
+            schedule=option.schedule,
+            kl_weight=option.kl_weight,
+            clip_norm=option.clip_norm,
+            patience=option.patience,
+            time_budget=option.time_budget,
             seed=seed,
         )
         self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
         self.n_rows_ = X.shape[0]
         self.history_: list[dict[str, Any]] = []
-        self.n_negatives_ = chosen.n_negatives if self.n_negatives is None else self.n_negatives
+        self.n_negatives_ = given(option.n_negatives, chosen.n_negatives)
         self._require_memory(device)
         with advising_on_memory(_LOWER):
             self.model_ = build(self.spec_)
-            start(self.model_, self.spec_, data.X, data.Y, seed, start_mean=chosen.start_mean, basis=self.basis)
+            start(self.model_, self.spec_, data.X, data.Y, seed, start_mean=chosen.start_mean, basis=option.basis)
             self.model_.to(device)
         self._training: Training | None = None
         return data
@@ -215,15 +229,22 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         if not hasattr(self, "model_"):
             data = self.prepare(X, Y, classes)
         else:
+            if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise DataError("classes differ from those of the first call", fix="Fit anew.")
             rows = self._rows(X)
             data = Dataset(rows, self._encode(Y, rows.shape[0]))
             self.label_counts_ = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
             self.n_rows_ += data.n_rows
         if self._training is None:
-            self._training = Training(self.model_, replace(self.settings_, schedule="constant"))
+            endless = replace(self.settings_, schedule="constant", patience=None, time_budget=None)
+            self._training = Training(self.model_, endless)
+            self._training.state.history = [Epoch(**epoch) for epoch in self.history_]
+            self._training.state.epoch = len(self.history_)
+        # A call that was interrupted leaves nothing over for the next one, whose rows are others.
+        state = self._training.state
+        state.step, state.n_good_steps, state.sum_bound = 0, 0, 0.0
         with advising_on_memory(_LOWER):
-            run = self._training.run(self._objective(), self._source(data), self._training.state.epoch + 1)
-        self._remember(run)
+            self._remember(self._training.run(self._objective(), self._source(data), state.epoch + 1))
         return self
 
     def train_prepared(
@@ -291,8 +312,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             return DatasetSource(data)
         assert isinstance(inducing, Subspace)
         parts = []
-        for first in range(0, data.n_rows, _BLOCK_ROWS):
-            block = Batch.gather(data, slice(first, first + _BLOCK_ROWS), self.model_.b.device)
+        for first in range(0, data.n_rows, BLOCK_ROWS):
+            block = Batch.gather(data, slice(first, first + BLOCK_ROWS), self.model_.b.device)
             parts.append(inducing.project(block.X))
         return ProjectedSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
 
@@ -316,8 +337,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         fit = 0.0
         with torch.no_grad(), advising_on_memory(_LOWER):
             frame = self.model_.frame()
-            for first in range(0, data.n_rows, _BLOCK_ROWS):
-                batch = Batch.gather(data, slice(first, first + _BLOCK_ROWS), self.model_.b.device)
+            for first in range(0, data.n_rows, BLOCK_ROWS):
+                batch = Batch.gather(data, slice(first, first + BLOCK_ROWS), self.model_.b.device)
                 fit += expected_log_likelihood(self.model_, self.model_.latent(batch.X, frame)[0], batch.Y)
             kl = float(self.model_.family.kl(frame.prior))
         return {"fit": fit, "kl": kl, "bound": fit - kl}
@@ -337,8 +358,10 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self._check_fitted()
         classes = self.classes_.tolist() if self.label_kind_ != "indicator" else None
         names = [str(name) for name in (self.classes_ if label_names is None else label_names)]
-        if len(names) != self.spec_.n_labels or any("\n" in name for name in names):
-            raise DataError(f"{len(names)} label names", expected=f"{self.spec_.n_labels}, without line breaks")
+        if len(names) != self.spec_.n_labels:
+            raise DataError(f"{len(names)} label names", expected=f"{self.spec_.n_labels}")
+        if bad := [name for name in names if "\n" in name or not _is_text(name)]:
+            raise DataError(f"the label name {bad[0]!r}", expected="a line of text", fix="Rename the label.")
         options = {name: given(value, None) for name, value in self.get_params().items()}
         config = {
             "method": "mlgpf",
@@ -361,7 +384,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
     ) -> MLGPFClassifier:
         """From what `save` wrote; whatever does not fit raises."""
         self = cls(**config["options"])
-        check_numbers(self, _NUMBERS)
+        check_options(self, _RULES)
         self.spec_, self.settings_ = Spec(**config["spec"]), Settings(**config["settings"])
         n_labels = self.spec_.n_labels
         self.row_transform_ = one_of(config, "row_transform", TRANSFORMS)
@@ -379,8 +402,18 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self._training = None
         return self
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose labels are all right (scikit-learn's score of a classifier)."""
+        truth = y if self.label_kind_ == "classes" else self._encode(y, as_rows(self, X, reset=False).shape[0])
+        return float(accuracy_score(truth, self.predict(X), sample_weight=sample_weight))
+
+    def __getstate__(self) -> Any:
+        """Without the optimiser of `partial_fit`, which belongs to this process."""
+        return super().__getstate__() | ({"_training": None} if hasattr(self, "_training") else {})
+
     def to(self, device: str) -> MLGPFClassifier:
         """Move the fitted model to "cpu", "cuda", or wherever "auto" finds best."""
+        self._check_fitted()
         self.model_.to(choose_device(device))
         self.device = device
         return self
@@ -390,3 +423,12 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _is_text(name: str) -> bool:
+    """Whether a string can be written: half a surrogate pair cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

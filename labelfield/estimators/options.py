@@ -2,30 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
-__all__ = ["advising_on_memory", "check_numbers", "choose_device", "choose_seed", "given"]
+__all__ = [
+    "Number",
+    "Rule",
+    "advising_on_memory",
+    "check_options",
+    "choose_device",
+    "choose_seed",
+    "given",
+    "out_of_memory",
+]
 
 
-def check_numbers(estimator: Any, rules: tuple[tuple[str, float, bool], ...]) -> None:
-    """Every number is a number and within its range, by rules (name, smallest value, whether an integer).
+class Number(NamedTuple):
+    """What a number may be."""
 
-    None stands for a choice that a rule will make. One error names the option.
+    lowest: float
+    is_integer: bool = False
+    highest: float = inf
+
+
+Rule = Number | type[bool] | type[str] | Collection[str]
+
+
+def check_options(estimator: Any, rules: dict[str, Rule]) -> None:
+    """Every option is what its rule says: a number in its range, a flag, or one of some words.
+
+    None stands for a choice that is made from the data, where the default is None. One error names the option.
     """
-    for name, lowest, is_integer in rules:
-        value = getattr(estimator, name)
-        if value is None:
+    defaults = inspect.signature(type(estimator)).parameters
+    for name, rule in rules.items():
+        value = given(getattr(estimator, name), None)
+        if value is None and defaults[name].default is None:
             continue
-        kinds = (int, np.integer) if is_integer else (int, float, np.integer, np.floating)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < float("inf"):
-            kind = "an integer" if is_integer else "a number"
-            raise ValueError(f"{name}={value!r}; expected {kind} of at least {lowest:g}")
+        expected = _violated(value, rule)
+        if expected:
+            raise ValueError(f"{name}={value!r}; expected {expected}")
+
+
+def _violated(value: Any, rule: Rule) -> str | None:
+    """What was expected, if the value is something else."""
+    if isinstance(rule, Number):
+        kinds = int if rule.is_integer else (int, float)
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
+        if is_number and rule.lowest <= value <= rule.highest and value < inf:
+            return None
+        upto = "" if rule.highest == inf else f" and at most {rule.highest:g}"
+        return f"{'an integer' if rule.is_integer else 'a number'} of at least {rule.lowest:g}{upto}"
+    if rule is bool:
+        return None if isinstance(value, bool) else "True or False"
+    if rule is str:
+        return None if isinstance(value, str) else "a word"
+    assert isinstance(rule, Collection)
+    return None if isinstance(value, str) and value in rule else f"one of {', '.join(rule)}"
 
 
 def choose_device(name: Any) -> torch.device:
@@ -44,11 +83,12 @@ def choose_device(name: Any) -> torch.device:
 
 def choose_seed(random_state: Any) -> int:
     """A seed from an integer, or drawn as scikit-learn does from a RandomState, or from NumPy's own for None."""
-    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool) and random_state >= 0:
+    is_integer = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if is_integer and 0 <= random_state < 2**63:
         return int(random_state)
     if random_state is None or isinstance(random_state, np.random.RandomState):
         return int(check_random_state(random_state).randint(2**31 - 1))
-    raise ValueError(f"random_state={random_state!r}; expected an integer of at least 0, a RandomState or None")
+    raise ValueError(f"random_state={random_state!r}; expected an integer from 0 to 2^63 - 1, a RandomState or None")
 
 
 def given(value: Any, rule: Any) -> Any:

@@ -32,9 +32,10 @@ from labelfield.models.prediction import (
 )
 from labelfield.variational import Moments
 
-__all__ = ["FactorPredictions"]
+__all__ = ["BLOCK_ROWS", "FactorPredictions"]
 
-_ROWS = 1000
+# Rows that are looked at together.
+BLOCK_ROWS = 1000
 _LOWER = "the number of rows you predict at once, or predict on the CPU"
 
 
@@ -63,8 +64,8 @@ class FactorPredictions(ABC):
         device = self.model_.b.device
         with torch.no_grad():
             frame = self.model_.frame()
-        for first in range(0, rows.shape[0], _ROWS):
-            block = slice(first, min(first + _ROWS, rows.shape[0]))
+        for first in range(0, rows.shape[0], BLOCK_ROWS):
+            block = slice(first, min(first + BLOCK_ROWS, rows.shape[0]))
             # Neither block is held around the yield: an abandoned generator would leave them open for good.
             with torch.no_grad(), advising_on_memory(_LOWER):
                 X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), device)
@@ -74,17 +75,17 @@ class FactorPredictions(ABC):
     def _utilities(self, rows: sparse.csr_array) -> Iterator[tuple[slice, slice, Moments]]:
         """q(f) of each block of rows and labels."""
         for block, h in self._latent(rows):
-            with torch.no_grad(), advising_on_memory(_LOWER):
-                for labels, f in label_blocks(self.model_, h):
-                    yield block, labels, f
+            for labels, f in label_blocks(self.model_, h):
+                yield block, labels, f
 
     def _fill(self, rows: sparse.csr_array, parts: Any, n_results: int = 1) -> list[NDArray[np.float32]]:
         """Dense (N, K) results of `parts(f)`, block by block."""
         with advising_on_memory(_LOWER):
             results = [np.empty((rows.shape[0], self.spec_.n_labels), np.float32) for _ in range(n_results)]
-        for block, labels, f in self._utilities(rows):
-            for result, part in zip(results, parts(f), strict=True):
-                result[block, labels] = part.cpu().numpy()
+        with advising_on_memory(_LOWER):
+            for block, labels, f in self._utilities(rows):
+                for result, part in zip(results, parts(f), strict=True):
+                    result[block, labels] = part.cpu().numpy()
         return results
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
@@ -105,12 +106,10 @@ class FactorPredictions(ABC):
 
     def predict_topk(self, X: Any, k: int = 5) -> sparse.csr_array:
         """The k most probable labels of each row and their probabilities, as CSR (N, K)."""
-        return self._topk((h for _, h in self._latent(self._rows(X))), k)
+        return self._topk((h for _, h in self._latent(self._rows(X))), _count(k))
 
     def _topk(self, blocks: Iterable[Moments], k: int) -> sparse.csr_array:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise ValueError(f"k={k!r}; expected an integer of at least 1")
-        k = min(int(k), self.spec_.n_labels)
+        k = min(k, self.spec_.n_labels)
         labels, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
         for h in blocks:
             with torch.no_grad(), advising_on_memory(_LOWER):
@@ -151,7 +150,7 @@ class FactorPredictions(ABC):
             found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
         for block, h in self._latent(rows):
             found.h_mean[block], found.h_var[block] = (part.cpu().numpy() for part in h)
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with advising_on_memory(_LOWER):
                 for labels, f in label_blocks(self.model_, h):
                     found.f_mean[block, labels], found.f_var[block, labels] = (part.cpu().numpy() for part in f)
         return found
@@ -160,13 +159,14 @@ class FactorPredictions(ABC):
         """Lower and upper ends (N, K) of the central credible interval of each label's probability."""
         if not 0 < level < 1:
             raise ValueError(f"level={level}; expected between 0 and 1")
-        low, high = self._fill(self._rows(X), lambda f: credible_interval(f, level, lambda q: float(ndtri(q))), 2)
+        z = float(ndtri(0.5 + level / 2))
+        low, high = self._fill(self._rows(X), lambda f: credible_interval(f, z), 2)
         return low, high
 
     def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
         """The k most probable labels of each row, given labels that are known: +1 for one that holds, -1 for one that
         does not, 0 or nothing for one that is not known. Known labels are not listed again."""
-        rows = self._rows(X)
+        rows, k = self._rows(X), _count(k)
         observed = sparse.csr_array(observed, dtype=np.float32, copy=True)
         observed.sum_duplicates()
         observed.eliminate_zeros()
@@ -188,9 +188,10 @@ class FactorPredictions(ABC):
             yield sharpened
 
     def label_correlation(self, labels: Any = None) -> NDArray[np.float32]:
-        """Correlation of the utilities of labels under the prior, from ΦΦᵀ."""
+        """Correlation of the utilities of these labels (default: all) under the prior, from ΦΦᵀ."""
         self._check_fitted()
-        return label_correlation(self.model_, labels)
+        with advising_on_memory("the number of labels: pass some of them as labels="):
+            return label_correlation(self.model_, labels)
 
     def feature_relevance(self) -> NDArray[np.float32]:
         """Squared ARD weights (D,), largest for the features that matter most."""
@@ -199,6 +200,13 @@ class FactorPredictions(ABC):
         if relevance is None:
             raise ValueError(f"the kernel {self.spec_.kernel!r} treats all features alike; choose one with _ard")
         return np.asarray(relevance.detach().cpu().numpy())
+
+
+def _count(k: Any) -> int:
+    """How many labels are asked for."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise ValueError(f"k={k!r}; expected an integer of at least 1")
+    return int(k)
 
 
 def _without(ranked: sparse.csr_array, known: sparse.csr_array, k: int) -> sparse.csr_array:

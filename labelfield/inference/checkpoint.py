@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,28 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from labelfield.atomic import replacing_file
+from labelfield.atomic import replacing_file, sync
 from labelfield.errors import DataError
 
-__all__ = ["read_checkpoint", "write_checkpoint"]
+__all__ = ["damaged", "optimiser_tensors", "read_checkpoint", "restore_optimiser", "write_checkpoint"]
 
-_FORMAT = "labelfield checkpoint 1"
+_FORMAT = "labelfield checkpoint 2"
 
 
 def write_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Tensors, and facts that JSON can hold."""
     own = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     with replacing_file(path) as new:
-        save_file(own, new, {"format": _FORMAT, "facts": json.dumps(facts)})
-        with open(new, "rb") as written:
-            os.fsync(written.fileno())
+        save_file(own, new, {"format": _FORMAT, "facts": json.dumps(facts), "sha256": _digest(own)})
+        sync(new)
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -35,14 +42,24 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT:
-                raise DataError("not a checkpoint of this version", path=path, fix="Start anew without --resume.")
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["facts"])  # noqa: SIM118  # not a dictionary
+                raise DataError("not a checkpoint of this version", path=path, fix="Start anew with --overwrite.")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
+            facts = json.loads(metadata["facts"])
+            if metadata["sha256"] != _digest(tensors):
+                raise ValueError("its checksum is another")
+            return tensors, facts
     except FileNotFoundError:
         raise DataError("there is no checkpoint", path=path, fix="Start without --resume.") from None
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"the checkpoint is damaged ({error})", path=path, fix="Start anew without --resume.") from None
+        raise damaged(path, error) from None
+
+
+def damaged(path: Path, error: Exception) -> DataError:
+    """The error for a checkpoint that cannot be used."""
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return DataError(f"the checkpoint is damaged ({reason})", path=path, fix="Start anew with --overwrite.")
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

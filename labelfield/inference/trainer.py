@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.inference.checkpoint import (
+    damaged,
     optimiser_tensors,
     read_checkpoint,
     restore_optimiser,
@@ -73,6 +74,9 @@ class Settings:
     checkpoint_every: float = 120.0
 
     def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name != "schedule" and value is not None and not isinstance(value, int | float):
+                raise ValueError(f"{name}={value!r}; expected a number")
         if self.max_epochs < 1 or self.batch_size < 1:
             raise ValueError("max_epochs and batch_size must be at least 1")
         if not self.learning_rate > 0:
@@ -157,13 +161,21 @@ class Training:
         self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, fused=True)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.state = Run()
+        self.problem = ""
 
     def run(self, objective: Objective, source: Source, max_epochs: int) -> Run:
         """Train until so many epochs are done, counted from the very start."""
         if source.n_rows == 0:
             raise DataError("no training rows", expected="at least one", fix="Check the training data.")
-        self.objective, self.source = objective, source
+        self.source, self.objective = source, objective
         self.n_steps = -(-source.n_rows // self.settings.batch_size)
+        try:
+            self._run(max_epochs)
+        finally:
+            del self.source, self.objective  # the rows are the caller's
+        return self.state
+
+    def _run(self, max_epochs: int) -> None:
         with stop_requests() as caught, _no_denormals():
             self.save()
             last_written = time.monotonic()
@@ -182,7 +194,6 @@ class Training:
                         break
                 self.end_epoch()
             self._stop_if(caught)
-        return self.state
 
     def _stop_if(self, caught: list[int]) -> None:
         if caught:
@@ -234,21 +245,26 @@ class Training:
 
     def skip(self, problem: str) -> None:
         """Leave a step out: its rows come again in the next epoch. Too many in a row are no accident."""
+        self.problem = problem
         self.state.n_bad_steps += 1
         if self.state.n_bad_steps > _MOST_BAD_STEPS or not _all_finite(self.parameters):
-            raise TrainingError(
-                f"training broke down in epoch {self.state.epoch + 1}: {problem}. "
-                f"Lower learning_rate (now {self.settings.learning_rate:g}) or set clip_norm"
-            )
+            raise self._breakdown(problem)
         warnings.warn(f"step skipped: {problem}", UserWarning, stacklevel=4)
+
+    def _breakdown(self, problem: str) -> TrainingError:
+        return TrainingError(
+            f"training broke down in epoch {self.state.epoch + 1}: {problem}. "
+            f"Lower learning_rate (now {self.settings.learning_rate:g}), set clip_norm, or scale the rows"
+        )
 
     def end_epoch(self) -> None:
         state = self.state
-        if state.n_good_steps:
-            scores = self.validate() if self.validate is not None else {}
-            state.history.append(
-                Epoch(state.epoch, state.sum_bound / state.n_good_steps, self.rate(), state.seconds, scores)
-            )
+        if state.n_good_steps < state.step / 2:
+            raise self._breakdown(self.problem)
+        scores = self.validate() if self.validate is not None else {}
+        state.history.append(
+            Epoch(state.epoch, state.sum_bound / state.n_good_steps, self.rate(), state.seconds, scores)
+        )
         state.epoch += 1
         state.step, state.n_good_steps, state.sum_bound = 0, 0, 0.0
         patience = self.settings.patience
@@ -268,7 +284,23 @@ class Training:
     def restore(self) -> None:
         assert self.checkpoint is not None
         tensors, facts = read_checkpoint(self.checkpoint)
-        # How long to go on may change; what has been done may not.
+        try:
+            self._require_same(facts)
+            self.model.load_state_dict(
+                {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+            )
+            restore_optimiser(self.optimiser, tensors)
+            self.generator.set_state(tensors["generator"])
+            run = dict(facts["run"])
+            run["history"] = [Epoch(**epoch) for epoch in run["history"]]
+            self.state = replace(Run(), **run)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise damaged(self.checkpoint, error) from None
+
+    def _require_same(self, facts: dict[str, Any]) -> None:
+        """How long to go on may change; what has been done may not."""
         ours, theirs = asdict(self.settings), dict(facts["settings"])
         for name in ("max_epochs", "time_budget", "checkpoint_every", "patience"):
             ours.pop(name), theirs.pop(name)
@@ -280,19 +312,6 @@ class Training:
                 expected="the same options and data",
                 fix="Resume with the options it was started with, or start anew.",
             )
-        try:
-            self.model.load_state_dict(
-                {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
-            )
-        except RuntimeError:
-            raise DataError(
-                "the checkpoint is of another model", path=self.checkpoint, fix="Resume with the same options."
-            ) from None
-        restore_optimiser(self.optimiser, tensors)
-        self.generator.set_state(tensors["generator"])
-        run = dict(facts["run"])
-        run["history"] = [Epoch(**epoch) for epoch in run["history"]]
-        self.state = replace(Run(), **run)
 
 
 def _all_finite(tensors: Sequence[Tensor]) -> bool:

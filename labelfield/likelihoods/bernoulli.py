@@ -75,4 +75,4 @@ class Bernoulli:
         result = torch.zeros_like(mean)
         for node, weight in zip(*gauss_hermite(self.n_points), strict=True):
             result.add_(torch.sigmoid(torch.add(mean, deviation, alpha=node)), alpha=weight)
-        return result
+        return result.clamp_max_(1)  # weights that sum to 1 may round above it

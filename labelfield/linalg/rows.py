@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Projected", "Rows", "dot", "n_rows", "squared_norms"]
+__all__ = ["Projected", "Rows", "dot", "entry_places", "entry_rows", "n_rows", "squared_norms"]
 
 
 class Projected(NamedTuple):
@@ -46,3 +46,16 @@ def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
         return torch.as_tensor(squares @ weights).squeeze(1)
     squares = X.square()
     return squares.sum(1) if squared_weights is None else squares @ squared_weights
+
+
+def entry_rows(pointers: Tensor) -> Tensor:
+    """The row of each entry of a CSR tensor with these row pointers."""
+    counts = pointers.diff().long()
+    return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+
+
+def entry_places(rows: Tensor, n_rows: int) -> tuple[Tensor, int]:
+    """Which entry of its row each entry is, for sorted row numbers; and how many the longest row has."""
+    counts = torch.bincount(rows, minlength=n_rows)
+    places = torch.arange(rows.numel(), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+    return places, int(counts.max()) if counts.numel() else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,22 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from labelfield.atomic import refuse_strangers, replacing_file, sweep
+from labelfield.atomic import refuse_strangers, replacing_file, sweep, sync
 from labelfield.errors import LabelfieldError
 
-__all__ = ["MODEL_FILES", "ModelError", "is_model", "load_artifact", "save_artifact"]
+__all__ = ["CHECKPOINT", "MODEL_FILES", "ModelError", "is_model", "load_artifact", "save_artifact"]
 
 _FORMAT = "labelfield model"
 _VERSION = 1
 _CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
-MODEL_FILES = (_CONFIG, _ARRAYS, _LABELS, "checkpoint.safetensors")
+CHECKPOINT = "checkpoint.safetensors"
+MODEL_FILES = (_CONFIG, _ARRAYS, _LABELS, CHECKPOINT)
 
 
 class ModelError(LabelfieldError):
     """A model folder that cannot be read."""
+
+    exit_code = 3
 
 
 def is_model(folder: Path) -> bool:
@@ -42,29 +44,25 @@ def save_artifact(
     """
     refuse_strangers(folder, MODEL_FILES)
     described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, **config}))
+    names = None if labels is None else "".join(f"{label}\n" for label in labels).encode()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _CONFIG).unlink(missing_ok=True)
     own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
     with replacing_file(folder / _ARRAYS) as new:
         save_file(own, new, {"format": _FORMAT})
-        _sync(new)
-    if labels is None:
+        sync(new)
+    if names is None:
         (folder / _LABELS).unlink(missing_ok=True)
     else:
         with replacing_file(folder / _LABELS) as new:
-            new.write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
+            new.write_bytes(names)
     files = [name for name in (_ARRAYS, _LABELS) if (folder / name).exists()]
     described["sha256"] = {name: _digest_of_file(folder / name) for name in files}
     described["sha256"][_CONFIG] = _digest_of_config(described)
     with replacing_file(folder / _CONFIG) as new:
         new.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        _sync(new)
+        sync(new)
     sweep(folder)
-
-
-def _sync(path: Path) -> None:
-    with open(path, "rb") as written:
-        os.fsync(written.fileno())
 
 
 def _digest_of_file(path: Path) -> str:
@@ -82,6 +80,8 @@ def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list
     """What `save_artifact` wrote: config, arrays, labels."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder. Check the path")
+    if not is_model(folder) and (folder / CHECKPOINT).exists():
+        raise ModelError(f"{folder}: training has not ended; train with --resume to go on")
     config = _read_config(folder / _CONFIG)
     expected = config.get("sha256")
     if not isinstance(expected, dict) or expected.get(_CONFIG) != _digest_of_config(config):
@@ -103,7 +103,7 @@ def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list
             raise _damaged(labels_path, "missing")
         return config, arrays, None
     try:
-        labels = labels_path.read_text(encoding="utf-8").split("\n")[:-1]
+        labels = labels_path.read_bytes().decode().split("\n")[:-1]
     except (OSError, ValueError) as error:
         raise _damaged(labels_path, str(error)) from None
     return config, arrays, labels

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from labelfield.inducing import Free, Subspace
 from labelfield.kernels import Kernel, Points
 from labelfield.likelihoods import Bernoulli
-from labelfield.linalg.rows import Rows, n_rows
+from labelfield.linalg.rows import Rows, entry_rows, n_rows
 from labelfield.variational import Family, Moments, Prior
 
 __all__ = ["MLGPF", "Elbo"]
@@ -130,9 +130,7 @@ def _device(generator: torch.Generator | None) -> torch.device:
 
 def _positives(Y: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
     """Row and column, among the labels of this step, of each positive."""
-    counts = Y.crow_indices().diff().long()
-    row = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-    column = Y.col_indices().long()
+    row, column = entry_rows(Y.crow_indices()), Y.col_indices().long()
     if labels is not None:
         # The labels that hold come first and in order.
         n_held = int(torch.unique(column).numel())

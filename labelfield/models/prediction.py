@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from labelfield.csr import from_counts
+from labelfield.linalg.rows import entry_places, entry_rows
 from labelfield.models.mlgpf import MLGPF
 from labelfield.variational import Moments
 from labelfield.variational.base import SMALLEST_VARIANCE
@@ -34,6 +35,8 @@ _BLOCK_ENTRIES = 1 << 22
 _CANDIDATES = 8
 _LEAST_CANDIDATES = 64
 _HALVINGS = 8
+# Newton's method ends when no row gains more than this share of its log-density.
+_SETTLED = 1e-6
 
 
 class Latent(NamedTuple):
@@ -50,7 +53,9 @@ def label_blocks(model: MLGPF, h: Moments) -> Iterator[tuple[slice, Moments]]:
     step = max(1, _BLOCK_ENTRIES // max(h.mean.shape[0], 1))
     for start in range(0, model.n_labels, step):
         labels = slice(start, min(start + step, model.n_labels))
-        yield labels, model.utilities(h, labels)
+        with torch.no_grad():  # not around the yield, which would leave gradients off in whoever asks
+            f = model.utilities(h, labels)
+        yield labels, f
 
 
 def _probit_order(f: Moments) -> Tensor:
@@ -94,7 +99,7 @@ def _with_overlooked(
     σ(f) ≤ e^λf for every λ in [0, 1], so E σ(f) ≤ exp(λ m + λ² v / 2). With λ = 1 that clears nearly all labels, with
     the best λ most of the others; what is left is integrated.
     """
-    least = values[:, -1:].log()
+    least = values[:, -1:].log()  # at most 0, since no probability is above 1
     suspect = torch.add(f.mean, f.var, alpha=0.5) >= least
     suspect.scatter_(1, chosen, False)
     rows, columns = suspect.nonzero(as_tuple=True)
@@ -106,9 +111,7 @@ def _with_overlooked(
         return best, values
     p = model.likelihood.predict_proba(mean[is_open], var[is_open])
     # Rows differ in how many they have: each gets as many columns as the longest, the empty ones at -1.
-    counts = torch.bincount(rows, minlength=best.shape[0])
-    place = torch.arange(rows.numel(), device=rows.device) - (counts.cumsum(0) - counts)[rows]
-    width = int(counts.max())
+    place, width = entry_places(rows, best.shape[0])
     extra = torch.full((best.shape[0], width), -1.0, dtype=values.dtype, device=values.device)
     numbers = torch.zeros(extra.shape, dtype=best.dtype, device=best.device)
     extra[rows, place], numbers[rows, place] = p, columns + first_label
@@ -120,9 +123,7 @@ def expected_log_likelihood(model: MLGPF, h: Moments, Y: Tensor) -> float:
     total = 0.0
     for _, f in label_blocks(model, h):
         total -= float(model.likelihood.expected_softplus(f.mean, f.var))
-    counts = Y.crow_indices().diff().long()
-    columns = Y.col_indices().long()
-    rows = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    rows, columns = entry_rows(Y.crow_indices()), Y.col_indices().long()
     step = max(1, _BLOCK_ENTRIES // max(h.mean.shape[1], 1))
     for start in range(0, rows.numel(), step):
         row, column = rows[start : start + step], columns[start : start + step]
@@ -143,14 +144,13 @@ def to_csr(labels: NDArray[np.int64], values: NDArray[np.float32], n_labels: int
     )
 
 
-def credible_interval(f: Moments, level: float, quantile: Callable[[float], float]) -> tuple[Tensor, Tensor]:
-    """The central interval of σ(f) that holds a share `level` of its posterior: σ is monotone, so σ(mean ± z sd)."""
-    z = quantile(0.5 + level / 2)
+def credible_interval(f: Moments, z: float) -> tuple[Tensor, Tensor]:
+    """The interval of σ(f) between the normal quantiles -z and z of f: σ is monotone, so σ(mean ± z sd)."""
     deviation = f.var.sqrt()
     return torch.sigmoid(f.mean - z * deviation), torch.sigmoid(f.mean + z * deviation)
 
 
-def condition(model: MLGPF, h: Moments, observed: Tensor, n_steps: int = 8) -> Moments:
+def condition(model: MLGPF, h: Moments, observed: Tensor, n_steps: int = 50) -> Moments:
     """q(h) sharpened by labels that are known for these rows [TH 4.37].
 
     `observed` (B, K) is sparse CSR with +1 where a label is known to hold and -1 where it is known not to. The mode of
@@ -158,14 +158,13 @@ def condition(model: MLGPF, h: Moments, observed: Tensor, n_steps: int = 8) -> M
     curvature of the mode (Laplace's approximation).
     """
     pointers = observed.crow_indices().long()
-    counts = pointers.diff()
-    widest = int(counts.max()) if counts.numel() else 0
+    widest = int(pointers.diff().max()) if len(pointers) > 1 else 0
     step = max(1, _BLOCK_ENTRIES // max(widest * h.mean.shape[1], 1))
     parts = []
     for start in range(0, h.mean.shape[0], step):
         part = slice(start, start + step)
-        inside = slice(int(pointers[start]), int(pointers[min(start + step, len(counts))]))
-        rows = torch.repeat_interleave(torch.arange(len(counts[part]), device=counts.device), counts[part])
+        inside = slice(int(pointers[start]), int(pointers[min(start + step, h.mean.shape[0])]))
+        rows = entry_rows(pointers[start : start + step + 1])
         columns, signs = observed.col_indices()[inside].long(), observed.values()[inside].sign()
         parts.append(_condition_rows(model, Moments(h.mean[part], h.var[part]), rows, columns, signs, n_steps))
     if not parts:
@@ -205,7 +204,10 @@ def _condition_rows(model: MLGPF, h: Moments, rows: Tensor, columns: Tensor, sig
         value = log_density(trial)
         gains = value > best
         estimate = torch.where(gains.unsqueeze(1), trial, estimate)
+        is_settled = not (value - best > _SETTLED * (1 + best.abs())).any()
         best = torch.where(gains, value, best)
+        if is_settled:
+            break
     wrong = torch.sigmoid(-signs * utility(estimate))
     return Moments(estimate, _marginal_variances(h.var, rows, wrong * (1 - wrong), Phi))
 
@@ -215,11 +217,9 @@ def _marginal_variances(var: Tensor, rows: Tensor, curvature: Tensor, Phi: Tenso
 
     With U = √c Φ_o and D = diag(v): D - D Uᵀ (I + U D Uᵀ)⁻¹ U D, factorised for some rows at once.
     """
-    counts = torch.bincount(rows, minlength=var.shape[0])
-    width = int(counts.max()) if counts.numel() else 0
+    place, width = entry_places(rows, var.shape[0])
     if width == 0:
         return var
-    place = torch.arange(rows.numel(), device=rows.device) - (counts.cumsum(0) - counts)[rows]
     result = var.clone()
     step = max(1, _BLOCK_ENTRIES // (width * max(var.shape[1], width)))
     for start in range(0, var.shape[0], step):
@@ -262,6 +262,6 @@ def label_correlation(model: MLGPF, labels: NDArray[np.int64] | None = None) -> 
     """Correlation of utilities under the prior, from ΦΦᵀ, between these labels (default: all)."""
     Phi = model.Phi.detach().cpu()
     if labels is not None:
-        Phi = Phi[torch.from_numpy(np.asarray(labels))]
+        Phi = Phi[torch.from_numpy(np.asarray(labels, np.int64))]
     Phi = Phi / Phi.norm(dim=1, keepdim=True).clamp_min(1e-12)
     return np.asarray((Phi @ Phi.T).numpy(), np.float32)
