@@ -118,6 +118,8 @@ def test_time_budget(toy, tmp_path):
         ["--set", "n_inducing=10.5"],
         ["--set", "learning_rate=fast"],
         ["--time-budget", "soon"],
+        ["--time-budget", "."],
+        ["--set", "unit_norm=no"],
         ["--method", "magic"],
     ],
 )
@@ -145,6 +147,9 @@ def test_cuda_asked_for_and_absent(toy, model, tmp_path, monkeypatch):
 
 def test_bad_models_and_data_exit_3(toy, model, tmp_path):
     (tmp_path / "broken").mkdir()
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "checkpoint.safetensors").write_bytes(b"")
+    (tmp_path / "empty.txt").write_text("0 5 3\n")
     (tmp_path / "broken" / "config.json").write_text("{}")
     other = labelfield.synth.make_multilabel(20, 150, 7)
     labelfield.write(other, tmp_path / "other")
@@ -158,6 +163,8 @@ def test_bad_models_and_data_exit_3(toy, model, tmp_path):
         (["predict", model, tmp_path / "nothing", "--out", tmp_path / "p.txt"], "nothing"),
         (["predict", model, tmp_path / "narrow", "--out", tmp_path / "p.txt"], "features"),
         (["train", tmp_path / "nothing", "--out", tmp_path / "m"], "nothing"),
+        (["train", tmp_path / "empty.txt", "--out", tmp_path / "m"], "no rows"),
+        (["show", tmp_path / "unfinished"], "--resume"),
     ):
         done = run(*arguments, check=3)
         assert done.stderr.count("\n") == 1, done.stderr

@@ -1,6 +1,7 @@
 """The classifier as its users meet it."""
 
 import json
+import pickle
 import subprocess
 import sys
 from itertools import pairwise
@@ -199,11 +200,6 @@ def test_labels_keep_their_columns():
     for wrong in (np.eye(4, 3, dtype=int), np.eye(4, 5, dtype=int)):
         with pytest.raises(DataError, match="labels; expected 4"):
             indicators.bound(X, wrong)
-
-
-def test_numpy_numbers_are_numbers(data, tmp_path):
-    small(n_latent=np.int64(3), max_epochs=1).fit(data.X, data.Y).save(tmp_path / "m")
-    assert labelfield.load(tmp_path / "m").spec_.n_latent == 3
 
 
 def test_partial_fit(data):
@@ -418,6 +414,13 @@ class TestAwkwardData:
             ({"time_budget": -1}, "time_budget"),
             ({"clip_norm": -1}, "clip_norm"),
             ({"random_state": None, "jitter": float("nan")}, "jitter"),
+            ({"unit_norm": "no"}, "unit_norm='no'; expected True or False"),
+            ({"inducing": 5}, "inducing=5; expected one of free"),
+            ({"basis": "zz"}, "basis"),
+            ({"kernel": 5}, "kernel=5"),
+            ({"kl_weight": None}, "kl_weight=None"),
+            ({"n_points_predict": 500}, "n_points_predict=500; expected .* at most 100"),
+            ({"random_state": 10**30}, "random_state"),
         ):
             with pytest.raises(ValueError, match=message):
                 small(**options).fit(data.X, data.Y)
@@ -503,6 +506,54 @@ def test_partial_fit_goes_on(data):
     once.partial_fit(data.X, data.Y)
     again.partial_fit(data.X, data.Y)
     assert not np.array_equal(once.predict_proba(data.test.X), again.predict_proba(data.test.X))
+
+
+def test_numpy_numbers_are_numbers(data, tmp_path):
+    options = {"patience": np.int64(3), "n_negatives": np.int64(5), "kl_weight": np.float32(1), "unit_norm": np.True_}
+    model = small(max_epochs=np.int64(1), jitter=np.float32(1e-4), n_points_predict=np.int64(5), **options)
+    model.fit(data.X, data.Y).save(tmp_path / "m")
+    assert labelfield.load(tmp_path / "m").settings_.patience == 3
+
+
+def test_partial_fit_never_falls_silent(data):
+    """Neither patience nor an interrupted call keeps the next rows from being learned; history goes on."""
+    model = small(patience=1, time_budget=1e-9, batch_size=50).fit(data.X, data.Y)
+    n_before = model.n_iter_
+    for _ in range(3):
+        before = model.predict_proba(data.test.X)
+        model.partial_fit(data.X, data.Y)
+        assert not np.array_equal(before, model.predict_proba(data.test.X))
+    assert model.n_iter_ == len(model.history_) == n_before + 3
+    model._training.state.step = 5  # as an interrupted call leaves it
+    model.partial_fit(data.X[:50], data.Y[:50])
+    assert model._training.state.n_good_steps == 0
+    with pytest.raises(DataError, match="classes differ"):
+        model.partial_fit(data.X, data.Y, classes=range(7))
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict_proba(data.test.X), model.predict_proba(data.test.X))
+
+
+def test_score_takes_every_form_of_labels(data, fitted):
+    lists = [data.test.Y.indices[a:b].tolist() for a, b in pairwise(data.test.Y.indptr)]
+    assert fitted.score(data.test.X, lists) == fitted.score(data.test.X, data.test.Y)
+
+
+def test_awkward_label_names(data, fitted, tmp_path):
+    names = [f"name\r{i} \u2028é" for i in range(40)]
+    fitted.save(tmp_path / "m", names)
+    assert labelfield.load(tmp_path / "m").label_names_ == names
+    before = {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()}
+    for bad in ("two\nlines", "\udc80"):
+        with pytest.raises(DataError, match="label name"):
+            fitted.save(tmp_path / "m", [bad, *names[1:]])
+    assert {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()} == before
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, True, None, "3"])
+def test_how_many_labels_must_be_a_count(k, data, fitted):
+    for ask in (fitted.predict_topk, lambda X, k: fitted.condition(X, sparse.csr_array((150, 40)), k)):
+        with pytest.raises(ValueError, match="expected an integer of at least 1"):
+            ask(data.test.X, k)
 
 
 def test_projected_rows_train_like_rows(data):

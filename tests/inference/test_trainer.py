@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from labelfield import DataError, MLGPFClassifier, synth
-from labelfield.inference.checkpoint import read_checkpoint
+from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
 from labelfield.inference.schedule import SCHEDULES, rate_factor
 from labelfield.inference.source import DatasetSource
 from labelfield.inference.trainer import Interrupted, Settings, TrainingError, train
@@ -177,6 +177,29 @@ def test_a_bad_step_is_skipped_and_said(kind, data):
 def test_bad_steps_without_end_stop_with_the_cause(kind, data):
     with pytest.raises(TrainingError, match="the bound is nan" if kind == "nan" else "K_Z is bad"):
         toy_run(lambda call: kind if call > 5 else None, data)
+
+
+@pytest.mark.filterwarnings("ignore:step skipped")
+def test_a_run_that_mostly_failed_is_no_success(data):
+    """However short: what skipped most of its steps has not been trained."""
+    with pytest.raises(TrainingError, match="broke down in epoch 1"):
+        small(learning_rate=1e10, max_epochs=2).fit(data.X, data.Y)
+    with pytest.raises(TrainingError, match="broke down in epoch 1"):
+        small(kernel="dot3", row_transform="none", max_epochs=1).fit(data.X * 1e15, data.Y)
+
+
+@pytest.mark.parametrize("change", [{"run": {}}, {"settings": None}, {"run": {"history": [], "nonsense": 1}}])
+def test_a_checkpoint_without_its_facts_is_damaged(change, data, tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(Interrupted):
+        small().fit(data.X, data.Y, checkpoint=path, on_step=lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    tensors, facts = read_checkpoint(path)
+    write_checkpoint(path, tensors, facts | change)
+    with pytest.raises(DataError, match="damaged"):
+        small().fit(data.X, data.Y, checkpoint=path, resume=True)
+    write_checkpoint(path, {n: t for n, t in tensors.items() if n != "generator"}, facts)
+    with pytest.raises(DataError, match="damaged"):
+        small().fit(data.X, data.Y, checkpoint=path, resume=True)
 
 
 def test_gradients_are_clipped(data):
