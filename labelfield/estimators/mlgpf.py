@@ -39,16 +39,23 @@ from labelfield.inference.source import DatasetSource, ProjectedSource, Source
 from labelfield.inference.trainer import Epoch, Run, Settings, Training, stop_requests, train
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics import evaluate
+from labelfield.metrics.ranking import judge
 from labelfield.models.artifact import save_artifact
 from labelfield.models.build import BASES, INDUCING, POSTERIORS, Spec, build, start
+from labelfield.models.calibration import N_RANKS
 from labelfield.models.cost import free_bytes, training_bytes
 from labelfield.models.defaults import plan
 from labelfield.models.mlgpf import Elbo
 from labelfield.models.prediction import expected_log_likelihood
+from labelfield.models.private import PRIVATE, occurring_features
 
 __all__ = ["MLGPFClassifier"]
 
 _LOWER = "batch_size, n_latent or n_inducing"
+# Of fewer rows a tenth says too little about probabilities.
+_LEAST_ROWS_TO_CALIBRATE = 300
+# Features that a label may have private weights on.
+_MOST_PRIVATE = 10_000
 _RULES: dict[str, Rule] = {
     **{name: Number(1, is_integer=True) for name in ("n_latent", "n_inducing", "rank", "max_epochs", "batch_size")},
     # Beyond this the weights of the outermost points underflow.
@@ -64,7 +71,10 @@ _RULES: dict[str, Rule] = {
     "schedule": SCHEDULES,
     "row_transform": TRANSFORMS,
     "unit_norm": bool,
+    "private": PRIVATE,
+    "private_scale": Number(1e-12),
     "precompute": bool,
+    "calibrated": bool,
 }
 
 
@@ -88,6 +98,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         basis: str = "svd",
         precompute: bool | None = None,
         unit_norm: bool = True,
+        private: str | None = None,
+        private_scale: float = 2.0,
         row_transform: str | None = None,
         n_negatives: int | None = None,
         max_epochs: int | None = None,
@@ -101,6 +113,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         n_points: int = 3,
         n_points_predict: int = 10,
         jitter: float = 1e-5,
+        calibrated: bool = True,
         threshold: float = 0.5,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
@@ -114,6 +127,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self.basis = basis
         self.precompute = precompute
         self.unit_norm = unit_norm
+        self.private = private
+        self.private_scale = private_scale
         self.row_transform = row_transform
         self.n_negatives = n_negatives
         self.max_epochs = max_epochs
@@ -127,6 +142,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self.n_points = n_points
         self.n_points_predict = n_points_predict
         self.jitter = jitter
+        self.calibrated = calibrated
         self.threshold = threshold
         self.device = device
         self.random_state = random_state
@@ -146,6 +162,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self.label_kind_, self.classes_ = labels.kind, labels.classes
         self.row_transform_ = option.row_transform or choose_transform(X)
         data = Dataset(transform_rows(X, self.row_transform_), Y)
+        private = given(option.private, chosen.private)
+        pattern = None if private == "off" else occurring_features(data.X, Y, _MOST_PRIVATE)
         n_inducing = given(option.n_inducing, chosen.n_inducing)
         rank = min(given(option.rank, 2 * n_inducing), *X.shape) if "subspace" in option.inducing else 0
         self.spec_ = Spec(
@@ -160,9 +178,14 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             unit_norm=option.unit_norm and self.row_transform_ != "none",
             n_points=option.n_points_predict,
             jitter=option.jitter,
+            private=private,
+            n_private=0 if pattern is None else pattern[1].size,
+            private_scale=option.private_scale,
         )
+        max_epochs = given(option.max_epochs, chosen.max_epochs)
+        held_out = X.shape[0] // 10 if option.calibrated and X.shape[0] >= _LEAST_ROWS_TO_CALIBRATE else 0
         self.settings_ = Settings(
-            max_epochs=given(option.max_epochs, chosen.max_epochs),
+            max_epochs=max_epochs,
             batch_size=min(given(option.batch_size, chosen.batch_size), X.shape[0]),
             learning_rate=given(option.learning_rate, chosen.learning_rate),
             schedule=option.schedule,
@@ -170,6 +193,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             clip_norm=option.clip_norm,
             patience=option.patience,
             time_budget=option.time_budget,
+            held_out=held_out,
+            finishing_epochs=max_epochs // 3 if held_out else 0,
             seed=seed,
         )
         self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
@@ -179,7 +204,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self._require_memory(device)
         with advising_on_memory(_LOWER):
             self.model_ = build(self.spec_)
-            start(self.model_, self.spec_, data.X, data.Y, seed, start_mean=chosen.start_mean, basis=option.basis)
+            if self.model_.private is not None and pattern is not None:
+                self.model_.private.fill(*pattern)
+            start(self.model_, self.spec_, data.X, data.Y, seed, basis=option.basis)
             self.model_.to(device)
         self._training: Training | None = None
         return data
@@ -236,7 +263,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             self.label_counts_ = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
             self.n_rows_ += data.n_rows
         if self._training is None:
-            endless = replace(self.settings_, schedule="constant", patience=None, time_budget=None)
+            endless = replace(
+                self.settings_, schedule="constant", patience=None, time_budget=None, held_out=0, finishing_epochs=0
+            )
             self._training = Training(self.model_, endless)
             self._training.state.history = [Epoch(**epoch) for epoch in self.history_]
             self._training.state.epoch = len(self.history_)
@@ -277,9 +306,16 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
                 identity=self._identity(data),
                 on_step=on_step,
                 validate=validate,
+                calibrate=lambda rows: self._calibrate(data.take(rows)),
             )
         self._remember(run)
         return self
+
+    def _calibrate(self, held_out: Dataset) -> None:
+        """Fit the map of probabilities to rows that the model has not seen."""
+        ranked = self._topk(self._latent(held_out.X), min(N_RANKS, self.spec_.n_labels), calibrated=False)
+        judged = judge(held_out.Y, ranked, N_RANKS)
+        self.model_.calibration.fit(judged.ranked.scores, judged.hit)
 
     def _remember(self, run: Run) -> None:
         self.history_ = [asdict(epoch) for epoch in run.history]
@@ -306,8 +342,11 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         """Rows from the data, or projected once onto the subspace where that loses nothing."""
         inducing, kernel = self.model_.inducing, self.model_.kernel
         can = isinstance(inducing, Subspace) and self.inducing == "subspace" and kernel.feature_relevance() is None
+        can = can and self.model_.private is None
         if self.precompute and not can:
-            raise ValueError("precompute needs inducing='subspace' and a kernel without a weight for each feature")
+            raise ValueError(
+                "precompute needs inducing='subspace', no private processes, and no weight for each feature"
+            )
         if not can or self.precompute is False:
             return DatasetSource(data)
         assert isinstance(inducing, Subspace)
@@ -339,8 +378,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             frame = self.model_.frame()
             for first in range(0, data.n_rows, BLOCK_ROWS):
                 batch = Batch.gather(data, slice(first, first + BLOCK_ROWS), self.model_.b.device)
-                fit += expected_log_likelihood(self.model_, self.model_.latent(batch.X, frame)[0], batch.Y)
-            kl = float(self.model_.family.kl(frame.prior))
+                h = self.model_.latent(batch.X, frame)[0]
+                fit += expected_log_likelihood(self.model_, h, batch.X, batch.Y)
+            kl = float(self.model_.kl(frame.prior))
         return {"fit": fit, "kl": kl, "bound": fit - kl}
 
     def _encode(self, Y: Any, n_rows: int) -> sparse.csr_array:

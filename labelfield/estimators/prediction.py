@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from labelfield.errors import DataError
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory
 from labelfield.models.build import Spec
+from labelfield.models.calibration import N_RANKS
 from labelfield.models.mlgpf import MLGPF
 from labelfield.models.prediction import (
     Latent,
@@ -37,6 +38,14 @@ __all__ = ["BLOCK_ROWS", "FactorPredictions"]
 # Rows that are looked at together.
 BLOCK_ROWS = 1000
 _LOWER = "the number of rows you predict at once, or predict on the CPU"
+
+
+class _Block(NamedTuple):
+    """Some rows: which, their features, and q(h) there."""
+
+    rows: slice
+    X: Tensor
+    h: Moments
 
 
 class FactorPredictions(ABC):
@@ -59,8 +68,8 @@ class FactorPredictions(ABC):
         self._check_fitted()
         return transform_rows(as_rows(self, X, reset=False), self.row_transform_)
 
-    def _latent(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Moments]]:
-        """q(h) of each block of rows."""
+    def _latent(self, rows: sparse.csr_array) -> Iterator[_Block]:
+        """Each block of rows and q(h) there."""
         device = self.model_.b.device
         with torch.no_grad():
             frame = self.model_.frame()
@@ -70,50 +79,70 @@ class FactorPredictions(ABC):
             with torch.no_grad(), advising_on_memory(_LOWER):
                 X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), device)
                 h = self.model_.latent(X, frame)[0]
-            yield block, h
+            yield _Block(block, X, h)
 
-    def _utilities(self, rows: sparse.csr_array) -> Iterator[tuple[slice, slice, Moments]]:
-        """q(f) of each block of rows and labels."""
-        for block, h in self._latent(rows):
-            for labels, f in label_blocks(self.model_, h):
-                yield block, labels, f
+    def _answers(
+        self, rows: sparse.csr_array, ask: Callable[[Moments], tuple[Tensor, ...]], calibrated: bool = False
+    ) -> Iterator[tuple[slice, slice, list[Tensor]]]:
+        """What `ask` makes of q(f), for each block of rows and labels; probabilities may be calibrated on the way."""
+        calibration = self.model_.calibration
+        calibrated = calibrated and not calibration.is_identity()
+        for block, X, h in self._latent(rows):
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                best = top_k(self.model_, h, X, N_RANKS)[0] if calibrated else None
+            for labels, f in label_blocks(self.model_, h, X):
+                with torch.no_grad(), advising_on_memory(_LOWER):
+                    answers = list(ask(f))
+                    if best is not None:
+                        rank = _ranks(best, labels)
+                        answers = [calibration(answer, rank) for answer in answers]
+                yield block, labels, answers
 
-    def _fill(self, rows: sparse.csr_array, parts: Any, n_results: int = 1) -> list[NDArray[np.float32]]:
-        """Dense (N, K) results of `parts(f)`, block by block."""
+    def _dense(
+        self,
+        rows: sparse.csr_array,
+        ask: Callable[[Moments], tuple[Tensor, ...]],
+        n_results: int = 1,
+        calibrated: bool = False,
+    ) -> list[NDArray[np.float32]]:
+        """The answers as dense arrays (N, K)."""
         with advising_on_memory(_LOWER):
             results = [np.empty((rows.shape[0], self.spec_.n_labels), np.float32) for _ in range(n_results)]
-        with advising_on_memory(_LOWER):
-            for block, labels, f in self._utilities(rows):
-                for result, part in zip(results, parts(f), strict=True):
-                    result[block, labels] = part.cpu().numpy()
+        for block, labels, answers in self._answers(rows, ask, calibrated):
+            for result, answer in zip(results, answers, strict=True):
+                result[block, labels] = answer.cpu().numpy()
         return results
+
+    def _probability(self, f: Moments) -> tuple[Tensor]:
+        return (self.model_.likelihood.predict_proba(*f),)
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Mean utilities (N, K); of two classes, how far the second is above the first (N,)."""
-        utilities = self._fill(self._rows(X), lambda f: (f.mean,))[0]
+        utilities = self._dense(self._rows(X), lambda f: (f.mean,))[0]
         is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
         return utilities[:, 1] - utilities[:, 0] if is_binary else utilities
 
-    def predict_proba(self, X: Any) -> NDArray[np.float32]:
-        """The probability of each label (N, K), with the uncertainty of f integrated out.
-
-        For one class a row they are divided by their sum.
+    def predict_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
+        """The probability of each label (N, K), with the uncertainty of f integrated out, and calibrated unless
+        raw ones are asked for. For one class a row they are divided by their sum.
         """
-        P = self._fill(self._rows(X), lambda f: (self.model_.likelihood.predict_proba(*f),))[0]
+        P = self._dense(self._rows(X), self._probability, calibrated=calibrated)[0]
         if self.label_kind_ == "classes":
             P /= np.maximum(P.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
         return P
 
-    def predict_topk(self, X: Any, k: int = 5) -> sparse.csr_array:
+    def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
         """The k most probable labels of each row and their probabilities, as CSR (N, K)."""
-        return self._topk((h for _, h in self._latent(self._rows(X))), _count(k))
+        return self._topk(self._latent(self._rows(X)), _count(k), calibrated)
 
-    def _topk(self, blocks: Iterable[Moments], k: int) -> sparse.csr_array:
+    def _topk(self, blocks: Iterable[_Block], k: int, calibrated: bool) -> sparse.csr_array:
         k = min(k, self.spec_.n_labels)
         labels, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
-        for h in blocks:
+        for _, X, h in blocks:
             with torch.no_grad(), advising_on_memory(_LOWER):
-                best, p = top_k(self.model_, h, k)
+                best, p = top_k(self.model_, h, X, k)
+                if calibrated:
+                    p = self.model_.calibration(p, torch.arange(k, device=p.device))
             labels.append(best.cpu().numpy())
             values.append(p.cpu().numpy())
         return to_csr(np.concatenate(labels), np.concatenate(values), self.spec_.n_labels)
@@ -133,9 +162,8 @@ class FactorPredictions(ABC):
             return chosen
         rows = self._rows(X)
         found = [(np.zeros(0, np.int64),) * 2]
-        for block, labels, f in self._utilities(rows):
-            likely = self.model_.likelihood.predict_proba(*f) >= self.threshold
-            row, column = (part.cpu().numpy() for part in likely.nonzero(as_tuple=True))
+        for block, labels, answers in self._answers(rows, self._probability, calibrated=True):
+            row, column = (part.cpu().numpy() for part in (answers[0] >= self.threshold).nonzero(as_tuple=True))
             found.append((row + block.start, column + labels.start))
         row, column = (np.concatenate(part) for part in zip(*found, strict=True))
         order = np.lexsort((column, row))
@@ -148,19 +176,19 @@ class FactorPredictions(ABC):
         widths = (self.spec_.n_latent,) * 2 + (self.spec_.n_labels,) * 2
         with advising_on_memory(_LOWER):
             found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
-        for block, h in self._latent(rows):
+        for block, seen, h in self._latent(rows):
             found.h_mean[block], found.h_var[block] = (part.cpu().numpy() for part in h)
             with advising_on_memory(_LOWER):
-                for labels, f in label_blocks(self.model_, h):
+                for labels, f in label_blocks(self.model_, h, seen):
                     found.f_mean[block, labels], found.f_var[block, labels] = (part.cpu().numpy() for part in f)
         return found
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Lower and upper ends (N, K) of the central credible interval of each label's probability."""
+        """Lower and upper ends (N, K) of the central credible interval of each label's (calibrated) probability."""
         if not 0 < level < 1:
             raise ValueError(f"level={level}; expected between 0 and 1")
         z = float(ndtri(0.5 + level / 2))
-        low, high = self._fill(self._rows(X), lambda f: credible_interval(f, z), 2)
+        low, high = self._dense(self._rows(X), lambda f: credible_interval(f, z), 2, calibrated=True)
         return low, high
 
     def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
@@ -177,15 +205,15 @@ class FactorPredictions(ABC):
                 f"observed has shape {observed.shape}", expected=f"({rows.shape[0]}, {self.spec_.n_labels})"
             )
         longest = int(np.diff(observed.indptr).max(initial=0))
-        ranked = self._topk(self._conditioned(rows, observed), k + longest)
+        ranked = self._topk(self._conditioned(rows, observed), k + longest, calibrated=True)
         return _without(ranked, observed, k)
 
-    def _conditioned(self, rows: sparse.csr_array, observed: sparse.csr_array) -> Iterator[Moments]:
-        for block, h in self._latent(rows):
+    def _conditioned(self, rows: sparse.csr_array, observed: sparse.csr_array) -> Iterator[_Block]:
+        for block, X, h in self._latent(rows):
             known: Tensor = to_tensor(sparse.csr_array(observed[block]), h.mean.device)
             with torch.no_grad(), advising_on_memory(_LOWER):
-                sharpened = condition(self.model_, h, known)
-            yield sharpened
+                sharpened = condition(self.model_, h, X, known)
+            yield _Block(block, X, sharpened)
 
     def label_correlation(self, labels: Any = None) -> NDArray[np.float32]:
         """Correlation of the utilities of these labels (default: all) under the prior, from ΦΦᵀ."""
@@ -200,6 +228,14 @@ class FactorPredictions(ABC):
         if relevance is None:
             raise ValueError(f"the kernel {self.spec_.kernel!r} treats all features alike; choose one with _ard")
         return np.asarray(relevance.detach().cpu().numpy())
+
+
+def _ranks(best: Tensor, labels: slice) -> Tensor:
+    """The place of each label of a block in its row's ranking, from the best labels (B, N_RANKS) of each row."""
+    rank = torch.full((best.shape[0], labels.stop - labels.start), N_RANKS - 1, device=best.device)
+    row, place = ((best >= labels.start) & (best < labels.stop)).nonzero(as_tuple=True)
+    rank[row, best[row, place] - labels.start] = place
+    return rank
 
 
 def _count(k: Any) -> int:

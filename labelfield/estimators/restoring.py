@@ -17,6 +17,7 @@ from labelfield.models.mlgpf import MLGPF
 __all__ = ["COUNTS", "integer", "one_of", "restore_classes", "restore_history", "restore_model"]
 
 COUNTS = "training.label_counts"
+_PATTERN = ("private.pointers", "private.features")
 
 
 def one_of(config: dict[str, Any], name: str, known: tuple[str, ...]) -> str:
@@ -66,11 +67,25 @@ def restore_model(spec: Spec, arrays: dict[str, torch.Tensor]) -> tuple[MLGPF, N
     if counts.shape != (spec.n_labels,) or counts.dtype != torch.int64:
         raise ValueError(f"label counts of shape {tuple(counts.shape)}")
     for name, array in arrays.items():
+        if name in _PATTERN:
+            continue
         if array.dtype != torch.float32 or not torch.isfinite(array).all():
             raise ValueError(f"{name} is not of finite float32 numbers")
     with torch.device("meta"):
         model = build(spec)
     model.load_state_dict(arrays, assign=True)
+    if model.private is not None:
+        _check_pattern(spec, *(arrays[name] for name in _PATTERN))
     if isinstance(model.inducing, Subspace):
         model.inducing.refresh()
     return model, counts.numpy()
+
+
+def _check_pattern(spec: Spec, pointers: torch.Tensor, features: torch.Tensor) -> None:
+    """Which weights private processes have: nothing may point outside."""
+    if pointers.dtype != torch.int64 or features.dtype != torch.int32:
+        raise ValueError("the pattern of the private processes is not of integers")
+    is_rising = int(pointers[0]) == 0 and int(pointers[-1]) == features.numel() and bool((pointers.diff() >= 0).all())
+    is_inside = not features.numel() or 0 <= int(features.min()) <= int(features.max()) < spec.n_features
+    if not (is_rising and is_inside):
+        raise ValueError("the pattern of the private processes points outside")

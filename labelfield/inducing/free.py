@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from labelfield.kernels import DensePoints
-from labelfield.linalg.rows import Rows
+from labelfield.linalg.rows import Rows, dot
 
 __all__ = ["Free"]
 
@@ -52,7 +54,30 @@ class FreePoints(DensePoints):
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
         if not isinstance(X, Tensor):
             return super().cross(X, squared_weights)
-        return torch.as_tensor(X @ self._times(squared_weights))
+        return dot(X, self._times(squared_weights))
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
-        return self._times(squared_weights).T @ self.Zt
+        if squared_weights is None:
+            squared_weights = self.Zt.new_ones(self.Zt.shape[0])
+        apply: Any = _WeightedGram.apply  # torch's is untyped
+        result: Tensor = apply(self.Zt, squared_weights)
+        return result
+
+    def norms(self, squared_weights: Tensor | None) -> Tensor:
+        squares = self.Zt.square()
+        return squares.sum(0) if squared_weights is None else squared_weights @ squares
+
+
+class _WeightedGram(torch.autograd.Function):
+    """Z W² Zᵀ from Zᵀ (D, M) and w² (D,). It is symmetric, so that one product gives both gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, Zt: Tensor, squared_weights: Tensor) -> Tensor:
+        ctx.save_for_backward(Zt, squared_weights)
+        return Zt.T @ (Zt * squared_weights.unsqueeze(1))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        Zt, squared_weights = ctx.saved_tensors
+        product = Zt @ (gradients[0] + gradients[0].T)
+        return product * squared_weights.unsqueeze(1), 0.5 * (product * Zt).sum(1)

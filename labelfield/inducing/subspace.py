@@ -64,3 +64,6 @@ class SubspacePoints:
         if squared_weights is None:
             return self.A @ self.basis_gram @ self.A.T
         return self.A @ ((self.basis * squared_weights.unsqueeze(1)).T @ self.basis) @ self.A.T
+
+    def norms(self, squared_weights: Tensor | None) -> Tensor:
+        return self.gram(squared_weights).diagonal()

@@ -60,7 +60,11 @@ Objective = Callable[[Rows, Tensor, int, torch.Generator], Estimate]
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train: `time_budget` and `checkpoint_every` in seconds, `patience` in epochs without a better bound."""
+    """How to train: `time_budget` and `checkpoint_every` in seconds, `patience` in epochs without a better bound.
+
+    With `held_out` rows, these are kept aside while the schedule runs; then they calibrate the model, and the last
+    `finishing_epochs` train on all rows, with a rate that falls from the highest to 0.
+    """
 
     max_epochs: int = 30
     batch_size: int = 500
@@ -70,6 +74,8 @@ class Settings:
     clip_norm: float | None = None
     patience: int | None = None
     time_budget: float | None = None
+    held_out: int = 0
+    finishing_epochs: int = 0
     seed: int = 0
     checkpoint_every: float = 120.0
 
@@ -79,6 +85,8 @@ class Settings:
                 raise ValueError(f"{name}={value!r}; expected a number")
         if self.max_epochs < 1 or self.batch_size < 1:
             raise ValueError("max_epochs and batch_size must be at least 1")
+        if not 0 <= self.finishing_epochs < self.max_epochs:
+            raise ValueError(f"finishing_epochs={self.finishing_epochs}; expected fewer than max_epochs")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate={self.learning_rate}; expected a positive number")
         if not self.kl_weight >= 0:
@@ -110,10 +118,13 @@ class Run:
     n_bad_steps: int = 0
     history: list[Epoch] = field(default_factory=list)
     is_stopped_early: bool = False
+    is_calibrated: bool = False
+    finishing_since: float | None = None  # the share of the run that was done when finishing began
 
 
 Callback = Callable[[Run, int], None]
 Validate = Callable[[], dict[str, float]]
+Calibrate = Callable[[NDArray[np.int64]], None]
 
 
 def train(
@@ -127,15 +138,25 @@ def train(
     identity: str = "",
     on_step: Callback | None = None,
     validate: Validate | None = None,
+    calibrate: Calibrate | None = None,
 ) -> Run:
     """Maximise the bound that `objective(X, Y, n_data, generator)` estimates, over the parameters of `model`.
 
     With `checkpoint` the state is written there at the start, every few minutes, and when SIGINT or SIGTERM asks to
     stop (Interrupted is raised then); with `resume` a run goes on from there and, on a CPU, ends in the same arrays as
     one that was never interrupted. `identity` says what is trained on what; a checkpoint of anything else is refused.
-    `on_step` is called with the run and the steps of an epoch; `validate` gives scores after each epoch.
+    `on_step` is called with the run and the steps of an epoch; `validate` gives scores after each epoch; `calibrate`
+    is given the rows that were held out.
     """
-    training = Training(model, settings, checkpoint=checkpoint, identity=identity, on_step=on_step, validate=validate)
+    training = Training(
+        model,
+        settings,
+        checkpoint=checkpoint,
+        identity=identity,
+        on_step=on_step,
+        validate=validate,
+        calibrate=calibrate,
+    )
     if resume and checkpoint is not None and checkpoint.exists():
         training.restore()
     return training.run(objective, source, settings.max_epochs)
@@ -153,9 +174,11 @@ class Training:
         identity: str = "",
         on_step: Callback | None = None,
         validate: Validate | None = None,
+        calibrate: Calibrate | None = None,
     ) -> None:
         self.model, self.settings = model, settings
-        self.checkpoint, self.identity, self.on_step, self.validate = checkpoint, identity, on_step, validate
+        self.checkpoint, self.identity = checkpoint, identity
+        self.on_step, self.validate, self.calibrate = on_step, validate, calibrate
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
         self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, fused=True)
@@ -168,7 +191,6 @@ class Training:
         if source.n_rows == 0:
             raise DataError("no training rows", expected="at least one", fix="Check the training data.")
         self.source, self.objective = source, objective
-        self.n_steps = -(-source.n_rows // self.settings.batch_size)
         try:
             self._run(max_epochs)
         finally:
@@ -180,6 +202,7 @@ class Training:
             self.save()
             last_written = time.monotonic()
             while self.state.epoch < max_epochs and not self.is_over():
+                self._begin_finishing_if_due()
                 for rows in self.remaining_batches():
                     self._stop_if(caught)
                     started = time.perf_counter()
@@ -190,9 +213,10 @@ class Training:
                     if time.monotonic() - last_written > self.settings.checkpoint_every:
                         self.save()
                         last_written = time.monotonic()
-                    if self.is_over():
+                    if self.is_over() or self._is_finishing_due():
                         break
                 self.end_epoch()
+            self._calibrate_once()
             self._stop_if(caught)
 
     def _stop_if(self, caught: list[int]) -> None:
@@ -200,9 +224,27 @@ class Training:
             self.save()
             raise Interrupted(caught[0])
 
+    @property
+    def n_steps(self) -> int:
+        """The steps of this epoch."""
+        n_rows = self.source.n_rows - (0 if self.state.finishing_since is not None else self._n_held_out())
+        return -(-n_rows // self.settings.batch_size)
+
+    def _n_held_out(self) -> int:
+        return min(self.settings.held_out, self.source.n_rows - 1)
+
+    def held_out_rows(self) -> NDArray[np.int64]:
+        """The rows kept aside, which depend on the seed alone."""
+        order = np.random.default_rng((self.settings.seed, 1 << 31)).permutation(self.source.n_rows)
+        return np.sort(order[: self._n_held_out()])
+
     def remaining_batches(self) -> list[NDArray[np.int64]]:
         """The batches of this epoch that are still to come. The order depends on the seed and the epoch alone."""
         order = np.random.default_rng((self.settings.seed, self.state.epoch)).permutation(self.source.n_rows)
+        if self._n_held_out() and self.state.finishing_since is None:
+            is_held = np.zeros(self.source.n_rows, np.bool_)
+            is_held[self.held_out_rows()] = True
+            order = order[~is_held[order]]
         return np.array_split(order, self.n_steps)[self.state.step :]
 
     def share_done(self) -> float:
@@ -210,12 +252,35 @@ class Training:
         budget = self.settings.time_budget
         return done if budget is None else max(done, self.state.seconds / budget)
 
+    def _schedule_share(self) -> float:
+        """Which share of the run the schedule takes; the rest is finishing."""
+        return 1 - self.settings.finishing_epochs / self.settings.max_epochs
+
+    def _is_finishing_due(self) -> bool:
+        is_wanted = self.settings.finishing_epochs > 0 and self.state.finishing_since is None
+        return is_wanted and self.share_done() >= self._schedule_share() - 1e-9
+
+    def _begin_finishing_if_due(self) -> None:
+        if self.state.step == 0 and self._is_finishing_due():
+            self._calibrate_once()
+            self.state.finishing_since = self.share_done()
+
+    def _calibrate_once(self) -> None:
+        if self.calibrate is not None and self._n_held_out() and not self.state.is_calibrated:
+            self.calibrate(self.held_out_rows())
+            self.state.is_calibrated = True
+
     def is_over(self) -> bool:
         budget = self.settings.time_budget
         return self.state.is_stopped_early or (budget is not None and self.state.seconds >= budget)
 
     def rate(self) -> float:
-        return self.settings.learning_rate * rate_factor(self.settings.schedule, self.share_done())
+        share, since = self.share_done(), self.state.finishing_since
+        if since is not None:
+            return self.settings.learning_rate * max(1 - (share - since) / max(1 - since, 1e-9), 0.0)
+        return self.settings.learning_rate * rate_factor(
+            self.settings.schedule, min(share / self._schedule_share(), 1.0)
+        )
 
     def step(self, rows: NDArray[np.int64]) -> None:
         for group in self.optimiser.param_groups:
@@ -315,7 +380,8 @@ class Training:
 
 
 def _all_finite(tensors: Sequence[Tensor]) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+    """By their norm: one number that is not finite makes it so, and nothing of the tensors' size is made on the way."""
+    return bool(torch.isfinite(nn.utils.get_total_norm(tensors)))
 
 
 _listening: list[list[int]] = []

@@ -4,7 +4,7 @@ from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower, Linear
 from labelfield.kernels.points import DensePoints, Points
-from labelfield.kernels.stationary import Matern, SquaredExponential
+from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
 
 __all__ = [
     "DensePoints",
@@ -15,6 +15,7 @@ __all__ = [
     "Points",
     "Scaled",
     "SquaredExponential",
+    "SquaredExponentialLinear",
     "Sum",
     "White",
 ]

@@ -89,11 +89,11 @@ class White(Kernel):
         self.log_variance = positive(variance)
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
-        m = as_points(Z).gram(None).shape[0]
+        m = as_points(Z).norms(None).shape[0]
         return torch.zeros(n_rows(X), m, dtype=self.log_variance.dtype, device=self.log_variance.device)
 
     def gram(self, Z: Tensor | Points) -> Tensor:
-        m = as_points(Z).gram(None).shape[0]
+        m = as_points(Z).norms(None).shape[0]
         return self.log_variance.double().exp() * torch.eye(m, dtype=torch.float64, device=self.log_variance.device)
 
     def diag(self, X: Rows) -> Tensor:

@@ -9,7 +9,7 @@ from functools import partial
 from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower, Linear
-from labelfield.kernels.stationary import Matern, SquaredExponential
+from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
 
 __all__ = ["kernel_from_name", "kernel_names"]
 
@@ -22,6 +22,7 @@ def _makers(n_features: int, n_processes: int) -> dict[str, Callable[[], Kernel]
         "se": SquaredExponential,
         "se_per_process": partial(SquaredExponential, n_processes=n_processes),
         "se_ard": partial(SquaredExponential, **ard),
+        "se_linear_ard": partial(SquaredExponentialLinear, **ard),
         "white": White,
     }
     for name, smoothness in (("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5)):

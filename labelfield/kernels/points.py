@@ -22,6 +22,10 @@ class Points(Protocol):
         """Σ_d w_d² z_id z_jd (M, M)."""
         ...
 
+    def norms(self, squared_weights: Tensor | None) -> Tensor:
+        """Σ_d w_d² z_id² (M,), the diagonal of the gram matrix without the rest."""
+        ...
+
 
 class DensePoints:
     """Points given by their coordinates Z (M, D)."""
@@ -37,6 +41,10 @@ class DensePoints:
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
         return (self.Z if squared_weights is None else self.Z * squared_weights) @ self.Z.T
+
+    def norms(self, squared_weights: Tensor | None) -> Tensor:
+        squares = self.Z.square()
+        return squares.sum(1) if squared_weights is None else squares @ squared_weights
 
 
 def as_points(Z: Tensor | Points) -> Points:

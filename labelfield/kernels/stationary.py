@@ -12,7 +12,7 @@ from labelfield.kernels.base import Kernel, positive
 from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.rows import Rows, n_rows, squared_norms
 
-__all__ = ["Matern", "SquaredExponential"]
+__all__ = ["Matern", "SquaredExponential", "SquaredExponentialLinear"]
 
 
 class _Stationary(Kernel):
@@ -53,21 +53,24 @@ class _Stationary(Kernel):
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
         points, weights = as_points(Z), self._squared_weights()
         xz = points.cross(X, weights)
-        zz = points.gram(weights).diagonal()
-        squared = squared_norms(X, weights).unsqueeze(1) + zz - 2 * xz
+        squared = squared_norms(X, weights).unsqueeze(1) + points.norms(weights) - 2 * xz
         return self._of_distance(self._scaled(squared.clamp_min(0)))
 
     def gram(self, Z: Tensor | Points) -> Tensor:
         products = as_points(Z).gram(self._squared_weights()).double()
-        norms = products.diagonal()
-        squared = norms.unsqueeze(1) + norms - products - products.T
-        # The distance of a point to itself is 0 whatever rounding says.
-        squared = squared.clamp_min(0) * (1 - torch.eye(len(norms), dtype=squared.dtype, device=squared.device))
-        return self._of_distance(self._scaled(squared))
+        return self._of_distance(self._scaled(squared_distances(products)))
 
     def diag(self, X: Rows) -> Tensor:
         shape = (n_rows(X),) if self._n_processes is None else (self._n_processes, n_rows(X))
         return torch.ones(shape, dtype=self.log_inverse_length.dtype, device=self.log_inverse_length.device)
+
+
+def squared_distances(products: Tensor) -> Tensor:
+    """‖z_i - z_j‖² from the inner products of points."""
+    norms = products.diagonal()
+    squared = norms.unsqueeze(1) + norms - products - products.T
+    # The distance of a point to itself is 0 whatever rounding says.
+    return squared.clamp_min(0) * (1 - torch.eye(len(norms), dtype=squared.dtype, device=squared.device))
 
 
 class SquaredExponential(_Stationary):
@@ -101,3 +104,34 @@ class Matern(_Stationary):
         if self.smoothness == 1.5:
             return (1 + r) * (-r).exp()
         return (1 + r + r.square() / 3) * (-r).exp()
+
+
+class SquaredExponentialLinear(Kernel):
+    """k = a exp(-r² / 2) + b xᵀ W² z with one weight per feature for both, and a and b learned.
+
+    One weighted inner product serves both parts, at half the cost of a sum of two kernels with weights of their own.
+    """
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__()
+        self.log_weights = positive(1.0, (n_features,))
+        self.log_variance = positive(1.0)
+        self.log_slope = positive(1.0)
+
+    def feature_relevance(self) -> Tensor:
+        return (2 * self.log_weights).exp()
+
+    def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
+        points, weights = as_points(Z), self.feature_relevance()
+        products = points.cross(X, weights)
+        squared = squared_norms(X, weights).unsqueeze(1) + points.norms(weights) - 2 * products
+        smooth = (-0.5 * squared.clamp_min(0)).exp()
+        return self.log_variance.exp() * smooth + self.log_slope.exp() * products
+
+    def gram(self, Z: Tensor | Points) -> Tensor:
+        products = as_points(Z).gram(self.feature_relevance()).double()
+        smooth = (-0.5 * squared_distances(products)).exp()
+        return self.log_variance.double().exp() * smooth + self.log_slope.double().exp() * products
+
+    def diag(self, X: Rows) -> Tensor:
+        return self.log_variance.exp() + self.log_slope.exp() * squared_norms(X, self.feature_relevance())

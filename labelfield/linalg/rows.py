@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from scipy import sparse
 from torch import Tensor
 
-__all__ = ["Projected", "Rows", "dot", "entry_places", "entry_rows", "n_rows", "squared_norms"]
+__all__ = ["Projected", "Rows", "dot", "entry_places", "entry_rows", "n_rows", "squared_norms", "transposed"]
 
 
 class Projected(NamedTuple):
@@ -27,7 +28,43 @@ def n_rows(X: Rows) -> int:
 
 def dot(X: Tensor, W: Tensor) -> Tensor:
     """X W (B, M) for dense or sparse X (B, D) and dense W (D, M); X is never densified."""
+    if X.layout == torch.sparse_csr and X.device.type == "cpu":
+        apply: Any = _SparseTimesDense.apply  # torch's is untyped
+        result: Tensor = apply(X, W)
+        return result
     return torch.as_tensor(X @ W)
+
+
+def transposed(X: Tensor) -> Tensor:
+    """Xᵀ (D, B) in the layout that `dot` is quickest with."""
+    if X.layout != torch.sparse_csr or X.device.type != "cpu":
+        return X.T
+    parts = [part.numpy() for part in (X.values(), X.col_indices(), X.crow_indices())]
+    turned = sparse.csr_array((parts[0], parts[1], parts[2]), shape=tuple(X.shape)).tocsc()
+    pointers, indices, values = (torch.from_numpy(part) for part in (turned.indptr, turned.indices, turned.data))
+    return torch.sparse_csr_tensor(pointers, indices, values, size=(X.shape[1], X.shape[0]), check_invariants=False)
+
+
+class _SparseTimesDense(torch.autograd.Function):
+    """X W as weighted sums of rows of W: on a CPU several times as fast as torch's sparse product."""
+
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, W: Tensor) -> Tensor:
+        ctx.X = X
+        return _weighted_sums(X.crow_indices(), X.col_indices(), X.values(), W)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
+        return None, dot(transposed(ctx.X), gradients[0])
+
+
+def _weighted_sums(pointers: Tensor, indices: Tensor, values: Tensor, W: Tensor) -> Tensor:
+    """Σ_j v_ij W_j (B, M) for sparse rows given by their parts."""
+    if indices.numel() == 0:
+        return W.new_zeros(len(pointers) - 1, W.shape[1])
+    return torch.embedding_bag(
+        W.contiguous(), indices, pointers, mode=0, per_sample_weights=values, include_last_offset=True
+    )[0]
 
 
 def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
@@ -43,7 +80,7 @@ def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
         weights = torch.ones(X.shape[1], 1, dtype=X.dtype, device=X.device)
         if squared_weights is not None:
             weights = squared_weights.unsqueeze(1)
-        return torch.as_tensor(squares @ weights).squeeze(1)
+        return dot(squares, weights).squeeze(1)
     squares = X.square()
     return squares.sum(1) if squared_weights is None else squares @ squared_weights
 

@@ -15,6 +15,7 @@ from labelfield.inducing import Free, Subspace, kmeans, singular_vectors
 from labelfield.kernels.names import kernel_from_name
 from labelfield.likelihoods import Bernoulli
 from labelfield.models.mlgpf import MLGPF
+from labelfield.models.private import PRIVATE, PrivateProcess
 from labelfield.variational import Family, Full, Parsimonious, WhitenedDiagonal, WhitenedFull, WhitenedShared
 
 __all__ = ["INDUCING", "POSTERIORS", "Spec", "build", "start"]
@@ -47,12 +48,21 @@ class Spec:
     unit_norm: bool = True
     n_points: int = 10
     jitter: float = 1e-5
+    private: str = "off"  # a linear process of each label's own
+    n_private: int = 0  # weights of all of them
+    private_scale: float = 2.0  # τ, or where it starts
 
     def __post_init__(self) -> None:
         if self.posterior not in POSTERIORS:
             raise ValueError(f"posterior={self.posterior!r}; expected one of {', '.join(POSTERIORS)}")
         if self.inducing not in INDUCING:
             raise ValueError(f"inducing={self.inducing!r}; expected one of {', '.join(INDUCING)}")
+        if self.private not in PRIVATE:
+            raise ValueError(f"private={self.private!r}; expected one of {', '.join(PRIVATE)}")
+        if not isinstance(self.n_private, int) or self.n_private < 0:
+            raise ValueError(f"n_private={self.n_private!r}; expected an integer of at least 0")
+        if not isinstance(self.private_scale, int | float) or not 0 < self.private_scale < float("inf"):
+            raise ValueError(f"private_scale={self.private_scale!r}; expected a positive number")
         for name in ("n_features", "n_labels", "n_latent", "n_inducing", "n_points"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -74,12 +84,14 @@ def build(spec: Spec) -> MLGPF:
         )
     else:
         inducing = Free(torch.zeros(m, d), is_learned=spec.inducing == "free", unit_norm=spec.unit_norm)
+    private = None if spec.private == "off" else PrivateProcess(k, d, spec.n_private, spec.private, spec.private_scale)
     return MLGPF(
         kernel_from_name(spec.kernel, d, p),
         inducing,
         POSTERIORS[spec.posterior](m, p),
         torch.zeros(k, p),
         torch.zeros(k),
+        private=private,
         likelihood=Bernoulli(spec.n_points),
         jitter=spec.jitter,
     )
@@ -92,7 +104,7 @@ def start(
     Y: sparse.csr_array,
     seed: int,
     *,
-    start_mean: float = 0.3,
+    start_mean: float = 1.0,
     basis: str = "svd",
 ) -> None:
     """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, q's means off centre.

@@ -21,7 +21,8 @@ def n_parameters(spec: Spec) -> int:
     inputs = {"free": m * d, "fixed": 0, "subspace": m * spec.rank, "subspace_basis": spec.rank * (m + d)}
     covariance = {"whitened_diagonal": m * p, "parsimonious": m * p, "whitened_shared": m * m}
     weights = d * spec.kernel.count("_ard") + p * spec.kernel.count("per_process")
-    return inputs[spec.inducing] + m * p + covariance.get(spec.posterior, p * m * m) + k * (p + 1) + weights
+    private = spec.n_private * (2 if spec.private == "mean_field" else 1)
+    return private + inputs[spec.inducing] + m * p + covariance.get(spec.posterior, p * m * m) + k * (p + 1) + weights
 
 
 def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
@@ -37,6 +38,7 @@ def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
         gram, cross = gram + 2 * _DOUBLE * p * m * m, cross + 2 * _FLOAT * p * m * b
     weighted = 3 * _FLOAT * spec.n_features * m if "_ard" in spec.kernel else 0
     labels = _FLOAT * (8 * b * n_labels + 3 * n_labels * p)
+    labels += 20 * spec.n_private  # where the weights of private processes lie
     return _BYTES_PER_PARAMETER * n_parameters(spec) + _FLOAT * fixed + gram + cross + weighted + labels + 32 * b * p
 
 

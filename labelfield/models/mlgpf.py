@@ -2,7 +2,8 @@
 
     h_p ~ GP(0, k),  p = 1 … P            f = Φ h + b            p(y | f) = Π_k σ(f_k)^y_k (1 - σ(f_k))^(1 - y_k)
 
-Under q the utilities are Gaussian: q(f_ik) = N(Σ_p φ_kp m_ip + b_k, Σ_p φ_kp² s_ip).
+Under q the utilities are Gaussian: q(f_ik) = N(Σ_p φ_kp m_ip + b_k, Σ_p φ_kp² s_ip). A private process of each label,
+if there is one, adds its own mean and variance (models/private.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from torch import Tensor, nn
 from labelfield.inducing import Free, Subspace
 from labelfield.kernels import Kernel, Points
 from labelfield.likelihoods import Bernoulli
-from labelfield.linalg.rows import Rows, entry_rows, n_rows
+from labelfield.linalg.rows import Projected, Rows, entry_rows, n_rows
+from labelfield.models.calibration import Calibration
+from labelfield.models.private import PrivateProcess
 from labelfield.variational import Family, Moments, Prior
 
 __all__ = ["MLGPF", "Elbo"]
@@ -50,6 +53,7 @@ class MLGPF(nn.Module):
         Phi: Tensor,
         b: Tensor,
         *,
+        private: PrivateProcess | None = None,
         likelihood: Bernoulli | None = None,
         jitter: float = 1e-6,
     ) -> None:
@@ -57,6 +61,8 @@ class MLGPF(nn.Module):
         self.kernel, self.inducing, self.family = kernel, inducing, family
         self.Phi = nn.Parameter(Phi)
         self.b = nn.Parameter(b)
+        self.private = private
+        self.calibration = Calibration()
         self.likelihood = likelihood or Bernoulli()
         self.jitter = jitter
 
@@ -74,10 +80,21 @@ class MLGPF(nn.Module):
         points, prior = frame or self.frame()
         return self.family.moments(prior, self.kernel.cross(X, points).mT, self.kernel.diag(X)), prior
 
-    def utilities(self, h: Moments, labels: Tensor | slice | None = None) -> Moments:
-        """q(f) for these labels, or all (B, K)."""
+    def utilities(self, h: Moments, X: Rows, labels: Tensor | slice | None = None) -> Moments:
+        """q(f) of rows X for these labels, or all (B, K)."""
         Phi, b = (self.Phi, self.b) if labels is None else (self.Phi[labels], self.b[labels])
-        return Moments(torch.addmm(b, h.mean, Phi.T), h.var @ Phi.square().T)
+        mean, var = torch.addmm(b, h.mean, Phi.T), h.var @ Phi.square().T
+        if self.private is not None:
+            if isinstance(X, Projected):
+                raise ValueError("projected rows have lost the features that private processes see")
+            own_mean, own_var = self.private.utilities(X, labels)
+            mean, var = mean + own_mean, var if own_var is None else var + own_var
+        return Moments(mean, var)
+
+    def kl(self, prior: Prior) -> Tensor:
+        """The divergence of all that is learned from its prior, in float64."""
+        shared = self.family.kl(prior)
+        return shared if self.private is None else shared + self.private.kl()
 
     def elbo(
         self,
@@ -96,12 +113,12 @@ class MLGPF(nn.Module):
         """
         h, prior = self.latent(X)
         labels, weight = self._choose_labels(Y, n_negatives, generator)
-        f = self.utilities(h, labels)
+        f = self.utilities(h, X, labels)
         row, column = _positives(Y, labels)
         likelihood = self.likelihood if n_points is None else Bernoulli(n_points)
         softplus = likelihood.expected_softplus(f.mean, f.var, weight)
         fit = f.mean[row, column].sum(dtype=torch.float64) - softplus
-        return Elbo(fit * (n_data / n_rows(X)), self.family.kl(prior))
+        return Elbo(fit * (n_data / n_rows(X)), self.kl(prior))
 
     def _choose_labels(
         self, Y: Tensor, n_negatives: int | None, generator: torch.Generator | None

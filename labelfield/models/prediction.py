@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from labelfield.csr import from_counts
-from labelfield.linalg.rows import entry_places, entry_rows
+from labelfield.linalg.rows import Rows, entry_places, entry_rows
 from labelfield.models.mlgpf import MLGPF
 from labelfield.variational import Moments
 from labelfield.variational.base import SMALLEST_VARIANCE
@@ -48,13 +48,13 @@ class Latent(NamedTuple):
     f_var: NDArray[np.float32]
 
 
-def label_blocks(model: MLGPF, h: Moments) -> Iterator[tuple[slice, Moments]]:
+def label_blocks(model: MLGPF, h: Moments, X: Rows) -> Iterator[tuple[slice, Moments]]:
     """q(f) of all labels, some at a time: no more than a few million entries exist at once, whatever K."""
     step = max(1, _BLOCK_ENTRIES // max(h.mean.shape[0], 1))
     for start in range(0, model.n_labels, step):
         labels = slice(start, min(start + step, model.n_labels))
         with torch.no_grad():  # not around the yield, which would leave gradients off in whoever asks
-            f = model.utilities(h, labels)
+            f = model.utilities(h, X, labels)
         yield labels, f
 
 
@@ -63,7 +63,7 @@ def _probit_order(f: Moments) -> Tensor:
     return f.mean / (1 + (torch.pi / 8) * f.var).sqrt()
 
 
-def top_k(model: MLGPF, h: Moments, k: int) -> tuple[Tensor, Tensor]:
+def top_k(model: MLGPF, h: Moments, X: Rows, k: int) -> tuple[Tensor, Tensor]:
     """The k most probable labels of each row and their probabilities E σ(f), most probable first.
 
     Of each block of labels a cheap look picks candidates, and the quadrature decides among those and the best so far.
@@ -72,7 +72,7 @@ def top_k(model: MLGPF, h: Moments, k: int) -> tuple[Tensor, Tensor]:
     k = min(k, model.n_labels)
     best = torch.empty(h.mean.shape[0], 0, dtype=torch.long, device=h.mean.device)
     values = h.mean.new_empty(h.mean.shape[0], 0)
-    for labels, f in label_blocks(model, h):
+    for labels, f in label_blocks(model, h, X):
         width = f.mean.shape[1]
         n_candidates = min(width, max(_CANDIDATES * k, _LEAST_CANDIDATES))
         chosen = _probit_order(f).topk(n_candidates, dim=1).indices
@@ -118,18 +118,22 @@ def _with_overlooked(
     return _largest(torch.cat([best, numbers], 1), torch.cat([values, extra], 1), best.shape[1])
 
 
-def expected_log_likelihood(model: MLGPF, h: Moments, Y: Tensor) -> float:
+def expected_log_likelihood(model: MLGPF, h: Moments, X: Rows, Y: Tensor) -> float:
     """Σ_ik E log p(y_ik | f_ik) exactly over all labels, for Y sparse CSR."""
-    total = 0.0
-    for _, f in label_blocks(model, h):
-        total -= float(model.likelihood.expected_softplus(f.mean, f.var))
     rows, columns = entry_rows(Y.crow_indices()), Y.col_indices().long()
-    step = max(1, _BLOCK_ENTRIES // max(h.mean.shape[1], 1))
-    for start in range(0, rows.numel(), step):
-        row, column = rows[start : start + step], columns[start : start + step]
-        means = (h.mean[row] * model.Phi[column]).sum(1) + model.b[column]
-        total += float(means.sum(dtype=torch.float64))
+    total = float(_means_at(model, h, X, rows, columns).sum(dtype=torch.float64))
+    for _, f in label_blocks(model, h, X):
+        total -= float(model.likelihood.expected_softplus(f.mean, f.var))
     return total
+
+
+def _means_at(model: MLGPF, h: Moments, X: Rows, rows: Tensor, columns: Tensor) -> Tensor:
+    """The mean utilities of these entries."""
+    result = h.mean.new_empty(rows.numel())
+    for labels, f in label_blocks(model, h, X):
+        inside = ((columns >= labels.start) & (columns < labels.stop)).nonzero().squeeze(1)
+        result[inside] = f.mean[rows[inside], columns[inside] - labels.start]
+    return result
 
 
 def to_csr(labels: NDArray[np.int64], values: NDArray[np.float32], n_labels: int) -> sparse.csr_array:
@@ -150,14 +154,15 @@ def credible_interval(f: Moments, z: float) -> tuple[Tensor, Tensor]:
     return torch.sigmoid(f.mean - z * deviation), torch.sigmoid(f.mean + z * deviation)
 
 
-def condition(model: MLGPF, h: Moments, observed: Tensor, n_steps: int = 50) -> Moments:
+def condition(model: MLGPF, h: Moments, X: Rows, observed: Tensor, n_steps: int = 50) -> Moments:
     """q(h) sharpened by labels that are known for these rows [TH 4.37].
 
     `observed` (B, K) is sparse CSR with +1 where a label is known to hold and -1 where it is known not to. The mode of
     q(h) p(y_o | h) is found by Newton's method; the variances are the marginal ones of the Gaussian that has the
     curvature of the mode (Laplace's approximation).
     """
-    pointers = observed.crow_indices().long()
+    pointers, columns = observed.crow_indices().long(), observed.col_indices().long()
+    means = _means_at(model, h, X, entry_rows(pointers), columns)
     widest = int(pointers.diff().max()) if len(pointers) > 1 else 0
     step = max(1, _BLOCK_ENTRIES // max(widest * h.mean.shape[1], 1))
     parts = []
@@ -165,20 +170,30 @@ def condition(model: MLGPF, h: Moments, observed: Tensor, n_steps: int = 50) -> 
         part = slice(start, start + step)
         inside = slice(int(pointers[start]), int(pointers[min(start + step, h.mean.shape[0])]))
         rows = entry_rows(pointers[start : start + step + 1])
-        columns, signs = observed.col_indices()[inside].long(), observed.values()[inside].sign()
-        parts.append(_condition_rows(model, Moments(h.mean[part], h.var[part]), rows, columns, signs, n_steps))
+        known = _Known(rows, model.Phi[columns[inside]], means[inside], observed.values()[inside].sign())
+        parts.append(_condition_rows(Moments(h.mean[part], h.var[part]), known, n_steps))
     if not parts:
         return h
     return Moments(*(torch.cat(moments) for moments in zip(*parts, strict=True)))
 
 
-def _condition_rows(model: MLGPF, h: Moments, rows: Tensor, columns: Tensor, signs: Tensor, n_steps: int) -> Moments:
+class _Known(NamedTuple):
+    """Labels that are known: their rows, loadings, mean utilities under q(h), and signs."""
+
+    rows: Tensor
+    Phi: Tensor
+    means: Tensor
+    signs: Tensor
+
+
+def _condition_rows(h: Moments, known: _Known, n_steps: int) -> Moments:
     """`condition` for so few rows that the loadings of all their known labels fit in memory."""
-    Phi, b = model.Phi[columns], model.b[columns]
+    rows, Phi, _, signs = known
     precision = 1 / h.var
+    offsets = known.means - (h.mean[rows] * Phi).sum(1)  # the bias, and what private processes say
 
     def utility(estimate: Tensor) -> Tensor:
-        return (estimate[rows] * Phi).sum(1) + b
+        return (estimate[rows] * Phi).sum(1) + offsets
 
     def log_density(estimate: Tensor) -> Tensor:
         """log q(h) p(y_o | h) of each row, up to a constant: concave in h."""

@@ -22,8 +22,8 @@ def test_top_k_is_that_of_the_integral(scale, block, monkeypatch):
         model.Phi.copy_(spread * torch.randn(900, 6, generator=generator))
         model.b.copy_(-3 - 4 * torch.rand(900, generator=generator))
         h = Moments(torch.randn(50, 6, generator=generator), torch.rand(50, 6, generator=generator) + 0.1)
-        labels, values = top_k(model, h, 4)
-        p = model.likelihood.predict_proba(*model.utilities(h))
+        labels, values = top_k(model, h, torch.zeros(50, 3), 4)
+        p = model.likelihood.predict_proba(*model.utilities(h, torch.zeros(50, 3)))
     expected = p.sort(dim=1, descending=True, stable=True)
     torch.testing.assert_close(values, expected.values[:, :4], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(p.gather(1, labels), values, rtol=1e-5, atol=1e-6)
@@ -37,7 +37,7 @@ def test_conditioned_variances_are_the_diagonal_of_the_inverse_curvature():
     observed[2] = 0
     with torch.no_grad():
         model.Phi.normal_(0, 1.5, generator=generator)
-        found = condition(model, h, observed.to_sparse_csr(), n_steps=30)
+        found = condition(model, h, torch.zeros(6, 3), observed.to_sparse_csr())
         for i in range(6):
             p = torch.sigmoid(model.Phi @ found.mean[i] + model.b)
             curvature = observed[i].abs() * p * (1 - p)

@@ -1,0 +1,88 @@
+"""Probabilities that mean what they say: a monotone map learned on rows the model has not seen.
+
+    logit q = c + Σ_j s_j (how much of logit p lies in piece j) + d_rank
+
+The pieces lie between quantiles of logit p; every slope s_j is positive, and a label further down its row's ranking is
+never lifted above one before it (d falls with the rank), so that the ranking stays as it is. Without the last term the
+top label of each row would come out too humble: at the same p it is right more often than the fifth.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+from torch import Tensor, nn
+
+__all__ = ["N_RANKS", "Calibration"]
+
+N_RANKS = 5
+_N_KNOTS = 4
+_LEAST_SLOPE = 0.05
+# How many held-out entries' worth of belief there is that no map is needed.
+_CAUTION = 5.0
+# Probabilities this close to 0 or 1 are taken as this: what float32 can still tell apart.
+_SMALLEST, _LARGEST = 1e-37, 1 - 6e-8
+
+
+class Calibration(nn.Module):
+    """The map; the identity until it is fitted."""
+
+    knots: Tensor
+    slopes: Tensor
+    offsets: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("knots", torch.zeros(_N_KNOTS))
+        self.register_buffer("slopes", torch.ones(_N_KNOTS + 1))
+        self.register_buffer("offsets", torch.zeros(N_RANKS))  # the constant among them
+
+    def forward(self, p: Tensor, rank: Tensor | int = N_RANKS - 1) -> Tensor:
+        """The calibrated probability of labels with probability p at this place (0 for the first) in their rows."""
+        if self.is_identity():
+            return p
+        z = torch.logit(p.clamp(_SMALLEST, _LARGEST))
+        knots, slopes = self.knots, self.slopes
+        result = slopes[0] * z
+        for knot, change in zip(knots, slopes.diff(), strict=True):
+            result = result + change * (z - knot).clamp_min(0)
+        last = torch.as_tensor(rank, device=p.device).clamp_max(N_RANKS - 1)
+        return torch.sigmoid(result + self.offsets[last])
+
+    def is_identity(self) -> bool:
+        """Whether nothing has been learned."""
+        return bool((self.slopes == 1).all()) and not bool(self.offsets.any())
+
+    def fit(self, p: NDArray[np.floating], is_true: NDArray[np.bool_]) -> None:
+        """Learn the map from ranked probabilities (N, k), largest first, and whether these labels hold.
+
+        The likelihood is concave in slopes and offsets; a little belief in the identity keeps few rows from deciding.
+        """
+        z = logit(np.clip(p.astype(np.float64), _SMALLEST, _LARGEST))
+        knots = np.quantile(z, np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
+        between = zip(knots, np.r_[knots[1:], np.inf], strict=True)
+        design = [np.minimum(z, knots[0]), *(np.clip(z - low, 0, high - low) for low, high in between)]
+        places = np.minimum(np.arange(p.shape[1]), N_RANKS - 1)
+        # Offsets fall: each is the one before it less something positive.
+        steps = [np.broadcast_to(places >= place, z.shape) for place in range(N_RANKS)]
+        features = np.stack([*design, *steps], axis=-1).reshape(-1, _N_KNOTS + 1 + N_RANKS).astype(np.float64)
+        target = is_true.ravel().astype(np.float64)
+        start = np.r_[np.ones(_N_KNOTS + 1), np.zeros(N_RANKS)]
+
+        def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            u = features @ weights
+            away = weights - start
+            value = np.logaddexp(0, u).sum() - target @ u + 0.5 * _CAUTION * away @ away
+            return float(value), features.T @ (expit(u) - target) + _CAUTION * away
+
+        bounds = [(_LEAST_SLOPE, None)] * (_N_KNOTS + 1) + [(None, None)] + [(None, 0.0)] * (N_RANKS - 1)
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        self._set(knots, found[: _N_KNOTS + 1], np.cumsum(found[_N_KNOTS + 1 :]))
+
+    def _set(self, knots: NDArray[np.float64], slopes: NDArray[np.float64], offsets: NDArray[np.float64]) -> None:
+        for name, values in (("knots", knots), ("slopes", slopes), ("offsets", offsets)):
+            buffer = self.get_buffer(name)
+            buffer.copy_(torch.from_numpy(np.asarray(values, np.float32)))
