@@ -54,6 +54,9 @@ __all__ = ["MLGPFClassifier"]
 _LOWER = "batch_size, n_latent or n_inducing"
 # Of fewer rows a tenth says too little about probabilities.
 _LEAST_ROWS_TO_CALIBRATE = 300
+# Inducing inputs have values on the most frequent features alone: K_Z costs M² for each of them, and a word that few
+# rows have tells rows apart, which the rows' own norms still see, but does not bring them together.
+_SUPPORT = 8192
 # Features that a label may have private weights on.
 _MOST_PRIVATE = 10_000
 _RULES: dict[str, Rule] = {
@@ -175,6 +178,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             posterior=option.posterior,
             inducing=option.inducing,
             rank=rank,
+            n_support=_SUPPORT if X.shape[1] > _SUPPORT and "subspace" not in option.inducing else 0,
             unit_norm=option.unit_norm and self.row_transform_ != "none",
             n_points=option.n_points_predict,
             jitter=option.jitter,

@@ -18,6 +18,7 @@ __all__ = ["COUNTS", "integer", "one_of", "restore_classes", "restore_history", 
 
 COUNTS = "training.label_counts"
 _PATTERN = ("private.pointers", "private.features")
+_SUPPORT = "inducing.support"
 
 
 def one_of(config: dict[str, Any], name: str, known: tuple[str, ...]) -> str:
@@ -67,7 +68,7 @@ def restore_model(spec: Spec, arrays: dict[str, torch.Tensor]) -> tuple[MLGPF, N
     if counts.shape != (spec.n_labels,) or counts.dtype != torch.int64:
         raise ValueError(f"label counts of shape {tuple(counts.shape)}")
     for name, array in arrays.items():
-        if name in _PATTERN:
+        if name in (*_PATTERN, _SUPPORT):
             continue
         if array.dtype != torch.float32 or not torch.isfinite(array).all():
             raise ValueError(f"{name} is not of finite float32 numbers")
@@ -76,6 +77,10 @@ def restore_model(spec: Spec, arrays: dict[str, torch.Tensor]) -> tuple[MLGPF, N
     model.load_state_dict(arrays, assign=True)
     if model.private is not None:
         _check_pattern(spec, *(arrays[name] for name in _PATTERN))
+    if spec.n_support:
+        support = arrays[_SUPPORT]
+        if support.dtype != torch.int32 or not bool(((support >= 0) & (support < spec.n_features)).all()):
+            raise ValueError("the inducing inputs have values on features that do not exist")
     if isinstance(model.inducing, Subspace):
         model.inducing.refresh()
     return model, counts.numpy()

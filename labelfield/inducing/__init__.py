@@ -1,7 +1,7 @@
 """Where the inducing inputs Z live, and where they start."""
 
 from labelfield.inducing.free import Free
-from labelfield.inducing.start import kmeans, singular_vectors
+from labelfield.inducing.start import frequent_features, kmeans, singular_vectors
 from labelfield.inducing.subspace import Subspace
 
-__all__ = ["Free", "Subspace", "kmeans", "singular_vectors"]
+__all__ = ["Free", "Subspace", "frequent_features", "kmeans", "singular_vectors"]

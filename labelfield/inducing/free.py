@@ -17,30 +17,53 @@ __all__ = ["Free"]
 class Free(nn.Module):
     """Z (M, D), stored as its transpose, in which the products with sparse rows are quickest.
 
-    With `unit_norm` every inducing input is kept at norm 1, as the rows are; without it ("UN") it is free.
+    With `unit_norm` every inducing input is kept at norm 1, as the rows are; without it ("UN") it is free. With
+    `n_features`, Z has values on some features alone, which `fill` names, and is 0 on the others.
     """
 
-    def __init__(self, Z: Tensor, *, is_learned: bool = True, unit_norm: bool = True) -> None:
+    def __init__(
+        self, Z: Tensor, *, n_features: int | None = None, is_learned: bool = True, unit_norm: bool = True
+    ) -> None:
         super().__init__()
-        self.unit_norm = unit_norm
+        self.unit_norm, self.n_features = unit_norm, n_features
         self.transposed = nn.Parameter(Z.T.contiguous(), requires_grad=is_learned)
+        if n_features is not None:
+            self.register_buffer("support", torch.zeros(Z.shape[1], dtype=torch.int32))
+        self._place: Tensor | None = None
 
     @property
     def n_inducing(self) -> int:
         return int(self.transposed.shape[1])
 
+    def fill(self, Z: Tensor, support: Tensor | None = None) -> None:
+        """Put in the values (M, features), and the features they are on."""
+        with torch.no_grad():
+            self.transposed.copy_(Z.T)
+            if support is not None:
+                self.get_buffer("support").copy_(support)
+        self._place = None
+
     def points(self) -> FreePoints:
         """The inducing inputs as the kernel sees them; formed once a step."""
         Zt = normalize(self.transposed, dim=0) if self.unit_norm else self.transposed
-        return FreePoints(Zt)
+        if self.n_features is None:
+            return FreePoints(Zt)
+        support = self.get_buffer("support")
+        if self._place is None or self._place.device != support.device:
+            self._place = torch.full((self.n_features,), -1, dtype=torch.int32, device=support.device)
+            self._place[support.long()] = torch.arange(len(support), dtype=torch.int32, device=support.device)
+        return FreePoints(Zt, support, self._place)
 
 
 class FreePoints(DensePoints):
-    """Points whose coordinates are held as Zᵀ (D, M)."""
+    """Points whose coordinates are held as Zᵀ (D, M), or for the features of a support alone.
 
-    def __init__(self, Zt: Tensor) -> None:
+    `place` says where in the support each feature is, or -1.
+    """
+
+    def __init__(self, Zt: Tensor, support: Tensor | None = None, place: Tensor | None = None) -> None:
         super().__init__(Zt.T)
-        self.Zt = Zt
+        self.Zt, self.support, self.place = Zt, support, place
         self._weighted: tuple[Tensor | None, Tensor] | None = None
 
     def _times(self, squared_weights: Tensor | None) -> Tensor:
@@ -48,24 +71,37 @@ class FreePoints(DensePoints):
         if squared_weights is None:
             return self.Zt
         if self._weighted is None or self._weighted[0] is not squared_weights:
-            self._weighted = (squared_weights, self.Zt * squared_weights.unsqueeze(1))
+            self._weighted = (squared_weights, self.Zt * self._supported(squared_weights).unsqueeze(1))
         return self._weighted[1]
+
+    def _supported(self, weights: Tensor) -> Tensor:
+        return weights if self.support is None else weights[self.support.long()]
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
         if not isinstance(X, Tensor):
             return super().cross(X, squared_weights)
-        return dot(X, self._times(squared_weights))
+        return dot(self._restricted(X), self._times(squared_weights))
+
+    def _restricted(self, X: Tensor) -> Tensor:
+        """The columns of the support; of sparse rows the other entries become 0 in column 0."""
+        if self.support is None or self.place is None:
+            return X
+        if X.layout != torch.sparse_csr:
+            return X[:, self.support.long()]
+        column = self.place[X.col_indices().long()]
+        values = torch.where(column >= 0, X.values(), 0)
+        size = (X.shape[0], len(self.support))
+        return torch.sparse_csr_tensor(X.crow_indices(), column.clamp_min(0), values, size=size, check_invariants=False)
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
-        if squared_weights is None:
-            squared_weights = self.Zt.new_ones(self.Zt.shape[0])
+        weights = self.Zt.new_ones(len(self.Zt)) if squared_weights is None else self._supported(squared_weights)
         apply: Any = _WeightedGram.apply  # torch's is untyped
-        result: Tensor = apply(self.Zt, squared_weights)
+        result: Tensor = apply(self.Zt, weights)
         return result
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
         squares = self.Zt.square()
-        return squares.sum(0) if squared_weights is None else squared_weights @ squares
+        return squares.sum(0) if squared_weights is None else self._supported(squared_weights) @ squares
 
 
 class _WeightedGram(torch.autograd.Function):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["kmeans", "singular_vectors"]
+__all__ = ["frequent_features", "kmeans", "singular_vectors"]
 
 _ROWS_PER_CENTRE = 20
 _OVERSAMPLING = 10
@@ -57,3 +57,9 @@ def singular_vectors(
     _, values, rotation = np.linalg.svd(X @ Q, full_matrices=False)
     kept = min(rank, int(np.count_nonzero(values > values.max(initial=0) * 1e-5)))
     return np.ascontiguousarray((Q @ rotation[:kept].T).T, np.float32)
+
+
+def frequent_features(X: sparse.csr_array, n_features: int) -> NDArray[np.int32]:
+    """The features that occur in the most rows, in their order."""
+    counts = np.bincount(X.indices, minlength=X.shape[1])
+    return np.sort(np.argsort(-counts, kind="stable")[:n_features]).astype(np.int32)

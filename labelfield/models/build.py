@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.inducing import Free, Subspace, kmeans, singular_vectors
+from labelfield.inducing import Free, Subspace, frequent_features, kmeans, singular_vectors
 from labelfield.kernels.names import kernel_from_name
 from labelfield.likelihoods import Bernoulli
 from labelfield.models.mlgpf import MLGPF
@@ -45,6 +45,7 @@ class Spec:
     posterior: str = "whitened_diagonal"
     inducing: str = "free"
     rank: int = 0  # of the subspace
+    n_support: int = 0  # features that free or fixed inducing inputs have values on; 0 for all
     unit_norm: bool = True
     n_points: int = 10
     jitter: float = 1e-5
@@ -67,6 +68,8 @@ class Spec:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r}; expected an integer of at least 1")
+        if not isinstance(self.n_support, int) or not 0 <= self.n_support <= self.n_features:
+            raise ValueError(f"n_support={self.n_support!r}; expected an integer from 0 to n_features")
         if not isinstance(self.rank, int) or (self.rank < 1 and "subspace" in self.inducing):
             raise ValueError(f"rank={self.rank!r}; expected an integer of at least 1")
         if not isinstance(self.jitter, int | float) or not 0 <= self.jitter < float("inf"):
@@ -83,7 +86,12 @@ def build(spec: Spec) -> MLGPF:
             torch.zeros(m, spec.rank), torch.zeros(spec.rank, d), is_basis_learned=is_learned, unit_norm=spec.unit_norm
         )
     else:
-        inducing = Free(torch.zeros(m, d), is_learned=spec.inducing == "free", unit_norm=spec.unit_norm)
+        inducing = Free(
+            torch.zeros(m, spec.n_support or d),
+            n_features=d if spec.n_support else None,
+            is_learned=spec.inducing == "free",
+            unit_norm=spec.unit_norm,
+        )
     private = None if spec.private == "off" else PrivateProcess(k, d, spec.n_private, spec.private, spec.private_scale)
     return MLGPF(
         kernel_from_name(spec.kernel, d, p),
@@ -124,8 +132,10 @@ def start(
             # Coordinates are products with the basis; the weights that give them are G⁻¹ times these.
             model.inducing.A.copy_(torch.from_numpy(_pad(centres @ np.linalg.pinv(gram), spec.n_inducing)))
         else:
-            centres = kmeans(X, spec.n_inducing, rng)
-            model.inducing.transposed.copy_(torch.from_numpy(_pad(centres, spec.n_inducing).T.copy()))
+            support = frequent_features(X, spec.n_support) if spec.n_support else None
+            centres = kmeans(X if support is None else sparse.csr_array(X[:, support]), spec.n_inducing, rng)
+            Z = torch.from_numpy(_pad(centres, spec.n_inducing))
+            model.inducing.fill(Z, None if support is None else torch.from_numpy(support))
         frequency = np.bincount(Y.indices, minlength=spec.n_labels)
         odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
         model.b.copy_(torch.from_numpy(np.log(odds)))

@@ -18,7 +18,8 @@ _FLOAT, _DOUBLE = 4, 8
 def n_parameters(spec: Spec) -> int:
     """How many numbers a model of this make has to learn, kernels of one number each left out."""
     d, k, p, m = spec.n_features, spec.n_labels, spec.n_latent, spec.n_inducing
-    inputs = {"free": m * d, "fixed": 0, "subspace": m * spec.rank, "subspace_basis": spec.rank * (m + d)}
+    seen = spec.n_support or d
+    inputs = {"free": m * seen, "fixed": 0, "subspace": m * spec.rank, "subspace_basis": spec.rank * (m + d)}
     covariance = {"whitened_diagonal": m * p, "parsimonious": m * p, "whitened_shared": m * m}
     weights = d * spec.kernel.count("_ard") + p * spec.kernel.count("per_process")
     private = spec.n_private * (2 if spec.private == "mean_field" else 1)
@@ -28,7 +29,8 @@ def n_parameters(spec: Spec) -> int:
 def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
     """The largest arrays of a step on so many rows and labels, with the parameters and the optimiser's share."""
     p, m, b = spec.n_latent, spec.n_inducing, batch_size
-    fixed = spec.n_features * (m if spec.inducing == "fixed" else spec.rank if spec.inducing == "subspace" else 0)
+    seen = spec.n_support or spec.n_features
+    fixed = seen * (m if spec.inducing == "fixed" else spec.rank if spec.inducing == "subspace" else 0)
     # Matrices of processes that have a kernel each, or a full covariance each, come P times.
     gram = 6 * _DOUBLE * m * m
     cross = _DOUBLE * 4 * m * b
@@ -36,7 +38,7 @@ def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
         gram, cross = gram * p, cross * p
     elif spec.posterior in ("full", "whitened_full"):
         gram, cross = gram + 2 * _DOUBLE * p * m * m, cross + 2 * _FLOAT * p * m * b
-    weighted = 3 * _FLOAT * spec.n_features * m if "_ard" in spec.kernel else 0
+    weighted = 3 * _FLOAT * seen * m if "_ard" in spec.kernel else 0
     labels = _FLOAT * (8 * b * n_labels + 3 * n_labels * p)
     labels += 20 * spec.n_private  # where the weights of private processes lie
     return _BYTES_PER_PARAMETER * n_parameters(spec) + _FLOAT * fixed + gram + cross + weighted + labels + 32 * b * p
