@@ -7,7 +7,7 @@ A vocabulary is D of at least 1,000: bags of words rather than measurements.
 | kernel | se_linear_ard for a vocabulary, else se_ard | words add up; measurements do not |
 | private processes | point estimate from 5,000 features and up to D K = 2^28, else off | rare words, rare labels |
 | P, latent processes | K, at most 300 | 200 loses 0.2 on EUR-Lex, more cost in proportion |
-| M, inducing inputs | N / 16, from 100 to 400 | 200 loses half a point on EUR-Lex, 300 nothing on Bibtex |
+| M, inducing inputs | vocabulary: N / 16, from 200 to 400; else N / 5, from 100 to 600 | K_Z costs D M² |
 | B, rows a batch | N / 16, from 50 to 1,000 | what costs once a batch (K_Z) is paid rarely |
 | epochs | 12 from 5,000 features on, 25 for a vocabulary, else 40; fewer of more than 16 steps | converged by then |
 | learning rate | 0.07, 0.03 and 0.01 | the more epochs, the smaller |
@@ -47,19 +47,21 @@ class Plan:
 
 def plan(n_rows: int, n_features: int, n_labels: int) -> Plan:
     """The rule above."""
+    is_vocabulary = n_features >= _VOCABULARY
     batch_size = max(1, min(1000, max(50, ceil(n_rows / _STEPS)), n_rows))
     if n_features >= _LARGE_VOCABULARY:
         epochs, rate = 12, 0.07
-    elif n_features >= _VOCABULARY:
+    elif is_vocabulary:
         epochs, rate = 25, 0.03
     else:
         epochs, rate = 40, 0.01
+    n_inducing = min(400, max(200, ceil(n_rows / 16))) if is_vocabulary else min(600, max(100, ceil(n_rows / 5)))
     steps = max(_STEPS, ceil(n_rows / batch_size))
     return Plan(
-        kernel="se_linear_ard" if n_features >= _VOCABULARY else "se_ard",
+        kernel="se_linear_ard" if is_vocabulary else "se_ard",
         private="point" if n_features >= _LARGE_VOCABULARY and n_features * n_labels <= _MOST_PRIVATE else "off",
         n_latent=min(n_labels, 300),
-        n_inducing=max(1, min(400, max(100, ceil(n_rows / 16)), n_rows)),
+        n_inducing=max(1, min(n_inducing, n_rows)),
         batch_size=batch_size,
         max_epochs=max(3, ceil(epochs * (_STEPS / steps) ** 0.5)),
         learning_rate=rate,

@@ -7,8 +7,10 @@ from sklearn.gaussian_process import kernels as sk
 
 from labelfield import Batch, Dataset
 from labelfield.inducing import Free, Subspace
+from labelfield.inducing.free import FreePoints
 from labelfield.kernels import DotPower, Linear, Matern, Scaled, SquaredExponential, Sum, White
 from labelfield.kernels.names import kernel_from_name, kernel_names
+from labelfield.linalg.rows import dot, transposed
 
 D, P = 7, 3
 NAMES = [name for name in kernel_names() if name != "…"] + ["se_ard + linear", "matern32 + dot2 + white"]
@@ -130,3 +132,38 @@ def test_relevance():
     assert kernel_from_name("se + linear", D, P).feature_relevance() is None
     relevance = kernel_from_name("se_ard + linear_ard", D, P).feature_relevance()
     torch.testing.assert_close(relevance, torch.full((D,), 2.0))
+
+
+def test_a_support_is_zero_elsewhere():
+    """Inducing inputs with values on some features are those with zeros on the others."""
+    X = torch.tensor(rows(), dtype=torch.float64)
+    d = X.shape[1]
+    support = torch.tensor([0, 2, d - 1], dtype=torch.int32)
+    Z = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    some = Free(torch.zeros(4, 3, dtype=torch.float64), n_features=d, unit_norm=False)
+    some.fill(Z, support)
+    full = torch.zeros(4, d, dtype=torch.float64)
+    full[:, support.long()] = Z
+    for name in ("se_ard", "se_linear_ard", "linear"):
+        kernel = kernel_from_name(name, d, 1).double()
+        for x in (X, X.to_sparse_csr()):
+            torch.testing.assert_close(kernel.cross(x, some.points()), kernel.cross(x, full))
+        torch.testing.assert_close(kernel.gram(some.points()), kernel.gram(full))
+
+
+def test_gradients_of_sparse_products():
+    X = torch.tensor(rows(), dtype=torch.float64).to_sparse_csr()
+    W = torch.randn(X.shape[1], 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda W: dot(X, W), [W])
+    inducing = Free(torch.randn(4, X.shape[1], dtype=torch.float64), unit_norm=True)
+    weights = torch.rand(X.shape[1], dtype=torch.float64, requires_grad=True)
+
+    def gram(Zt, weights):
+        return FreePoints(Zt).gram(weights)
+
+    assert torch.autograd.gradcheck(gram, [inducing.transposed.detach().requires_grad_(), weights])
+
+
+def test_transposed():
+    X = torch.tensor(rows(), dtype=torch.float64)
+    torch.testing.assert_close(transposed(X.to_sparse_csr()).to_dense(), X.T)

@@ -1,0 +1,128 @@
+"""Private processes: the product over features that occur with a label, its gradient, its divergence, its pattern."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from labelfield import Batch, MLGPFClassifier, synth
+from labelfield.models.build import Spec, build, start
+from labelfield.models.private import PrivateProcess, occurring_features
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synth.make_multilabel(120, 60, 40, seed=1)
+
+
+def make(data, kind="point", dtype=torch.float32):
+    pattern = occurring_features(data.X, data.Y, 10**6)
+    process = PrivateProcess(40, 60, pattern[1].size, kind, 1.5)
+    process.fill(*pattern)
+    with torch.no_grad():
+        process.weights.normal_(generator=torch.Generator().manual_seed(0))
+    return process.to(dtype)
+
+
+def dense(process, values):
+    W = torch.zeros(60, 40, dtype=values.dtype)
+    pointers, features = process.pointers, process.features.long()
+    for k in range(40):
+        part = slice(int(pointers[k]), int(pointers[k + 1]))
+        W[features[part], k] = values[part]
+    return W
+
+
+def test_the_pattern_is_what_occurs_together(data):
+    pointers, features = occurring_features(data.X, data.Y, 10**6)
+    together = sparse.csr_array(data.Y.T @ (data.X != 0).astype(np.float32))
+    together.sort_indices()
+    np.testing.assert_array_equal(pointers, together.indptr)
+    np.testing.assert_array_equal(features, together.indices)
+    pointers, features = occurring_features(data.X, data.Y, 3)
+    assert np.diff(pointers).max() == 3
+    counts = together.toarray()
+    for k in range(40):
+        kept = counts[k, features[pointers[k] : pointers[k + 1]]]
+        assert np.sort(counts[k])[::-1][: kept.size].sum() == kept.sum()
+
+
+def test_blocks_of_the_pattern_change_nothing(data, monkeypatch):
+    whole = occurring_features(data.X, data.Y, 10**6)
+    monkeypatch.setattr("labelfield.models.private._BLOCK_ENTRIES", 50)
+    for a, b in zip(whole, occurring_features(data.X, data.Y, 10**6), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("labels", [None, slice(3, 17), torch.tensor([5, 2, 39, 7])])
+@pytest.mark.parametrize("width", [5 << 16, 60])
+def test_it_is_the_product_with_its_weights(labels, width, data, monkeypatch):
+    monkeypatch.setattr("labelfield.models.private._SCRATCH", {"cpu": width})
+    process, X = make(data, "mean_field"), Batch.gather(data, slice(0, 30)).X
+    mean, var = process.utilities(X, labels)
+    chosen = slice(None) if labels is None else labels
+    x = X.to_dense()
+    torch.testing.assert_close(mean, (x @ dense(process, process.weights))[:, chosen], rtol=1e-4, atol=1e-5)
+    expected = (x.square() @ dense(process, process.log_var.exp()))[:, chosen]
+    torch.testing.assert_close(var, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients(data):
+    process = make(data, "mean_field", torch.float64)
+    X = Batch.gather(data, slice(0, 4)).X.to(torch.float64)
+    labels = torch.tensor([1, 30, 8])
+
+    def value(weights, log_var, log_scale):
+        for name, tensor in (("weights", weights), ("log_var", log_var), ("log_scale", log_scale)):
+            delattr(process, name)
+            setattr(process, name, tensor)
+        mean, var = process.utilities(X, labels)
+        return mean.sin().sum() + var.sum() + process.kl()
+
+    start = [process.weights, process.log_var, process.log_scale]
+    inputs = [tensor.detach().clone().requires_grad_() for tensor in start]
+    assert torch.autograd.gradcheck(value, inputs, fast_mode=True)
+
+
+def test_its_divergence(data):
+    process = make(data, "mean_field")
+    q = torch.distributions.Normal(process.weights, (0.5 * process.log_var).exp())
+    p = torch.distributions.Normal(0.0, process.log_scale.exp())
+    torch.testing.assert_close(process.kl(), torch.distributions.kl_divergence(q, p).double().sum(), rtol=1e-5, atol=0)
+    point = make(data)
+    torch.testing.assert_close(point.kl(), 0.5 * point.weights.double().square().sum() / 1.5**2, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["point", "mean_field"])
+def test_sampled_negatives_stay_unbiased(kind, data):
+    """The bound of a model with private processes, from some labels, on average that from all."""
+    pattern = occurring_features(data.X, data.Y, 10**6)
+    spec = Spec(60, 40, n_latent=4, n_inducing=10, private=kind, n_private=pattern[1].size)
+    model = build(spec)
+    model.private.fill(*pattern)
+    start(model, spec, data.X, data.Y, seed=0)
+    torch.nn.init.normal_(model.private.weights, generator=torch.Generator().manual_seed(1))
+    batch = Batch.gather(data, slice(0, 5))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        exact = model.elbo(batch.X, batch.Y, 120).bound().item()
+        values = [
+            model.elbo(batch.X, batch.Y, 120, n_negatives=3, generator=generator).bound().item() for _ in range(400)
+        ]
+    assert abs(np.mean(values) - exact) < 4 * np.std(values) / np.sqrt(400)
+
+
+def test_labels_with_words_of_their_own(tmp_path):
+    """Each label has one word, and there are more labels than the shared processes can tell apart."""
+    rng = np.random.default_rng(0)
+    Y = sparse.csr_array(np.eye(60, dtype=np.float32)[rng.integers(60, size=900)])
+    X = sparse.csr_array(sparse.hstack([Y, sparse.random_array((900, 300), density=0.03, rng=rng, dtype=np.float32)]))
+    options = {"n_latent": 2, "n_inducing": 20, "max_epochs": 10, "learning_rate": 0.1, "batch_size": 60}
+    scores = {}
+    for private in ("off", "point", "mean_field"):
+        model = MLGPFClassifier(private=private, **options).fit(X[:600], Y[:600])
+        best = model.predict_topk(X[600:], 1)
+        scores[private] = Y[600:].toarray()[np.arange(300), best.indices].mean()
+        model.save(tmp_path / private)
+    assert scores["point"] > scores["off"] + 0.3
+    assert scores["mean_field"] > scores["off"]
