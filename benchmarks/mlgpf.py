@@ -38,7 +38,7 @@ def _train(name: str, classifier: Any) -> dict[str, Any]:
     chosen = {key: getattr(model.spec_, key) for key in ("kernel", "n_latent", "n_inducing")}
     return {
         **chosen,
-        "row_transform": model.row_transform_,
+        "row_transform": model.row_transform_.name,
         "epochs": model.n_iter_,
         "train_seconds": train_seconds,
         "predict_seconds": predict_seconds,

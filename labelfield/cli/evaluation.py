@@ -55,8 +55,8 @@ def evaluate(
     started = time.perf_counter()
     estimator = load_model(predictions, device) if predictions.is_dir() else None
     training = load(train, one_based, one_based_labels).train if train is not None else None
-    sources = [training, None if estimator is None else estimator.spec_]
-    known = [(source.n_features, source.n_labels) for source in sources if source is not None]
+    known = [] if training is None else [(training.n_features, training.n_labels)]
+    known += [] if estimator is None else [(estimator.n_features_in_, estimator.spec_.n_labels)]
     n_features, n_labels = (max(widths) for widths in zip((0, 0), *known, strict=True))
     dataset = load(truth, one_based, one_based_labels, n_features=n_features, n_labels=n_labels)
     rows = dataset if dataset.test is None else dataset.test
@@ -75,7 +75,7 @@ def evaluate(
             raise typer.BadParameter("popularity needs training data: pass --train")
         scores = popularity(training.Y, rows.n_rows, max(ks))
     elif estimator is not None:
-        require_columns(rows, truth, estimator.spec_.n_features, estimator.spec_.n_labels)
+        require_columns(rows, truth, estimator.n_features_in_, estimator.spec_.n_labels)
         with Bar("predicting"):
             scores = estimator.predict_topk(rows.X, max(ks))
         inverse = inverse_propensity_of(estimator.label_counts_, estimator.n_rows_, a, b)

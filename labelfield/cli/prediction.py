@@ -44,10 +44,10 @@ def predict(
         raise typer.BadParameter(f"{out} is a folder; choose the name of a file")
     started = time.perf_counter()
     estimator = load_model(model, device)
-    spec = estimator.spec_
-    dataset = load(rows, one_based, one_based_labels, n_features=spec.n_features, n_labels=spec.n_labels)
+    n_features, n_labels = estimator.n_features_in_, estimator.spec_.n_labels
+    dataset = load(rows, one_based, one_based_labels, n_features=n_features, n_labels=n_labels)
     dataset = dataset if dataset.test is None else dataset.test
-    require_columns(dataset, rows, spec.n_features)
+    require_columns(dataset, rows, n_features)
     with Bar("predicting"):
         predictions = estimator.predict_topk(dataset.X, k)
     write_predictions(predictions, out)

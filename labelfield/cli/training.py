@@ -43,7 +43,7 @@ _MEANING = {
     "unit_norm": "keep inducing inputs at norm 1",
     "private": "a linear process of each label's own: off, point or mean_field",
     "private_scale": "its prior scale, or where that starts",
-    "row_transform": "of rows: unit, sqrt, log or none",
+    "row_transform": "of rows: unit, sqrt, log, tfidf, some of these joined by +, or none",
     "n_negatives": "labels drawn a batch beside its own; 0 for all labels",
     "max_epochs": "passes over the rows",
     "batch_size": "rows a step B",
@@ -153,9 +153,9 @@ def _announce(estimator: Any, data: Dataset) -> None:
     n_parameters = sum(p.numel() for p in estimator.model_.parameters())
     megabytes = (estimator.training_bytes() + 2 * (data.X.data.nbytes + data.X.indices.nbytes)) / 2**20
     say(
-        f"MLGPF: {data.n_rows} rows, {spec.n_features} features ({estimator.row_transform_}), {spec.n_labels} labels; "
-        f"kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} inducing inputs ({spec.inducing}), "
-        f"posterior {spec.posterior}"
+        f"MLGPF: {data.n_rows} rows, {estimator.n_features_in_} features ({estimator.row_transform_.name}), "
+        f"{spec.n_labels} labels; kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} inducing "
+        f"inputs ({spec.inducing}), posterior {spec.posterior}, private processes {spec.private}"
     )
     n_steps = -(-data.n_rows // settings.batch_size)
     seconds = settings.max_epochs * n_steps * estimator.seconds_per_step(data)
@@ -225,7 +225,7 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
     facts = {
         "method": "mlgpf",
         **asdict(estimator.spec_),
-        "row_transform": estimator.row_transform_,
+        "row_transform": estimator.row_transform_.name,
         "n_negatives": estimator.n_negatives_,
         "training rows": estimator.n_rows_,
         "parameters": sum(p.numel() for p in estimator.model_.parameters()),

@@ -2,32 +2,81 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import assemble
 
-__all__ = ["TRANSFORMS", "choose_transform", "transform_rows"]
+__all__ = ["VIEWS", "RowTransform", "choose_transform"]
 
-TRANSFORMS = ("unit", "sqrt", "log", "none")
+VIEWS = ("unit", "sqrt", "log", "tfidf", "none")
 _UNEVEN = 5.0
 
 
-def transform_rows(X: sparse.csr_array, transform: str) -> sparse.csr_array:
-    """Each value v as sign(v) √|v| ("sqrt") or sign(v) log(1 + |v|) ("log"), then each row at norm 1; or as it is."""
-    if transform not in TRANSFORMS:
-        raise ValueError(f"transform={transform!r}; expected one of {', '.join(TRANSFORMS)}")
-    if transform == "none":
-        return X
-    values = X.data
-    if transform == "sqrt":
-        values = np.sign(values) * np.sqrt(np.abs(values))
-    elif transform == "log":
-        values = np.sign(values) * np.log1p(np.abs(values))
+@dataclass(frozen=True, eq=False)
+class RowTransform:
+    """Views of a row, side by side.
+
+    Each value v is taken as it is ("unit"), as sign(v) √|v| ("sqrt"), as sign(v) log(1 + |v|) ("log"), or as that times
+    log((1 + N) / (1 + n)) + 1 for a feature that n of N training rows have ("tfidf"); then each row at norm 1. Names
+    joined by + give several views, each with columns of its own, together at norm 1. "none" leaves rows as they are.
+    """
+
+    name: str
+    idf: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        views = self.views
+        if not set(views) <= set(VIEWS) or len(set(views)) < len(views) or ("none" in views and len(views) > 1):
+            raise ValueError(f"row_transform={self.name!r}; expected one of {', '.join(VIEWS)}, or some joined by +")
+        if ("tfidf" in views) != (self.idf is not None):
+            raise ValueError("row_transform='tfidf' needs the frequencies of features, and no other does")
+
+    @classmethod
+    def fit(cls, name: str, X: sparse.csr_array) -> RowTransform:
+        """The transform of this name, with what it has to know of the training rows."""
+        if "tfidf" not in [view.strip() for view in name.split("+")]:
+            return cls(name)
+        counts = np.bincount(X.indices, minlength=X.shape[1])
+        return cls(name, (np.log((1 + X.shape[0]) / (1 + counts)) + 1).astype(np.float32))
+
+    @property
+    def views(self) -> list[str]:
+        return [view.strip() for view in self.name.split("+")]
+
+    def __call__(self, X: sparse.csr_array) -> sparse.csr_array:
+        """Rows as a model sees them (N, views · D)."""
+        if self.name == "none":
+            return X
+        parts = [_at_norm(X, self._values(X, view), len(self.views) ** -0.5) for view in self.views]
+        if len(parts) == 1:
+            return parts[0]
+        joined = sparse.hstack(parts, format="csr")
+        return assemble(joined.data, joined.indices.astype(np.int32, copy=False), joined.indptr, joined.shape)
+
+    def _values(self, X: sparse.csr_array, view: str) -> NDArray[np.float32]:
+        size = np.abs(X.data)
+        if view == "unit":
+            return np.asarray(X.data)
+        if view == "sqrt":
+            return np.asarray(np.sign(X.data) * np.sqrt(size))
+        values = np.sign(X.data) * np.log1p(size)
+        return np.asarray(values if self.idf is None or view == "log" else values * self.idf[X.indices])
+
+    def fold(self, by_column: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Something about the columns a model sees, summed over the views of each feature."""
+        return np.asarray(by_column.reshape(len(self.views), -1).sum(0))
+
+
+def _at_norm(X: sparse.csr_array, values: NDArray[np.float32], norm: float) -> sparse.csr_array:
+    """X with these values, each row scaled to this norm."""
     counts = np.diff(X.indptr)
     starts = X.indptr[:-1][counts > 0]
     norms = np.sqrt(np.add.reduceat(np.square(values, dtype=np.float64), starts)) if starts.size else np.ones(0)
-    values = values / np.repeat(norms, counts[counts > 0])
+    values = values * np.repeat(norm / norms, counts[counts > 0])
     # A value far below the largest of its row may round to 0; that is what it is then.
     result = assemble(values.astype(np.float32), X.indices, X.indptr, X.shape)
     if not result.data.all():

@@ -18,7 +18,7 @@ from sklearn.metrics import accuracy_score
 
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
-from labelfield.data.transform import TRANSFORMS, choose_transform, transform_rows
+from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
 from labelfield.estimators.inputs import LABEL_KINDS, Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.options import (
@@ -32,7 +32,16 @@ from labelfield.estimators.options import (
     out_of_memory,
 )
 from labelfield.estimators.prediction import BLOCK_ROWS, FactorPredictions
-from labelfield.estimators.restoring import COUNTS, integer, one_of, restore_classes, restore_history, restore_model
+from labelfield.estimators.restoring import (
+    COUNTS,
+    IDF,
+    integer,
+    one_of,
+    restore_classes,
+    restore_history,
+    restore_model,
+    restore_transform,
+)
 from labelfield.inducing import Subspace
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.source import DatasetSource, ProjectedSource, Source
@@ -72,7 +81,7 @@ _RULES: dict[str, Rule] = {
     "inducing": INDUCING,
     "basis": BASES,
     "schedule": SCHEDULES,
-    "row_transform": TRANSFORMS,
+    "row_transform": str,
     "unit_norm": bool,
     "private": PRIVATE,
     "private_scale": Number(1e-12),
@@ -163,14 +172,14 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             raise DataError("Y has no labels", expected="at least one")
         chosen = plan(X.shape[0], X.shape[1], Y.shape[1])
         self.label_kind_, self.classes_ = labels.kind, labels.classes
-        self.row_transform_ = option.row_transform or choose_transform(X)
-        data = Dataset(transform_rows(X, self.row_transform_), Y)
+        self.row_transform_ = RowTransform.fit(option.row_transform or choose_transform(X), X)
+        data = Dataset(self.row_transform_(X), Y)
         private = given(option.private, chosen.private)
         pattern = None if private == "off" else occurring_features(data.X, Y, _MOST_PRIVATE)
         n_inducing = given(option.n_inducing, chosen.n_inducing)
         rank = min(given(option.rank, 2 * n_inducing), *X.shape) if "subspace" in option.inducing else 0
         self.spec_ = Spec(
-            n_features=X.shape[1],
+            n_features=data.n_features,
             n_labels=Y.shape[1],
             n_latent=given(option.n_latent, chosen.n_latent),
             n_inducing=min(n_inducing, X.shape[0]),
@@ -178,8 +187,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             posterior=option.posterior,
             inducing=option.inducing,
             rank=rank,
-            n_support=_SUPPORT if X.shape[1] > _SUPPORT and "subspace" not in option.inducing else 0,
-            unit_norm=option.unit_norm and self.row_transform_ != "none",
+            n_support=_SUPPORT if data.n_features > _SUPPORT and "subspace" not in option.inducing else 0,
+            unit_norm=option.unit_norm and self.row_transform_.name != "none",
             n_points=option.n_points_predict,
             jitter=option.jitter,
             private=private,
@@ -337,7 +346,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
 
     def _identity(self, data: Dataset) -> str:
         """What is trained, on what: the make of the model and a fingerprint of the rows."""
-        digest = sha256(repr((self.spec_, self.n_negatives_, self.n_points, self.row_transform_, self.basis)).encode())
+        digest = sha256(
+            repr((self.spec_, self.n_negatives_, self.n_points, self.row_transform_.name, self.basis)).encode()
+        )
         for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -412,7 +423,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             "options": options | {"random_state": self.settings_.seed, "device": "auto"},
             "spec": asdict(self.spec_),
             "settings": asdict(self.settings_),
-            "row_transform": self.row_transform_,
+            "row_transform": self.row_transform_.name,
+            "n_features": self.n_features_in_,
             "n_negatives": self.n_negatives_,
             "label_kind": self.label_kind_,
             "n_rows": self.n_rows_,
@@ -420,6 +432,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             "history": self.history_,
         }
         arrays = {**self.model_.state_dict(), COUNTS: torch.from_numpy(self.label_counts_)}
+        if self.row_transform_.idf is not None:
+            arrays[IDF] = torch.from_numpy(self.row_transform_.idf)
         save_artifact(Path(folder), config, arrays, names)
 
     @classmethod
@@ -431,7 +445,11 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         check_options(self, _RULES)
         self.spec_, self.settings_ = Spec(**config["spec"]), Settings(**config["settings"])
         n_labels = self.spec_.n_labels
-        self.row_transform_ = one_of(config, "row_transform", TRANSFORMS)
+        self.n_features_in_ = integer(config, "n_features")
+        arrays = dict(arrays)
+        self.row_transform_ = restore_transform(config["row_transform"], arrays.pop(IDF, None), self.n_features_in_)
+        if self.n_features_in_ * len(self.row_transform_.views) != self.spec_.n_features:
+            raise ValueError(f"{self.n_features_in_} features do not make {self.spec_.n_features} columns")
         self.n_negatives_ = integer(config, "n_negatives") if config["n_negatives"] is not None else None
         self.label_kind_ = one_of(config, "label_kind", LABEL_KINDS)
         self.classes_ = restore_classes(config["classes"], n_labels, self.label_kind_)
@@ -440,7 +458,6 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self.label_names_ = names
         self.history_ = restore_history(config["history"])
         self.n_iter_ = len(self.history_)
-        self.n_features_in_ = self.spec_.n_features
         self.n_rows_ = integer(config, "n_rows")
         self.model_, self.label_counts_ = restore_model(self.spec_, arrays)
         self._training = None

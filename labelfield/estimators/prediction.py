@@ -15,7 +15,7 @@ from torch import Tensor
 
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.batch import to_tensor
-from labelfield.data.transform import transform_rows
+from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory
@@ -54,7 +54,7 @@ class FactorPredictions(ABC):
 
     model_: MLGPF
     spec_: Spec
-    row_transform_: str
+    row_transform_: RowTransform
     label_kind_: str
     classes_: NDArray[Any]
     threshold: float
@@ -66,7 +66,7 @@ class FactorPredictions(ABC):
     def _rows(self, X: Any) -> sparse.csr_array:
         """Rows as the model sees them."""
         self._check_fitted()
-        return transform_rows(as_rows(self, X, reset=False), self.row_transform_)
+        return self.row_transform_(as_rows(self, X, reset=False))
 
     def _latent(self, rows: sparse.csr_array) -> Iterator[_Block]:
         """Each block of rows and q(h) there."""
@@ -222,12 +222,12 @@ class FactorPredictions(ABC):
             return label_correlation(self.model_, labels)
 
     def feature_relevance(self) -> NDArray[np.float32]:
-        """Squared ARD weights (D,), largest for the features that matter most."""
+        """Squared ARD weights (D,), largest for the features that matter most, summed over the views of a row."""
         self._check_fitted()
         relevance = self.model_.kernel.feature_relevance()
         if relevance is None:
             raise ValueError(f"the kernel {self.spec_.kernel!r} treats all features alike; choose one with _ard")
-        return np.asarray(relevance.detach().cpu().numpy())
+        return self.row_transform_.fold(relevance.detach().cpu().numpy())
 
 
 def _ranks(best: Tensor, labels: slice) -> Tensor:

@@ -9,14 +9,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from labelfield.data.transform import RowTransform
 from labelfield.inducing import Subspace
 from labelfield.inference.trainer import Epoch
 from labelfield.models.build import Spec, build
 from labelfield.models.mlgpf import MLGPF
 
-__all__ = ["COUNTS", "integer", "one_of", "restore_classes", "restore_history", "restore_model"]
+__all__ = [
+    "COUNTS",
+    "IDF",
+    "integer",
+    "one_of",
+    "restore_classes",
+    "restore_history",
+    "restore_model",
+    "restore_transform",
+]
 
-COUNTS = "training.label_counts"
+COUNTS, IDF = "training.label_counts", "rows.idf"
 _PATTERN = ("private.pointers", "private.features")
 _SUPPORT = "inducing.support"
 
@@ -55,6 +65,15 @@ def restore_classes(classes: Any, n_labels: int, kind: str) -> NDArray[Any]:
     if found.shape != (n_labels,) or found.dtype.kind not in "biufU":
         raise ValueError(f"{n_labels} classes are expected")
     return found
+
+
+def restore_transform(name: Any, idf: torch.Tensor | None, n_features: int) -> RowTransform:
+    """What is done to rows."""
+    if not isinstance(name, str):
+        raise ValueError(f"row_transform is {name!r}, not a name")
+    if idf is not None and (idf.shape != (n_features,) or idf.dtype != torch.float32 or not torch.isfinite(idf).all()):
+        raise ValueError(f"frequencies of features of shape {tuple(idf.shape)}")
+    return RowTransform(name, None if idf is None else idf.numpy())
 
 
 def restore_model(spec: Spec, arrays: dict[str, torch.Tensor]) -> tuple[MLGPF, NDArray[np.int64]]:

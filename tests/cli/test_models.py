@@ -99,7 +99,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_anew(toy, tmp_path):
         "row_transform=none",
         "--resume",
     )
-    assert labelfield.load(tmp_path / "m").row_transform_ == "none"
+    assert labelfield.load(tmp_path / "m").row_transform_.name == "none"
 
 
 def test_time_budget(toy, tmp_path):

@@ -1,0 +1,67 @@
+"""Views of rows: what they do to values, their norms, and which one the rule picks."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import labelfield
+from labelfield import MLGPFClassifier
+from labelfield.csr import as_features
+from labelfield.data.transform import RowTransform, choose_transform
+
+ROWS = np.array([[4.0, 0, -9, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 45781, 1, 3]], np.float32)
+
+
+def views(name):
+    return RowTransform.fit(name, as_features(ROWS))(as_features(ROWS)).toarray()
+
+
+def unit(values):
+    norms = np.linalg.norm(values, axis=1, keepdims=True)
+    return values / np.where(norms > 0, norms, 1)
+
+
+def test_each_view():
+    log = np.sign(ROWS) * np.log1p(np.abs(ROWS))
+    idf = np.log(5 / (1 + (ROWS != 0).sum(0))) + 1
+    for name, expected in (
+        ("unit", ROWS),
+        ("sqrt", np.sign(ROWS) * np.sqrt(np.abs(ROWS))),
+        ("log", log),
+        ("tfidf", log * idf),
+    ):
+        np.testing.assert_allclose(views(name), unit(expected), rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(views("none"), ROWS)
+
+
+def test_views_side_by_side():
+    both = views("unit + log")
+    np.testing.assert_allclose(both, np.hstack([views("unit"), views("log")]) / np.sqrt(2), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(np.linalg.norm(both, axis=1), [1, 0, 1, 1], rtol=1e-5)
+    relevance = np.arange(8, dtype=np.float32)
+    assert RowTransform("unit+log").fold(relevance).tolist() == [4, 6, 8, 10]
+
+
+def test_the_rule():
+    assert choose_transform(as_features(ROWS)) == "unit"
+    counts = np.ones((3, 40), np.float32)
+    counts[:, 0] = 500
+    assert choose_transform(as_features(counts)) == "sqrt"
+    assert choose_transform(as_features(sparse.csr_array((3, 4)))) == "unit"
+
+
+@pytest.mark.parametrize("name", ["cube", "unit+unit", "unit+none", "", "unit+"])
+def test_unknown_names(name):
+    with pytest.raises(ValueError, match="row_transform"):
+        RowTransform(name)
+
+
+def test_a_model_keeps_its_views(tmp_path):
+    data = labelfield.synth.make_multilabel(80, 30, 6, seed=0)
+    model = MLGPFClassifier(row_transform="sqrt+tfidf", n_latent=2, n_inducing=5, max_epochs=2).fit(data.X, data.Y)
+    assert model.n_features_in_ == 30
+    assert model.spec_.n_features == 60
+    assert model.feature_relevance().shape == (30,)
+    model.save(tmp_path / "m")
+    again = labelfield.load(tmp_path / "m", device=model.model_.b.device.type)
+    np.testing.assert_array_equal(again.predict_proba(data.X), model.predict_proba(data.X))
