@@ -56,6 +56,7 @@ _MEANING = {
     "n_points": "quadrature points in training",
     "n_points_predict": "quadrature points in prediction",
     "jitter": "added to the diagonal of K_Z, relative to its mean",
+    "ensemble": "unlike members whose probabilities are averaged: auto, or from 2 to 8",
     "calibrated": "map probabilities by a tenth of the rows, which then join the training",
     "threshold": "probability from which on predict says yes",
     "device": "auto, cpu or cuda",
@@ -94,7 +95,7 @@ def train(
     """
     from labelfield.estimators import MLGPFClassifier
     from labelfield.inference.trainer import Interrupted
-    from labelfield.models.artifact import CHECKPOINT, MODEL_FILES
+    from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
 
     options = _gather_options(config_file, set_options or [])
     if device is not None:
@@ -130,7 +131,8 @@ def train(
             raise
         raise typer.BadParameter(str(error)) from None
     estimator.save(out, dataset.label_names)
-    (out / CHECKPOINT).unlink(missing_ok=True)
+    for name in CHECKPOINTS:
+        (out / name).unlink(missing_ok=True)
     _report(estimator, out, time.perf_counter() - started, as_json)
 
 
@@ -234,6 +236,11 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
         "seconds of training": history[-1]["seconds"] if history else None,
         "bound of the last epoch (nats a row)": history[-1]["bound"] if history else None,
     }
+    for number, other in enumerate(estimator.others_, 2):
+        own = other.spec_
+        facts[f"member {number}"] = (
+            f"{other.row_transform_.name}, {own.kernel}, private {own.private}, P={own.n_latent}, M={own.n_inducing}"
+        )
     if as_json:
         print_json({"path": str(model), **facts, "history": history})
     else:

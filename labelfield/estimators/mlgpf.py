@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 
+from labelfield.csr import from_counts
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
 from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
+from labelfield.estimators.ensemble import MOST_MEMBERS, mean_of_rankings, members, n_members
 from labelfield.estimators.inputs import LABEL_KINDS, Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.options import (
     Number,
@@ -51,11 +53,11 @@ from labelfield.metrics import evaluate
 from labelfield.metrics.ranking import judge
 from labelfield.models.artifact import save_artifact
 from labelfield.models.build import BASES, INDUCING, POSTERIORS, Spec, build, start
-from labelfield.models.calibration import N_RANKS
+from labelfield.models.calibration import N_RANKS, Calibration
 from labelfield.models.cost import free_bytes, training_bytes
 from labelfield.models.defaults import plan
 from labelfield.models.mlgpf import Elbo
-from labelfield.models.prediction import expected_log_likelihood
+from labelfield.models.prediction import expected_log_likelihood, to_csr
 from labelfield.models.private import PRIVATE, occurring_features
 
 __all__ = ["MLGPFClassifier"]
@@ -66,6 +68,8 @@ _LEAST_ROWS_TO_CALIBRATE = 300
 # Inducing inputs have values on the most frequent features alone: K_Z costs M² for each of them, and a word that few
 # rows have tells rows apart, which the rows' own norms still see, but does not bring them together.
 _SUPPORT = 8192
+# Labels a held-out row that each member of an ensemble remembers, so that the mean can be calibrated.
+_REMEMBERED = 64
 # Features that a label may have private weights on.
 _MOST_PRIVATE = 10_000
 _RULES: dict[str, Rule] = {
@@ -95,7 +99,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
 
     Left at None, sizes and rates follow the rule of `labelfield.models.defaults`. `kernel` is a name or a sum of names
     (see `labelfield.kernels.names`); `posterior`, `inducing` and `basis` are those of `labelfield.models.build`;
-    `row_transform` what is done to rows (`labelfield.data.transform`). `kl_weight` 1 is the true bound.
+    `row_transform` what is done to rows (`labelfield.data.transform`). `kl_weight` 1 is the true bound. With `ensemble`
+    unlike members are trained and their probabilities averaged; utilities, intervals, `condition` and `bound` are then
+    those of the first.
     """
 
     def __init__(
@@ -125,6 +131,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         n_points: int = 3,
         n_points_predict: int = 10,
         jitter: float = 1e-5,
+        ensemble: int | str | None = None,
         calibrated: bool = True,
         threshold: float = 0.5,
         device: str = "auto",
@@ -154,6 +161,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self.n_points = n_points
         self.n_points_predict = n_points_predict
         self.jitter = jitter
+        self.ensemble = ensemble
         self.calibrated = calibrated
         self.threshold = threshold
         self.device = device
@@ -164,6 +172,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
     def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
         """Decide everything that does not need training and build the model; returns the rows as it will see them."""
         check_options(self, _RULES)
+        _check_ensemble(self.ensemble)
         option = SimpleNamespace(**{name: given(value, None) for name, value in self.get_params().items()})
         device, seed = choose_device(self.device), choose_seed(self.random_state)
         X = as_rows(self, X, reset=True)
@@ -205,7 +214,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             kl_weight=option.kl_weight,
             clip_norm=option.clip_norm,
             patience=option.patience,
-            time_budget=option.time_budget,
+            time_budget=None if option.time_budget is None else option.time_budget / n_members(option.ensemble),
             held_out=held_out,
             finishing_epochs=max_epochs // 3 if held_out else 0,
             seed=seed,
@@ -222,6 +231,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             start(self.model_, self.spec_, data.X, data.Y, seed, basis=option.basis)
             self.model_.to(device)
         self._training: Training | None = None
+        self.others_: list[MLGPFClassifier] = []
+        self._raw = (X, Y) if self.ensemble is not None else None
         return data
 
     def training_bytes(self) -> int:
@@ -266,6 +277,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         The optimiser goes on where the last call left it. `classes` names all labels there will be, where the first
         rows do not show them all. A loaded model starts with a fresh optimiser.
         """
+        if self.ensemble is not None:
+            raise ValueError("an ensemble cannot be fitted in parts; use ensemble=None")
         if not hasattr(self, "model_"):
             data = self.prepare(X, Y, classes)
         else:
@@ -308,13 +321,47 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
                 scores = evaluate(truth, self.predict_topk(rows, 5))
                 return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
 
+        path = None if checkpoint is None else Path(checkpoint)
+        run = self._train_member(data, path, resume, on_step, validate)
+        if self._raw is not None:
+            self._train_others(self._raw, run, path, resume, on_step)
+            self._raw = None
+        return self
+
+    def _train_others(
+        self, raw: tuple[Any, Any], first: Run, checkpoint: Path | None, resume: bool, on_step: Any
+    ) -> None:
+        """Train the other members on the same rows, and calibrate the mean of all."""
+        differing = members(self.ensemble, self.n_features_in_, self.spec_.n_latent, self.spec_.n_inducing)
+        X, Y = raw
+        self.others_, memories = [], [first.memory]
+        for number, options in enumerate(differing, 1):
+            # The same seed holds out the same rows, on which the mean is calibrated.
+            alike = {"ensemble": None, "random_state": self.settings_.seed, "time_budget": self.settings_.time_budget}
+            other = clone(self).set_params(**alike | options)
+            data = other.prepare(X, Y)
+            path = None if checkpoint is None else checkpoint.with_name(f"checkpoint-{number}.safetensors")
+            memories.append(other._train_member(data, path, resume, on_step).memory)
+            self.others_.append(other)
+        self.ensemble_calibration_ = Calibration()
+        if all(memories):
+            shape = (memories[0]["labels"].shape[0], self.spec_.n_labels)
+            rankings = [_as_ranking(memory, shape) for memory in memories]
+            p = mean_of_rankings(rankings, min(N_RANKS, self.spec_.n_labels))
+            judged = judge(_truth(memories[0], shape), to_csr(*p, self.spec_.n_labels), N_RANKS)
+            self.ensemble_calibration_.fit(judged.ranked.scores, judged.hit)
+        self.ensemble_calibration_.to(self.model_.b.device)
+
+    def _train_member(
+        self, data: Dataset, checkpoint: Path | None, resume: bool, on_step: Any, validate: Any = None
+    ) -> Run:
         with stop_requests(), advising_on_memory(_LOWER):
             run = train(
                 self.model_,
                 self._objective(),
                 self._source(data),
                 self.settings_,
-                checkpoint=None if checkpoint is None else Path(checkpoint),
+                checkpoint=checkpoint,
                 resume=resume,
                 identity=self._identity(data),
                 on_step=on_step,
@@ -322,13 +369,20 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
                 calibrate=lambda rows: self._calibrate(data.take(rows)),
             )
         self._remember(run)
-        return self
+        return run
 
-    def _calibrate(self, held_out: Dataset) -> None:
-        """Fit the map of probabilities to rows that the model has not seen."""
-        ranked = self._topk(self._latent(held_out.X), min(N_RANKS, self.spec_.n_labels), calibrated=False)
+    def _calibrate(self, held_out: Dataset) -> dict[str, torch.Tensor]:
+        """Fit the map of probabilities to rows that the model has not seen; what it said of them is remembered."""
+        ranked = self._topk(self._latent(held_out.X), _REMEMBERED, calibrated=False)
         judged = judge(held_out.Y, ranked, N_RANKS)
         self.model_.calibration.fit(judged.ranked.scores, judged.hit)
+        shape = (held_out.n_rows, -1)
+        return {
+            "labels": torch.from_numpy(ranked.indices.reshape(shape).copy()),
+            "p": torch.from_numpy(ranked.data.reshape(shape).copy()),
+            "true_pointers": torch.from_numpy(held_out.Y.indptr.astype(np.int64)),
+            "true_labels": torch.from_numpy(held_out.Y.indices.copy()),
+        }
 
     def _remember(self, run: Run) -> None:
         self.history_ = [asdict(epoch) for epoch in run.history]
@@ -417,9 +471,21 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             raise DataError(f"{len(names)} label names", expected=f"{self.spec_.n_labels}")
         if bad := [name for name in names if "\n" in name or not _is_text(name)]:
             raise DataError(f"the label name {bad[0]!r}", expected="a line of text", fix="Rename the label.")
+        config, arrays = self._description()
+        config["members"] = []
+        for number, other in enumerate(self.others_, 1):
+            described, own = other._description()
+            config["members"].append(described)
+            arrays |= {f"member.{number}.{name}": value for name, value in own.items()}
+        if self.others_:
+            arrays |= {f"ensemble.{name}": value for name, value in self.ensemble_calibration_.state_dict().items()}
+        config["classes"] = classes
+        save_artifact(Path(folder), {"method": "mlgpf", **config}, arrays, names)
+
+    def _description(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a member is, in words and in arrays."""
         options = {name: given(value, None) for name, value in self.get_params().items()}
         config = {
-            "method": "mlgpf",
             "options": options | {"random_state": self.settings_.seed, "device": "auto"},
             "spec": asdict(self.spec_),
             "settings": asdict(self.settings_),
@@ -428,19 +494,41 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             "n_negatives": self.n_negatives_,
             "label_kind": self.label_kind_,
             "n_rows": self.n_rows_,
-            "classes": classes,
             "history": self.history_,
         }
         arrays = {**self.model_.state_dict(), COUNTS: torch.from_numpy(self.label_counts_)}
         if self.row_transform_.idf is not None:
             arrays[IDF] = torch.from_numpy(self.row_transform_.idf)
-        save_artifact(Path(folder), config, arrays, names)
+        return config, arrays
 
     @classmethod
     def _restore(
         cls, config: dict[str, Any], arrays: dict[str, torch.Tensor], names: list[str] | None
     ) -> MLGPFClassifier:
         """From what `save` wrote; whatever does not fit raises."""
+        own = {name: value for name, value in arrays.items() if not name.startswith(("member.", "ensemble."))}
+        self = cls._restore_member(config, own, config["classes"], names)
+        if not isinstance(config["members"], list) or len(config["members"]) >= MOST_MEMBERS:
+            raise ValueError("the members are not a short list")
+        for number, described in enumerate(config["members"], 1):
+            start = f"member.{number}."
+            theirs = {name.removeprefix(start): value for name, value in arrays.items() if name.startswith(start)}
+            other = cls._restore_member(described, theirs, config["classes"], names)
+            if (other.spec_.n_labels, other.n_features_in_) != (self.spec_.n_labels, self.n_features_in_):
+                raise ValueError("the members are of different shapes")
+            self.others_.append(other)
+        self.ensemble_calibration_ = Calibration()
+        if self.others_:
+            start = "ensemble."
+            self.ensemble_calibration_.load_state_dict(
+                {name.removeprefix(start): value for name, value in arrays.items() if name.startswith(start)}
+            )
+        return self
+
+    @classmethod
+    def _restore_member(
+        cls, config: dict[str, Any], arrays: dict[str, torch.Tensor], classes: Any, names: list[str] | None
+    ) -> MLGPFClassifier:
         self = cls(**config["options"])
         check_options(self, _RULES)
         self.spec_, self.settings_ = Spec(**config["spec"]), Settings(**config["settings"])
@@ -452,7 +540,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             raise ValueError(f"{self.n_features_in_} features do not make {self.spec_.n_features} columns")
         self.n_negatives_ = integer(config, "n_negatives") if config["n_negatives"] is not None else None
         self.label_kind_ = one_of(config, "label_kind", LABEL_KINDS)
-        self.classes_ = restore_classes(config["classes"], n_labels, self.label_kind_)
+        self.classes_ = restore_classes(classes, n_labels, self.label_kind_)
         if names is None or len(names) != n_labels:
             raise ValueError(f"{len(names or [])} label names for {n_labels} labels")
         self.label_names_ = names
@@ -460,7 +548,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self.n_iter_ = len(self.history_)
         self.n_rows_ = integer(config, "n_rows")
         self.model_, self.label_counts_ = restore_model(self.spec_, arrays)
-        self._training = None
+        self._training, self._raw, self.others_ = None, None, []
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -475,8 +563,11 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
     def to(self, device: str) -> MLGPFClassifier:
         """Move the fitted model to "cpu", "cuda", or wherever "auto" finds best."""
         self._check_fitted()
-        self.model_.to(choose_device(device))
-        self.device = device
+        for member in (self, *self.others_):
+            member.model_.to(choose_device(device))
+            member.device = device
+        if self.others_:
+            self.ensemble_calibration_.to(choose_device(device))
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -484,6 +575,23 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _check_ensemble(ensemble: Any) -> None:
+    is_count = isinstance(ensemble, int | np.integer) and not isinstance(ensemble, bool)
+    if ensemble not in (None, "auto") and not (is_count and 2 <= ensemble <= MOST_MEMBERS):
+        raise ValueError(f"ensemble={ensemble!r}; expected 'auto', or from 2 to {MOST_MEMBERS} members")
+
+
+def _as_ranking(memory: dict[str, torch.Tensor], shape: tuple[int, int]) -> sparse.csr_array:
+    """What a member said of the held-out rows."""
+    return to_csr(memory["labels"].numpy().astype(np.int64), memory["p"].numpy(), shape[1])
+
+
+def _truth(memory: dict[str, torch.Tensor], shape: tuple[int, int]) -> sparse.csr_array:
+    """The labels that the held-out rows have."""
+    counts = np.diff(memory["true_pointers"].numpy())
+    return from_counts(counts, memory["true_labels"].numpy(), None, shape[1])
 
 
 def _is_text(name: str) -> bool:

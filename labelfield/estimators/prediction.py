@@ -17,10 +17,11 @@ from labelfield.csr import from_counts, gather_rows
 from labelfield.data.batch import to_tensor
 from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
+from labelfield.estimators.ensemble import top_k_of_mean
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory
 from labelfield.models.build import Spec
-from labelfield.models.calibration import N_RANKS
+from labelfield.models.calibration import N_RANKS, Calibration
 from labelfield.models.mlgpf import MLGPF
 from labelfield.models.prediction import (
     Latent,
@@ -37,6 +38,8 @@ __all__ = ["BLOCK_ROWS", "FactorPredictions"]
 
 # Rows that are looked at together.
 BLOCK_ROWS = 1000
+# Rows times labels of each member of an ensemble whose utilities exist at once.
+_ENSEMBLE_ENTRIES = 1 << 22
 _LOWER = "the number of rows you predict at once, or predict on the CPU"
 
 
@@ -58,6 +61,8 @@ class FactorPredictions(ABC):
     label_kind_: str
     classes_: NDArray[Any]
     threshold: float
+    others_: list[Any]
+    ensemble_calibration_: Calibration
 
     @abstractmethod
     def _check_fitted(self) -> None:
@@ -126,14 +131,61 @@ class FactorPredictions(ABC):
         """The probability of each label (N, K), with the uncertainty of f integrated out, and calibrated unless
         raw ones are asked for. For one class a row they are divided by their sum.
         """
-        P = self._dense(self._rows(X), self._probability, calibrated=calibrated)[0]
+        rows = self._rows(X)
+        if self.others_:
+            P = np.empty((rows.shape[0], self.spec_.n_labels), np.float32)
+            for block, means in self._mean_probabilities(X, calibrated):
+                P[block] = means.cpu().numpy()
+        else:
+            P = self._dense(rows, self._probability, calibrated=calibrated)[0]
         if self.label_kind_ == "classes":
             P /= np.maximum(P.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
         return P
 
     def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
         """The k most probable labels of each row and their probabilities, as CSR (N, K)."""
-        return self._topk(self._latent(self._rows(X)), _count(k), calibrated)
+        if not self.others_:
+            return self._topk(self._latent(self._rows(X)), _count(k), calibrated)
+        k = min(_count(k), self.spec_.n_labels)
+        labels, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
+        for _, utilities in self._member_utilities(X):
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                best, p = top_k_of_mean([member.model_ for member in self._members()], utilities, k)
+                if calibrated:
+                    p = self.ensemble_calibration_(p, torch.arange(k, device=p.device))
+            labels.append(best.cpu().numpy())
+            values.append(p.cpu().numpy())
+        return to_csr(np.concatenate(labels), np.concatenate(values), self.spec_.n_labels)
+
+    def _members(self) -> list[Any]:
+        """All members of an ensemble; of a single model, itself."""
+        return [self, *self.others_]
+
+    def _member_utilities(self, X: Any) -> Iterator[tuple[slice, list[Moments]]]:
+        """q(f) of all labels under each member, for blocks of so few rows that they fit in memory."""
+        members = self._members()
+        rows = [member._rows(X) for member in members]
+        step = max(1, min(BLOCK_ROWS, _ENSEMBLE_ENTRIES // self.spec_.n_labels))
+        for first in range(0, rows[0].shape[0], step):
+            block = slice(first, min(first + step, rows[0].shape[0]))
+            utilities = []
+            for member, own in zip(members, rows, strict=True):
+                _, seen, h = next(member._latent(gather_rows(own, np.arange(block.start, block.stop))))
+                with torch.no_grad(), advising_on_memory(_LOWER):
+                    utilities.append(member.model_.utilities(h, seen))
+            yield block, utilities
+
+    def _mean_probabilities(self, X: Any, calibrated: bool) -> Iterator[tuple[slice, Tensor]]:
+        """The mean over members of all probabilities, for blocks of rows."""
+        members = self._members()
+        for block, utilities in self._member_utilities(X):
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                parts = [m.model_.likelihood.predict_proba(*f) for m, f in zip(members, utilities, strict=True)]
+                means = torch.stack(parts).mean(0)
+                if calibrated:
+                    best = means.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
+                    means = self.ensemble_calibration_(means, _ranks(best, slice(0, means.shape[1])))
+            yield block, means
 
     def _topk(self, blocks: Iterable[_Block], k: int, calibrated: bool) -> sparse.csr_array:
         k = min(k, self.spec_.n_labels)
@@ -162,7 +214,13 @@ class FactorPredictions(ABC):
             return chosen
         rows = self._rows(X)
         found = [(np.zeros(0, np.int64),) * 2]
-        for block, labels, answers in self._answers(rows, self._probability, calibrated=True):
+        every = slice(0, self.spec_.n_labels)
+        parts = (
+            ((block, every, [means]) for block, means in self._mean_probabilities(X, calibrated=True))
+            if self.others_
+            else self._answers(rows, self._probability, calibrated=True)
+        )
+        for block, labels, answers in parts:
             row, column = (part.cpu().numpy() for part in (answers[0] >= self.threshold).nonzero(as_tuple=True))
             found.append((row + block.start, column + labels.start))
         row, column = (np.concatenate(part) for part in zip(*found, strict=True))

@@ -120,11 +120,12 @@ class Run:
     is_stopped_early: bool = False
     is_calibrated: bool = False
     finishing_since: float | None = None  # the share of the run that was done when finishing began
+    memory: dict[str, Tensor] = field(default_factory=dict)  # what calibrating found worth keeping
 
 
 Callback = Callable[[Run, int], None]
 Validate = Callable[[], dict[str, float]]
-Calibrate = Callable[[NDArray[np.int64]], None]
+Calibrate = Callable[[NDArray[np.int64]], dict[str, Tensor]]
 
 
 def train(
@@ -142,7 +143,7 @@ def train(
 ) -> Run:
     """Maximise the bound that `objective(X, Y, n_data, generator)` estimates, over the parameters of `model`.
 
-    With `checkpoint` the state is written there at the start, every few minutes, and when SIGINT or SIGTERM asks to
+    With `checkpoint` the state is written there at both ends, every few minutes, and when SIGINT or SIGTERM asks to
     stop (Interrupted is raised then); with `resume` a run goes on from there and, on a CPU, ends in the same arrays as
     one that was never interrupted. `identity` says what is trained on what; a checkpoint of anything else is refused.
     `on_step` is called with the run and the steps of an epoch; `validate` gives scores after each epoch; `calibrate`
@@ -217,6 +218,7 @@ class Training:
                         break
                 self.end_epoch()
             self._calibrate_once()
+            self.save()
             self._stop_if(caught)
 
     def _stop_if(self, caught: list[int]) -> None:
@@ -267,7 +269,7 @@ class Training:
 
     def _calibrate_once(self) -> None:
         if self.calibrate is not None and self._n_held_out() and not self.state.is_calibrated:
-            self.calibrate(self.held_out_rows())
+            self.state.memory = self.calibrate(self.held_out_rows())
             self.state.is_calibrated = True
 
     def is_over(self) -> bool:
@@ -343,7 +345,9 @@ class Training:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= optimiser_tensors(self.optimiser)
         tensors["generator"] = self.generator.get_state()
-        facts = {"settings": asdict(self.settings), "identity": self.identity, "run": asdict(self.state)}
+        tensors |= {f"memory.{name}": value for name, value in self.state.memory.items()}
+        run = asdict(replace(self.state, memory={}))
+        facts = {"settings": asdict(self.settings), "identity": self.identity, "run": run}
         write_checkpoint(self.checkpoint, tensors, facts)
 
     def restore(self) -> None:
@@ -358,6 +362,7 @@ class Training:
             self.generator.set_state(tensors["generator"])
             run = dict(facts["run"])
             run["history"] = [Epoch(**epoch) for epoch in run["history"]]
+            run["memory"] = {n.removeprefix("memory."): t for n, t in tensors.items() if n.startswith("memory.")}
             self.state = replace(Run(), **run)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             if isinstance(error, DataError):

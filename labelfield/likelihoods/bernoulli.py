@@ -16,8 +16,8 @@ from labelfield.linalg.quadrature import gauss_hermite
 
 __all__ = ["Bernoulli"]
 
-# Rows times labels whose expectations are formed at once: a few temporaries of this many numbers.
-_CHUNK = 1 << 20
+# Rows times labels whose expectations are formed at once: a few temporaries of this many numbers, which a cache holds.
+_CHUNK = 1 << 18
 
 
 class _SumSoftplus(torch.autograd.Function):
@@ -39,7 +39,7 @@ class _SumSoftplus(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         d_mean, d_var = ctx.saved_tensors
         scale = gradients[0].to(d_mean.dtype)
-        return scale * d_mean, scale * d_var, None, None
+        return d_mean.mul(scale), d_var.mul(scale), None, None
 
 
 def _softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:

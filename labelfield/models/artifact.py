@@ -15,13 +15,15 @@ from torch import Tensor
 from labelfield.atomic import refuse_strangers, replacing_file, sweep, sync
 from labelfield.errors import LabelfieldError
 
-__all__ = ["CHECKPOINT", "MODEL_FILES", "ModelError", "is_model", "load_artifact", "save_artifact"]
+__all__ = ["CHECKPOINT", "CHECKPOINTS", "MODEL_FILES", "ModelError", "is_model", "load_artifact", "save_artifact"]
 
 _FORMAT = "labelfield model"
 _VERSION = 1
 _CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
 CHECKPOINT = "checkpoint.safetensors"
-MODEL_FILES = (_CONFIG, _ARRAYS, _LABELS, CHECKPOINT)
+# An ensemble has one for each member.
+CHECKPOINTS = (CHECKPOINT, *(f"checkpoint-{i}.safetensors" for i in range(1, 8)))
+MODEL_FILES = (_CONFIG, _ARRAYS, _LABELS, *CHECKPOINTS)
 
 
 class ModelError(LabelfieldError):

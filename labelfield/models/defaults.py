@@ -6,7 +6,7 @@ A vocabulary is D of at least 1,000: bags of words rather than measurements.
 |---|---|---|
 | kernel | se_linear_ard for a vocabulary, else se_ard | words add up; measurements do not |
 | private processes | point estimate from 5,000 features and up to D K = 2^28, else off | rare words, rare labels |
-| P, latent processes | K, at most 300 | 200 loses 0.2 on EUR-Lex, more cost in proportion |
+| P, latent processes | K, at most 300, or 200 with private processes | these carry part of what P is for |
 | M, inducing inputs | vocabulary: N / 16, from 200 to 400; else N / 5, from 100 to 600 | K_Z costs D M² |
 | B, rows a batch | N / 16, from 50 to 1,000 | what costs once a batch (K_Z) is paid rarely |
 | epochs | 12 from 5,000 features on, 25 for a vocabulary, else 40; fewer of more than 16 steps | converged by then |
@@ -56,11 +56,13 @@ def plan(n_rows: int, n_features: int, n_labels: int) -> Plan:
     else:
         epochs, rate = 40, 0.01
     n_inducing = min(400, max(200, ceil(n_rows / 16))) if is_vocabulary else min(600, max(100, ceil(n_rows / 5)))
+    has_private = n_features >= _LARGE_VOCABULARY and n_features * n_labels <= _MOST_PRIVATE
+    private = "point" if has_private else "off"
     steps = max(_STEPS, ceil(n_rows / batch_size))
     return Plan(
         kernel="se_linear_ard" if is_vocabulary else "se_ard",
-        private="point" if n_features >= _LARGE_VOCABULARY and n_features * n_labels <= _MOST_PRIVATE else "off",
-        n_latent=min(n_labels, 300),
+        private=private,
+        n_latent=min(n_labels, 300 if private == "off" else 200),
         n_inducing=max(1, min(n_inducing, n_rows)),
         batch_size=batch_size,
         max_epochs=max(3, ceil(epochs * (_STEPS / steps) ** 0.5)),

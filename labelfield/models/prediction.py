@@ -58,7 +58,7 @@ def label_blocks(model: MLGPF, h: Moments, X: Rows) -> Iterator[tuple[slice, Mom
         yield labels, f
 
 
-def _probit_order(f: Moments) -> Tensor:
+def probit_order(f: Moments) -> Tensor:
     """mean / √(1 + π v / 8): E σ(f) is close to σ of this, so it ranks almost as the integral does."""
     return f.mean / (1 + (torch.pi / 8) * f.var).sqrt()
 
@@ -75,7 +75,7 @@ def top_k(model: MLGPF, h: Moments, X: Rows, k: int) -> tuple[Tensor, Tensor]:
     for labels, f in label_blocks(model, h, X):
         width = f.mean.shape[1]
         n_candidates = min(width, max(_CANDIDATES * k, _LEAST_CANDIDATES))
-        chosen = _probit_order(f).topk(n_candidates, dim=1).indices
+        chosen = probit_order(f).topk(n_candidates, dim=1).indices
         p = model.likelihood.predict_proba(f.mean.gather(1, chosen), f.var.gather(1, chosen))
         best, values = _largest(torch.cat([best, chosen + labels.start], 1), torch.cat([values, p], 1), k)
         if n_candidates < width:

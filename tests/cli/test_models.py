@@ -210,7 +210,7 @@ def test_headerless_files_get_the_widths_of_the_model(toy, model, tmp_path):
     assert json.loads(done.stdout)["rows"] == 5
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_an_interrupted_command_resumes(number, toy, tmp_path):
     out = tmp_path / "m"
     command = [sys.executable, "-m", "labelfield", "train", toy, "--out", out, *SMALL, "--set", "max_epochs=25"]

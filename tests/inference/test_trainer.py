@@ -68,7 +68,7 @@ import sys
 from labelfield import MLGPFClassifier, synth
 from labelfield.inference import trainer
 data = synth.make_multilabel(300, 80, 30, seed=2)
-estimator = MLGPFClassifier(n_latent=6, n_inducing=20, max_epochs=25, batch_size=50, n_negatives=5)
+estimator = MLGPFClassifier(n_latent=6, n_inducing=20, max_epochs=15, batch_size=50, n_negatives=5)
 rows = estimator.prepare(data.X, data.Y)
 object.__setattr__(estimator.settings_, "checkpoint_every", 0.0)
 estimator.train_prepared(rows, checkpoint=sys.argv[1], resume=True, on_step=lambda run, n: print(run.step, flush=True))
@@ -97,7 +97,7 @@ def test_runs_killed_at_any_moment_resume_to_the_same_arrays(data, tmp_path):
     subprocess.run([sys.executable, "-c", SCRIPT, checkpoint, model], check=True, capture_output=True, timeout=120)
     from labelfield import load
 
-    whole = small(max_epochs=25).fit(data.X, data.Y)
+    whole = small(max_epochs=15).fit(data.X, data.Y)
     assert_same_arrays(arrays(whole), arrays(load(model, device="cpu")))
 
 

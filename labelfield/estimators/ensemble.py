@@ -1,0 +1,107 @@
+"""Ensembles of unlike members: which members there are, and how their probabilities become one.
+
+Averaging models that see rows differently is worth far more than one larger model or more seeds of the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from labelfield.models.mlgpf import MLGPF
+from labelfield.models.prediction import probit_order
+from labelfield.variational import Moments
+
+__all__ = ["MOST_MEMBERS", "mean_of_rankings", "members", "n_members", "top_k_of_mean"]
+
+MOST_MEMBERS = 8
+_AUTO = 4
+_FIRST_CANDIDATES = 64
+_VOCABULARY = 1000
+
+
+def n_members(ensemble: Any) -> int:
+    """How many members an ensemble has."""
+    return 1 if ensemble is None else _AUTO if ensemble == "auto" else int(ensemble)
+
+
+def members(ensemble: Any, n_features: int, n_latent: int, n_inducing: int) -> list[dict[str, Any]]:
+    """The options in which the members beside the first differ from it; n members, or "auto".
+
+    Of words, what differs first is how rows are scaled, then whether labels have processes of their own, then size; of
+    measurements the smoothness of the kernel. Beyond that, the seed.
+    """
+    larger = {"n_latent": 3 * n_latent // 2, "n_inducing": 3 * n_inducing // 2}
+    if n_features >= _VOCABULARY:
+        unlike: list[dict[str, Any]] = [
+            {"row_transform": "unit+log"},
+            {"row_transform": "sqrt", "private": "off", "kernel": "se_ard + linear", **larger},
+            {"row_transform": "tfidf"},
+            {"row_transform": "unit+log", "private": "off", "kernel": "se_ard + linear", **larger},
+            {"row_transform": "log"},
+            {"row_transform": "sqrt+tfidf", **larger},
+            {"row_transform": "unit"},
+        ]
+    else:
+        unlike = [
+            {"kernel": "matern32_ard"},
+            {"row_transform": "sqrt"},
+            {"kernel": "matern52_ard", "row_transform": "log"},
+            {"kernel": "matern32_ard", "row_transform": "sqrt", **larger},
+            {"kernel": "se_ard", **larger},
+            {"kernel": "matern12_ard"},
+            {"kernel": "matern32_ard", "row_transform": "log"},
+        ]
+    return unlike[: n_members(ensemble) - 1]
+
+
+def top_k_of_mean(models: Sequence[MLGPF], f: Sequence[Moments], k: int) -> tuple[Tensor, Tensor]:
+    """The k labels of each row whose mean probability over members is largest, largest first.
+
+    Each member names candidates. A label that no member names has a mean below that of the members' last candidates;
+    where that does not prove it to be out, all name more.
+    """
+    n_labels = f[0].mean.shape[1]
+    orders = [probit_order(member) for member in f]
+    n_candidates = min(n_labels, max(_FIRST_CANDIDATES, 4 * k))
+    while True:
+        named = [order.topk(n_candidates, dim=1).indices for order in orders]
+        labels = torch.cat(named, 1).sort(dim=1).values
+        parts = [
+            model.likelihood.predict_proba(member.mean.gather(1, labels), member.var.gather(1, labels))
+            for model, member in zip(models, f, strict=True)
+        ]
+        p = torch.stack(parts).mean(0)
+        p[:, 1:][labels[:, 1:] == labels[:, :-1]] = -1  # named more than once
+        order = p.sort(dim=1, descending=True, stable=True).indices[:, :k]
+        best, values = labels.gather(1, order), p.gather(1, order)
+        if n_candidates == n_labels:
+            return best, values
+        ends = [
+            model.likelihood.predict_proba(member.mean.gather(1, last), member.var.gather(1, last))
+            for model, member, last in zip(models, f, [name[:, -1:] for name in named], strict=True)
+        ]
+        if bool((values[:, -1:] >= torch.stack(ends).mean(0)).all()):
+            return best, values
+        n_candidates = min(n_labels, 4 * n_candidates)
+
+
+def mean_of_rankings(rankings: Sequence[sparse.csr_array], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The k best labels (N, k) of each row and their mean probabilities, from long rankings of each member."""
+    total = sparse.csr_array(sum(rankings[1:], rankings[0]) / len(rankings))
+    total.sum_duplicates()
+    counts = np.diff(total.indptr)
+    row = np.repeat(np.arange(counts.size), counts)
+    order = np.lexsort((total.indices, -total.data, row))
+    place = np.arange(order.size) - total.indptr[row[order]]
+    kept = order[place < k]
+    return (
+        total.indices[kept].reshape(counts.size, -1).astype(np.int64),
+        total.data[kept].reshape(counts.size, -1).astype(np.float32),
+    )

@@ -1,0 +1,104 @@
+"""Ensembles: the mean of unlike members, calibrated as one, saved and resumed as one."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+import labelfield
+from labelfield import MLGPFClassifier, metrics, synth
+from labelfield.estimators.ensemble import MOST_MEMBERS, members, top_k_of_mean
+from labelfield.inference.trainer import Interrupted
+from labelfield.models.build import Spec, build
+from labelfield.variational import Moments
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synth.make_multilabel(600, 200, 40, seed=4).split(0.25)
+
+
+def small(**options):
+    options = {"n_latent": 8, "n_inducing": 30, "max_epochs": 6, "learning_rate": 0.05, "batch_size": 60} | options
+    return MLGPFClassifier(**options)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return small(ensemble=3).fit(data.X, data.Y)
+
+
+def test_members_are_unlike():
+    for n_features in (100, 5000):
+        for n in range(2, MOST_MEMBERS + 1):
+            options = members(n, n_features, 10, 20)
+            assert len(options) == n - 1
+            assert len({repr(option) for option in options}) == n - 1
+    assert members(None, 100, 10, 20) == []
+    assert len(members("auto", 100, 10, 20)) == 3
+
+
+def test_probabilities_are_the_mean_over_members(data, fitted):
+    X = data.test.X
+    parts = [member.predict_proba(X, calibrated=False) for member in fitted.others_]
+    single = small().fit(data.X, data.Y)
+    parts.append(single.predict_proba(X, calibrated=False))
+    P = fitted.predict_proba(X, calibrated=False)
+    np.testing.assert_allclose(P, np.mean(parts, axis=0), rtol=1e-4, atol=1e-6)
+    ranked = fitted.predict_topk(X, 7, calibrated=False)
+    expected = metrics.top_k(P, 7)
+    np.testing.assert_array_equal(np.sort(expected.labels, axis=1), ranked.indices.reshape(-1, 7))
+    calibrated = fitted.predict_topk(X, 7)
+    np.testing.assert_array_equal(ranked.indices, calibrated.indices)
+    rows = np.repeat(np.arange(X.shape[0]), 7)
+    np.testing.assert_allclose(fitted.predict_proba(X)[rows, calibrated.indices], calibrated.data, rtol=1e-4)
+    np.testing.assert_array_equal(fitted.predict(X).toarray(), fitted.predict_proba(X) >= 0.5)
+
+
+def test_nothing_is_overlooked(monkeypatch):
+    """Members that disagree: the best mean may be on nobody's short list."""
+    monkeypatch.setattr("labelfield.estimators.ensemble._FIRST_CANDIDATES", 4)
+    generator = torch.Generator().manual_seed(0)
+    model = build(Spec(3, 300, n_latent=2, n_inducing=2))
+    f = [
+        Moments(4 * torch.randn(40, 300, generator=generator), 5 * torch.rand(40, 300, generator=generator))
+        for _ in range(3)
+    ]
+    best, values = top_k_of_mean([model] * 3, f, 1)
+    p = torch.stack([model.likelihood.predict_proba(*member) for member in f]).mean(0)
+    torch.testing.assert_close(values, p.max(1, keepdim=True).values)
+    torch.testing.assert_close(p.gather(1, best), values)
+
+
+def test_it_is_saved_whole(data, fitted, tmp_path):
+    fitted.save(tmp_path / "m")
+    again = labelfield.load(tmp_path / "m", device=fitted.model_.b.device.type)
+    assert [other.spec_ for other in again.others_] == [other.spec_ for other in fitted.others_]
+    np.testing.assert_array_equal(again.predict_proba(data.test.X), fitted.predict_proba(data.test.X))
+    np.testing.assert_array_equal(again.predict_topk(data.test.X).data, fitted.predict_topk(data.test.X).data)
+
+
+@pytest.mark.parametrize("stop_after", [3, 100])
+def test_an_interrupted_ensemble_resumes(stop_after, data, fitted, tmp_path):
+    steps = []
+
+    def interrupt(run, n_steps):
+        steps.append(run.step)
+        if len(steps) == stop_after:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(Interrupted):
+        small(ensemble=3).fit(data.X, data.Y, checkpoint=path, on_step=interrupt)
+    resumed = small(ensemble=3).fit(data.X, data.Y, checkpoint=path, resume=True)
+    np.testing.assert_array_equal(resumed.predict_proba(data.test.X), fitted.predict_proba(data.test.X))
+
+
+def test_wrong_numbers_of_members(data):
+    for wrong in (1, 9, "many", 2.5, True):
+        with pytest.raises(ValueError, match="ensemble="):
+            small(ensemble=wrong).fit(data.X, data.Y)
+    with pytest.raises(ValueError, match="ensemble"):
+        small(ensemble=2).partial_fit(data.X, data.Y)
