@@ -11,7 +11,7 @@ from scipy import sparse
 from benchmarks.record import DATA, isolated
 
 DATASETS = ("eurlex-4k", "delicious", "bibtex")
-_SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "ECE@1", "ECE@5")
+SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "ECE@1", "ECE@5")
 
 
 def _prepare() -> Any:
@@ -42,7 +42,7 @@ def _train(name: str, classifier: Any) -> dict[str, Any]:
         "epochs": model.n_iter_,
         "train_seconds": train_seconds,
         "predict_seconds": predict_seconds,
-        **{key: scores[key] for key in _SHOWN},
+        **{key: scores[key] for key in SHOWN},
         "rows": scores["rows"],
         "one_positive_revealed": _reveal(model, data.test),
     }

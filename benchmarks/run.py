@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import large, mlgpf, reading, scores, subspace
+from benchmarks import ensemble, large, mlgpf, reading, scores, steps, subspace
 from benchmarks.record import DATA, write_record
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -14,9 +14,11 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "scores": scores.run,
     "large": large.run,
     "mlgpf": mlgpf.run,
+    "ensemble": ensemble.run,
+    "steps": steps.run,
     "subspace": subspace.run,
 }
-NEEDS_DATA = {"reading": "eurlex-4k", "large": "eurlex-4k", "mlgpf": "eurlex-4k"}
+NEEDS_DATA = {"reading": "eurlex-4k", "large": "eurlex-4k", "mlgpf": "eurlex-4k", "ensemble": "eurlex-4k"}
 
 
 def main() -> None:

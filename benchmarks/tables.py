@@ -36,15 +36,23 @@ def summary(records: dict[str, dict[str, Any]]) -> str:
         ["draw and write 1,000,000 × 200,000 × 13,000", f"{large['draw_seconds'] / 60:.1f} min"],
         ["… peak memory", f"{large['draw_peak_gb']:.1f} GB"],
     ]
+    for shape, step in records["steps"]["results"].items():
+        rows += [
+            [f"a step of the papers' model, {shape}: GPyTorch's time over ours", f"{step['full_q_times_faster']:.0f}×"],
+            ["… with our default posterior", f"{step['default_q_times_faster']:.0f}×"],
+        ]
     machine = records["reading"]["machine"]
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB"
     return _table(["what", "measured"], rows) + f"\nOn {where}. `make bench` measures again.\n"
 
 
 def accuracy(records: dict[str, dict[str, Any]]) -> str:
-    """Scores of MLGPF without options."""
+    """Scores of MLGPF without options, and of an ensemble."""
     rows = []
-    for name, found in records["mlgpf"]["results"].items():
+    named = dict(records["mlgpf"]["results"])
+    ensemble = records["ensemble"]["results"]
+    named[f'eurlex-4k, ensemble="auto" ({ensemble["members"]} members)'] = ensemble
+    for name, found in named.items():
         scores = " / ".join(f"{found[f'P@{k}']:.1f}" for k in (1, 3, 5))
         weighted = " / ".join(f"{found[f'PSP@{k}']:.1f}" for k in (1, 3, 5))
         calibration = " / ".join(f"{found[f'ECE@{k}']:.1f}" for k in (1, 5))
