@@ -9,8 +9,8 @@ __all__ = ["kl_diagonal_standard", "kl_full", "kl_full_standard", "tril_log_det"
 
 
 def tril_log_det(L: Tensor) -> Tensor:
-    """log |L Lᵀ| (…) of a lower-triangular factor (…, M, M)."""
-    return 2 * L.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+    """log |L Lᵀ| (…) of a lower-triangular factor (…, M, M), in float64."""
+    return 2 * L.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
 
 
 def kl_diagonal_standard(mean: Tensor, variance: Tensor) -> Tensor:
@@ -21,10 +21,11 @@ def kl_diagonal_standard(mean: Tensor, variance: Tensor) -> Tensor:
 
 def kl_full_standard(mean: Tensor, L: Tensor) -> Tensor:
     """Σ_p KL(N(m_p, L_p L_pᵀ) ‖ N(0, I)) with means (M, P) and factors (P, M, M) or one (M, M) for all p."""
-    m, L = mean.double(), L.double()
-    size, count = m.shape
-    per = 0.5 * (L.square().sum((-2, -1)) - size - tril_log_det(L))
-    return torch.as_tensor(per.sum() * (count if L.dim() == 2 else 1) + 0.5 * m.square().sum())
+    size, count = mean.shape
+    # Sums in float64 of squares in float32: a copy of all factors in float64 would be the largest array of a step.
+    trace = L.square().sum((-2, -1), dtype=torch.float64)
+    per = 0.5 * (trace - size - tril_log_det(L))
+    return torch.as_tensor(per.sum() * (count if L.dim() == 2 else 1) + 0.5 * mean.double().square().sum())
 
 
 def kl_full(mean: Tensor, L: Tensor, L_prior: Tensor) -> Tensor:
