@@ -183,7 +183,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self.label_kind_, self.classes_ = labels.kind, labels.classes
         self.row_transform_ = RowTransform.fit(option.row_transform or choose_transform(X), X)
         data = Dataset(self.row_transform_(X), Y)
-        private = given(option.private, chosen.private)
+        # Rows that are seen through a subspace alone have no words of their own, unless asked for.
+        private = given(option.private, "off" if "subspace" in option.inducing else chosen.private)
         pattern = None if private == "off" else occurring_features(data.X, Y, _MOST_PRIVATE)
         n_inducing = given(option.n_inducing, chosen.n_inducing)
         rank = min(given(option.rank, 2 * n_inducing), *X.shape) if "subspace" in option.inducing else 0
