@@ -29,6 +29,7 @@ class RowTransform:
     idf: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", "+".join(view.strip() for view in self.name.split("+")))
         views = self.views
         if not set(views) <= set(VIEWS) or len(set(views)) < len(views) or ("none" in views and len(views) > 1):
             raise ValueError(f"row_transform={self.name!r}; expected one of {', '.join(VIEWS)}, or some joined by +")
@@ -45,7 +46,7 @@ class RowTransform:
 
     @property
     def views(self) -> list[str]:
-        return [view.strip() for view in self.name.split("+")]
+        return self.name.split("+")
 
     def __call__(self, X: sparse.csr_array) -> sparse.csr_array:
         """Rows as a model sees them (N, views · D)."""

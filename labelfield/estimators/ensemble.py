@@ -32,11 +32,13 @@ def n_members(ensemble: Any) -> int:
 
 
 def members(ensemble: Any, n_features: int, n_latent: int, n_inducing: int) -> list[dict[str, Any]]:
-    """The options in which the members beside the first differ from it; n members, or "auto".
+    """Options in which members beside the first may differ from it, the best first; none for no ensemble.
 
     Of words, what differs first is how rows are scaled, then whether labels have processes of their own, then size; of
-    measurements the smoothness of the kernel. Beyond that, the seed.
+    measurements the smoothness of the kernel. There are more than needed: one that is like the first is left out.
     """
+    if ensemble is None:
+        return []
     larger = {"n_latent": 3 * n_latent // 2, "n_inducing": 3 * n_inducing // 2}
     if n_features >= _VOCABULARY:
         unlike: list[dict[str, Any]] = [
@@ -58,7 +60,7 @@ def members(ensemble: Any, n_features: int, n_latent: int, n_inducing: int) -> l
             {"kernel": "matern12_ard"},
             {"kernel": "matern32_ard", "row_transform": "log"},
         ]
-    return unlike[: n_members(ensemble) - 1]
+    return unlike
 
 
 def top_k_of_mean(models: Sequence[MLGPF], f: Sequence[Moments], k: int) -> tuple[Tensor, Tensor]:

@@ -37,6 +37,8 @@ from labelfield.estimators.prediction import BLOCK_ROWS, FactorPredictions
 from labelfield.estimators.restoring import (
     COUNTS,
     IDF,
+    WAITING,
+    check_calibration,
     integer,
     one_of,
     restore_classes,
@@ -47,13 +49,13 @@ from labelfield.estimators.restoring import (
 from labelfield.inducing import Subspace
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.source import DatasetSource, ProjectedSource, Source
-from labelfield.inference.trainer import Epoch, Run, Settings, Training, stop_requests, train
+from labelfield.inference.trainer import Epoch, Run, Settings, Training, held_out_rows, stop_requests, train
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics import evaluate
 from labelfield.metrics.ranking import judge
 from labelfield.models.artifact import save_artifact
-from labelfield.models.build import BASES, INDUCING, POSTERIORS, Spec, build, start
-from labelfield.models.calibration import N_RANKS, Calibration
+from labelfield.models.build import BASES, INDUCING, MOST_POINTS, POSTERIORS, Spec, build, start
+from labelfield.models.calibration import Calibration
 from labelfield.models.cost import free_bytes, training_bytes
 from labelfield.models.defaults import plan
 from labelfield.models.mlgpf import Elbo
@@ -74,8 +76,7 @@ _REMEMBERED = 64
 _MOST_PRIVATE = 10_000
 _RULES: dict[str, Rule] = {
     **{name: Number(1, is_integer=True) for name in ("n_latent", "n_inducing", "rank", "max_epochs", "batch_size")},
-    # Beyond this the weights of the outermost points underflow.
-    **{name: Number(1, is_integer=True, highest=100) for name in ("n_points", "n_points_predict")},
+    **{name: Number(1, is_integer=True, highest=MOST_POINTS) for name in ("n_points", "n_points_predict")},
     **{name: Number(1e-12) for name in ("learning_rate", "clip_norm", "time_budget")},
     **{name: Number(0) for name in ("kl_weight", "threshold", "jitter")},
     "patience": Number(1, is_integer=True),
@@ -181,7 +182,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             raise DataError("Y has no labels", expected="at least one")
         chosen = plan(X.shape[0], X.shape[1], Y.shape[1])
         self.label_kind_, self.classes_ = labels.kind, labels.classes
-        self.row_transform_ = RowTransform.fit(option.row_transform or choose_transform(X), X)
+        self.row_transform_ = RowTransform.fit(
+            choose_transform(X) if option.row_transform is None else option.row_transform, X
+        )
         data = Dataset(self.row_transform_(X), Y)
         # Rows that are seen through a subspace alone have no words of their own, unless asked for.
         private = given(option.private, "off" if "subspace" in option.inducing else chosen.private)
@@ -202,11 +205,12 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             n_points=option.n_points_predict,
             jitter=option.jitter,
             private=private,
-            n_private=0 if pattern is None else pattern[1].size,
+            n_private=0 if pattern is None else pattern.features.size,
             private_scale=option.private_scale,
         )
         max_epochs = given(option.max_epochs, chosen.max_epochs)
-        held_out = X.shape[0] // 10 if option.calibrated and X.shape[0] >= _LEAST_ROWS_TO_CALIBRATE else 0
+        can_calibrate = option.calibrated and X.shape[0] >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
+        held_out = X.shape[0] // 10 if can_calibrate else 0
         self.settings_ = Settings(
             max_epochs=max_epochs,
             batch_size=min(given(option.batch_size, chosen.batch_size), X.shape[0]),
@@ -228,7 +232,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         with advising_on_memory(_LOWER):
             self.model_ = build(self.spec_)
             if self.model_.private is not None and pattern is not None:
-                self.model_.private.fill(*pattern)
+                held = data.take(held_out_rows(data.n_rows, held_out, seed))
+                part = occurring_features(held.X, held.Y, data.n_features)
+                self.model_.private.fill(pattern, pattern.only_in(part, data.n_features))
             start(self.model_, self.spec_, data.X, data.Y, seed, basis=option.basis)
             self.model_.to(device)
         self._training: Training | None = None
@@ -323,6 +329,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
                 return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
 
         path = None if checkpoint is None else Path(checkpoint)
+        if path is not None and not resume:
+            for number in range(1, MOST_MEMBERS):
+                _of_member(path, number).unlink(missing_ok=True)  # of an older run
         run = self._train_member(data, path, resume, on_step, validate)
         if self._raw is not None:
             self._train_others(self._raw, run, path, resume, on_step)
@@ -333,25 +342,33 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self, raw: tuple[Any, Any], first: Run, checkpoint: Path | None, resume: bool, on_step: Any
     ) -> None:
         """Train the other members on the same rows, and calibrate the mean of all."""
-        differing = members(self.ensemble, self.n_features_in_, self.spec_.n_latent, self.spec_.n_inducing)
         X, Y = raw
         self.others_, memories = [], [first.memory]
-        for number, options in enumerate(differing, 1):
-            # The same seed holds out the same rows, on which the mean is calibrated.
+        for options in members(self.ensemble, self.n_features_in_, self.spec_.n_latent, self.spec_.n_inducing):
+            if len(self.others_) == n_members(self.ensemble) - 1:
+                break
+            # The same seed holds out the same rows, on which the mean is calibrated. What the user chose stays.
             alike = {"ensemble": None, "random_state": self.settings_.seed, "time_budget": self.settings_.time_budget}
-            other = clone(self).set_params(**alike | options)
+            own = {name: value for name, value in options.items() if getattr(self, name) is None}
+            other = clone(self).set_params(**alike | own)
             data = other.prepare(X, Y)
-            path = None if checkpoint is None else checkpoint.with_name(f"checkpoint-{number}.safetensors")
+            if any(other._is_like(member) for member in (self, *self.others_)):
+                continue
+            path = None if checkpoint is None else _of_member(checkpoint, len(self.others_) + 1)
             memories.append(other._train_member(data, path, resume, on_step).memory)
             self.others_.append(other)
         self.ensemble_calibration_ = Calibration()
         if all(memories):
             shape = (memories[0]["labels"].shape[0], self.spec_.n_labels)
             rankings = [_as_ranking(memory, shape) for memory in memories]
-            p = mean_of_rankings(rankings, min(N_RANKS, self.spec_.n_labels))
-            judged = judge(_truth(memories[0], shape), to_csr(*p, self.spec_.n_labels), N_RANKS)
+            p = mean_of_rankings(rankings, min(_REMEMBERED, self.spec_.n_labels))
+            judged = judge(_truth(memories[0], shape), to_csr(*p, self.spec_.n_labels), _REMEMBERED)
             self.ensemble_calibration_.fit(judged.ranked.scores, judged.hit)
         self.ensemble_calibration_.to(self.model_.b.device)
+
+    def _is_like(self, other: MLGPFClassifier) -> bool:
+        """Whether training both would give the same model twice."""
+        return self.spec_ == other.spec_ and self.row_transform_.name == other.row_transform_.name
 
     def _train_member(
         self, data: Dataset, checkpoint: Path | None, resume: bool, on_step: Any, validate: Any = None
@@ -375,8 +392,10 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
     def _calibrate(self, held_out: Dataset) -> dict[str, torch.Tensor]:
         """Fit the map of probabilities to rows that the model has not seen; what it said of them is remembered."""
         ranked = self._topk(self._latent(held_out.X), _REMEMBERED, calibrated=False)
-        judged = judge(held_out.Y, ranked, N_RANKS)
+        judged = judge(held_out.Y, ranked, _REMEMBERED)
         self.model_.calibration.fit(judged.ranked.scores, judged.hit)
+        if self.model_.private is not None:
+            self.model_.private.release()
         shape = (held_out.n_rows, -1)
         return {
             "labels": torch.from_numpy(ranked.indices.reshape(shape).copy()),
@@ -498,6 +517,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             "history": self.history_,
         }
         arrays = {**self.model_.state_dict(), COUNTS: torch.from_numpy(self.label_counts_)}
+        arrays.pop(WAITING, None)  # of use in training alone
         if self.row_transform_.idf is not None:
             arrays[IDF] = torch.from_numpy(self.row_transform_.idf)
         return config, arrays
@@ -524,6 +544,10 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             self.ensemble_calibration_.load_state_dict(
                 {name.removeprefix(start): value for name, value in arrays.items() if name.startswith(start)}
             )
+            check_calibration(self.ensemble_calibration_)
+        known = ("ensemble.", *(f"member.{number}." for number in range(1, len(config["members"]) + 1)))
+        if any(name.startswith("member.") and not name.startswith(known) for name in arrays):
+            raise ValueError("arrays of a member that is not described")
         return self
 
     @classmethod
@@ -582,6 +606,11 @@ def _check_ensemble(ensemble: Any) -> None:
     is_count = isinstance(ensemble, int | np.integer) and not isinstance(ensemble, bool)
     if ensemble not in (None, "auto") and not (is_count and 2 <= ensemble <= MOST_MEMBERS):
         raise ValueError(f"ensemble={ensemble!r}; expected 'auto', or from 2 to {MOST_MEMBERS} members")
+
+
+def _of_member(checkpoint: Path, number: int) -> Path:
+    """The checkpoint of another member of the same ensemble."""
+    return checkpoint.with_name(f"{checkpoint.stem}-{number}{checkpoint.suffix}")
 
 
 def _as_ranking(memory: dict[str, torch.Tensor], shape: tuple[int, int]) -> sparse.csr_array:

@@ -13,11 +13,14 @@ from labelfield.data.transform import RowTransform
 from labelfield.inducing import Subspace
 from labelfield.inference.trainer import Epoch
 from labelfield.models.build import Spec, build
+from labelfield.models.calibration import Calibration
 from labelfield.models.mlgpf import MLGPF
 
 __all__ = [
     "COUNTS",
     "IDF",
+    "WAITING",
+    "check_calibration",
     "integer",
     "one_of",
     "restore_classes",
@@ -26,7 +29,7 @@ __all__ = [
     "restore_transform",
 ]
 
-COUNTS, IDF = "training.label_counts", "rows.idf"
+COUNTS, IDF, WAITING = "training.label_counts", "rows.idf", "private.waiting"
 _PATTERN = ("private.pointers", "private.features")
 _SUPPORT = "inducing.support"
 
@@ -71,8 +74,10 @@ def restore_transform(name: Any, idf: torch.Tensor | None, n_features: int) -> R
     """What is done to rows."""
     if not isinstance(name, str):
         raise ValueError(f"row_transform is {name!r}, not a name")
-    if idf is not None and (idf.shape != (n_features,) or idf.dtype != torch.float32 or not torch.isfinite(idf).all()):
+    if idf is not None and (idf.shape != (n_features,) or idf.dtype != torch.float32):
         raise ValueError(f"frequencies of features of shape {tuple(idf.shape)}")
+    if idf is not None and not (torch.isfinite(idf) & (idf > 0)).all():
+        raise ValueError("frequencies of features that are not positive")
     return RowTransform(name, None if idf is None else idf.numpy())
 
 
@@ -93,7 +98,10 @@ def restore_model(spec: Spec, arrays: dict[str, torch.Tensor]) -> tuple[MLGPF, N
             raise ValueError(f"{name} is not of finite float32 numbers")
     with torch.device("meta"):
         model = build(spec)
+    if model.private is not None:
+        arrays[WAITING] = torch.zeros(spec.n_private, dtype=torch.bool)
     model.load_state_dict(arrays, assign=True)
+    check_calibration(model.calibration)
     if model.private is not None:
         _check_pattern(spec, *(arrays[name] for name in _PATTERN))
     if spec.n_support:
@@ -113,3 +121,12 @@ def _check_pattern(spec: Spec, pointers: torch.Tensor, features: torch.Tensor) -
     is_inside = not features.numel() or 0 <= int(features.min()) <= int(features.max()) < spec.n_features
     if not (is_rising and is_inside):
         raise ValueError("the pattern of the private processes points outside")
+
+
+def check_calibration(calibration: Calibration) -> None:
+    """The map of probabilities must be finite and keep their order."""
+    for name, values in calibration.named_buffers():
+        if values.dtype != torch.float32 or not torch.isfinite(values).all():
+            raise ValueError(f"{name} of the calibration are not finite float32 numbers")
+    if not (calibration.slopes > 0).all() or not (calibration.offsets.diff() <= 0).all():
+        raise ValueError("the calibration would change the ranking")

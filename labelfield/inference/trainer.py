@@ -30,7 +30,17 @@ from labelfield.inference.source import Source
 from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import Rows
 
-__all__ = ["Epoch", "Interrupted", "Run", "Settings", "Training", "TrainingError", "stop_requests", "train"]
+__all__ = [
+    "Epoch",
+    "Interrupted",
+    "Run",
+    "Settings",
+    "Training",
+    "TrainingError",
+    "held_out_rows",
+    "stop_requests",
+    "train",
+]
 
 _MOST_BAD_STEPS = 20
 
@@ -119,7 +129,8 @@ class Run:
     history: list[Epoch] = field(default_factory=list)
     is_stopped_early: bool = False
     is_calibrated: bool = False
-    finishing_since: float | None = None  # the share of the run that was done when finishing began
+    finishing_epoch: int | None = None  # the first of those that finish
+    finishing_seconds: float = 0.0  # of training, when finishing began
     memory: dict[str, Tensor] = field(default_factory=dict)  # what calibrating found worth keeping
 
 
@@ -161,6 +172,11 @@ def train(
     if resume and checkpoint is not None and checkpoint.exists():
         training.restore()
     return training.run(objective, source, settings.max_epochs)
+
+
+def held_out_rows(n_rows: int, n_held_out: int, seed: int) -> NDArray[np.int64]:
+    """The rows that are kept aside, which depend on the seed alone."""
+    return np.sort(np.random.default_rng((seed, 1 << 31)).permutation(n_rows)[:n_held_out])
 
 
 class Training:
@@ -229,21 +245,19 @@ class Training:
     @property
     def n_steps(self) -> int:
         """The steps of this epoch."""
-        n_rows = self.source.n_rows - (0 if self.state.finishing_since is not None else self._n_held_out())
+        n_rows = self.source.n_rows - (0 if self.is_finishing() else self._n_held_out())
         return -(-n_rows // self.settings.batch_size)
 
     def _n_held_out(self) -> int:
         return min(self.settings.held_out, self.source.n_rows - 1)
 
     def held_out_rows(self) -> NDArray[np.int64]:
-        """The rows kept aside, which depend on the seed alone."""
-        order = np.random.default_rng((self.settings.seed, 1 << 31)).permutation(self.source.n_rows)
-        return np.sort(order[: self._n_held_out()])
+        return held_out_rows(self.source.n_rows, self._n_held_out(), self.settings.seed)
 
     def remaining_batches(self) -> list[NDArray[np.int64]]:
         """The batches of this epoch that are still to come. The order depends on the seed and the epoch alone."""
         order = np.random.default_rng((self.settings.seed, self.state.epoch)).permutation(self.source.n_rows)
-        if self._n_held_out() and self.state.finishing_since is None:
+        if self._n_held_out() and not self.is_finishing():
             is_held = np.zeros(self.source.n_rows, np.bool_)
             is_held[self.held_out_rows()] = True
             order = order[~is_held[order]]
@@ -258,14 +272,30 @@ class Training:
         """Which share of the run the schedule takes; the rest is finishing."""
         return 1 - self.settings.finishing_epochs / self.settings.max_epochs
 
+    def is_finishing(self) -> bool:
+        return self.state.finishing_epoch is not None
+
     def _is_finishing_due(self) -> bool:
-        is_wanted = self.settings.finishing_epochs > 0 and self.state.finishing_since is None
-        return is_wanted and self.share_done() >= self._schedule_share() - 1e-9
+        """Where the schedule ends, or a plateau ended it before."""
+        if self.settings.finishing_epochs == 0 or self.is_finishing():
+            return False
+        return self.state.is_stopped_early or self.share_done() >= self._schedule_share() - 1e-9
 
     def _begin_finishing_if_due(self) -> None:
         if self.state.step == 0 and self._is_finishing_due():
             self._calibrate_once()
-            self.state.finishing_since = self.share_done()
+            self.state.is_stopped_early = False
+            self.state.finishing_epoch, self.state.finishing_seconds = self.state.epoch, self.state.seconds
+
+    def _share_finished(self) -> float:
+        """How much of finishing is done, by epochs or by the clock."""
+        assert self.state.finishing_epoch is not None
+        epochs = self.state.epoch + self.state.step / self.n_steps - self.state.finishing_epoch
+        share, budget = epochs / max(self.settings.finishing_epochs, 1), self.settings.time_budget
+        if budget is not None:
+            left = max(budget - self.state.finishing_seconds, 1e-9)
+            share = max(share, (self.state.seconds - self.state.finishing_seconds) / left)
+        return min(share, 1.0)
 
     def _calibrate_once(self) -> None:
         if self.calibrate is not None and self._n_held_out() and not self.state.is_calibrated:
@@ -274,15 +304,17 @@ class Training:
 
     def is_over(self) -> bool:
         budget = self.settings.time_budget
-        return self.state.is_stopped_early or (budget is not None and self.state.seconds >= budget)
+        if budget is not None and self.state.seconds >= budget:
+            return True
+        if self.is_finishing():
+            return self._share_finished() >= 1
+        return self.state.is_stopped_early and not self._is_finishing_due()
 
     def rate(self) -> float:
-        share, since = self.share_done(), self.state.finishing_since
-        if since is not None:
-            return self.settings.learning_rate * max(1 - (share - since) / max(1 - since, 1e-9), 0.0)
-        return self.settings.learning_rate * rate_factor(
-            self.settings.schedule, min(share / self._schedule_share(), 1.0)
-        )
+        if self.is_finishing():
+            return self.settings.learning_rate * (1 - self._share_finished())
+        share = min(self.share_done() / self._schedule_share(), 1.0)
+        return self.settings.learning_rate * rate_factor(self.settings.schedule, share)
 
     def step(self, rows: NDArray[np.int64]) -> None:
         for group in self.optimiser.param_groups:
@@ -335,7 +367,7 @@ class Training:
         state.epoch += 1
         state.step, state.n_good_steps, state.sum_bound = 0, 0, 0.0
         patience = self.settings.patience
-        if patience is not None and len(state.history) > patience:
+        if patience is not None and len(state.history) > patience and not self.is_finishing():
             best = max(range(len(state.history)), key=lambda i: state.history[i].bound)
             state.is_stopped_early = len(state.history) - 1 - best >= patience
 
@@ -372,7 +404,7 @@ class Training:
     def _require_same(self, facts: dict[str, Any]) -> None:
         """How long to go on may change; what has been done may not."""
         ours, theirs = asdict(self.settings), dict(facts["settings"])
-        for name in ("max_epochs", "time_budget", "checkpoint_every", "patience"):
+        for name in ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "patience"):
             ours.pop(name), theirs.pop(name)
         if ours != theirs or facts["identity"] != self.identity:
             differs = [name for name in ours if ours[name] != theirs.get(name)] or ["model or other training data"]

@@ -30,6 +30,8 @@ POSTERIORS: dict[str, Callable[[int, int], Family]] = {
     "parsimonious": Parsimonious,
 }
 INDUCING = ("free", "fixed", "subspace", "subspace_basis")
+# Beyond this the weights of the outermost points underflow.
+MOST_POINTS = 100
 BASES = ("svd", "kmeans")
 
 
@@ -68,6 +70,8 @@ class Spec:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r}; expected an integer of at least 1")
+        if self.n_points > MOST_POINTS:
+            raise ValueError(f"n_points={self.n_points}; expected at most {MOST_POINTS}")
         if not isinstance(self.n_support, int) or not 0 <= self.n_support <= self.n_features:
             raise ValueError(f"n_support={self.n_support!r}; expected an integer from 0 to n_features")
         if not isinstance(self.rank, int) or (self.rank < 1 and "subspace" in self.inducing):

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 __all__ = ["N_RANKS", "Calibration"]
 
-N_RANKS = 5
+# Places in a ranking with an offset of their own; the last one is for all that come after.
+N_RANKS = 6
 _N_KNOTS = 4
 _LEAST_SLOPE = 0.05
 # How many held-out entries' worth of belief there is that no map is needed.
@@ -60,9 +61,11 @@ class Calibration(nn.Module):
         """Learn the map from ranked probabilities (N, k), largest first, and whether these labels hold.
 
         The likelihood is concave in slopes and offsets; a little belief in the identity keeps few rows from deciding.
+        All the places that share the last offset weigh together as much as all others.
         """
         z = logit(np.clip(p.astype(np.float64), _SMALLEST, _LARGEST))
-        knots = np.quantile(z, np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
+        n_first = min(N_RANKS - 1, z.shape[1])
+        knots = np.quantile(z[:, :n_first], np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
         between = zip(knots, np.r_[knots[1:], np.inf], strict=True)
         design = [np.minimum(z, knots[0]), *(np.clip(z - low, 0, high - low) for low, high in between)]
         places = np.minimum(np.arange(p.shape[1]), N_RANKS - 1)
@@ -70,13 +73,15 @@ class Calibration(nn.Module):
         steps = [np.broadcast_to(places >= place, z.shape) for place in range(N_RANKS)]
         features = np.stack([*design, *steps], axis=-1).reshape(-1, _N_KNOTS + 1 + N_RANKS).astype(np.float64)
         target = is_true.ravel().astype(np.float64)
+        per_place = np.where(np.arange(z.shape[1]) < n_first, 1.0, n_first / max(z.shape[1] - n_first, 1))
+        weight = np.broadcast_to(per_place, z.shape).ravel()
         start = np.r_[np.ones(_N_KNOTS + 1), np.zeros(N_RANKS)]
 
         def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             u = features @ weights
             away = weights - start
-            value = np.logaddexp(0, u).sum() - target @ u + 0.5 * _CAUTION * away @ away
-            return float(value), features.T @ (expit(u) - target) + _CAUTION * away
+            value = weight @ (np.logaddexp(0, u) - target * u) + 0.5 * _CAUTION * away @ away
+            return float(value), features.T @ (weight * (expit(u) - target)) + _CAUTION * away
 
         bounds = [(_LEAST_SLOPE, None)] * (_N_KNOTS + 1) + [(None, None)] + [(None, 0.0)] * (N_RANKS - 1)
         found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x

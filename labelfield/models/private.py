@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from labelfield.csr import gather_rows
 from labelfield.linalg.rows import dot, entry_rows, transposed
 
-__all__ = ["PRIVATE", "PrivateProcess", "occurring_features"]
+__all__ = ["PRIVATE", "Pattern", "PrivateProcess", "occurring_features"]
 
 PRIVATE = ("off", "point", "mean_field")
 # Weights are laid out densely for some labels at a time, in about so many numbers: what a core's cache holds, or what
@@ -32,20 +32,35 @@ _BLOCK_ENTRIES = 1 << 24
 _SPREAD = 0.1
 
 
-def occurring_features(
-    X: sparse.csr_array, Y: sparse.csr_array, most: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The features that occur with each label: pointers (K + 1,) and features, sorted within each label.
+class Pattern(NamedTuple):
+    """The features that occur with each label: pointers (K + 1,), features sorted within a label, in how many rows."""
 
-    A label has at most `most` of them; of more, those that occur with it most often stay.
-    """
+    pointers: NDArray[np.int64]
+    features: NDArray[np.int32]
+    counts: NDArray[np.int32]
+
+    def only_in(self, part: Pattern, n_features: int) -> NDArray[np.bool_]:
+        """Which of these occur nowhere but in the rows that `part` was made from."""
+        keys, theirs = (
+            np.repeat(np.arange(p.pointers.size - 1), np.diff(p.pointers)) * n_features + p.features
+            for p in (self, part)
+        )
+        where = np.minimum(np.searchsorted(keys, theirs), max(keys.size - 1, 0))
+        is_here = keys[where] == theirs if keys.size else np.zeros(theirs.size, np.bool_)
+        result = np.zeros(keys.size, np.bool_)
+        result[where[is_here]] = self.counts[where[is_here]] == part.counts[is_here]
+        return result
+
+
+def occurring_features(X: sparse.csr_array, Y: sparse.csr_array, most: int) -> Pattern:
+    """The pattern of these rows. A label has at most `most` features; of more, the most frequent with it stay."""
     rows_of = sparse.csr_array(Y.T.tocsr())
     presence = sparse.csr_array((np.ones(X.nnz, np.float32), X.indices, X.indptr), shape=X.shape)
     # Labels whose rows together have so many entries that their product fits in memory.
     work = np.cumsum(np.diff(X.indptr)[rows_of.indices], dtype=np.int64)
     ends = np.searchsorted(work, np.arange(_BLOCK_ENTRIES, int(work[-1]) if work.size else 0, _BLOCK_ENTRIES))
     cuts = np.unique([0, *np.searchsorted(rows_of.indptr, ends), rows_of.shape[0]])
-    counts, features = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+    sizes, features, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for first, last in pairwise(cuts):
         together = sparse.csr_array(gather_rows(rows_of, np.arange(first, last)) @ presence)
         together.sort_indices()
@@ -53,11 +68,12 @@ def occurring_features(
         order = np.lexsort((together.indices, -together.data, row))
         place = np.arange(order.size) - together.indptr[row[order]]
         kept = np.sort(order[place < most])
-        counts.append(np.bincount(row[kept], minlength=last - first))
+        sizes.append(np.bincount(row[kept], minlength=last - first))
         features.append(together.indices[kept].astype(np.int32))
+        counts.append(together.data[kept].astype(np.int32))
     pointers = np.zeros(rows_of.shape[0] + 1, np.int64)
-    np.cumsum(np.concatenate(counts), out=pointers[1:])
-    return pointers, np.concatenate(features)
+    np.cumsum(np.concatenate(sizes), out=pointers[1:])
+    return Pattern(pointers, np.concatenate(features), np.concatenate(counts))
 
 
 class _Layout(NamedTuple):
@@ -76,29 +92,41 @@ class PrivateProcess(nn.Module):
         self.n_features, self.kind, self.scale = n_features, kind, scale
         self.register_buffer("pointers", torch.zeros(n_labels + 1, dtype=torch.int64))
         self.register_buffer("features", torch.zeros(n_weights, dtype=torch.int32))
+        self.register_buffer("waiting", torch.zeros(n_weights, dtype=torch.bool))
         self.weights = nn.Parameter(torch.zeros(n_weights))
         if kind == "mean_field":
             self.log_var = nn.Parameter(torch.full((n_weights,), 2 * log(_SPREAD)))
             self.log_scale = nn.Parameter(torch.full((), log(scale)))
         self._all: list[_Layout] | None = None
 
-    def fill(self, pointers: NDArray[np.int64], features: NDArray[np.int32]) -> None:
-        """Say which weights there are."""
-        self.get_buffer("pointers").copy_(torch.from_numpy(pointers))
-        self.get_buffer("features").copy_(torch.from_numpy(features))
+    def fill(self, pattern: Pattern, waiting: NDArray[np.bool_] | None = None) -> None:
+        """Say which weights there are, and which of them wait.
+
+        A weight that occurs in held-out rows alone would learn from all other rows that its label does not hold, and
+        the held-out rows would say that the model is worse than it is. Such weights stay 0 until these rows join.
+        """
+        self.get_buffer("pointers").copy_(torch.from_numpy(pattern.pointers))
+        self.get_buffer("features").copy_(torch.from_numpy(pattern.features))
+        if waiting is not None:
+            self.get_buffer("waiting").copy_(torch.from_numpy(waiting))
         self._all = None
+
+    def release(self) -> None:
+        """Let all weights learn."""
+        self.get_buffer("waiting").zero_()
 
     def utilities(self, X: Tensor, labels: Tensor | slice | None = None) -> tuple[Tensor, Tensor | None]:
         """Mean, and variance if there is one, of w_kᵀ x (B, labels) for these labels, or all."""
         layouts = self._layouts(labels)
         apply: Any = _PrivateProduct.apply  # torch's is untyped
-        mean: Tensor = apply(self.weights, X, layouts, self.n_features)
+        waiting = self.get_buffer("waiting")
+        mean: Tensor = apply(self.weights, X, layouts, self.n_features, waiting)
         if self.kind != "mean_field":
             return mean, None
         squares = torch.sparse_csr_tensor(
             X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
         )
-        return mean, apply(self.log_var.exp(), squares, layouts, self.n_features)
+        return mean, apply(self.log_var.exp(), squares, layouts, self.n_features, waiting)
 
     def kl(self) -> Tensor:
         """KL(q(w) ‖ p(w)) in float64; of a point estimate -log p(w), up to a constant."""
@@ -148,8 +176,10 @@ class _PrivateProduct(torch.autograd.Function):
     """X W for the weights of some labels, laid out densely for a few labels at a time."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, X: Tensor, layouts: list[_Layout], n_features: int) -> Tensor:
-        ctx.X, ctx.layouts, ctx.n_weights = X, layouts, weights.numel()
+    def forward(
+        ctx: Any, weights: Tensor, X: Tensor, layouts: list[_Layout], n_features: int, waiting: Tensor
+    ) -> Tensor:
+        ctx.X, ctx.layouts, ctx.waiting = X, layouts, waiting
         n_labels = layouts[-1].columns.stop if layouts else 0
         result = weights.new_empty(X.shape[0], n_labels)
         for columns, chosen, cells in layouts:
@@ -159,9 +189,9 @@ class _PrivateProduct(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        found = gradients[0].new_zeros(ctx.n_weights)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        found = gradients[0].new_zeros(ctx.waiting.numel())
         turned = transposed(ctx.X)
         for columns, chosen, cells in ctx.layouts:
             found[chosen] = dot(turned, gradients[0][:, columns].contiguous()).flatten().index_select(0, cells)
-        return found, None, None, None
+        return found.masked_fill_(ctx.waiting, 0), None, None, None, None

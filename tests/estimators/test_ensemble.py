@@ -32,12 +32,25 @@ def fitted(data):
 
 def test_members_are_unlike():
     for n_features in (100, 5000):
-        for n in range(2, MOST_MEMBERS + 1):
-            options = members(n, n_features, 10, 20)
-            assert len(options) == n - 1
-            assert len({repr(option) for option in options}) == n - 1
+        options = members("auto", n_features, 10, 20)
+        assert len({repr(option) for option in options}) == len(options) == MOST_MEMBERS - 1
     assert members(None, 100, 10, 20) == []
-    assert len(members("auto", 100, 10, 20)) == 3
+
+
+def test_no_member_is_trained_twice_and_choices_stay(data):
+    model = small(ensemble=3, max_epochs=1, kernel="matern32_ard").fit(data.X, data.Y)
+    assert len(model.others_) == 2
+    made = [(m.spec_, m.row_transform_.name) for m in (model, *model.others_)]
+    assert len(set(made)) == 3
+    assert all(spec.kernel == "matern32_ard" for spec, _ in made)
+
+
+def test_an_older_run_is_not_in_the_way(data, tmp_path):
+    path = tmp_path / "mine.safetensors"
+    small(ensemble=2, max_epochs=1).fit(data.X, data.Y, checkpoint=path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["mine-1.safetensors", "mine.safetensors"]
+    small(ensemble=2, max_epochs=1, learning_rate=0.01).fit(data.X, data.Y, checkpoint=path)
+    small(ensemble=2, max_epochs=1, learning_rate=0.01).fit(data.X, data.Y, checkpoint=path, resume=True)
 
 
 def test_probabilities_are_the_mean_over_members(data, fitted):

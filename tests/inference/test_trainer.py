@@ -136,6 +136,42 @@ def test_validation_scores_are_kept(data):
     assert set(fitted.history_[0]["scores"]) == {"P@1", "P@3", "P@5"}
 
 
+def test_held_out_rows_join_at_the_end(data):
+    """They are left out until finishing begins, whether the schedule, a plateau or the clock ends it; then all join."""
+    for options in ({}, {"patience": 1, "schedule": "constant", "learning_rate": 0.3}, {"time_budget": 0.5}):
+        model, seen, rates = small(max_epochs=12, **options), [], []
+
+        def watch(run, n_steps, model=model, seen=seen, rates=rates):
+            seen.append((run.finishing_epoch is not None, n_steps))
+            rates.append(run)
+
+        model.fit(data.X, data.Y, on_step=watch)
+        assert model.settings_.held_out == 30
+        assert (False, 6) in seen
+        if "time_budget" not in options:
+            assert seen[-1] == (True, 6)
+            assert model.history_[-1]["learning_rate"] == 0
+            assert not model.model_.calibration.is_identity()
+            n_finishing = sum(is_finishing for is_finishing, _ in seen)
+            assert n_finishing == 4 * 6
+        assert all(0 <= epoch["learning_rate"] <= model.settings_.learning_rate for epoch in model.history_)
+
+
+def test_a_run_can_be_made_longer(data, tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    steps = []
+
+    def interrupt(run, n_steps):
+        steps.append(1)
+        if len(steps) == 33:  # while finishing
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        small(max_epochs=6).fit(data.X, data.Y, checkpoint=path, on_step=interrupt)
+    longer = small(max_epochs=9).fit(data.X, data.Y, checkpoint=path, resume=True)
+    assert all(0 <= epoch["learning_rate"] <= longer.settings_.learning_rate for epoch in longer.history_)
+
+
 class _Toy(torch.nn.Module):
     """A quadratic whose objective misbehaves as told."""
 

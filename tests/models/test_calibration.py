@@ -31,7 +31,7 @@ def test_the_ranking_stays():
     calibration = Calibration()
     calibration.fit(p, is_true)
     grid = torch.logspace(-30, 0, 2000).clamp_max(1 - 1e-7)
-    for rank in range(7):
+    for rank in range(8):
         q = calibration(grid, rank)
         assert (q.diff() >= 0).all()
         assert (q[grid < 0.99].diff() > 0).all()

@@ -17,8 +17,8 @@ def data():
 
 def make(data, kind="point", dtype=torch.float32):
     pattern = occurring_features(data.X, data.Y, 10**6)
-    process = PrivateProcess(40, 60, pattern[1].size, kind, 1.5)
-    process.fill(*pattern)
+    process = PrivateProcess(40, 60, pattern.features.size, kind, 1.5)
+    process.fill(pattern)
     with torch.no_grad():
         process.weights.normal_(generator=torch.Generator().manual_seed(0))
     return process.to(dtype)
@@ -34,12 +34,14 @@ def dense(process, values):
 
 
 def test_the_pattern_is_what_occurs_together(data):
-    pointers, features = occurring_features(data.X, data.Y, 10**6)
+    pointers, features, rows = occurring_features(data.X, data.Y, 10**6)
+
     together = sparse.csr_array(data.Y.T @ (data.X != 0).astype(np.float32))
     together.sort_indices()
     np.testing.assert_array_equal(pointers, together.indptr)
     np.testing.assert_array_equal(features, together.indices)
-    pointers, features = occurring_features(data.X, data.Y, 3)
+    np.testing.assert_array_equal(rows, together.data)
+    pointers, features, _ = occurring_features(data.X, data.Y, 3)
     assert np.diff(pointers).max() == 3
     counts = together.toarray()
     for k in range(40):
@@ -97,9 +99,9 @@ def test_its_divergence(data):
 def test_sampled_negatives_stay_unbiased(kind, data):
     """The bound of a model with private processes, from some labels, on average that from all."""
     pattern = occurring_features(data.X, data.Y, 10**6)
-    spec = Spec(60, 40, n_latent=4, n_inducing=10, private=kind, n_private=pattern[1].size)
+    spec = Spec(60, 40, n_latent=4, n_inducing=10, private=kind, n_private=pattern.features.size)
     model = build(spec)
-    model.private.fill(*pattern)
+    model.private.fill(pattern)
     start(model, spec, data.X, data.Y, seed=0)
     torch.nn.init.normal_(model.private.weights, generator=torch.Generator().manual_seed(1))
     batch = Batch.gather(data, slice(0, 5))
@@ -126,3 +128,30 @@ def test_labels_with_words_of_their_own(tmp_path):
         model.save(tmp_path / private)
     assert scores["point"] > scores["off"] + 0.3
     assert scores["mean_field"] > scores["off"]
+
+
+def test_weights_of_held_out_rows_wait(data):
+    """What occurs in held-out rows alone learns nothing until they join; else calibration would be led astray."""
+    whole, held = data, data.take(slice(100, 120))
+    pattern = occurring_features(whole.X, whole.Y, 10**6)
+    waiting = pattern.only_in(occurring_features(held.X, held.Y, 10**6), 60)
+    kept = data.take(slice(0, 100))
+    seen = dense_pattern(occurring_features(kept.X, kept.Y, 10**6))
+    label = np.repeat(np.arange(40), np.diff(pattern.pointers))
+    np.testing.assert_array_equal(waiting, ~seen[label, pattern.features])
+    process = PrivateProcess(40, 60, pattern.features.size, "point", 1.0)
+    process.fill(pattern, waiting)
+    X = Batch.gather(data, slice(None)).X
+    process.utilities(X)[0].sum().backward()
+    assert not process.weights.grad[torch.from_numpy(waiting)].any()
+    assert process.weights.grad[torch.from_numpy(~waiting)].all()
+    process.release()
+    process.weights.grad = None
+    process.utilities(X)[0].sum().backward()
+    assert process.weights.grad.all()
+
+
+def dense_pattern(pattern):
+    result = np.zeros((40, 60), bool)
+    result[np.repeat(np.arange(40), np.diff(pattern.pointers)), pattern.features] = True
+    return result
