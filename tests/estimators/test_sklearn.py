@@ -16,7 +16,7 @@ REASONS = {
 
 
 @parametrize_with_checks(
-    [MLGPFClassifier(n_latent=3, n_inducing=10, max_epochs=30, batch_size=60, learning_rate=0.1)],
+    [MLGPFClassifier(n_latent=3, n_inducing=10, max_epochs=15, batch_size=60, learning_rate=0.2)],
     expected_failed_checks=lambda estimator: REASONS,
 )
 def test_scikit_learn_checks(estimator, check):
