@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,19 @@ def real_data():
         return folder
 
     return find
+
+
+@pytest.fixture
+def interrupt_after():
+    """A callback for training that sends this process a signal after so many steps; it counts them in `steps`."""
+
+    class Interrupt:
+        def __init__(self, n_steps, number=signal.SIGTERM):
+            self.n_steps, self.number, self.steps = n_steps, number, 0
+
+        def __call__(self, run, n_steps):
+            self.steps += 1
+            if self.steps == self.n_steps:
+                os.kill(os.getpid(), self.number)
+
+    return Interrupt

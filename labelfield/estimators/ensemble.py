@@ -6,6 +6,7 @@ Averaging models that see rows differently is worth far more than one larger mod
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,30 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.csr import from_counts
+from labelfield.metrics.ranking import judge
+from labelfield.models.calibration import Calibration
 from labelfield.models.mlgpf import MLGPF
-from labelfield.models.prediction import probit_order
+from labelfield.models.prediction import probit_order, to_csr
 from labelfield.variational import Moments
 
-__all__ = ["MOST_MEMBERS", "mean_of_rankings", "members", "n_members", "top_k_of_mean"]
+__all__ = [
+    "MOST_MEMBERS",
+    "N_REMEMBERED",
+    "calibration_of_mean",
+    "check_ensemble",
+    "checkpoint_of_member",
+    "members",
+    "n_members",
+    "remembered",
+    "top_k_of_mean",
+]
 
 MOST_MEMBERS = 8
 _AUTO = 4
 _FIRST_CANDIDATES = 64
+# Labels of a held-out row that each member remembers, so that the mean can be calibrated.
+N_REMEMBERED = 64
 _VOCABULARY = 1000
 
 
@@ -94,7 +110,43 @@ def top_k_of_mean(models: Sequence[MLGPF], f: Sequence[Moments], k: int) -> tupl
         n_candidates = min(n_labels, 4 * n_candidates)
 
 
-def mean_of_rankings(rankings: Sequence[sparse.csr_array], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def check_ensemble(ensemble: Any) -> None:
+    """Raise unless it says how many members there are."""
+    is_count = isinstance(ensemble, int | np.integer) and not isinstance(ensemble, bool)
+    if ensemble not in (None, "auto") and not (is_count and 2 <= ensemble <= MOST_MEMBERS):
+        raise ValueError(f"ensemble={ensemble!r}; expected 'auto', or from 2 to {MOST_MEMBERS} members")
+
+
+def checkpoint_of_member(checkpoint: Path, number: int) -> Path:
+    """The checkpoint of another member, beside that of the first."""
+    return checkpoint.with_name(f"{checkpoint.stem}-{number}{checkpoint.suffix}")
+
+
+def remembered(ranked: sparse.csr_array, truth: sparse.csr_array) -> dict[str, Tensor]:
+    """What a member said of the held-out rows, and what is true of them, as tensors that a checkpoint holds."""
+    shape = (ranked.shape[0], -1)
+    return {
+        "labels": torch.from_numpy(ranked.indices.reshape(shape).astype(np.int64)),
+        "p": torch.from_numpy(ranked.data.reshape(shape).copy()),
+        "true_counts": torch.from_numpy(np.diff(truth.indptr).astype(np.int64)),
+        "true_labels": torch.from_numpy(truth.indices.copy()),
+    }
+
+
+def calibration_of_mean(memories: Sequence[dict[str, Tensor]], n_labels: int) -> Calibration:
+    """The map for mean probabilities, from what each member remembers; the identity where nothing was held out."""
+    calibration = Calibration()
+    if all(memories):
+        rankings = [to_csr(memory["labels"].numpy(), memory["p"].numpy(), n_labels) for memory in memories]
+        mean = to_csr(*_mean_of_rankings(rankings, min(N_REMEMBERED, n_labels)), n_labels)
+        first = memories[0]
+        truth = from_counts(first["true_counts"].numpy(), first["true_labels"].numpy(), None, n_labels)
+        judged = judge(truth, mean, N_REMEMBERED)
+        calibration.fit(judged.ranked.scores, judged.hit)
+    return calibration
+
+
+def _mean_of_rankings(rankings: Sequence[sparse.csr_array], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The k best labels (N, k) of each row and their mean probabilities, from long rankings of each member."""
     total = sparse.csr_array(sum(rankings[1:], rankings[0]) / len(rankings))
     total.sum_duplicates()

@@ -16,22 +16,30 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 
-from labelfield.csr import from_counts
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
 from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
-from labelfield.estimators.ensemble import MOST_MEMBERS, mean_of_rankings, members, n_members
+from labelfield.estimators.ensemble import (
+    MOST_MEMBERS,
+    N_REMEMBERED,
+    calibration_of_mean,
+    check_ensemble,
+    checkpoint_of_member,
+    members,
+    n_members,
+    remembered,
+)
 from labelfield.estimators.inputs import LABEL_KINDS, Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.options import (
     Number,
+    OutOfMemoryError,
     Rule,
     advising_on_memory,
     check_options,
     choose_device,
     choose_seed,
     given,
-    out_of_memory,
 )
 from labelfield.estimators.prediction import BLOCK_ROWS, FactorPredictions
 from labelfield.estimators.restoring import (
@@ -59,7 +67,7 @@ from labelfield.models.calibration import Calibration
 from labelfield.models.cost import free_bytes, training_bytes
 from labelfield.models.defaults import plan
 from labelfield.models.mlgpf import Elbo
-from labelfield.models.prediction import expected_log_likelihood, to_csr
+from labelfield.models.prediction import expected_log_likelihood
 from labelfield.models.private import PRIVATE, occurring_features
 
 __all__ = ["MLGPFClassifier"]
@@ -70,8 +78,6 @@ _LEAST_ROWS_TO_CALIBRATE = 300
 # Inducing inputs have values on the most frequent features alone: K_Z costs M² for each of them, and a word that few
 # rows have tells rows apart, which the rows' own norms still see, but does not bring them together.
 _SUPPORT = 8192
-# Labels a held-out row that each member of an ensemble remembers, so that the mean can be calibrated.
-_REMEMBERED = 64
 # Features that a label may have private weights on.
 _MOST_PRIVATE = 10_000
 _RULES: dict[str, Rule] = {
@@ -173,7 +179,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
     def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
         """Decide everything that does not need training and build the model; returns the rows as it will see them."""
         check_options(self, _RULES)
-        _check_ensemble(self.ensemble)
+        check_ensemble(self.ensemble)
         option = SimpleNamespace(**{name: given(value, None) for name, value in self.get_params().items()})
         device, seed = choose_device(self.device), choose_seed(self.random_state)
         X = as_rows(self, X, reset=True)
@@ -254,7 +260,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         """Refuse what cannot be held before the system kills the process for it."""
         needed, free = self.training_bytes(), free_bytes(device)
         if free is not None and needed > free:
-            raise out_of_memory(
+            raise OutOfMemoryError(
                 f"training needs about {needed / 2**30:,.1f} GiB and {device} has {free / 2**30:,.1f} GiB free; "
                 f"n_latent={self.spec_.n_latent}, n_inducing={self.spec_.n_inducing}, "
                 f"batch_size={self.settings_.batch_size}",
@@ -331,7 +337,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         path = None if checkpoint is None else Path(checkpoint)
         if path is not None and not resume:
             for number in range(1, MOST_MEMBERS):
-                _of_member(path, number).unlink(missing_ok=True)  # of an older run
+                checkpoint_of_member(path, number).unlink(missing_ok=True)  # of an older run
         run = self._train_member(data, path, resume, on_step, validate)
         if self._raw is not None:
             self._train_others(self._raw, run, path, resume, on_step)
@@ -354,17 +360,10 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             data = other.prepare(X, Y)
             if any(other._is_like(member) for member in (self, *self.others_)):
                 continue
-            path = None if checkpoint is None else _of_member(checkpoint, len(self.others_) + 1)
+            path = None if checkpoint is None else checkpoint_of_member(checkpoint, len(self.others_) + 1)
             memories.append(other._train_member(data, path, resume, on_step).memory)
             self.others_.append(other)
-        self.ensemble_calibration_ = Calibration()
-        if all(memories):
-            shape = (memories[0]["labels"].shape[0], self.spec_.n_labels)
-            rankings = [_as_ranking(memory, shape) for memory in memories]
-            p = mean_of_rankings(rankings, min(_REMEMBERED, self.spec_.n_labels))
-            judged = judge(_truth(memories[0], shape), to_csr(*p, self.spec_.n_labels), _REMEMBERED)
-            self.ensemble_calibration_.fit(judged.ranked.scores, judged.hit)
-        self.ensemble_calibration_.to(self.model_.b.device)
+        self.ensemble_calibration_ = calibration_of_mean(memories, self.spec_.n_labels).to(self.model_.b.device)
 
     def _is_like(self, other: MLGPFClassifier) -> bool:
         """Whether training both would give the same model twice."""
@@ -391,18 +390,12 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
 
     def _calibrate(self, held_out: Dataset) -> dict[str, torch.Tensor]:
         """Fit the map of probabilities to rows that the model has not seen; what it said of them is remembered."""
-        ranked = self._topk(self._latent(held_out.X), _REMEMBERED, calibrated=False)
-        judged = judge(held_out.Y, ranked, _REMEMBERED)
+        ranked = self._topk(self._latent(held_out.X), N_REMEMBERED, calibrated=False)
+        judged = judge(held_out.Y, ranked, N_REMEMBERED)
         self.model_.calibration.fit(judged.ranked.scores, judged.hit)
         if self.model_.private is not None:
             self.model_.private.release()
-        shape = (held_out.n_rows, -1)
-        return {
-            "labels": torch.from_numpy(ranked.indices.reshape(shape).copy()),
-            "p": torch.from_numpy(ranked.data.reshape(shape).copy()),
-            "true_pointers": torch.from_numpy(held_out.Y.indptr.astype(np.int64)),
-            "true_labels": torch.from_numpy(held_out.Y.indices.copy()),
-        }
+        return remembered(ranked, held_out.Y)
 
     def _remember(self, run: Run) -> None:
         self.history_ = [asdict(epoch) for epoch in run.history]
@@ -600,28 +593,6 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
-
-
-def _check_ensemble(ensemble: Any) -> None:
-    is_count = isinstance(ensemble, int | np.integer) and not isinstance(ensemble, bool)
-    if ensemble not in (None, "auto") and not (is_count and 2 <= ensemble <= MOST_MEMBERS):
-        raise ValueError(f"ensemble={ensemble!r}; expected 'auto', or from 2 to {MOST_MEMBERS} members")
-
-
-def _of_member(checkpoint: Path, number: int) -> Path:
-    """The checkpoint of another member of the same ensemble."""
-    return checkpoint.with_name(f"{checkpoint.stem}-{number}{checkpoint.suffix}")
-
-
-def _as_ranking(memory: dict[str, torch.Tensor], shape: tuple[int, int]) -> sparse.csr_array:
-    """What a member said of the held-out rows."""
-    return to_csr(memory["labels"].numpy().astype(np.int64), memory["p"].numpy(), shape[1])
-
-
-def _truth(memory: dict[str, torch.Tensor], shape: tuple[int, int]) -> sparse.csr_array:
-    """The labels that the held-out rows have."""
-    counts = np.diff(memory["true_pointers"].numpy())
-    return from_counts(counts, memory["true_labels"].numpy(), None, shape[1])
 
 
 def _is_text(name: str) -> bool:

@@ -14,13 +14,13 @@ from sklearn.utils import check_random_state
 
 __all__ = [
     "Number",
+    "OutOfMemoryError",
     "Rule",
     "advising_on_memory",
     "check_options",
     "choose_device",
     "choose_seed",
     "given",
-    "out_of_memory",
 ]
 
 
@@ -103,19 +103,19 @@ def advising_on_memory(lower: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError) as error:
-        if getattr(error, "is_advice", False):
+        if isinstance(error, OutOfMemoryError):  # a block within a block says it once
             raise
-        raise out_of_memory(str(error), lower) from None
+        raise OutOfMemoryError(str(error), lower) from None
     except RuntimeError as error:  # what torch raises for a failed allocation on the CPU
         text = str(error)
         if not any(words in text for words in ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "overflow")):
             raise
-        raise out_of_memory(text, lower) from None
+        raise OutOfMemoryError(text, lower) from None
 
 
-def out_of_memory(reason: str, lower: str) -> MemoryError:
-    """The error, with the reason on one line."""
-    lines = reason.splitlines()
-    error = MemoryError(f"out of memory: lower {lower}" + (f" ({lines[0]})" if lines else ""))
-    error.is_advice = True  # type: ignore[attr-defined]  # so that a block within a block says it once
-    return error
+class OutOfMemoryError(MemoryError):
+    """What to lower, and the reason on one line."""
+
+    def __init__(self, reason: str, lower: str) -> None:
+        lines = reason.splitlines()
+        super().__init__(f"out of memory: lower {lower}" + (f" ({lines[0]})" if lines else ""))

@@ -243,10 +243,14 @@ class Training:
             raise Interrupted(caught[0])
 
     @property
+    def n_rows(self) -> int:
+        """The rows that this epoch trains on."""
+        return self.source.n_rows - (0 if self.is_finishing() else self._n_held_out())
+
+    @property
     def n_steps(self) -> int:
         """The steps of this epoch."""
-        n_rows = self.source.n_rows - (0 if self.is_finishing() else self._n_held_out())
-        return -(-n_rows // self.settings.batch_size)
+        return -(-self.n_rows // self.settings.batch_size)
 
     def _n_held_out(self) -> int:
         return min(self.settings.held_out, self.source.n_rows - 1)
@@ -322,8 +326,8 @@ class Training:
         X, Y = self.source.batch(rows, self.device)
         self.optimiser.zero_grad(set_to_none=True)
         try:
-            estimate = self.objective(X, Y, self.source.n_rows, self.generator)
-            loss = -estimate.bound(self.settings.kl_weight) / self.source.n_rows
+            estimate = self.objective(X, Y, self.n_rows, self.generator)
+            loss = -estimate.bound(self.settings.kl_weight) / self.n_rows
             loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
             value = -float(loss.detach())
             problem = None if np.isfinite(value) else f"the bound is {value}"

@@ -59,9 +59,13 @@ def mean_parameter(n_inducing: int, n_processes: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(n_inducing, n_processes))
 
 
-def factor_parameter(n_inducing: int, n_processes: int, spread: float) -> nn.Parameter:
-    """A lower factor for each process (P, M, M), at `spread` times the identity."""
-    return nn.Parameter(spread * torch.eye(n_inducing).repeat(n_processes, 1, 1))
+class FullFactors(Family):
+    """Families with a mean (M, P) and a lower factor of its own for each process (P, M, M), at `spread` times I."""
+
+    def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
+        super().__init__()
+        self.mean = mean_parameter(n_inducing, n_processes)
+        self.factor = nn.Parameter(spread * torch.eye(n_inducing).repeat(n_processes, 1, 1))
 
 
 def mean_of(A: Tensor, m: Tensor) -> Tensor:

@@ -6,27 +6,13 @@ import torch
 from torch import Tensor
 
 from labelfield.linalg.gaussian import kl_full
-from labelfield.variational.base import (
-    SMALLEST_VARIANCE,
-    Family,
-    Moments,
-    Prior,
-    factor_parameter,
-    mean_of,
-    mean_parameter,
-    rows_first,
-)
+from labelfield.variational.base import SMALLEST_VARIANCE, FullFactors, Moments, Prior, mean_of, rows_first
 
 __all__ = ["Full"]
 
 
-class Full(Family):
+class Full(FullFactors):
     """With α = K_Z⁻¹ k_Z·: mean = αᵀ m_p, variance = k_ii - k_iZ α_i + ‖L_pᵀ α_i‖²."""
-
-    def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
-        super().__init__()
-        self.mean = mean_parameter(n_inducing, n_processes)
-        self.factor = factor_parameter(n_inducing, n_processes, spread)
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)

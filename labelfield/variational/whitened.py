@@ -14,9 +14,9 @@ from labelfield.linalg.gaussian import kl_diagonal_standard, kl_full_standard
 from labelfield.variational.base import (
     SMALLEST_VARIANCE,
     Family,
+    FullFactors,
     Moments,
     Prior,
-    factor_parameter,
     mean_of,
     mean_parameter,
     rows_first,
@@ -61,13 +61,8 @@ class WhitenedShared(Family):
         return kl_full_standard(self.mean, self.factor.tril())
 
 
-class WhitenedFull(Family):
+class WhitenedFull(FullFactors):
     """A full S_p for each process."""
-
-    def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
-        super().__init__()
-        self.mean = mean_parameter(n_inducing, n_processes)
-        self.factor = factor_parameter(n_inducing, n_processes, spread)
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)

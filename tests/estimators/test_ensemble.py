@@ -1,8 +1,5 @@
 """Ensembles: the mean of unlike members, calibrated as one, saved and resumed as one."""
 
-import os
-import signal
-
 import numpy as np
 import pytest
 import torch
@@ -94,17 +91,10 @@ def test_it_is_saved_whole(data, fitted, tmp_path):
 
 
 @pytest.mark.parametrize("stop_after", [3, 100])
-def test_an_interrupted_ensemble_resumes(stop_after, data, fitted, tmp_path):
-    steps = []
-
-    def interrupt(run, n_steps):
-        steps.append(run.step)
-        if len(steps) == stop_after:
-            os.kill(os.getpid(), signal.SIGTERM)
-
+def test_an_interrupted_ensemble_resumes(stop_after, data, fitted, tmp_path, interrupt_after):
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Interrupted):
-        small(ensemble=3).fit(data.X, data.Y, checkpoint=path, on_step=interrupt)
+        small(ensemble=3).fit(data.X, data.Y, checkpoint=path, on_step=interrupt_after(stop_after))
     resumed = small(ensemble=3).fit(data.X, data.Y, checkpoint=path, resume=True)
     np.testing.assert_array_equal(resumed.predict_proba(data.test.X), fitted.predict_proba(data.test.X))
 

@@ -1,6 +1,5 @@
 """The trainer: it learns, stops when asked, resumes to the same arrays, and recovers where that is sound."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -45,19 +44,13 @@ def test_the_same_seed_gives_the_same_arrays(data):
 
 
 @pytest.mark.parametrize("stop_after", [1, 7, 17])
-def test_an_interrupted_run_resumes_to_the_same_arrays(stop_after, data, tmp_path):
+def test_an_interrupted_run_resumes_to_the_same_arrays(stop_after, data, tmp_path, interrupt_after):
     whole = arrays(small().fit(data.X, data.Y))
-    steps = []
-
-    def interrupt(run, n_steps):
-        steps.append(run.step)
-        if len(steps) == stop_after:
-            os.kill(os.getpid(), signal.SIGTERM)
-
+    interrupt = interrupt_after(stop_after)
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Interrupted, match="SIGTERM"):
         small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt)
-    assert len(steps) == stop_after
+    assert interrupt.steps == stop_after
     resumed = small().fit(data.X, data.Y, checkpoint=path, resume=True)
     assert_same_arrays(whole, arrays(resumed))
     assert len(resumed.history_) == 6
@@ -101,14 +94,10 @@ def test_runs_killed_at_any_moment_resume_to_the_same_arrays(data, tmp_path):
     assert_same_arrays(arrays(whole), arrays(load(model, device="cpu")))
 
 
-def test_a_checkpoint_of_something_else_is_refused(data, tmp_path):
+def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, interrupt_after):
     path = tmp_path / "checkpoint.safetensors"
-
-    def interrupt(run, n_steps):
-        os.kill(os.getpid(), signal.SIGINT)
-
     with pytest.raises(Interrupted):
-        small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt)
+        small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt_after(1, signal.SIGINT))
     with pytest.raises(DataError, match="another learning_rate"):
         small(learning_rate=0.5).fit(data.X, data.Y, checkpoint=path, resume=True)
     for other in (small(n_latent=3), small(kernel="matern32_ard"), small(n_points=5)):
@@ -157,17 +146,10 @@ def test_held_out_rows_join_at_the_end(data):
         assert all(0 <= epoch["learning_rate"] <= model.settings_.learning_rate for epoch in model.history_)
 
 
-def test_a_run_can_be_made_longer(data, tmp_path):
+def test_a_run_can_be_made_longer(data, tmp_path, interrupt_after):
     path = tmp_path / "checkpoint.safetensors"
-    steps = []
-
-    def interrupt(run, n_steps):
-        steps.append(1)
-        if len(steps) == 33:  # while finishing
-            os.kill(os.getpid(), signal.SIGTERM)
-
     with pytest.raises(Interrupted):
-        small(max_epochs=6).fit(data.X, data.Y, checkpoint=path, on_step=interrupt)
+        small(max_epochs=6).fit(data.X, data.Y, checkpoint=path, on_step=interrupt_after(33))  # while finishing
     longer = small(max_epochs=9).fit(data.X, data.Y, checkpoint=path, resume=True)
     assert all(0 <= epoch["learning_rate"] <= longer.settings_.learning_rate for epoch in longer.history_)
 
@@ -225,10 +207,10 @@ def test_a_run_that_mostly_failed_is_no_success(data):
 
 
 @pytest.mark.parametrize("change", [{"run": {}}, {"settings": None}, {"run": {"history": [], "nonsense": 1}}])
-def test_a_checkpoint_without_its_facts_is_damaged(change, data, tmp_path):
+def test_a_checkpoint_without_its_facts_is_damaged(change, data, tmp_path, interrupt_after):
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Interrupted):
-        small().fit(data.X, data.Y, checkpoint=path, on_step=lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt_after(1, signal.SIGINT))
     tensors, facts = read_checkpoint(path)
     write_checkpoint(path, tensors, facts | change)
     with pytest.raises(DataError, match="damaged"):
@@ -236,6 +218,18 @@ def test_a_checkpoint_without_its_facts_is_damaged(change, data, tmp_path):
     write_checkpoint(path, {n: t for n, t in tensors.items() if n != "generator"}, facts)
     with pytest.raises(DataError, match="damaged"):
         small().fit(data.X, data.Y, checkpoint=path, resume=True)
+
+
+def test_the_bound_is_that_of_the_rows_in_use(data):
+    toy, sizes = _Toy(lambda call: None), []
+
+    def objective(X, Y, n_data, generator):
+        sizes.append(n_data)
+        return toy.objective(X, Y, n_data, generator)
+
+    settings = Settings(max_epochs=3, batch_size=100, held_out=30, finishing_epochs=1)
+    train(toy, objective, DatasetSource(data), settings)
+    assert sizes == [270] * 6 + [300] * 3
 
 
 def test_gradients_are_clipped(data):
