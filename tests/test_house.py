@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "variational": FOUNDATION | {"linalg", "kernels", "inducing"},
     "likelihoods": FOUNDATION | {"linalg"},
     "models": FOUNDATION | {"linalg", "kernels", "inducing", "variational", "likelihoods"},
-    "data": FOUNDATION,
+    "data": FOUNDATION | {"linalg"},
     "synth": FOUNDATION | {"data", "linalg"},
     "metrics": FOUNDATION,
     "topics": FOUNDATION | {"linalg"},

@@ -56,7 +56,7 @@ from labelfield.estimators.restoring import (
 )
 from labelfield.inducing import Subspace
 from labelfield.inference.schedule import SCHEDULES
-from labelfield.inference.source import DatasetSource, ProjectedSource, Source
+from labelfield.inference.source import DatasetSource, ProjectedSource, ResidentSource, Source
 from labelfield.inference.trainer import Epoch, Run, Settings, Training, held_out_rows, stop_requests, train
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics import evaluate
@@ -67,8 +67,9 @@ from labelfield.models.calibration import Calibration
 from labelfield.models.cost import free_bytes, training_bytes
 from labelfield.models.defaults import plan
 from labelfield.models.mlgpf import Elbo
+from labelfield.models.pattern import occurring_features
 from labelfield.models.prediction import expected_log_likelihood
-from labelfield.models.private import PRIVATE, occurring_features
+from labelfield.models.private import PRIVATE
 
 __all__ = ["MLGPFClassifier"]
 
@@ -194,7 +195,13 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         data = Dataset(self.row_transform_(X), Y)
         # Rows that are seen through a subspace alone have no words of their own, unless asked for.
         private = given(option.private, "off" if "subspace" in option.inducing else chosen.private)
-        pattern = None if private == "off" else occurring_features(data.X, Y, _MOST_PRIVATE)
+        max_epochs = given(option.max_epochs, chosen.max_epochs)
+        can_calibrate = option.calibrated and X.shape[0] >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
+        held_out = X.shape[0] // 10 if can_calibrate else 0
+        pattern = None
+        if private != "off":
+            aside = held_out_rows(data.n_rows, held_out, seed)
+            pattern = occurring_features(data.X, Y, _MOST_PRIVATE, aside, device)
         n_inducing = given(option.n_inducing, chosen.n_inducing)
         rank = min(given(option.rank, 2 * n_inducing), *X.shape) if "subspace" in option.inducing else 0
         self.spec_ = Spec(
@@ -214,9 +221,6 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             n_private=0 if pattern is None else pattern.features.size,
             private_scale=option.private_scale,
         )
-        max_epochs = given(option.max_epochs, chosen.max_epochs)
-        can_calibrate = option.calibrated and X.shape[0] >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
-        held_out = X.shape[0] // 10 if can_calibrate else 0
         self.settings_ = Settings(
             max_epochs=max_epochs,
             batch_size=min(given(option.batch_size, chosen.batch_size), X.shape[0]),
@@ -238,10 +242,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         with advising_on_memory(_LOWER):
             self.model_ = build(self.spec_)
             if self.model_.private is not None and pattern is not None:
-                held = data.take(held_out_rows(data.n_rows, held_out, seed))
-                part = occurring_features(held.X, held.Y, data.n_features)
-                self.model_.private.fill(pattern, pattern.only_in(part, data.n_features))
-            start(self.model_, self.spec_, data.X, data.Y, seed, basis=option.basis)
+                self.model_.private.fill(pattern)
+            start(self.model_, self.spec_, data.X, data.Y, seed, basis=option.basis, device=device)
             self.model_.to(device)
         self._training: Training | None = None
         self.others_: list[MLGPFClassifier] = []
@@ -380,10 +382,11 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
                 self.settings_,
                 checkpoint=checkpoint,
                 resume=resume,
-                identity=self._identity(data),
+                identity="" if checkpoint is None else self._identity(data),
                 on_step=on_step,
                 validate=validate,
                 calibrate=lambda rows: self._calibrate(data.take(rows)),
+                is_capturable=not self.n_negatives_,
             )
         self._remember(run)
         return run
@@ -430,13 +433,20 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
                 "precompute needs inducing='subspace', no private processes, and no weight for each feature"
             )
         if not can or self.precompute is False:
-            return DatasetSource(data)
+            return self._source_of_rows(data)
         assert isinstance(inducing, Subspace)
         parts = []
         for first in range(0, data.n_rows, BLOCK_ROWS):
             block = Batch.gather(data, slice(first, first + BLOCK_ROWS), self.model_.b.device)
             parts.append(inducing.project(block.X))
         return ProjectedSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
+
+    def _source_of_rows(self, data: Dataset) -> Source:
+        """Rows on the GPU, if they take no more than a quarter of what is free there."""
+        device = self.model_.b.device
+        free = free_bytes(device) if device.type == "cuda" else None
+        is_small = free is not None and 4 * (_bytes(data.X) + _bytes(data.Y)) < free
+        return ResidentSource(data, device) if is_small else DatasetSource(data)
 
     def seconds_per_step(self, data: Dataset) -> float:
         """How long a step of training takes on rows that `prepare` returned, by trying; nothing is changed by it."""
@@ -593,6 +603,10 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _bytes(array: sparse.csr_array) -> int:
+    return int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)
 
 
 def _is_text(name: str) -> bool:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from torch import Tensor
+
+from labelfield.linalg.rows import dot, entry_rows, to_tensor
 
 __all__ = ["frequent_features", "kmeans", "singular_vectors"]
 
@@ -15,7 +19,11 @@ _OVERSAMPLING = 10
 
 
 def kmeans(
-    X: sparse.csr_array | NDArray[np.float32], n_centres: int, rng: np.random.Generator, n_iterations: int = 4
+    X: sparse.csr_array | NDArray[np.float32],
+    n_centres: int,
+    rng: np.random.Generator,
+    n_iterations: int = 4,
+    device: torch.device | str = "cpu",
 ) -> NDArray[np.float32]:
     """Centres (M, D) by a few rounds of Lloyd's algorithm on at most 20 rows a centre, from random rows.
 
@@ -25,19 +33,27 @@ def kmeans(
     chosen = np.sort(rng.choice(n, min(n, _ROWS_PER_CENTRE * n_centres), replace=False))
     rows = X[chosen]
     n_centres = min(n_centres, rows.shape[0])
-    centres = _dense(rows[np.sort(rng.choice(rows.shape[0], n_centres, replace=False))])
+    points = to_tensor(rows, device) if sparse.issparse(rows) else torch.from_numpy(rows).to(device)
+    centres = torch.from_numpy(_dense(rows[np.sort(rng.choice(rows.shape[0], n_centres, replace=False))])).to(device)
     for _ in range(n_iterations):
         # The nearest centre maximises x·c - ‖c‖² / 2.
-        nearest = np.argmax(np.asarray(rows @ centres.T) - 0.5 * np.square(centres).sum(1), axis=1)
-        counts = np.bincount(nearest, minlength=n_centres)
-        assign = sparse.csr_array(
-            (np.ones(nearest.size, np.float32), (nearest, np.arange(nearest.size))), shape=(n_centres, nearest.size)
-        )
-        centres = _dense(assign @ rows)
-        centres /= np.maximum(counts, 1)[:, None]
-        empty = np.flatnonzero(counts == 0)
-        centres[empty] = _dense(rows[rng.choice(rows.shape[0], empty.size)])
-    return np.ascontiguousarray(centres, np.float32)
+        nearest = (dot(points, centres.T.contiguous()) - 0.5 * centres.square().sum(1)).argmax(1)
+        counts = torch.bincount(nearest, minlength=n_centres)
+        centres = _sums(points, nearest, n_centres) / counts.clamp_min(1).unsqueeze(1)
+        empty = (counts == 0).nonzero().squeeze(1)
+        centres[empty] = torch.from_numpy(_dense(rows[rng.choice(rows.shape[0], empty.numel())])).to(device)
+    return centres.cpu().numpy()
+
+
+def _sums(points: Tensor, group: Tensor, n_groups: int) -> Tensor:
+    """The sum of the rows of each group (groups, D); in float64, so that the order of additions leaves no trace."""
+    shape = (n_groups, points.shape[1])
+    total = torch.zeros(n_groups * points.shape[1], dtype=torch.float64, device=points.device)
+    if points.layout == torch.sparse_csr:
+        row = entry_rows(points.crow_indices(), points.col_indices().numel())
+        total.index_add_(0, group[row] * points.shape[1] + points.col_indices(), points.values().double())
+        return total.view(shape).float()
+    return total.view(shape).index_add_(0, group, points.double()).float()
 
 
 def _dense(rows: Any) -> NDArray[np.float32]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor
 
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
-from labelfield.linalg.rows import Projected, Rows
+from labelfield.linalg.rows import Projected, Rows, gather
 
-__all__ = ["DatasetSource", "ProjectedSource", "Source"]
+__all__ = ["DatasetSource", "ProjectedSource", "ResidentSource", "Source"]
+
+# A batch with more entries than the mean by so many standard deviations is not expected in a lifetime.
+_DEVIATIONS = 6.0
 
 
 class Source(Protocol):
@@ -40,6 +44,53 @@ class DatasetSource:
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         batch = Batch.gather(self.dataset, rows, device)
         return batch.X, batch.Y
+
+
+class _Resident:
+    """A CSR array on a device, and how many entries its rows have, here."""
+
+    def __init__(self, array: sparse.csr_array, device: torch.device) -> None:
+        parts = (array.indptr.astype(np.int64), array.indices, array.data)
+        self.pointers, self.indices, self.values = (torch.from_numpy(np.array(part)).to(device) for part in parts)
+        self.width, self.counts = array.shape[1], np.diff(array.indptr)
+
+    def rows(self, rows: Tensor, n_entries: int) -> Tensor:
+        return gather(self.pointers, self.indices, self.values, rows, n_entries, self.width)
+
+    def capacity(self, n_rows: int) -> int:
+        """What almost no random batch of so many rows exceeds."""
+        expected = n_rows * self.counts.mean() + _DEVIATIONS * self.counts.std() * n_rows**0.5
+        return int(min(expected, self.counts.sum())) + 1
+
+
+class ResidentSource:
+    """All rows on a GPU: a batch is gathered there, and nothing is asked of the GPU on the way."""
+
+    def __init__(self, dataset: Dataset, device: torch.device) -> None:
+        self.n_rows = dataset.n_rows
+        self.X, self.Y = _Resident(dataset.X, device), _Resident(dataset.Y, device)
+
+    def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
+        chosen = torch.from_numpy(rows).to(device)
+        return self.gather(chosen, Sizes(int(self.X.counts[rows].sum()), int(self.Y.counts[rows].sum())))
+
+    def gather(self, rows: Tensor, sizes: Sizes) -> tuple[Rows, Tensor]:
+        """These rows, with entries of value 0 up to these sizes."""
+        return self.X.rows(rows, sizes.X), self.Y.rows(rows, sizes.Y)
+
+    def fixed_sizes(self, n_rows: int) -> Sizes:
+        """Sizes that fit almost any batch of so many rows."""
+        return Sizes(self.X.capacity(n_rows), self.Y.capacity(n_rows))
+
+    def fits(self, rows: NDArray[np.int64], sizes: Sizes) -> bool:
+        return bool(self.X.counts[rows].sum() <= sizes.X and self.Y.counts[rows].sum() <= sizes.Y)
+
+
+class Sizes(NamedTuple):
+    """How many entries the features and the labels of a batch have."""
+
+    X: int
+    Y: int
 
 
 class ProjectedSource:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from labelfield.errors import DataError, LabelfieldError
+from labelfield.inference.adam import RowAdam
 from labelfield.inference.checkpoint import (
     damaged,
     optimiser_tensors,
@@ -27,8 +28,8 @@ from labelfield.inference.checkpoint import (
 )
 from labelfield.inference.schedule import SCHEDULES, rate_factor
 from labelfield.inference.source import Source
+from labelfield.inference.stepper import Objective, Stepper, all_finite
 from labelfield.linalg.cholesky import FactorisationError
-from labelfield.linalg.rows import Rows
 
 __all__ = [
     "Epoch",
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 _MOST_BAD_STEPS = 20
+# Steps that a GPU is given before it is asked how they went.
+_STEPS_AHEAD = 64
 
 
 class TrainingError(LabelfieldError):
@@ -55,17 +58,6 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(signal_number).name}")
         self.signal_number = signal_number
-
-
-class Estimate(Protocol):
-    """An unbiased estimate of the evidence lower bound of the whole data set."""
-
-    def bound(self, kl_weight: float) -> Tensor:
-        """The bound in nats, with its divergence so weighted."""
-        ...
-
-
-Objective = Callable[[Rows, Tensor, int, torch.Generator], Estimate]
 
 
 @dataclass(frozen=True)
@@ -151,6 +143,7 @@ def train(
     on_step: Callback | None = None,
     validate: Validate | None = None,
     calibrate: Calibrate | None = None,
+    is_capturable: bool = False,
 ) -> Run:
     """Maximise the bound that `objective(X, Y, n_data, generator)` estimates, over the parameters of `model`.
 
@@ -158,7 +151,8 @@ def train(
     stop (Interrupted is raised then); with `resume` a run goes on from there and, on a CPU, ends in the same arrays as
     one that was never interrupted. `identity` says what is trained on what; a checkpoint of anything else is refused.
     `on_step` is called with the run and the steps of an epoch; `validate` gives scores after each epoch; `calibrate`
-    is given the rows that were held out.
+    is given the rows that were held out. An objective whose shapes depend on the sizes of the batch alone, and that
+    draws nothing, `is_capturable` on a GPU.
     """
     training = Training(
         model,
@@ -168,6 +162,7 @@ def train(
         on_step=on_step,
         validate=validate,
         calibrate=calibrate,
+        is_capturable=is_capturable,
     )
     if resume and checkpoint is not None and checkpoint.exists():
         training.restore()
@@ -192,13 +187,15 @@ class Training:
         on_step: Callback | None = None,
         validate: Validate | None = None,
         calibrate: Calibrate | None = None,
+        is_capturable: bool = False,
     ) -> None:
         self.model, self.settings = model, settings
         self.checkpoint, self.identity = checkpoint, identity
         self.on_step, self.validate, self.calibrate = on_step, validate, calibrate
+        self.is_capturable = is_capturable
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
-        self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, fused=True)
+        self.optimiser = RowAdam(self.parameters, lr=settings.learning_rate)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.state = Run()
         self.problem = ""
@@ -207,11 +204,20 @@ class Training:
         """Train until so many epochs are done, counted from the very start."""
         if source.n_rows == 0:
             raise DataError("no training rows", expected="at least one", fix="Check the training data.")
-        self.source, self.objective = source, objective
+        self.source = source
+        self.stepper = Stepper(
+            objective,
+            source,
+            self.optimiser,
+            self.generator,
+            kl_weight=self.settings.kl_weight,
+            clip_norm=self.settings.clip_norm,
+            is_capturable=self.is_capturable,
+        )
         try:
             self._run(max_epochs)
         finally:
-            del self.source, self.objective  # the rows are the caller's
+            del self.source, self.stepper  # the rows are the caller's
         return self.state
 
     def _run(self, max_epochs: int) -> None:
@@ -265,7 +271,9 @@ class Training:
             is_held = np.zeros(self.source.n_rows, np.bool_)
             is_held[self.held_out_rows()] = True
             order = order[~is_held[order]]
-        return np.array_split(order, self.n_steps)[self.state.step :]
+        # All of one size, which a GPU needs; the few rows that are left over come in other epochs.
+        size = self.n_rows // self.n_steps
+        return list(order[: size * self.n_steps].reshape(self.n_steps, size)[self.state.step :])
 
     def share_done(self) -> float:
         done = (self.state.epoch + self.state.step / self.n_steps) / self.settings.max_epochs
@@ -321,38 +329,33 @@ class Training:
         return self.settings.learning_rate * rate_factor(self.settings.schedule, share)
 
     def step(self, rows: NDArray[np.int64]) -> None:
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.rate()
-        X, Y = self.source.batch(rows, self.device)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.rate = self.rate()
         try:
-            estimate = self.objective(X, Y, self.n_rows, self.generator)
-            loss = -estimate.bound(self.settings.kl_weight) / self.n_rows
-            loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
-            value = -float(loss.detach())
-            problem = None if np.isfinite(value) else f"the bound is {value}"
-            if problem is None and not _all_finite([p.grad for p in self.parameters if p.grad is not None]):
-                problem = "a gradient is not finite"
+            self.stepper.step(rows, self.n_rows)
         except FactorisationError as error:
-            problem, value = str(error), float("nan")
-        if problem is None:
-            if self.settings.clip_norm is not None:
-                nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm)
-            self.optimiser.step()
-            self.state.n_bad_steps = 0
-            self.state.sum_bound += value
-            self.state.n_good_steps += 1
-        else:
-            self.skip(problem)
+            self.skip(str(error), 1)
         self.state.step += 1
+        if self.device.type == "cpu" or self.state.step % _STEPS_AHEAD == 0 or self.state.step == self.n_steps:
+            self.catch_up()
 
-    def skip(self, problem: str) -> None:
-        """Leave a step out: its rows come again in the next epoch. Too many in a row are no accident."""
+    def catch_up(self) -> None:
+        """Find out what the last steps were like."""
+        tally, state = self.stepper.read(), self.state
+        state.sum_bound += tally.sum_bound
+        state.n_good_steps += tally.n_good
+        if tally.n_good:
+            state.n_bad_steps = tally.n_bad_at_end - tally.n_bad
+        if tally.n_bad:
+            self.skip("the bound or its gradient is not finite", tally.n_bad)
+
+    def skip(self, problem: str, n_steps: int) -> None:
+        """Leave steps out: their rows come again in the next epoch. Too many in a row are no accident."""
         self.problem = problem
-        self.state.n_bad_steps += 1
-        if self.state.n_bad_steps > _MOST_BAD_STEPS or not _all_finite(self.parameters):
+        self.state.n_bad_steps += n_steps
+        if self.state.n_bad_steps > _MOST_BAD_STEPS or not all_finite(self.parameters):
             raise self._breakdown(problem)
-        warnings.warn(f"step skipped: {problem}", UserWarning, stacklevel=4)
+        for _ in range(n_steps):
+            warnings.warn(f"step skipped: {problem}", UserWarning, stacklevel=4)
 
     def _breakdown(self, problem: str) -> TrainingError:
         return TrainingError(
@@ -361,6 +364,7 @@ class Training:
         )
 
     def end_epoch(self) -> None:
+        self.catch_up()
         state = self.state
         if state.n_good_steps < state.step / 2:
             raise self._breakdown(self.problem)
@@ -378,6 +382,7 @@ class Training:
     def save(self) -> None:
         if self.checkpoint is None:
             return
+        self.catch_up()
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= optimiser_tensors(self.optimiser)
         tensors["generator"] = self.generator.get_state()
@@ -418,11 +423,6 @@ class Training:
                 expected="the same options and data",
                 fix="Resume with the options it was started with, or start anew.",
             )
-
-
-def _all_finite(tensors: Sequence[Tensor]) -> bool:
-    """By their norm: one number that is not finite makes it so, and nothing of the tensors' size is made on the way."""
-    return bool(torch.isfinite(nn.utils.get_total_norm(tensors)))
 
 
 _listening: list[list[int]] = []

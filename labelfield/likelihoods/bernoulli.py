@@ -16,8 +16,9 @@ from labelfield.linalg.quadrature import gauss_hermite
 
 __all__ = ["Bernoulli"]
 
-# Rows times labels whose expectations are formed at once: a few temporaries of this many numbers, which a cache holds.
-_CHUNK = 1 << 18
+# Rows times labels whose expectations are formed at once: a few temporaries of this many numbers, which a core's cache
+# holds, or which keep a GPU busy.
+_CHUNK = {"cpu": 1 << 18, "cuda": 1 << 26}
 
 
 class _SumSoftplus(torch.autograd.Function):
@@ -27,7 +28,7 @@ class _SumSoftplus(torch.autograd.Function):
     def forward(ctx: Any, mean: Tensor, var: Tensor, column_weight: Tensor, n_points: int) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=mean.device)
         d_mean, d_var = torch.empty_like(mean), torch.empty_like(var)
-        step = max(1, _CHUNK // max(mean.shape[1], 1))
+        step = max(1, _CHUNK[mean.device.type] // max(mean.shape[1], 1))
         for start in range(0, mean.shape[0], step):
             rows = slice(start, start + step)
             value, d_mean[rows], d_var[rows] = _softplus_moments(mean[rows], var[rows], n_points)

@@ -28,9 +28,11 @@ def cholesky(K: Tensor, name: str, jitter: float) -> Tensor:
     """Lower L with L Lᵀ = K + jitter·mean(diag K)·I, for (…, M, M) in float64.
 
     Where that is not positive definite, jitter is raised tenfold up to three times, with a JitterWarning. Beyond that
-    the error names the matrix, its size, its smallest eigenvalue and what to do.
+    the error names the matrix, its size, its smallest eigenvalue and what to do. While a GPU's work is being captured
+    nothing can be asked of it: what cannot be factorised is then not a number.
     """
-    if not torch.isfinite(K).all():
+    is_captured = K.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if not is_captured and not torch.isfinite(K).all():
         raise FactorisationError(
             f"{name} of shape {tuple(K.shape)} has entries that are not finite; lower the learning rate, check the data"
         )
@@ -41,6 +43,8 @@ def cholesky(K: Tensor, name: str, jitter: float) -> Tensor:
         if attempt:
             raised = 10 * max(raised, _LEAST_RAISE)
         L, info = torch.linalg.cholesky_ex(K + raised * scale * eye)
+        if is_captured:
+            return torch.where((info > 0)[..., None, None], torch.nan, L)
         if not info.any():
             if attempt:
                 warnings.warn(f"{name}: jitter raised from {jitter:g} to {raised:g}", JitterWarning, stacklevel=2)

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
 
-__all__ = ["Projected", "Rows", "dot", "entry_places", "entry_rows", "n_rows", "squared_norms", "transposed"]
+__all__ = [
+    "Projected",
+    "Rows",
+    "dot",
+    "entry_places",
+    "entry_rows",
+    "gather",
+    "n_rows",
+    "squared_norms",
+    "take",
+    "to_tensor",
+    "transposed",
+]
+
+# torch says once in a process that its CSR tensors are beta. Let it say so here, to nobody.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor([0, 0], [], [], size=(1, 1), check_invariants=False)
 
 
 class Projected(NamedTuple):
@@ -24,6 +43,16 @@ Rows = Tensor | Projected
 def n_rows(X: Rows) -> int:
     """How many rows there are."""
     return int(X.norms.shape[0] if isinstance(X, Projected) else X.shape[0])
+
+
+def to_tensor(array: sparse.csr_array, device: torch.device | str | None = None) -> Tensor:
+    """A CSR array in our form as a sparse CSR tensor."""
+    parts: list[Any] = [array.indptr.astype(np.int32, copy=False), array.indices, array.data]
+    # A slice of a mapped or shared array is read-only or not ours; tensors own their memory.
+    parts = [torch.from_numpy(part if part.flags.owndata and part.flags.writeable else part.copy()) for part in parts]
+    crow, col, values = (part.to(device) for part in parts)
+    # The indices have been checked; torch would read them again, and synchronise a GPU to do so.
+    return torch.sparse_csr_tensor(crow, col, values, size=tuple(array.shape), check_invariants=False)
 
 
 def dot(X: Tensor, W: Tensor) -> Tensor:
@@ -45,7 +74,7 @@ def transposed(X: Tensor) -> Tensor:
         pointers, indices, values = (torch.from_numpy(part) for part in (turned.indptr, turned.indices, turned.data))
     else:
         columns, order = X.col_indices().sort(stable=True)
-        indices, values = entry_rows(X.crow_indices())[order].int(), X.values()[order]
+        indices, values = entry_rows(X.crow_indices(), columns.numel())[order].int(), X.values()[order]
         every = torch.arange(X.shape[1] + 1, dtype=columns.dtype, device=X.device)
         pointers = torch.searchsorted(columns, every, out_int32=True)
     return torch.sparse_csr_tensor(pointers, indices, values, size=(X.shape[1], X.shape[0]), check_invariants=False)
@@ -80,6 +109,26 @@ def _product(X: Tensor, W: Tensor) -> Tensor:
     )[0]
 
 
+def take(parameter: Tensor, chosen: Tensor) -> Tensor:
+    """Some rows of a parameter, none of them twice. Its gradient is sparse: only these rows of it exist."""
+    apply: Any = _Take.apply  # torch's is untyped
+    result: Tensor = apply(parameter, chosen)
+    return result
+
+
+class _Take(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, parameter: Tensor, chosen: Tensor) -> Tensor:
+        ctx.save_for_backward(chosen)
+        ctx.size = parameter.shape
+        return parameter.index_select(0, chosen)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (chosen,) = ctx.saved_tensors
+        return torch.sparse_coo_tensor(chosen.unsqueeze(0), gradients[0], ctx.size, check_invariants=False), None
+
+
 def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
     """Σ_d w_d² x_d² (B,)."""
     if isinstance(X, Projected):
@@ -98,10 +147,26 @@ def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
     return squares.sum(1) if squared_weights is None else squares @ squared_weights
 
 
-def entry_rows(pointers: Tensor) -> Tensor:
-    """The row of each entry of a CSR tensor with these row pointers."""
+def entry_rows(pointers: Tensor, n_entries: int | None = None) -> Tensor:
+    """The row of each entry of a CSR tensor with these row pointers; with `n_entries` nothing is asked of a GPU."""
     counts = pointers.diff().long()
-    return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=n_entries)
+
+
+def gather(pointers: Tensor, indices: Tensor, values: Tensor, rows: Tensor, n_entries: int, width: int) -> Tensor:
+    """Rows of a CSR array (…, width) as a CSR tensor with n_entries entries: those that are too many are 0 and in the
+    last row. All shapes are known beforehand, so that a GPU need not be asked."""
+    first = pointers[rows]
+    counts = pointers[rows + 1] - first
+    ends = counts.cumsum(0)
+    entry = torch.arange(n_entries, device=rows.device)
+    row = torch.searchsorted(ends, entry, right=True).clamp_max_(len(rows) - 1)
+    is_real = entry < ends[-1]
+    source = torch.where(is_real, first[row] + entry - (ends - counts)[row], 0)
+    crow = torch.cat([ends.new_zeros(1), ends[:-1], ends.new_full((1,), n_entries)]).int()
+    column = torch.where(is_real, indices[source], 0)
+    size = (len(rows), width)
+    return torch.sparse_csr_tensor(crow, column, values[source] * is_real, size=size, check_invariants=False)
 
 
 def entry_places(rows: Tensor, n_rows: int) -> tuple[Tensor, int]:

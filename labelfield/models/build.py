@@ -118,10 +118,12 @@ def start(
     *,
     start_mean: float = 1.0,
     basis: str = "svd",
+    device: torch.device | str = "cpu",
 ) -> None:
     """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, q's means off centre.
 
-    The means are drawn from N(0, start_mean²), so that Φ is pulled at from the first step on.
+    The means are drawn from N(0, start_mean²), so that Φ is pulled at from the first step on. The rows are looked at on
+    this device, wherever the model is.
     """
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -132,12 +134,13 @@ def start(
             model.inducing.basis.copy_(torch.from_numpy(vectors.T.copy()))
             model.inducing.refresh()
             gram = vectors @ vectors.T
-            centres = kmeans(coordinates, spec.n_inducing, rng)
+            centres = kmeans(coordinates, spec.n_inducing, rng, device=device)
             # Coordinates are products with the basis; the weights that give them are G⁻¹ times these.
             model.inducing.A.copy_(torch.from_numpy(_pad(centres @ np.linalg.pinv(gram), spec.n_inducing)))
         else:
             support = frequent_features(X, spec.n_support) if spec.n_support else None
-            centres = kmeans(X if support is None else sparse.csr_array(X[:, support]), spec.n_inducing, rng)
+            seen = X if support is None else sparse.csr_array(X[:, support])
+            centres = kmeans(seen, spec.n_inducing, rng, device=device)
             Z = torch.from_numpy(_pad(centres, spec.n_inducing))
             model.inducing.fill(Z, None if support is None else torch.from_numpy(support))
         frequency = np.bincount(Y.indices, minlength=spec.n_labels)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from labelfield.inducing import Free, Subspace
 from labelfield.kernels import Kernel, Points
 from labelfield.likelihoods import Bernoulli
-from labelfield.linalg.rows import Projected, Rows, entry_rows, n_rows
+from labelfield.linalg.rows import Projected, Rows, entry_rows, n_rows, take
 from labelfield.models.calibration import Calibration
-from labelfield.models.private import PrivateProcess
+from labelfield.models.private import PrivatePart, PrivateProcess
 from labelfield.variational import Family, Moments, Prior
 
 __all__ = ["MLGPF", "Elbo"]
@@ -80,21 +80,27 @@ class MLGPF(nn.Module):
         points, prior = frame or self.frame()
         return self.family.moments(prior, self.kernel.cross(X, points).mT, self.kernel.diag(X)), prior
 
-    def utilities(self, h: Moments, X: Rows, labels: Tensor | slice | None = None) -> Moments:
+    def utilities(self, h: Moments, X: Rows, labels: slice | None = None) -> Moments:
         """q(f) of rows X for these labels, or all (B, K)."""
-        Phi, b = (self.Phi, self.b) if labels is None else (self.Phi[labels], self.b[labels])
-        mean, var = torch.addmm(b, h.mean, Phi.T), h.var @ Phi.square().T
-        if self.private is not None:
-            if isinstance(X, Projected):
-                raise ValueError("projected rows have lost the features that private processes see")
-            own_mean, own_var = self.private.utilities(X, labels)
-            mean, var = mean + own_mean, var if own_var is None else var + own_var
-        return Moments(mean, var)
+        return _utilities(h, X, self._labels(labels))
 
     def kl(self, prior: Prior) -> Tensor:
         """The divergence of all that is learned from its prior, in float64."""
+        return self._kl(prior, self._labels(None), None)
+
+    def _labels(self, labels: Tensor | slice | None) -> _Labels:
+        """What is the labels' own. Of labels by number only these get a gradient, so that a step costs as much for any
+        K."""
+        private = None if self.private is None else self.private.of(labels)
+        if isinstance(labels, Tensor):
+            return _Labels(take(self.Phi, labels), take(self.b, labels), private)
+        return (
+            _Labels(self.Phi, self.b, private) if labels is None else _Labels(self.Phi[labels], self.b[labels], private)
+        )
+
+    def _kl(self, prior: Prior, labels: _Labels, weight: Tensor | None) -> Tensor:
         shared = self.family.kl(prior)
-        return shared if self.private is None else shared + self.private.kl()
+        return shared if labels.private is None else shared + labels.private.kl(weight)
 
     def elbo(
         self,
@@ -109,47 +115,68 @@ class MLGPF(nn.Module):
         """An unbiased estimate of the bound on n_data rows from a batch: rows X and their labels Y (sparse CSR).
 
         With `n_negatives`, the labels that hold in some row of the batch count exactly, and of the others so many are
-        drawn, shared by all rows, each standing for its share [FSGP 23]. Without, all labels count: exact over labels.
+        drawn, shared by all rows, each standing for its share [FSGP 23], in the divergence too. Without, all labels
+        count: exact over labels. Entries of Y may be 0: they are no labels.
         """
         h, prior = self.latent(X)
-        labels, weight = self._choose_labels(Y, n_negatives, generator)
-        f = self.utilities(h, X, labels)
-        row, column = _positives(Y, labels)
+        chosen, weight, column = _choose_labels(Y, n_negatives, self.n_labels, generator)
+        weight = None if weight is None else weight.to(self.b.dtype)
+        labels = self._labels(chosen)
+        f = _utilities(h, X, labels)
         likelihood = self.likelihood if n_points is None else Bernoulli(n_points)
         softplus = likelihood.expected_softplus(f.mean, f.var, weight)
-        fit = f.mean[row, column].sum(dtype=torch.float64) - softplus
-        return Elbo(fit * (n_data / n_rows(X)), self.kl(prior))
-
-    def _choose_labels(
-        self, Y: Tensor, n_negatives: int | None, generator: torch.Generator | None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """The labels of a step and how much each counts; (None, None) for all labels."""
-        if n_negatives is None:
-            return None, None
-        held = torch.unique(Y.col_indices().long())
-        n_others = self.n_labels - held.numel()
-        if n_negatives >= n_others:
-            return None, None
-        is_held = torch.zeros(self.n_labels, dtype=torch.bool, device=held.device)
-        is_held[held] = True
-        others = (~is_held).nonzero().squeeze(1)
-        drawn = others[
-            torch.randperm(n_others, generator=generator, device=_device(generator))[:n_negatives].to(held.device)
-        ]
-        weight = torch.ones(held.numel() + n_negatives, dtype=self.b.dtype, device=self.b.device)
-        weight[held.numel() :] = n_others / n_negatives
-        return torch.cat([held, drawn]), weight
+        row = entry_rows(Y.crow_indices(), column.numel())
+        fit = (f.mean[row, column] * Y.values()).sum(dtype=torch.float64) - softplus
+        return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
 
 
-def _device(generator: torch.Generator | None) -> torch.device:
-    return generator.device if generator is not None else torch.device("cpu")
+class _Labels(NamedTuple):
+    """What is the labels' own: Φ (K, P), b (K,) and their private processes, of all labels or of some."""
+
+    Phi: Tensor
+    b: Tensor
+    private: PrivatePart | None
 
 
-def _positives(Y: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Row and column, among the labels of this step, of each positive."""
-    row, column = entry_rows(Y.crow_indices()), Y.col_indices().long()
-    if labels is not None:
-        # The labels that hold come first and in order.
-        n_held = int(torch.unique(column).numel())
-        column = torch.searchsorted(labels[:n_held], column)
-    return row, column
+def _utilities(h: Moments, X: Rows, labels: _Labels) -> Moments:
+    """q(f) (B, K) of these labels."""
+    mean, var = torch.addmm(labels.b, h.mean, labels.Phi.T), h.var @ labels.Phi.square().T
+    if labels.private is not None:
+        if isinstance(X, Projected):
+            raise ValueError("projected rows have lost the features that private processes see")
+        own_mean, own_var = labels.private.utilities(X)
+        mean, var = mean + own_mean, var if own_var is None else var + own_var
+    return Moments(mean, var)
+
+
+def _choose_labels(
+    Y: Tensor, n_negatives: int | None, n_labels: int, generator: torch.Generator | None
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """The labels of a step, how much each counts, and which of them each entry of Y is; (None, None) for all labels."""
+    column = Y.col_indices().long()
+    if n_negatives is None:
+        return None, None, column
+    held, column = torch.unique(column, return_inverse=True)
+    n_others = n_labels - held.numel()
+    drawn = _draw_others(held.cpu(), n_labels, min(n_negatives, n_others), generator).to(held.device)
+    weight = torch.ones(held.numel() + drawn.numel(), device=held.device)
+    weight[held.numel() :] = n_others / max(drawn.numel(), 1)
+    return torch.cat([held, drawn]), weight, column
+
+
+def _draw_others(held: Tensor, n_labels: int, n_drawn: int, generator: torch.Generator | None) -> Tensor:
+    """So many labels that are not among these, each set of them equally likely, at a cost that does not grow with K."""
+    n_others = n_labels - held.numel()
+    if 2 * n_drawn >= n_others:
+        places = torch.randperm(n_others, generator=generator)[:n_drawn]
+    else:
+        # Half of the places at most are taken, so that a few rounds find enough. Of places that were found together any
+        # are as likely as any others.
+        places = torch.zeros(0, dtype=torch.long)
+        while places.numel() < n_drawn:
+            more = torch.randint(n_others, (2 * n_drawn,), generator=generator)
+            places = torch.unique(torch.cat([places, more]))
+        places = places[torch.randperm(places.numel(), generator=generator)[:n_drawn]]
+    # The place-th label that is not held: as many held ones come before it as have no more than `place` others below.
+    others_below = held - torch.arange(held.numel())
+    return places + torch.searchsorted(others_below, places, right=True)

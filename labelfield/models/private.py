@@ -12,75 +12,27 @@ from itertools import pairwise
 from math import log
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy import sparse
 from torch import Tensor, nn
 
-from labelfield.csr import gather_rows
-from labelfield.linalg.rows import dot, entry_rows, transposed
+from labelfield.linalg.rows import dot, take, transposed
+from labelfield.models.pattern import Pattern
 
-__all__ = ["PRIVATE", "Pattern", "PrivateProcess", "occurring_features"]
+__all__ = ["PRIVATE", "PrivateProcess"]
 
 PRIVATE = ("off", "point", "mean_field")
 # Weights are laid out densely for some labels at a time, in about so many numbers: what a core's cache holds, or what
 # keeps a GPU busy. (EUR-Lex on 2 cores: a product with 64 labels at a time runs twice as fast as with 1,700.)
 _SCRATCH = {"cpu": 5 << 16, "cuda": 1 << 26}
-_BLOCK_ENTRIES = 1 << 24
 # Mean-field weights start this sure.
 _SPREAD = 0.1
-
-
-class Pattern(NamedTuple):
-    """The features that occur with each label: pointers (K + 1,), features sorted within a label, in how many rows."""
-
-    pointers: NDArray[np.int64]
-    features: NDArray[np.int32]
-    counts: NDArray[np.int32]
-
-    def only_in(self, part: Pattern, n_features: int) -> NDArray[np.bool_]:
-        """Which of these occur nowhere but in the rows that `part` was made from."""
-        keys, theirs = (
-            np.repeat(np.arange(p.pointers.size - 1), np.diff(p.pointers)) * n_features + p.features
-            for p in (self, part)
-        )
-        where = np.minimum(np.searchsorted(keys, theirs), max(keys.size - 1, 0))
-        is_here = keys[where] == theirs if keys.size else np.zeros(theirs.size, np.bool_)
-        result = np.zeros(keys.size, np.bool_)
-        result[where[is_here]] = self.counts[where[is_here]] == part.counts[is_here]
-        return result
-
-
-def occurring_features(X: sparse.csr_array, Y: sparse.csr_array, most: int) -> Pattern:
-    """The pattern of these rows. A label has at most `most` features; of more, the most frequent with it stay."""
-    rows_of = sparse.csr_array(Y.T.tocsr())
-    presence = sparse.csr_array((np.ones(X.nnz, np.float32), X.indices, X.indptr), shape=X.shape)
-    # Labels whose rows together have so many entries that their product fits in memory.
-    work = np.cumsum(np.diff(X.indptr)[rows_of.indices], dtype=np.int64)
-    ends = np.searchsorted(work, np.arange(_BLOCK_ENTRIES, int(work[-1]) if work.size else 0, _BLOCK_ENTRIES))
-    cuts = np.unique([0, *np.searchsorted(rows_of.indptr, ends), rows_of.shape[0]])
-    sizes, features, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-    for first, last in pairwise(cuts):
-        together = sparse.csr_array(gather_rows(rows_of, np.arange(first, last)) @ presence)
-        together.sort_indices()
-        row = np.repeat(np.arange(last - first), np.diff(together.indptr))
-        order = np.lexsort((together.indices, -together.data, row))
-        place = np.arange(order.size) - together.indptr[row[order]]
-        kept = np.sort(order[place < most])
-        sizes.append(np.bincount(row[kept], minlength=last - first))
-        features.append(together.indices[kept].astype(np.int32))
-        counts.append(together.data[kept].astype(np.int32))
-    pointers = np.zeros(rows_of.shape[0] + 1, np.int64)
-    np.cumsum(np.concatenate(sizes), out=pointers[1:])
-    return Pattern(pointers, np.concatenate(features), np.concatenate(counts))
 
 
 class _Layout(NamedTuple):
     """Where the weights of some labels lie when they are laid out as (D, labels)."""
 
     columns: slice  # of the result
-    weights: Tensor | slice  # which of the weights
+    weights: slice  # which of the weights
     cells: Tensor  # where in the flat (D, labels) scratch
 
 
@@ -99,77 +51,94 @@ class PrivateProcess(nn.Module):
             self.log_scale = nn.Parameter(torch.full((), log(scale)))
         self._all: list[_Layout] | None = None
 
-    def fill(self, pattern: Pattern, waiting: NDArray[np.bool_] | None = None) -> None:
+    def fill(self, pattern: Pattern) -> None:
         """Say which weights there are, and which of them wait.
 
         A weight that occurs in held-out rows alone would learn from all other rows that its label does not hold, and
         the held-out rows would say that the model is worse than it is. Such weights stay 0 until these rows join.
         """
-        self.get_buffer("pointers").copy_(torch.from_numpy(pattern.pointers))
-        self.get_buffer("features").copy_(torch.from_numpy(pattern.features))
-        if waiting is not None:
-            self.get_buffer("waiting").copy_(torch.from_numpy(waiting))
+        for name in ("pointers", "features", "waiting"):
+            self.get_buffer(name).copy_(torch.from_numpy(getattr(pattern, name)))
         self._all = None
 
     def release(self) -> None:
         """Let all weights learn."""
         self.get_buffer("waiting").zero_()
 
-    def utilities(self, X: Tensor, labels: Tensor | slice | None = None) -> tuple[Tensor, Tensor | None]:
-        """Mean, and variance if there is one, of w_kᵀ x (B, labels) for these labels, or all."""
-        layouts = self._layouts(labels)
-        apply: Any = _PrivateProduct.apply  # torch's is untyped
-        waiting = self.get_buffer("waiting")
-        mean: Tensor = apply(self.weights, X, layouts, self.n_features, waiting)
-        if self.kind != "mean_field":
-            return mean, None
-        squares = torch.sparse_csr_tensor(
-            X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
-        )
-        return mean, apply(self.log_var.exp(), squares, layouts, self.n_features, waiting)
-
-    def kl(self) -> Tensor:
-        """KL(q(w) ‖ p(w)) in float64; of a point estimate -log p(w), up to a constant."""
-        squares = self.weights.square()
-        if self.kind != "mean_field":
-            return 0.5 * squares.sum(dtype=torch.float64) / self.scale**2
-        ratio = (squares + self.log_var.exp()) * (-2 * self.log_scale).exp()
-        return 0.5 * (ratio - 1 - self.log_var + 2 * self.log_scale).sum(dtype=torch.float64)
-
-    def _layouts(self, labels: Tensor | slice | None) -> list[_Layout]:
-        if labels is None or (isinstance(labels, slice) and labels == slice(0, len(self.get_buffer("pointers")) - 1)):
-            if self._all is None or self._all_device() != self.weights.device:
-                self._all = self._lay_out(None)
-            return self._all
-        return self._lay_out(labels)
+    def of(self, labels: Tensor | slice | None = None) -> PrivatePart:
+        """The weights of these labels, or all. Of labels by number only these weights get a gradient: a sparse one."""
+        pointers, features, waiting = (self.get_buffer(name) for name in ("pointers", "features", "waiting"))
+        log_var: Tensor | None = self.log_var if self.kind == "mean_field" else None
+        weights: Tensor = self.weights
+        if labels is None or labels == slice(0, len(pointers) - 1):
+            if self._all is None or self._all_device() != weights.device:
+                self._all = self._lay_out(pointers.diff(), features)
+            return PrivatePart(self, weights, log_var, waiting, pointers.diff(), self._all)
+        if isinstance(labels, slice):
+            chosen: Tensor | slice = slice(int(pointers[labels.start]), int(pointers[labels.stop]))
+            sizes = pointers[labels.start : labels.stop + 1].diff()
+            weights, log_var = weights[chosen], None if log_var is None else log_var[chosen]
+        else:
+            sizes = pointers[labels + 1] - pointers[labels]
+            column = torch.repeat_interleave(torch.arange(labels.numel(), device=labels.device), sizes)
+            offsets = pointers[labels] - sizes.cumsum(0) + sizes
+            chosen = torch.arange(column.numel(), device=labels.device) + offsets[column]
+            weights, log_var = take(weights, chosen), None if log_var is None else take(log_var, chosen)
+        layouts = self._lay_out(sizes, features[chosen])
+        return PrivatePart(self, weights, log_var, waiting[chosen], sizes, layouts)
 
     def _all_device(self) -> torch.device | None:
         return self._all[0].cells.device if self._all else None
 
-    def _lay_out(self, labels: Tensor | slice | None) -> list[_Layout]:
-        pointers, features = self.get_buffer("pointers"), self.get_buffer("features")
-        n_labels = len(pointers) - 1
-        if labels is None:
-            labels = slice(0, n_labels)
-        width = max(16, _SCRATCH[pointers.device.type] // max(self.n_features, 1) // 16 * 16)  # whole vector registers
-        n_chosen = labels.stop - labels.start if isinstance(labels, slice) else labels.numel()
+    def _lay_out(self, sizes: Tensor, features: Tensor) -> list[_Layout]:
+        """For labels with so many weights each, on these features, one label after the other."""
+        width = max(16, _SCRATCH[sizes.device.type] // max(self.n_features, 1) // 16 * 16)  # whole vector registers
+        ends = [0, *sizes.cumsum(0)[width - 1 :: width].tolist()]
+        if sizes.numel() % width:
+            ends.append(features.numel())
         layouts = []
-        for start in range(0, n_chosen, width):
-            stop = min(start + width, n_chosen)
-            if isinstance(labels, slice):
-                first, last = labels.start + start, labels.start + stop
-                chosen: Tensor | slice = slice(int(pointers[first]), int(pointers[last]))
-                column = entry_rows(pointers[first : last + 1])
-                feature = features[chosen]
-            else:
-                some = labels[start:stop]
-                counts = pointers[some + 1] - pointers[some]
-                column = torch.repeat_interleave(torch.arange(stop - start, device=some.device), counts)
-                ends = counts.cumsum(0)
-                chosen = torch.arange(column.numel(), device=some.device) + (pointers[some] - ends + counts)[column]
-                feature = features[chosen]
-            layouts.append(_Layout(slice(start, stop), chosen, feature.long() * (stop - start) + column))
+        for number, (start, stop) in enumerate(pairwise(ends)):
+            some = sizes[number * width : (number + 1) * width]
+            column = torch.repeat_interleave(torch.arange(len(some), device=some.device), some)
+            cells = features[start:stop].long() * len(some) + column
+            columns = slice(number * width, number * width + len(some))
+            layouts.append(_Layout(columns, slice(start, stop), cells))
         return layouts
+
+
+class PrivatePart(NamedTuple):
+    """The weights of some labels: what a step reads of private processes."""
+
+    process: PrivateProcess
+    weights: Tensor
+    log_var: Tensor | None
+    waiting: Tensor
+    sizes: Tensor  # weights of each label
+    layouts: list[_Layout]
+
+    def utilities(self, X: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Mean, and variance if there is one, of w_kᵀ x (B, labels)."""
+        apply: Any = _PrivateProduct.apply  # torch's is untyped
+        mean: Tensor = apply(self.weights, X, self.layouts, self.process.n_features, self.waiting)
+        if self.log_var is None:
+            return mean, None
+        squares = torch.sparse_csr_tensor(
+            X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
+        )
+        return mean, apply(self.log_var.exp(), squares, self.layouts, self.process.n_features, self.waiting)
+
+    def kl(self, label_weight: Tensor | None = None) -> Tensor:
+        """KL(q(w) ‖ p(w)) in float64, each label counted so much; of a point estimate -log p(w), up to a constant."""
+        squares = self.weights.square()
+        if self.log_var is None:
+            each = 0.5 / self.process.scale**2 * squares
+        else:
+            log_scale = self.process.log_scale
+            ratio = (squares + self.log_var.exp()) * (-2 * log_scale).exp()
+            each = 0.5 * (ratio - 1 - self.log_var + 2 * log_scale)
+        if label_weight is not None:
+            each = each * torch.repeat_interleave(label_weight, self.sizes, output_size=each.numel())
+        return each.sum(dtype=torch.float64)
 
 
 class _PrivateProduct(torch.autograd.Function):

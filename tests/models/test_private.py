@@ -7,7 +7,8 @@ from scipy import sparse
 
 from labelfield import Batch, MLGPFClassifier, synth
 from labelfield.models.build import Spec, build, start
-from labelfield.models.private import PrivateProcess, occurring_features
+from labelfield.models.pattern import occurring_features
+from labelfield.models.private import PrivateProcess
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +35,13 @@ def dense(process, values):
 
 
 def test_the_pattern_is_what_occurs_together(data):
-    pointers, features, rows = occurring_features(data.X, data.Y, 10**6)
+    pointers, features, waiting = occurring_features(data.X, data.Y, 10**6)
 
     together = sparse.csr_array(data.Y.T @ (data.X != 0).astype(np.float32))
     together.sort_indices()
     np.testing.assert_array_equal(pointers, together.indptr)
     np.testing.assert_array_equal(features, together.indices)
-    np.testing.assert_array_equal(rows, together.data)
+    assert not waiting.any()
     pointers, features, _ = occurring_features(data.X, data.Y, 3)
     assert np.diff(pointers).max() == 3
     counts = together.toarray()
@@ -51,9 +52,10 @@ def test_the_pattern_is_what_occurs_together(data):
 
 def test_blocks_of_the_pattern_change_nothing(data, monkeypatch):
     whole = occurring_features(data.X, data.Y, 10**6)
-    monkeypatch.setattr("labelfield.models.private._BLOCK_ENTRIES", 50)
-    for a, b in zip(whole, occurring_features(data.X, data.Y, 10**6), strict=True):
-        np.testing.assert_array_equal(a, b)
+    for limit, value in (("_BLOCK_ENTRIES", 50), ("_BLOCK_PAIRS", 130)):
+        monkeypatch.setattr(f"labelfield.models.pattern.{limit}", value)
+        for a, b in zip(whole, occurring_features(data.X, data.Y, 10**6), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("labels", [None, slice(3, 17), torch.tensor([5, 2, 39, 7])])
@@ -61,7 +63,7 @@ def test_blocks_of_the_pattern_change_nothing(data, monkeypatch):
 def test_it_is_the_product_with_its_weights(labels, width, data, monkeypatch):
     monkeypatch.setattr("labelfield.models.private._SCRATCH", {"cpu": width})
     process, X = make(data, "mean_field"), Batch.gather(data, slice(0, 30)).X
-    mean, var = process.utilities(X, labels)
+    mean, var = process.of(labels).utilities(X)
     chosen = slice(None) if labels is None else labels
     x = X.to_dense()
     torch.testing.assert_close(mean, (x @ dense(process, process.weights))[:, chosen], rtol=1e-4, atol=1e-5)
@@ -72,27 +74,43 @@ def test_it_is_the_product_with_its_weights(labels, width, data, monkeypatch):
 def test_gradients(data):
     process = make(data, "mean_field", torch.float64)
     X = Batch.gather(data, slice(0, 4)).X.to(torch.float64)
-    labels = torch.tensor([1, 30, 8])
+    labels = slice(5, 9)
 
     def value(weights, log_var, log_scale):
         for name, tensor in (("weights", weights), ("log_var", log_var), ("log_scale", log_scale)):
             delattr(process, name)
             setattr(process, name, tensor)
-        mean, var = process.utilities(X, labels)
-        return mean.sin().sum() + var.sum() + process.kl()
+        mean, var = process.of(labels).utilities(X)
+        return mean.sin().sum() + var.sum() + process.of().kl()
 
     start = [process.weights, process.log_var, process.log_scale]
     inputs = [tensor.detach().clone().requires_grad_() for tensor in start]
     assert torch.autograd.gradcheck(value, inputs, fast_mode=True)
 
 
+def test_labels_by_number_have_the_gradient_of_a_slice(data):
+    process, X = make(data, "mean_field"), Batch.gather(data, slice(0, 20)).X
+    found = []
+    for labels in (slice(5, 9), torch.arange(5, 9)):
+        process.zero_grad()
+        part = process.of(labels)
+        mean, var = part.utilities(X)
+        (mean.sin().sum() + var.sum() + part.kl(torch.arange(4.0))).backward()
+        found.append([p.grad.to_dense() for p in (process.weights, process.log_var, process.log_scale)])
+        assert process.weights.grad.is_sparse == isinstance(labels, torch.Tensor)
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_its_divergence(data):
     process = make(data, "mean_field")
     q = torch.distributions.Normal(process.weights, (0.5 * process.log_var).exp())
     p = torch.distributions.Normal(0.0, process.log_scale.exp())
-    torch.testing.assert_close(process.kl(), torch.distributions.kl_divergence(q, p).double().sum(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        process.of().kl(), torch.distributions.kl_divergence(q, p).double().sum(), rtol=1e-5, atol=0
+    )
     point = make(data)
-    torch.testing.assert_close(point.kl(), 0.5 * point.weights.double().square().sum() / 1.5**2, rtol=1e-5, atol=0)
+    torch.testing.assert_close(point.of().kl(), 0.5 * point.weights.double().square().sum() / 1.5**2, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["point", "mean_field"])
@@ -132,22 +150,21 @@ def test_labels_with_words_of_their_own(tmp_path):
 
 def test_weights_of_held_out_rows_wait(data):
     """What occurs in held-out rows alone learns nothing until they join; else calibration would be led astray."""
-    whole, held = data, data.take(slice(100, 120))
-    pattern = occurring_features(whole.X, whole.Y, 10**6)
-    waiting = pattern.only_in(occurring_features(held.X, held.Y, 10**6), 60)
+    pattern = occurring_features(data.X, data.Y, 10**6, np.arange(100, 120))
+    waiting = pattern.waiting
     kept = data.take(slice(0, 100))
     seen = dense_pattern(occurring_features(kept.X, kept.Y, 10**6))
     label = np.repeat(np.arange(40), np.diff(pattern.pointers))
     np.testing.assert_array_equal(waiting, ~seen[label, pattern.features])
     process = PrivateProcess(40, 60, pattern.features.size, "point", 1.0)
-    process.fill(pattern, waiting)
+    process.fill(pattern)
     X = Batch.gather(data, slice(None)).X
-    process.utilities(X)[0].sum().backward()
+    process.of().utilities(X)[0].sum().backward()
     assert not process.weights.grad[torch.from_numpy(waiting)].any()
     assert process.weights.grad[torch.from_numpy(~waiting)].all()
     process.release()
     process.weights.grad = None
-    process.utilities(X)[0].sum().backward()
+    process.of().utilities(X)[0].sum().backward()
     assert process.weights.grad.all()
 
 

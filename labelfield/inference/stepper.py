@@ -1,0 +1,136 @@
+"""One step of training: the bound, its gradient, the update. On a GPU it is captured once and then replayed.
+
+What a step finds out, such as that the bound is not finite, stays on the device until somebody asks: a GPU that is
+asked after every step stands still most of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from labelfield.inference.adam import RowAdam
+from labelfield.inference.source import ResidentSource, Sizes, Source
+from labelfield.linalg.rows import Rows
+
+__all__ = ["Estimate", "Objective", "Stepper", "Tally", "all_finite"]
+
+
+class Estimate(Protocol):
+    """An unbiased estimate of the evidence lower bound of the whole data set."""
+
+    def bound(self, kl_weight: float) -> Tensor:
+        """The bound in nats, with its divergence so weighted."""
+        ...
+
+
+Objective = Callable[[Rows, Tensor, int, torch.Generator], Estimate]
+
+
+class Tally(NamedTuple):
+    """What the steps since the last reading were like: the sum of their bounds, and how many were good and bad."""
+
+    sum_bound: float
+    n_good: int
+    n_bad: int
+    n_bad_at_end: int
+
+
+class Stepper:
+    """Steps of one objective on one source of rows."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        source: Source,
+        optimiser: RowAdam,
+        generator: torch.Generator,
+        *,
+        kl_weight: float = 1.0,
+        clip_norm: float | None = None,
+        is_capturable: bool = False,
+    ) -> None:
+        self.objective, self.source, self.optimiser, self.generator = objective, source, optimiser, generator
+        self.kl_weight, self.clip_norm = kl_weight, clip_norm
+        self.parameters: list[Tensor] = [p for group in optimiser.param_groups for p in group["params"]]
+        self.device = self.parameters[0].device
+        self._tally = torch.zeros(4, dtype=torch.float64, device=self.device)
+        self.is_capturable = is_capturable and isinstance(source, ResidentSource) and self.device.type == "cuda"
+        self._captured: _Captured | None = None
+
+    def step(self, rows: NDArray[np.int64], n_data: int) -> None:
+        """A step on these rows of n_data."""
+        captured = self._captured
+        if captured is not None and captured.fits(rows, n_data):
+            captured.replay(rows)
+            return
+        self.compute(*self.source.batch(rows, self.device), n_data)
+        # What was just computed has warmed everything up; a batch of unusual size does not matter.
+        if self.is_capturable and (captured is None or captured.is_for_others(rows, n_data)):
+            assert isinstance(self.source, ResidentSource)
+            self._captured = _Captured(self, self.source, len(rows), n_data)
+
+    def compute(self, X: Rows, Y: Tensor, n_data: int) -> None:
+        """The step itself, with nothing asked of the device."""
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = -self.objective(X, Y, n_data, self.generator).bound(self.kl_weight) / n_data
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
+        with torch.no_grad():
+            gradients = [_values(p.grad) for p in self.parameters if p.grad is not None]
+            norm = nn.utils.get_total_norm(gradients)
+            if self.clip_norm is not None:
+                for gradient in gradients:
+                    gradient.mul_((self.clip_norm / (norm + 1e-6)).clamp_max(1))
+            is_bad = 1 - torch.isfinite(loss + norm).float()
+            self.optimiser.update(is_bad)
+            self._count(torch.where(is_bad > 0, 0, -loss), is_bad)
+
+    def _count(self, bound: Tensor, is_bad: Tensor) -> None:
+        self._tally[:3] += torch.stack([bound, 1 - is_bad.double(), is_bad.double()])
+        self._tally[3] = (self._tally[3] + 1) * is_bad
+
+    def read(self) -> Tally:
+        """What the steps since the last reading were like."""
+        sum_bound, n_good, n_bad, at_end = self._tally.tolist()
+        self._tally.zero_()
+        if n_bad:
+            self.is_capturable, self._captured = False, None  # from now on with more care
+        return Tally(sum_bound, int(n_good), int(n_bad), int(at_end))
+
+
+class _Captured:
+    """A step on batches of a fixed number of rows, recorded once: replaying it launches everything at once."""
+
+    def __init__(self, stepper: Stepper, source: ResidentSource, n_rows: int, n_data: int) -> None:
+        self.source, self.n_rows, self.n_data = source, n_rows, n_data
+        self.sizes: Sizes = source.fixed_sizes(n_rows)
+        self.rows = torch.zeros(n_rows, dtype=torch.long, device=stepper.device)
+        self.graph = torch.cuda.CUDAGraph()
+        stepper.optimiser.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph):
+            stepper.compute(*source.gather(self.rows, self.sizes), n_data)
+
+    def is_for_others(self, rows: NDArray[np.int64], n_data: int) -> bool:
+        return (len(rows), n_data) != (self.n_rows, self.n_data)
+
+    def fits(self, rows: NDArray[np.int64], n_data: int) -> bool:
+        return not self.is_for_others(rows, n_data) and self.source.fits(rows, self.sizes)
+
+    def replay(self, rows: NDArray[np.int64]) -> None:
+        self.rows.copy_(torch.from_numpy(rows), non_blocking=True)
+        self.graph.replay()
+
+
+def _values(gradient: Tensor) -> Tensor:
+    return gradient._values() if gradient.is_sparse else gradient
+
+
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """By their norm: one number that is not finite makes it so, and nothing of the tensors' size is made on the way."""
+    return bool(torch.isfinite(nn.utils.get_total_norm(tensors)))

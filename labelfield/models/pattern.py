@@ -1,0 +1,97 @@
+"""Which features occur with which label: what private processes have weights for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from labelfield.csr import gather_rows
+from labelfield.linalg.rows import entry_rows
+
+__all__ = ["Pattern", "occurring_features"]
+
+# Pairs (label, feature) that are counted at once, and entries that are counted in them.
+_BLOCK_PAIRS = 1 << 23
+_BLOCK_ENTRIES = 1 << 22
+
+
+class Pattern(NamedTuple):
+    """The features that occur with each label: pointers (K + 1,), and features sorted within a label.
+
+    `waiting` marks those that occur with it in held-out rows alone.
+    """
+
+    pointers: NDArray[np.int64]
+    features: NDArray[np.int32]
+    waiting: NDArray[np.bool_]
+
+
+def occurring_features(
+    X: sparse.csr_array,
+    Y: sparse.csr_array,
+    most: int,
+    held_out: NDArray[np.int64] | None = None,
+    device: torch.device | str = "cpu",
+) -> Pattern:
+    """The pattern of these rows. A label has at most `most` features; of more, the most frequent with it stay."""
+    is_held = np.zeros(X.shape[0], np.int64)
+    is_held[[] if held_out is None else held_out] = 1
+    rows = _Features(
+        *(torch.from_numpy(part).to(device) for part in (np.array(X.indices), np.array(X.indptr), is_held))
+    )
+    rows_of = sparse.csr_array(Y.T.tocsr())
+    blocks = [
+        _count(rows, gather_rows(rows_of, np.arange(first, last)), X.shape[1], most)
+        for first, last in pairwise(_cuts(X, rows_of))
+    ]
+    sizes, features, waiting = (torch.cat(part).cpu().numpy() for part in zip(*blocks, strict=True))
+    pointers = np.zeros(rows_of.shape[0] + 1, np.int64)
+    np.cumsum(sizes, out=pointers[1:])
+    return Pattern(pointers, features, waiting)
+
+
+class _Features(NamedTuple):
+    """The features of rows (CSR), and 1 for each row that is held out."""
+
+    indices: Tensor
+    pointers: Tensor
+    is_held: Tensor
+
+
+def _cuts(X: sparse.csr_array, rows_of: sparse.csr_array) -> NDArray[np.int64]:
+    """Where to cut the labels, so that the entries and the pairs of each block fit in memory."""
+    n_labels = rows_of.shape[0]
+    work = np.cumsum(np.diff(X.indptr)[rows_of.indices], dtype=np.int64)
+    ends = np.searchsorted(work, np.arange(_BLOCK_ENTRIES, int(work[-1]) if work.size else 0, _BLOCK_ENTRIES))
+    by_pairs = np.arange(0, n_labels, max(1, _BLOCK_PAIRS // max(X.shape[1], 1)))
+    return np.unique(np.r_[by_pairs, np.searchsorted(rows_of.indptr, ends), n_labels])
+
+
+def _count(rows: _Features, rows_of: sparse.csr_array, n_features: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For some labels: how many features each has, these features, and which of them occur in held-out rows alone."""
+    device, n_labels = rows.indices.device, rows_of.shape[0]
+    row = torch.from_numpy(rows_of.indices.astype(np.int64)).to(device)
+    label = entry_rows(torch.from_numpy(rows_of.indptr.astype(np.int64)).to(device), row.numel())
+    first, counts = rows.pointers[row].long(), (rows.pointers[row + 1] - rows.pointers[row]).long()
+    # Of each entry of each row of each label: which (label, feature, held out) it is.
+    pair = torch.repeat_interleave(torch.arange(row.numel(), device=device), counts)
+    entry = torch.arange(pair.numel(), device=device) + (first - counts.cumsum(0) + counts)[pair]
+    cell = 2 * (label[pair] * n_features + rows.indices[entry]) + rows.is_held[row][pair]
+    found = torch.bincount(cell, minlength=2 * n_labels * n_features).view(-1, 2)
+    total = found.sum(1)
+    cells = total.nonzero().squeeze(1)
+    sizes = torch.bincount(cells // n_features, minlength=n_labels)
+    if int(sizes.max()) > most:
+        # Most frequent first within each label; of equally frequent ones the smaller feature.
+        order = (-total[cells]).sort(stable=True).indices
+        order = order[(cells[order] // n_features).sort(stable=True).indices]
+        place = torch.arange(cells.numel(), device=device) - (sizes.cumsum(0) - sizes)[cells[order] // n_features]
+        cells = cells[order[place < most].sort().values]
+        sizes = sizes.clamp_max(most)
+    return sizes, (cells % n_features).int(), found[cells, 0] == 0

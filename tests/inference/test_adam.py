@@ -1,0 +1,69 @@
+"""RowAdam is Adam, on the rows that a step has."""
+
+import pytest
+import torch
+
+from labelfield.inference.adam import RowAdam
+from labelfield.linalg.rows import take
+
+GOOD, BAD = torch.tensor(0.0), torch.tensor(1.0)
+
+
+def test_with_all_rows_it_is_adam():
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(6, 3, generator=generator)
+    ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    adam, torchs = RowAdam([ours], lr=0.1), torch.optim.Adam([theirs], lr=0.1)
+    for _ in range(20):
+        order, target = torch.randperm(6, generator=generator), torch.randn(6, 3, generator=generator)
+        for optimiser, parameter in ((adam, ours), (torchs, theirs)):
+            optimiser.zero_grad()
+            rows = take(parameter, order) if parameter is ours else parameter[order]
+            (rows - target).square().sum().backward()
+        assert ours.grad.is_sparse
+        adam.update(GOOD)
+        torchs.step()
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_each_row_is_an_adam_of_its_own():
+    """A row's path is that of Adam on the steps it was in, whatever happened to other rows in between."""
+    generator = torch.Generator().manual_seed(1)
+    parameter = torch.nn.Parameter(torch.zeros(4, 2))
+    adam = RowAdam([parameter], lr=0.05)
+    alone = [torch.nn.Parameter(torch.zeros(2)) for _ in range(4)]
+    torchs = [torch.optim.Adam([row], lr=0.05) for row in alone]
+    for _ in range(30):
+        rows = torch.randperm(4, generator=generator)[: int(torch.randint(1, 4, (), generator=generator))]
+        targets = torch.randn(len(rows), 2, generator=generator)
+        adam.zero_grad()
+        (take(parameter, rows) - targets).square().sum().backward()
+        adam.update(GOOD)
+        for row, target in zip(rows.tolist(), targets, strict=True):
+            torchs[row].zero_grad()
+            (alone[row] - target).square().sum().backward()
+            torchs[row].step()
+    torch.testing.assert_close(parameter.detach(), torch.stack([row.detach() for row in alone]))
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_a_bad_step_changes_nothing(is_sparse):
+    parameter = torch.nn.Parameter(torch.ones(3, 2))
+    adam = RowAdam([parameter], lr=0.1)
+    for is_bad in (GOOD, BAD, GOOD):
+        adam.zero_grad()
+        before = parameter.detach().clone()
+        rows = take(parameter, torch.arange(3)) if is_sparse else parameter
+        (rows.square().sum() * (float("nan") if is_bad else 1)).backward()
+        adam.update(is_bad)
+        assert torch.equal(parameter, before) == bool(is_bad)
+        assert parameter.isfinite().all()
+
+
+def test_only_rows_of_the_gradient_move():
+    parameter = torch.nn.Parameter(torch.ones(1000, 2))
+    adam = RowAdam([parameter], lr=0.1)
+    take(parameter, torch.tensor([7, 3])).sum().backward()
+    adam.update(GOOD)
+    assert (parameter != 1).any(1).nonzero().squeeze(1).tolist() == [3, 7]
+    assert adam.state[parameter]["step"].nonzero().squeeze(1).tolist() == [3, 7]
