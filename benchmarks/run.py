@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import ensemble, large, mlgpf, reading, scores, steps, subspace
+from benchmarks import ensemble, large, mlgpf, reading, scores, steps, subspace, trust
 from benchmarks.record import DATA, write_record
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -17,8 +17,9 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "ensemble": ensemble.run,
     "steps": steps.run,
     "subspace": subspace.run,
+    "trust": trust.run,
 }
-NEEDS_DATA = {"reading": "eurlex-4k", "large": "eurlex-4k", "mlgpf": "eurlex-4k", "ensemble": "eurlex-4k"}
+NEEDS_DATA = dict.fromkeys(("reading", "large", "mlgpf", "ensemble", "trust"), "eurlex-4k")
 
 
 def main() -> None:

@@ -14,12 +14,12 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from labelfield.csr import from_counts, gather_rows
-from labelfield.data.batch import to_tensor
 from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
 from labelfield.estimators.ensemble import top_k_of_mean
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory
+from labelfield.linalg.rows import to_tensor
 from labelfield.models.build import Spec
 from labelfield.models.calibration import N_RANKS, Calibration
 from labelfield.models.mlgpf import MLGPF
@@ -31,6 +31,7 @@ from labelfield.models.prediction import (
     label_correlation,
     to_csr,
     top_k,
+    unexplained_share,
 )
 from labelfield.variational import Moments
 
@@ -73,16 +74,21 @@ class FactorPredictions(ABC):
         self._check_fitted()
         return self.row_transform_(as_rows(self, X, reset=False))
 
-    def _latent(self, rows: sparse.csr_array) -> Iterator[_Block]:
-        """Each block of rows and q(h) there."""
-        device = self.model_.b.device
-        with torch.no_grad():
-            frame = self.model_.frame()
+    def _row_blocks(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
+        """Some rows at a time: which, and their features where the model is."""
         for first in range(0, rows.shape[0], BLOCK_ROWS):
             block = slice(first, min(first + BLOCK_ROWS, rows.shape[0]))
-            # Neither block is held around the yield: an abandoned generator would leave them open for good.
+            with advising_on_memory(_LOWER):
+                X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), self.model_.b.device)
+            yield block, X
+
+    def _latent(self, rows: sparse.csr_array) -> Iterator[_Block]:
+        """Each block of rows and q(h) there."""
+        with torch.no_grad():
+            frame = self.model_.frame()
+        for block, X in self._row_blocks(rows):
+            # Neither is held around the yield: an abandoned generator would leave them open for good.
             with torch.no_grad(), advising_on_memory(_LOWER):
-                X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), device)
                 h = self.model_.latent(X, frame)[0]
             yield _Block(block, X, h)
 
@@ -248,6 +254,31 @@ class FactorPredictions(ABC):
         z = float(ndtri(0.5 + level / 2))
         low, high = self._dense(self._rows(X), lambda f: credible_interval(f, z), 2, calibrated=True)
         return low, high
+
+    def predict_uncertainty(self, X: Any) -> NDArray[np.float32]:
+        """How far each row (N,) should be distrusted: 1 - p (1 - ν), from 0 to 1.
+
+        p is the calibrated probability of the row's first label. ν is how unlike the training rows the row is: the
+        share of the prior variance of h there that the inducing inputs leave open, 1 - k_iZ K_Z⁻¹ k_Zi / k_ii. It reads
+        as the chance that the first label is wrong, if whatever is not known about a row counts as wrong. Under a
+        stationary kernel ν, and so this, tends to 1 as a row moves away from all others; p alone may tend to anything.
+        For known kinds of rows 1 - p orders mistakes a little better. Of an ensemble, ν is the mean over members;
+        private processes have no part in it.
+        """
+        first = self.predict_topk(X, 1).data
+        novelty = np.mean([member._novelty(X) for member in self._members()], axis=0)
+        return np.asarray(1 - first * (1 - novelty), np.float32)
+
+    def _novelty(self, X: Any) -> NDArray[np.float32]:
+        """ν (N,) under this member alone."""
+        rows = self._rows(X)
+        novelty = np.empty(rows.shape[0], np.float32)
+        with torch.no_grad():
+            frame = self.model_.frame()
+        for block, seen in self._row_blocks(rows):
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                novelty[block] = unexplained_share(self.model_, seen, frame).cpu().numpy()
+        return novelty
 
     def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
         """The k most probable labels of each row, given labels that are known: +1 for one that holds, -1 for one that

@@ -14,7 +14,7 @@ from torch.nn.functional import logsigmoid
 
 from labelfield.csr import from_counts
 from labelfield.linalg.rows import Rows, entry_places, entry_rows
-from labelfield.models.mlgpf import MLGPF
+from labelfield.models.mlgpf import MLGPF, Frame
 from labelfield.variational import Moments
 from labelfield.variational.base import SMALLEST_VARIANCE
 
@@ -27,6 +27,7 @@ __all__ = [
     "label_correlation",
     "to_csr",
     "top_k",
+    "unexplained_share",
 ]
 
 # Rows times labels whose utilities exist at once.
@@ -152,6 +153,20 @@ def credible_interval(f: Moments, z: float) -> tuple[Tensor, Tensor]:
     """The interval of σ(f) between the normal quantiles -z and z of f: σ is monotone, so σ(mean ± z sd)."""
     deviation = f.var.sqrt()
     return torch.sigmoid(f.mean - z * deviation), torch.sigmoid(f.mean + z * deviation)
+
+
+def unexplained_share(model: MLGPF, X: Rows, frame: Frame) -> Tensor:
+    """ν_i = (k_ii - k_iZ K_Z⁻¹ k_Zi) / k_ii (B,), the mean over processes where each has a kernel of its own.
+
+    The inducing inputs say nothing about this share of the prior variance of h at a row: no q(u), however sure of u, is
+    surer of h. The posterior's variance adds A_iᵀ S A_i, the larger the more a row is like the inducing inputs; on
+    EUR-Lex the two cancel, and rows with permuted features come out no more uncertain than others.
+    """
+    kxx = model.kernel.diag(X)
+    explained = frame.prior.whiten(model.kernel.cross(X, frame.points).mT).square().sum(-2)
+    # Where the prior itself has no variance (an empty row under a linear kernel) nothing is explained.
+    share = (kxx - explained).clamp_min(SMALLEST_VARIANCE) / kxx.clamp_min(SMALLEST_VARIANCE)
+    return share if share.dim() == 1 else share.mean(0)
 
 
 def condition(model: MLGPF, h: Moments, X: Rows, observed: Tensor, n_steps: int = 50) -> Moments:
