@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from labelfield.kernels import DensePoints
-from labelfield.linalg.rows import Rows, dot
+from labelfield.linalg.rows import Rows, dot, transposed
 
 __all__ = ["Free"]
 
@@ -64,23 +64,24 @@ class FreePoints(DensePoints):
     def __init__(self, Zt: Tensor, support: Tensor | None = None, place: Tensor | None = None) -> None:
         super().__init__(Zt.T)
         self.Zt, self.support, self.place = Zt, support, place
-        self._weighted: tuple[Tensor | None, Tensor] | None = None
 
-    def _times(self, squared_weights: Tensor | None) -> Tensor:
-        """diag(w²) Zᵀ, kept for the second use in the same step."""
-        if squared_weights is None:
-            return self.Zt
-        if self._weighted is None or self._weighted[0] is not squared_weights:
-            self._weighted = (squared_weights, self.Zt * self._supported(squared_weights).unsqueeze(1))
-        return self._weighted[1]
-
-    def _supported(self, weights: Tensor) -> Tensor:
+    def _supported(self, weights: Tensor | None) -> Tensor:
+        if weights is None:
+            return self.Zt.new_ones(len(self.Zt))
         return weights if self.support is None else weights[self.support.long()]
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
         if not isinstance(X, Tensor):
             return super().cross(X, squared_weights)
-        return dot(self._restricted(X), self._times(squared_weights))
+        weighted = self.Zt if squared_weights is None else self.Zt * self._supported(squared_weights).unsqueeze(1)
+        return dot(self._restricted(X), weighted)
+
+    def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        if not isinstance(X, Tensor):
+            return super().cross_and_norms(X, squared_weights)
+        apply: Any = _WeightedCross.apply  # torch's is untyped
+        products, norms = apply(self._restricted(X), self.Zt, self._supported(squared_weights))
+        return products, norms
 
     def _restricted(self, X: Tensor) -> Tensor:
         """The columns of the support; of sparse rows the other entries become 0 in column 0."""
@@ -94,9 +95,8 @@ class FreePoints(DensePoints):
         return torch.sparse_csr_tensor(X.crow_indices(), column.clamp_min(0), values, size=size, check_invariants=False)
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
-        weights = self.Zt.new_ones(len(self.Zt)) if squared_weights is None else self._supported(squared_weights)
         apply: Any = _WeightedGram.apply  # torch's is untyped
-        result: Tensor = apply(self.Zt, weights)
+        result: Tensor = apply(self.Zt, self._supported(squared_weights))
         return result
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
@@ -116,4 +116,29 @@ class _WeightedGram(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         Zt, squared_weights = ctx.saved_tensors
         product = Zt @ (gradients[0] + gradients[0].T)
-        return product * squared_weights.unsqueeze(1), 0.5 * (product * Zt).sum(1)
+        d_weights = 0.5 * torch.linalg.vecdot(product, Zt)
+        return product.mul_(squared_weights.unsqueeze(1)), d_weights
+
+
+class _WeightedCross(torch.autograd.Function):
+    """X W² Zᵀ (B, M) and diag(Z W² Zᵀ) (M,) from X, Zᵀ (D, M) and w² (D,). Only one array of the size of Z exists.
+
+    With gradients G and g, and T = Xᵀ G: ∂Zᵀ = W² (T + 2 Zᵀ diag(g)), ∂w² = Σ_m Zᵀ ∘ (T + Zᵀ diag(g)).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, Zt: Tensor, squared_weights: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.X = X  # sparse tensors cannot be saved
+        ctx.save_for_backward(Zt, squared_weights)
+        weighted = Zt * squared_weights.unsqueeze(1)
+        products = dot(X, weighted)
+        return products, weighted.mul_(Zt).sum(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
+        Zt, squared_weights = ctx.saved_tensors
+        T = dot(transposed(ctx.X), gradients[0])
+        d_weights = torch.linalg.vecdot(T, Zt)
+        T.addcmul_(Zt, 2 * gradients[1])
+        d_weights = (d_weights + torch.linalg.vecdot(T, Zt)).mul_(0.5)
+        return None, T.mul_(squared_weights.unsqueeze(1)), d_weights

@@ -67,3 +67,6 @@ class SubspacePoints:
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
         return self.gram(squared_weights).diagonal()
+
+    def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.cross(X, squared_weights), self.norms(squared_weights)

@@ -26,6 +26,10 @@ class Points(Protocol):
         """Σ_d w_d² z_id² (M,), the diagonal of the gram matrix without the rest."""
         ...
 
+    def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Both, which distances need; together they may cost less."""
+        ...
+
 
 class DensePoints:
     """Points given by their coordinates Z (M, D)."""
@@ -45,6 +49,9 @@ class DensePoints:
     def norms(self, squared_weights: Tensor | None) -> Tensor:
         squares = self.Z.square()
         return squares.sum(1) if squared_weights is None else squares @ squared_weights
+
+    def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.cross(X, squared_weights), self.norms(squared_weights)
 
 
 def as_points(Z: Tensor | Points) -> Points:

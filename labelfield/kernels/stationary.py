@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from math import sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,8 +53,8 @@ class _Stationary(Kernel):
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
         points, weights = as_points(Z), self._squared_weights()
-        xz = points.cross(X, weights)
-        squared = squared_norms(X, weights).unsqueeze(1) + points.norms(weights) - 2 * xz
+        products, norms = points.cross_and_norms(X, weights)
+        squared = torch.add(squared_norms(X, weights).unsqueeze(1) + norms, products, alpha=-2)
         return self._of_distance(self._scaled(squared.clamp_min(0)))
 
     def gram(self, Z: Tensor | Points) -> Tensor:
@@ -66,11 +67,30 @@ class _Stationary(Kernel):
 
 
 def squared_distances(products: Tensor) -> Tensor:
-    """‖z_i - z_j‖² from the inner products of points."""
-    norms = products.diagonal()
-    squared = norms.unsqueeze(1) + norms - products - products.T
-    # The distance of a point to itself is 0 whatever rounding says.
-    return squared.clamp_min(0) * (1 - torch.eye(len(norms), dtype=squared.dtype, device=squared.device))
+    """‖z_i - z_j‖² from the inner products of points (M, M)."""
+    apply: Any = _SquaredDistances.apply  # torch's is untyped
+    result: Tensor = apply(products)
+    return result
+
+
+class _SquaredDistances(torch.autograd.Function):
+    """p_ii + p_jj - p_ij - p_ji. With gradients E where it is above 0: -(E + Eᵀ), and on the diagonal its sums."""
+
+    @staticmethod
+    def forward(ctx: Any, products: Tensor) -> Tensor:
+        norms = products.diagonal()
+        squared = (norms.unsqueeze(1) + norms).sub_(products).sub_(products.T).clamp_min_(0)
+        squared.fill_diagonal_(0)  # whatever rounding says
+        ctx.save_for_backward(squared)
+        return squared
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (squared,) = ctx.saved_tensors
+        gradient = gradients[0] * (squared > 0)
+        both: Tensor = (gradient + gradient.T).neg_()
+        both.diagonal().copy_(-both.sum(0))
+        return both
 
 
 class SquaredExponential(_Stationary):
@@ -123,8 +143,8 @@ class SquaredExponentialLinear(Kernel):
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
         points, weights = as_points(Z), self.feature_relevance()
-        products = points.cross(X, weights)
-        squared = squared_norms(X, weights).unsqueeze(1) + points.norms(weights) - 2 * products
+        products, norms = points.cross_and_norms(X, weights)
+        squared = torch.add(squared_norms(X, weights).unsqueeze(1) + norms, products, alpha=-2)
         smooth = (-0.5 * squared.clamp_min(0)).exp()
         return self.log_variance.exp() * smooth + self.log_slope.exp() * products
 

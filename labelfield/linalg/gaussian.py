@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from labelfield.linalg.triangular import trace_minus_log_det
+
 __all__ = ["kl_diagonal_standard", "kl_full", "kl_full_standard", "tril_log_det"]
 
 
@@ -20,12 +22,11 @@ def kl_diagonal_standard(mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def kl_full_standard(mean: Tensor, L: Tensor) -> Tensor:
-    """Σ_p KL(N(m_p, L_p L_pᵀ) ‖ N(0, I)) with means (M, P) and factors (P, M, M) or one (M, M) for all p."""
+    """Σ_p KL(N(m_p, L_p L_pᵀ) ‖ N(0, I)) for means (M, P) and lower triangles of (P, M, M) or of one (M, M)."""
     size, count = mean.shape
-    # Sums in float64 of squares in float32: a copy of all factors in float64 would be the largest array of a step.
-    trace = L.square().sum((-2, -1), dtype=torch.float64)
-    per = 0.5 * (trace - size - tril_log_det(L))
-    return torch.as_tensor(per.sum() * (count if L.dim() == 2 else 1) + 0.5 * mean.double().square().sum())
+    n_factors = L[..., 0, 0].numel()
+    covariances = trace_minus_log_det(L) - n_factors * size
+    return 0.5 * (covariances * (count / n_factors) + mean.double().square().sum())
 
 
 def kl_full(mean: Tensor, L: Tensor, L_prior: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
+from labelfield.linalg.whitening import whitened
 
 __all__ = ["SMALLEST_VARIANCE", "Family", "Moments", "Prior"]
 
@@ -38,8 +39,7 @@ class Prior:
 
     def whiten(self, Kzx: Tensor) -> Tensor:
         """A = L⁻¹ k(Z, X) (…, M, B), solved in float64 and returned in the type of the rows."""
-        A: Tensor = torch.linalg.solve_triangular(self.L, Kzx.double(), upper=False)
-        return A.to(Kzx.dtype)
+        return whitened(self.K, self.L, Kzx)
 
 
 class Family(nn.Module, ABC):

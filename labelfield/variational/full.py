@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from labelfield.linalg.gaussian import kl_full
+from labelfield.linalg.triangular import projected_square_norms
 from labelfield.variational.base import SMALLEST_VARIANCE, FullFactors, Moments, Prior, mean_of, rows_first
 
 __all__ = ["Full"]
@@ -17,7 +18,7 @@ class Full(FullFactors):
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)
         alpha = torch.linalg.solve_triangular(prior.L.mT, A.double(), upper=True).to(A.dtype)
-        var = rows_first(kxx - A.square().sum(-2)) + (self.factor.tril().mT @ alpha).square().sum(-2).T
+        var = rows_first(kxx - A.square().sum(-2)) + projected_square_norms(self.factor, alpha).T
         return Moments(mean_of(alpha, self.mean), var.clamp_min(SMALLEST_VARIANCE))
 
     def kl(self, prior: Prior) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.gaussian import kl_diagonal_standard, kl_full_standard
+from labelfield.linalg.triangular import projected_square_norms
 from labelfield.variational.base import (
     SMALLEST_VARIANCE,
     Family,
@@ -58,7 +59,7 @@ class WhitenedShared(Family):
         return Moments(mean, rows_first(var).clamp_min(SMALLEST_VARIANCE).expand_as(mean))
 
     def kl(self, prior: Prior) -> Tensor:
-        return kl_full_standard(self.mean, self.factor.tril())
+        return kl_full_standard(self.mean, self.factor)
 
 
 class WhitenedFull(FullFactors):
@@ -67,8 +68,8 @@ class WhitenedFull(FullFactors):
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)
         reduced = rows_first(kxx - A.square().sum(-2))
-        var = reduced + (self.factor.tril().mT @ A).square().sum(-2).T
+        var = reduced + projected_square_norms(self.factor, A).T
         return Moments(mean_of(A, self.mean), var.clamp_min(SMALLEST_VARIANCE))
 
     def kl(self, prior: Prior) -> Tensor:
-        return kl_full_standard(self.mean, self.factor.tril())
+        return kl_full_standard(self.mean, self.factor)

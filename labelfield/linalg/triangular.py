@@ -1,0 +1,153 @@
+"""Lower-triangular factors (P, M, M), one for each process: what a step needs of them, without copies of them all.
+
+What lies above the diagonals is never read and gets a gradient of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["projected_square_norms", "trace_minus_log_det"]
+
+# Blocks of columns: the products with what is above the diagonal are saved but for 1/8.
+_N_BLOCKS, _SMALLEST_BLOCK = 8, 32
+# Numbers in one temporary, for as many processes at once as that allows: a core's cache holds a few of these.
+_SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 26}
+# Numbers in one array of what is kept for the gradient: of more than 32 MiB, which go back to the system when freed.
+_KEPT = 9 << 20
+
+
+def projected_square_norms(factor: Tensor, A: Tensor) -> Tensor:
+    """‖L_pᵀ a_i‖² (P, B) for the lower triangles L_p of factors (P, M, M) and A (M, B), or (P, M, B)."""
+    apply: Any = _ProjectedSquareNorms.apply  # torch's is untyped
+    is_kept = torch.is_grad_enabled() and (factor.requires_grad or A.requires_grad)
+    result: Tensor = apply(factor, A, is_kept)
+    return result
+
+
+def trace_minus_log_det(factor: Tensor) -> Tensor:
+    """Σ tr S - log |S| for S = L Lᵀ with the lower triangles L of factors (…, M, M), as a float64 scalar."""
+    apply: Any = _TraceMinusLogDet.apply  # torch's is untyped
+    result: Tensor = apply(factor)
+    return result
+
+
+class _ProjectedSquareNorms(torch.autograd.Function):
+    """With C_p = L_pᵀ A and gradients g (P, B): ∂L_p = 2 tril(A diag(g_p) C_pᵀ), ∂A = 2 Σ_p L_p C_p diag(g_p).
+
+    C is kept for the gradient, since to form it again would cost a third more, and given up as it is used: a second
+    gradient of the same graph forms it again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, factor: Tensor, A: Tensor, is_kept: bool) -> Tensor:
+        result = A.new_zeros(factor.shape[0], A.shape[-1])
+        room, ctx.kept = A.new_empty(0), []
+        left = factor.shape[0] * factor.shape[1] * A.shape[-1]
+        for processes, columns in _pieces(factor, A.shape[-1]):
+            upper, part = _upper_rows(factor, processes, columns), _of(A, processes)[..., columns.start :, :]
+            size = upper.shape[0] * upper.shape[1] * A.shape[-1]
+            if is_kept and room.numel() < size:
+                room = A.new_empty(max(size, min(left, _KEPT)))
+            C = _product(upper, part, room[:size] if is_kept else A.new_empty(size))
+            result[processes] += C.square().sum(1)
+            if is_kept:
+                ctx.kept.append(C)
+                room, left = room[size:], left - size
+        ctx.save_for_backward(factor, A)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        factor, A = ctx.saved_tensors
+        doubled = 2 * gradients[0]
+        needs_factor, needs_A, _ = ctx.needs_input_grad
+        d_factor = torch.empty_like(factor) if needs_factor else None
+        d_A = torch.zeros_like(A) if needs_A else None
+        for processes, columns in reversed(list(_pieces(factor, A.shape[-1]))):
+            upper, part = _upper_rows(factor, processes, columns), _of(A, processes)[..., columns.start :, :]
+            weighted = (ctx.kept.pop() if ctx.kept else upper @ part).mul_(doubled[processes].unsqueeze(1))
+            if d_factor is not None:
+                d_upper = weighted @ part.mT
+                d_factor[processes, : columns.start, columns] = 0
+                d_factor[processes, columns.start :, columns] = _without_lower(d_upper).mT
+            if d_A is not None:
+                target = _of(d_A, processes)[..., columns.start :, :]
+                if A.dim() == 2:
+                    target.addmm_(upper.flatten(0, 1).T, weighted.flatten(0, 1))
+                else:
+                    target.baddbmm_(upper.mT, weighted)
+        return d_factor, d_A, None
+
+
+def _pieces(factor: Tensor, n_rows: int) -> Iterator[tuple[slice, slice]]:
+    """Processes and columns to work on at a time."""
+    count, size, _ = factor.shape
+    block = max(-(-size // _N_BLOCKS), _SMALLEST_BLOCK)
+    step = max(1, _scratch(factor) // (block * max(size, n_rows)))
+    for first in range(0, count, step):
+        for start in range(0, size, block):
+            yield slice(first, min(first + step, count)), slice(start, min(start + block, size))
+
+
+def _scratch(tensor: Tensor) -> int:
+    return _SCRATCH.get(tensor.device.type, _SCRATCH["cuda"])
+
+
+def _product(upper: Tensor, A: Tensor, room: Tensor) -> Tensor:
+    """(processes, columns, M') times (M', B) or (processes, M', B), written into room."""
+    result = room.view(*upper.shape[:2], A.shape[-1])
+    if A.dim() == 2:
+        torch.mm(upper.flatten(0, 1), A, out=result.flatten(0, 1))
+    else:
+        torch.bmm(upper, A, out=result)
+    return result
+
+
+def _of(A: Tensor, processes: slice) -> Tensor:
+    return A if A.dim() == 2 else A[processes]
+
+
+def _upper_rows(factor: Tensor, processes: slice, columns: slice) -> Tensor:
+    """These columns of L_p as rows of L_pᵀ, from the diagonal on: (processes, columns, M - first column)."""
+    return _without_lower(factor[processes, columns.start :, columns].mT.clone(memory_format=torch.contiguous_format))
+
+
+def _without_lower(rows: Tensor) -> Tensor:
+    """Zeros in place below the diagonal, which begins at the first entry."""
+    size = rows.shape[-2]
+    rows[..., :size].triu_()
+    return rows
+
+
+class _TraceMinusLogDet(torch.autograd.Function):
+    """Σ_ij L_ij² - Σ_i log L_ii² with the gradient 2 (L - diag(1 / L_ii)): squares as L is, sums in float64."""
+
+    @staticmethod
+    def forward(ctx: Any, factor: Tensor) -> Tensor:
+        ctx.save_for_backward(factor)
+        total = -2 * factor.diagonal(dim1=-2, dim2=-1).double().abs().log().sum()
+        for part in _split(factor):
+            total += part.tril().square_().sum(dtype=torch.float64)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (factor,) = ctx.saved_tensors
+        scale = (2 * gradients[0]).to(factor.dtype)
+        result = torch.empty_like(factor, memory_format=torch.contiguous_format)
+        for target, part in zip(_split(result), _split(factor), strict=True):
+            torch.mul(part, scale, out=target).tril_()
+        result.diagonal(dim1=-2, dim2=-1).sub_(scale / factor.diagonal(dim1=-2, dim2=-1))
+        return result
+
+
+def _split(factor: Tensor) -> list[Tensor]:
+    """Views of a few factors each."""
+    size = factor.shape[-1]
+    flat, step = factor.view(-1, size, size), max(1, _scratch(factor) // max(1, size * size))
+    return [flat[start : start + step] for start in range(0, len(flat), step)]
