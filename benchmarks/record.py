@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DATA", "RECORDS", "Measured", "isolated", "write_record"]
+__all__ = ["DATA", "RECORDS", "Measured", "isolated", "measured", "write_record"]
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "records"
@@ -32,14 +32,19 @@ class Measured:
     peak_mb: float
 
 
-def _child(send: Connection, prepare: Callable[[], Any], work: Callable[[Any], Any]) -> None:
+def measured(prepare: Callable[[], Any], work: Callable[[Any], Any]) -> Measured:
+    """`work(prepare())` in this process; only `work`, without imports and preparation, is measured."""
     prepared = prepare()
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = _status_mb("VmRSS")
     started = time.perf_counter()
     value = work(prepared)
     seconds = time.perf_counter() - started
-    send.send(Measured(value, seconds, _status_mb("VmHWM") - before))
+    return Measured(value, seconds, _status_mb("VmHWM") - before)
+
+
+def _child(send: Connection, prepare: Callable[[], Any], work: Callable[[Any], Any]) -> None:
+    send.send(measured(prepare, work))
 
 
 def _status_mb(field: str) -> float:
@@ -48,7 +53,7 @@ def _status_mb(field: str) -> float:
 
 
 def isolated(prepare: Callable[[], Any], work: Callable[[Any], Any]) -> Measured:
-    """`work(prepare())` in a fresh process; only `work`, without imports and preparation, is measured."""
+    """`measured(prepare, work)` in a fresh process."""
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(send, prepare, work))
