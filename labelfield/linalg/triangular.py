@@ -13,8 +13,10 @@ from torch import Tensor
 
 __all__ = ["projected_square_norms", "trace_minus_log_det"]
 
-# Blocks of columns: the products with what is above the diagonal are saved but for 1/8.
-_N_BLOCKS, _SMALLEST_BLOCK = 8, 32
+# Blocks of columns: the products with what is above the diagonal are saved but for one part in so many. Of many small
+# products a GPU is slower.
+_N_BLOCKS = {"cpu": 8, "cuda": 2}
+_SMALLEST_BLOCK = 32
 # Numbers in one temporary, for as many processes at once as that allows: a core's cache holds a few of these.
 _SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 26}
 # Numbers in one array of what is kept for the gradient: of more than 32 MiB, which go back to the system when freed.
@@ -87,15 +89,15 @@ class _ProjectedSquareNorms(torch.autograd.Function):
 def _pieces(factor: Tensor, n_rows: int) -> Iterator[tuple[slice, slice]]:
     """Processes and columns to work on at a time."""
     count, size, _ = factor.shape
-    block = max(-(-size // _N_BLOCKS), _SMALLEST_BLOCK)
-    step = max(1, _scratch(factor) // (block * max(size, n_rows)))
+    block = max(-(-size // _for_device(_N_BLOCKS, factor)), _SMALLEST_BLOCK)
+    step = max(1, _for_device(_SCRATCH, factor) // (block * max(size, n_rows)))
     for first in range(0, count, step):
         for start in range(0, size, block):
             yield slice(first, min(first + step, count)), slice(start, min(start + block, size))
 
 
-def _scratch(tensor: Tensor) -> int:
-    return _SCRATCH.get(tensor.device.type, _SCRATCH["cuda"])
+def _for_device(numbers: dict[str, int], tensor: Tensor) -> int:
+    return numbers.get(tensor.device.type, numbers["cuda"])
 
 
 def _product(upper: Tensor, A: Tensor, room: Tensor) -> Tensor:
@@ -149,5 +151,5 @@ class _TraceMinusLogDet(torch.autograd.Function):
 def _split(factor: Tensor) -> list[Tensor]:
     """Views of a few factors each."""
     size = factor.shape[-1]
-    flat, step = factor.view(-1, size, size), max(1, _scratch(factor) // max(1, size * size))
+    flat, step = factor.view(-1, size, size), max(1, _for_device(_SCRATCH, factor) // max(1, size * size))
     return [flat[start : start + step] for start in range(0, len(flat), step)]

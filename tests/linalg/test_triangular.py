@@ -12,7 +12,7 @@ P, M, B = 3, 5, 4
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks, and several processes at a time but not all."""
-    monkeypatch.setattr(triangular, "_N_BLOCKS", 3)
+    monkeypatch.setattr(triangular, "_N_BLOCKS", {"cpu": 3, "cuda": 3})
     monkeypatch.setattr(triangular, "_SMALLEST_BLOCK", 2)
     monkeypatch.setattr(triangular, "_SCRATCH", {"cpu": 2 * 2 * M, "cuda": 2 * 2 * M})
     monkeypatch.setattr(triangular, "_KEPT", 3 * 2 * B)
