@@ -13,6 +13,8 @@ from labelfield.linalg.rows import Rows, dot, transposed
 
 __all__ = ["Free"]
 
+_CHUNK = 1 << 16
+
 
 class Free(nn.Module):
     """Z (M, D), stored as its transpose, in which the products with sparse rows are quickest.
@@ -116,7 +118,7 @@ class _WeightedGram(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         Zt, squared_weights = ctx.saved_tensors
         product = Zt @ (gradients[0] + gradients[0].T)
-        d_weights = 0.5 * torch.linalg.vecdot(product, Zt)
+        d_weights = 0.5 * _row_products(product, Zt)
         return product.mul_(squared_weights.unsqueeze(1)), d_weights
 
 
@@ -138,7 +140,14 @@ class _WeightedCross(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
         Zt, squared_weights = ctx.saved_tensors
         T = dot(transposed(ctx.X), gradients[0])
-        d_weights = torch.linalg.vecdot(T, Zt)
+        d_weights = _row_products(T, Zt)
         T.addcmul_(Zt, 2 * gradients[1])
-        d_weights = (d_weights + torch.linalg.vecdot(T, Zt)).mul_(0.5)
+        d_weights = (d_weights + _row_products(T, Zt)).mul_(0.5)
         return None, T.mul_(squared_weights.unsqueeze(1)), d_weights
+
+
+def _row_products(first: Tensor, second: Tensor) -> Tensor:
+    """Σ_m a_dm b_dm (D,); on a CPU a few rows at a time, so that the products stay in its cache."""
+    step = max(1, _CHUNK // first.shape[1]) if first.device.type == "cpu" else len(first)
+    parts = [torch.linalg.vecdot(first[d : d + step], second[d : d + step]) for d in range(0, len(first), step)]
+    return torch.cat(parts)
