@@ -22,6 +22,9 @@ __all__ = ["N_RANKS", "Calibration"]
 N_RANKS = 6
 _N_KNOTS = 4
 _LEAST_SLOPE = 0.05
+# Held-out entries of one place are taken together in so many groups of like probability: their likelihood is the same
+# to four digits, and takes no time.
+_N_GROUPS = 256
 # How many held-out entries' worth of belief there is that no map is needed.
 _CAUTION = 5.0
 # Probabilities this close to 0 or 1 are taken as this: what float32 can still tell apart.
@@ -66,15 +69,16 @@ class Calibration(nn.Module):
         z = logit(np.clip(p.astype(np.float64), _SMALLEST, _LARGEST))
         n_first = min(N_RANKS - 1, z.shape[1])
         knots = np.quantile(z[:, :n_first], np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
+        groups = [_alike(z[:, [place]], is_true[:, [place]], place, 1.0) for place in range(n_first)]
+        if z.shape[1] > n_first:
+            n_rest = z.shape[1] - n_first
+            groups.append(_alike(z[:, n_first:], is_true[:, n_first:], N_RANKS - 1, n_first / n_rest))
+        z, target, weight, place = (np.concatenate(part) for part in zip(*groups, strict=True))
         between = zip(knots, np.r_[knots[1:], np.inf], strict=True)
         design = [np.minimum(z, knots[0]), *(np.clip(z - low, 0, high - low) for low, high in between)]
-        places = np.minimum(np.arange(p.shape[1]), N_RANKS - 1)
         # Offsets fall: each is the one before it less something positive.
-        steps = [np.broadcast_to(places >= place, z.shape) for place in range(N_RANKS)]
-        features = np.stack([*design, *steps], axis=-1).reshape(-1, _N_KNOTS + 1 + N_RANKS).astype(np.float64)
-        target = is_true.ravel().astype(np.float64)
-        per_place = np.where(np.arange(z.shape[1]) < n_first, 1.0, n_first / max(z.shape[1] - n_first, 1))
-        weight = np.broadcast_to(per_place, z.shape).ravel()
+        steps = [place >= step for step in range(N_RANKS)]
+        features = np.stack([*design, *steps], axis=-1).astype(np.float64)
         start = np.r_[np.ones(_N_KNOTS + 1), np.zeros(N_RANKS)]
 
         def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -91,3 +95,14 @@ class Calibration(nn.Module):
         for name, values in (("knots", knots), ("slopes", slopes), ("offsets", offsets)):
             buffer = self.get_buffer(name)
             buffer.copy_(torch.from_numpy(np.asarray(values, np.float32)))
+
+
+def _alike(
+    z: NDArray[np.float64], is_true: NDArray[np.bool_], place: int, weight: float
+) -> tuple[NDArray[np.float64], ...]:
+    """Entries of one place in some hundred groups of like logit: its mean, how many hold, what they weigh, the place."""
+    order = np.argsort(z, axis=None, kind="stable")
+    starts = np.unique(np.linspace(0, order.size, min(order.size, _N_GROUPS) + 1).astype(np.int64)[:-1])
+    counts = np.diff(np.r_[starts, order.size])
+    mean, share = (np.add.reduceat(part.ravel()[order].astype(np.float64), starts) / counts for part in (z, is_true))
+    return mean, share, weight * counts, np.full(counts.size, place)
