@@ -163,6 +163,8 @@ def _announce(estimator: Any, data: Dataset) -> None:
     seconds = settings.max_epochs * n_steps * estimator.seconds_per_step(data)
     if settings.time_budget is not None:
         seconds = min(seconds, settings.time_budget)
+    if estimator.ensemble is not None:
+        say(f"an ensemble of {estimator.n_members}; the first member is this, others may take twice as long:")
     say(
         f"{n_parameters} parameters, about {megabytes:.0f} MB and {seconds:.0f} s; {settings.max_epochs} epochs of "
         f"{n_steps} steps on {estimator.model_.b.device}"
@@ -172,7 +174,7 @@ def _announce(estimator: Any, data: Dataset) -> None:
 def _report(estimator: Any, out: Path, seconds: float, as_json: bool) -> None:
     last = estimator.history_[-1] if estimator.history_ else {}
     result = {"path": str(out), "epochs": len(estimator.history_), "bound": last.get("bound"), "seconds": seconds}
-    result |= last.get("scores", {})
+    result |= last.get("scores", {}) | _members(estimator)
     if as_json:
         print_json(result)
     else:
@@ -236,15 +238,28 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
         "seconds of training": history[-1]["seconds"] if history else None,
         "bound of the last epoch (nats a row)": history[-1]["bound"] if history else None,
     }
-    for number, other in enumerate(estimator.others_, 2):
-        own = other.spec_
-        facts[f"member {number}"] = (
-            f"{other.row_transform_.name}, {own.kernel}, private {own.private}, P={own.n_latent}, M={own.n_inducing}"
-        )
+    facts |= _members(estimator)
     if as_json:
         print_json({"path": str(model), **facts, "history": history})
     else:
         print_table(str(model), ["", ""], [[name, shown(value)] for name, value in facts.items()])
+
+
+def _members(estimator: Any) -> dict[str, Any]:
+    """What each member of an ensemble is, and what it adds on rows that were held out."""
+    if not estimator.others_:
+        return {}
+    facts: dict[str, Any] = {}
+    for number, member in enumerate((estimator, *estimator.others_), 1):
+        own, scores = member.spec_, member.held_out_scores_
+        facts[f"member {number}"] = (
+            f"{member.row_transform_.name}, {own.kernel}, private {own.private}, P={own.n_latent}, M={own.n_inducing}"
+        )
+        for kind, what in (("alone", f"member {number} alone"), ("together", f"members up to {number}")):
+            if kind in scores:
+                values = " / ".join(f"{value:.1f}" for value in scores[kind])
+                facts[f"{what}: P@1 / 3 / 5 on held-out rows"] = values
+    return facts
 
 
 def config(

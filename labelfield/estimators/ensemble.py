@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
 from labelfield.csr import from_counts
+from labelfield.inference.trainer import Settings
+from labelfield.metrics import evaluate
 from labelfield.metrics.ranking import judge
+from labelfield.models.build import Spec
 from labelfield.models.calibration import Calibration
+from labelfield.models.defaults import VOCABULARY
 from labelfield.models.mlgpf import MLGPF
 from labelfield.models.prediction import probit_order, to_csr
 from labelfield.variational import Moments
@@ -28,6 +31,7 @@ __all__ = [
     "calibration_of_mean",
     "check_ensemble",
     "checkpoint_of_member",
+    "held_out_scores",
     "members",
     "n_members",
     "remembered",
@@ -39,7 +43,6 @@ _AUTO = 4
 _FIRST_CANDIDATES = 64
 # Labels of a held-out row that each member remembers, so that the mean can be calibrated.
 N_REMEMBERED = 64
-_VOCABULARY = 1000
 
 
 def n_members(ensemble: Any) -> int:
@@ -47,28 +50,38 @@ def n_members(ensemble: Any) -> int:
     return 1 if ensemble is None else _AUTO if ensemble == "auto" else int(ensemble)
 
 
-def members(ensemble: Any, n_features: int, n_latent: int, n_inducing: int) -> list[dict[str, Any]]:
+def members(ensemble: Any, first: Spec, settings: Settings) -> list[dict[str, Any]]:
     """Options in which members beside the first may differ from it, the best first; none for no ensemble.
 
-    Of words, what differs first is how rows are scaled, then whether labels have processes of their own, then size; of
-    measurements the smoothness of the kernel. There are more than needed: one that is like the first is left out.
+    Of words, what differs first is how rows are scaled and whether labels have processes of their own; of measurements
+    the smoothness of the kernel. There are more than needed: one that is like the first is left out. Found by trying
+    all sets of up to four of twelve members on held-out rows (docs/DECISIONS.md).
     """
     if ensemble is None:
         return []
-    larger = {"n_latent": 3 * n_latent // 2, "n_inducing": 3 * n_inducing // 2}
-    if n_features >= _VOCABULARY:
+    more = {"n_latent": 3 * first.n_latent // 2, "max_epochs": 3 * settings.max_epochs // 2}
+    # Without processes of the labels' own the shared ones have all the work: more of them, trained for longer.
+    shared: dict[str, Any] = {
+        "private": "off",
+        "kernel": "se_ard + linear",
+        "n_latent": 2 * first.n_latent,
+        "max_epochs": 2 * settings.max_epochs,
+        "learning_rate": settings.learning_rate / 2,
+    }
+    larger = {"n_latent": 3 * first.n_latent // 2, "n_inducing": 3 * first.n_inducing // 2}
+    if first.n_features >= VOCABULARY:
         unlike: list[dict[str, Any]] = [
-            {"row_transform": "unit+log"},
-            {"row_transform": "sqrt", "private": "off", "kernel": "se_ard + linear", **larger},
-            {"row_transform": "tfidf"},
-            {"row_transform": "unit+log", "private": "off", "kernel": "se_ard + linear", **larger},
-            {"row_transform": "log"},
-            {"row_transform": "sqrt+tfidf", **larger},
-            {"row_transform": "unit"},
+            {"row_transform": "unit+log", **more},
+            {"row_transform": "unit", **shared},
+            {"row_transform": "unit+log", **shared, "n_inducing": 3 * first.n_inducing // 2},
+            {"row_transform": "tfidf", **shared},
+            {"row_transform": "log", **more},
+            {"row_transform": "sqrt", **shared},
+            {"row_transform": "sqrt+tfidf", **more},
         ]
     else:
         unlike = [
-            {"kernel": "matern32_ard"},
+            {"kernel": "se_ard"},
             {"row_transform": "sqrt"},
             {"kernel": "matern52_ard", "row_transform": "log"},
             {"kernel": "matern32_ard", "row_transform": "sqrt", **larger},
@@ -137,25 +150,37 @@ def calibration_of_mean(memories: Sequence[dict[str, Tensor]], n_labels: int) ->
     """The map for mean probabilities, from what each member remembers; the identity where nothing was held out."""
     calibration = Calibration()
     if all(memories):
-        rankings = [to_csr(memory["labels"].numpy(), memory["p"].numpy(), n_labels) for memory in memories]
-        mean = to_csr(*_mean_of_rankings(rankings, min(N_REMEMBERED, n_labels)), n_labels)
-        first = memories[0]
-        truth = from_counts(first["true_counts"].numpy(), first["true_labels"].numpy(), None, n_labels)
-        judged = judge(truth, mean, N_REMEMBERED)
+        judged = judge(_truth(memories[0], n_labels), _mean(memories, n_labels), N_REMEMBERED)
         calibration.fit(judged.ranked.scores, judged.hit)
     return calibration
 
 
-def _mean_of_rankings(rankings: Sequence[sparse.csr_array], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The k best labels (N, k) of each row and their mean probabilities, from long rankings of each member."""
+def held_out_scores(memories: Sequence[dict[str, Tensor]], n_labels: int) -> list[dict[str, list[float]]]:
+    """P@1, 3 and 5 on held-out rows of each member alone, and of the mean of it and all before it."""
+    if not all(memories):
+        return [{} for _ in memories]
+    truth = _truth(memories[0], n_labels)
+
+    def scores(some: Sequence[dict[str, Tensor]]) -> list[float]:
+        found = evaluate(truth, _mean(some, n_labels))
+        return [float(found[f"P@{k}"]) for k in (1, 3, 5)]
+
+    return [{"alone": scores([memory]), "together": scores(memories[: i + 1])} for i, memory in enumerate(memories)]
+
+
+def _truth(memory: dict[str, Tensor], n_labels: int) -> sparse.csr_array:
+    return from_counts(memory["true_counts"].numpy(), memory["true_labels"].numpy(), None, n_labels)
+
+
+def _mean(memories: Sequence[dict[str, Tensor]], n_labels: int) -> sparse.csr_array:
+    """The mean of what members said of the held-out rows: of each row the best labels."""
+    rankings = [to_csr(memory["labels"].numpy(), memory["p"].numpy(), n_labels) for memory in memories]
     total = sparse.csr_array(sum(rankings[1:], rankings[0]) / len(rankings))
     total.sum_duplicates()
     counts = np.diff(total.indptr)
     row = np.repeat(np.arange(counts.size), counts)
     order = np.lexsort((total.indices, -total.data, row))
     place = np.arange(order.size) - total.indptr[row[order]]
-    kept = order[place < k]
-    return (
-        total.indices[kept].reshape(counts.size, -1).astype(np.int64),
-        total.data[kept].reshape(counts.size, -1).astype(np.float32),
-    )
+    kept = order[place < min(N_REMEMBERED, n_labels)]
+    labels, values = total.indices[kept].astype(np.int64), total.data[kept].astype(np.float32)
+    return to_csr(labels.reshape(counts.size, -1), values.reshape(counts.size, -1), n_labels)

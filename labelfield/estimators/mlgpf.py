@@ -26,6 +26,7 @@ from labelfield.estimators.ensemble import (
     calibration_of_mean,
     check_ensemble,
     checkpoint_of_member,
+    held_out_scores,
     members,
     n_members,
     remembered,
@@ -52,6 +53,7 @@ from labelfield.estimators.restoring import (
     restore_classes,
     restore_history,
     restore_model,
+    restore_scores,
     restore_transform,
 )
 from labelfield.inducing import Subspace
@@ -107,9 +109,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
 
     Left at None, sizes and rates follow the rule of `labelfield.models.defaults`. `kernel` is a name or a sum of names
     (see `labelfield.kernels.names`); `posterior`, `inducing` and `basis` are those of `labelfield.models.build`;
-    `row_transform` what is done to rows (`labelfield.data.transform`). `kl_weight` 1 is the true bound. With `ensemble`
-    unlike members are trained and their probabilities averaged; utilities, intervals, `condition` and `bound` are then
-    those of the first.
+    `row_transform` what is done to rows (`labelfield.data.transform`). A `kl_weight` of 1 is the true bound. With
+    `ensemble` unlike members are trained and their probabilities averaged; utilities, intervals, `condition` and
+    `bound` are then those of the first.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         batch_size: int | None = None,
         learning_rate: float | None = None,
         schedule: str = "one_cycle",
-        kl_weight: float = 1.0,
+        kl_weight: float | None = None,
         clip_norm: float | None = None,
         patience: int | None = None,
         time_budget: float | None = None,
@@ -226,7 +228,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             batch_size=min(given(option.batch_size, chosen.batch_size), X.shape[0]),
             learning_rate=given(option.learning_rate, chosen.learning_rate),
             schedule=option.schedule,
-            kl_weight=option.kl_weight,
+            kl_weight=given(option.kl_weight, chosen.kl_weight),
             clip_norm=option.clip_norm,
             patience=option.patience,
             time_budget=None if option.time_budget is None else option.time_budget / n_members(option.ensemble),
@@ -247,8 +249,14 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             self.model_.to(device)
         self._training: Training | None = None
         self.others_: list[MLGPFClassifier] = []
+        self.held_out_scores_: dict[str, list[float]] = {}
         self._raw = (X, Y) if self.ensemble is not None else None
         return data
+
+    @property
+    def n_members(self) -> int:
+        """How many members the ensemble has, or will have; 1 for a single model."""
+        return n_members(self.ensemble)
 
     def training_bytes(self) -> int:
         """About how much memory a step of training takes, beside the rows, according to the sizes that were decided."""
@@ -352,7 +360,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         """Train the other members on the same rows, and calibrate the mean of all."""
         X, Y = raw
         self.others_, memories = [], [first.memory]
-        for options in members(self.ensemble, self.n_features_in_, self.spec_.n_latent, self.spec_.n_inducing):
+        for options in members(self.ensemble, self.spec_, self.settings_):
             if len(self.others_) == n_members(self.ensemble) - 1:
                 break
             # The same seed holds out the same rows, on which the mean is calibrated. What the user chose stays.
@@ -366,6 +374,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             memories.append(other._train_member(data, path, resume, on_step).memory)
             self.others_.append(other)
         self.ensemble_calibration_ = calibration_of_mean(memories, self.spec_.n_labels).to(self.model_.b.device)
+        for member, found in zip((self, *self.others_), held_out_scores(memories, self.spec_.n_labels), strict=True):
+            member.held_out_scores_ = found
 
     def _is_like(self, other: MLGPFClassifier) -> bool:
         """Whether training both would give the same model twice."""
@@ -518,6 +528,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             "label_kind": self.label_kind_,
             "n_rows": self.n_rows_,
             "history": self.history_,
+            "held_out_scores": self.held_out_scores_,
         }
         arrays = {**self.model_.state_dict(), COUNTS: torch.from_numpy(self.label_counts_)}
         arrays.pop(WAITING, None)  # of use in training alone
@@ -573,6 +584,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
             raise ValueError(f"{len(names or [])} label names for {n_labels} labels")
         self.label_names_ = names
         self.history_ = restore_history(config["history"])
+        self.held_out_scores_ = restore_scores(config["held_out_scores"])
         self.n_iter_ = len(self.history_)
         self.n_rows_ = integer(config, "n_rows")
         self.model_, self.label_counts_ = restore_model(self.spec_, arrays)

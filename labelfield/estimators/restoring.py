@@ -26,6 +26,7 @@ __all__ = [
     "restore_classes",
     "restore_history",
     "restore_model",
+    "restore_scores",
     "restore_transform",
 ]
 
@@ -58,6 +59,14 @@ def restore_history(history: Any) -> list[dict[str, Any]]:
         if not all(isinstance(number, int | float) for number in numbers):
             raise ValueError("the history holds other things than numbers")
     return epochs
+
+
+def restore_scores(scores: Any) -> dict[str, list[float]]:
+    """How a member of an ensemble did on held-out rows."""
+    for name, values in dict(scores).items():
+        if not isinstance(name, str) or not all(isinstance(value, int | float) for value in values):
+            raise ValueError("the held-out scores hold other things than numbers")
+    return {name: [float(value) for value in values] for name, values in scores.items()}
 
 
 def restore_classes(classes: Any, n_labels: int, kind: str) -> NDArray[Any]:

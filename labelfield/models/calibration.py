@@ -100,7 +100,7 @@ class Calibration(nn.Module):
 def _alike(
     z: NDArray[np.float64], is_true: NDArray[np.bool_], place: int, weight: float
 ) -> tuple[NDArray[np.float64], ...]:
-    """Entries of one place in some hundred groups of like logit: its mean, how many hold, what they weigh, the place."""
+    """Entries of one place in groups of like logit: its mean, the share that holds, what they weigh, the place."""
     order = np.argsort(z, axis=None, kind="stable")
     starts = np.unique(np.linspace(0, order.size, min(order.size, _N_GROUPS) + 1).astype(np.int64)[:-1])
     counts = np.diff(np.r_[starts, order.size])

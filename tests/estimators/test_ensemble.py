@@ -7,7 +7,7 @@ import torch
 import labelfield
 from labelfield import MLGPFClassifier, metrics, synth
 from labelfield.estimators.ensemble import MOST_MEMBERS, members, top_k_of_mean
-from labelfield.inference.trainer import Interrupted
+from labelfield.inference.trainer import Interrupted, Settings, held_out_rows
 from labelfield.models.build import Spec, build
 from labelfield.variational import Moments
 
@@ -29,9 +29,23 @@ def fitted(data):
 
 def test_members_are_unlike():
     for n_features in (100, 5000):
-        options = members("auto", n_features, 10, 20)
+        first = Spec(n_features, 30, n_latent=10, n_inducing=20)
+        options = members("auto", first, Settings())
         assert len({repr(option) for option in options}) == len(options) == MOST_MEMBERS - 1
-    assert members(None, 100, 10, 20) == []
+    assert members(None, first, Settings()) == []
+
+
+def test_what_each_member_adds_is_known(data, fitted, tmp_path):
+    """On the rows that all members held out: alone, and together with those before it."""
+    scores = [member.held_out_scores_ for member in (fitted, *fitted.others_)]
+    assert scores[0]["alone"] == scores[0]["together"]
+    held = held_out_rows(data.n_rows, fitted.settings_.held_out, 0)
+    assert all(len(score["together"]) == 3 and 0 < score["alone"][0] <= 100 for score in scores)
+    assert scores[2]["together"] != scores[2]["alone"]
+    assert held.size == data.n_rows // 10
+    fitted.save(tmp_path / "m")
+    again = labelfield.load(tmp_path / "m")
+    assert [member.held_out_scores_ for member in (again, *again.others_)] == scores
 
 
 def test_no_member_is_trained_twice_and_choices_stay(data):

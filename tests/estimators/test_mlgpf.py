@@ -418,7 +418,7 @@ class TestAwkwardData:
             ({"inducing": 5}, "inducing=5; expected one of free"),
             ({"basis": "zz"}, "basis"),
             ({"kernel": 5}, "kernel=5"),
-            ({"kl_weight": None}, "kl_weight=None"),
+            ({"kl_weight": -1}, "kl_weight=-1"),
             ({"n_points_predict": 500}, "n_points_predict=500; expected .* at most 100"),
             ({"random_state": 10**30}, "random_state"),
         ):

@@ -100,7 +100,7 @@ def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, interrupt_aft
         small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt_after(1, signal.SIGINT))
     with pytest.raises(DataError, match="another learning_rate"):
         small(learning_rate=0.5).fit(data.X, data.Y, checkpoint=path, resume=True)
-    for other in (small(n_latent=3), small(kernel="matern32_ard"), small(n_points=5)):
+    for other in (small(n_latent=3), small(kernel="se_ard"), small(n_points=5)):
         with pytest.raises(DataError, match="another model or other training data"):
             other.fit(data.X, data.Y, checkpoint=path, resume=True)
     with pytest.raises(DataError, match="another model or other training data"):
@@ -193,7 +193,9 @@ def test_a_bad_step_is_skipped_and_said(kind, data):
 @pytest.mark.filterwarnings("ignore:step skipped")
 @pytest.mark.parametrize("kind", ["nan", "factor"])
 def test_bad_steps_without_end_stop_with_the_cause(kind, data):
-    with pytest.raises(TrainingError, match="the bound or its gradient is not finite" if kind == "nan" else "K_Z is bad"):
+    with pytest.raises(
+        TrainingError, match="the bound or its gradient is not finite" if kind == "nan" else "K_Z is bad"
+    ):
         toy_run(lambda call: kind if call > 5 else None, data)
 
 
