@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import ndtri
+from scipy.special import logit, ndtri
 from torch import Tensor
 
 from labelfield.csr import from_counts, gather_rows
@@ -128,24 +128,28 @@ class FactorPredictions(ABC):
         return (self.model_.likelihood.predict_proba(*f),)
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Mean utilities (N, K); of two classes, how far the second is above the first (N,)."""
-        utilities = self._dense(self._rows(X), lambda f: (f.mean,))[0]
+        """Log-odds of the raw probabilities (N, K); of two classes, how far the second is above the first (N,)."""
+        P = self._probabilities(X, calibrated=False)
+        scores = np.asarray(logit(np.clip(P, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).epsneg)), np.float32)
         is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
-        return utilities[:, 1] - utilities[:, 0] if is_binary else utilities
+        return scores[:, 1] - scores[:, 0] if is_binary else scores
 
     def predict_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
         """The probability of each label (N, K), with the uncertainty of f integrated out, and calibrated unless
         raw ones are asked for. For one class a row they are divided by their sum.
         """
-        rows = self._rows(X)
-        if self.others_:
-            P = np.empty((rows.shape[0], self.spec_.n_labels), np.float32)
-            for block, means in self._mean_probabilities(X, calibrated):
-                P[block] = means.cpu().numpy()
-        else:
-            P = self._dense(rows, self._probability, calibrated=calibrated)[0]
+        P = self._probabilities(X, calibrated)
         if self.label_kind_ == "classes":
             P /= np.maximum(P.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        return P
+
+    def _probabilities(self, X: Any, calibrated: bool) -> NDArray[np.float32]:
+        rows = self._rows(X)
+        if not self.others_:
+            return self._dense(rows, self._probability, calibrated=calibrated)[0]
+        P = np.empty((rows.shape[0], self.spec_.n_labels), np.float32)
+        for block, means in self._mean_probabilities(X, calibrated):
+            P[block] = means.cpu().numpy()
         return P
 
     def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:

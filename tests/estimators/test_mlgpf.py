@@ -53,7 +53,8 @@ def test_the_many_ways_to_predict_agree(data, fitted):
     np.testing.assert_array_equal(fitted.predict(X).toarray(), P >= 0.5)
     np.testing.assert_array_equal(fitted.predict(X, k=7).indices, lists.indices)
     latent = fitted.predict_latent(X)
-    np.testing.assert_allclose(latent.f_mean, fitted.decision_function(X), rtol=1e-5, atol=1e-5)
+    p = fitted.predict_proba(X, calibrated=False)
+    np.testing.assert_allclose(1 / (1 + np.exp(-fitted.decision_function(X))), p, rtol=1e-4, atol=1e-6)
     assert latent.h_mean.shape == latent.h_var.shape == (150, 10)
     assert (latent.f_var > 0).all()
     low, high = fitted.predict_interval(X, 0.9)
@@ -128,8 +129,8 @@ def test_conditioning_on_what_is_known(data, fitted):
     nothing = fitted.condition(X, sparse.csr_array(Y.shape), k=5)
     np.testing.assert_allclose(nothing.toarray(), fitted.predict_topk(X, 5).toarray(), rtol=1e-4)
     negative = fitted.condition(X, -first, k=5)
-    with_it = metrics.precision_at_k(rest, listed, 5)
-    assert with_it > metrics.precision_at_k(rest, negative, 5)
+    with_it = metrics.precision_at_k(rest, listed, 3)
+    assert with_it > metrics.precision_at_k(rest, negative, 3)
     with pytest.raises(DataError, match="observed has shape"):
         fitted.condition(X, first[:3])
     with pytest.raises(DataError, match="other values"):
@@ -274,7 +275,7 @@ def test_damaged_models_are_refused(data, tmp_path):
         changed["sha256"] = config["sha256"] | {"config.json": artifact._digest_of_config(changed)}
         return json.dumps(changed).encode()
 
-    for change in ({"n_rows": 5}, {"spec": config["spec"] | {"kernel": "matern32_ard"}}):
+    for change in ({"n_rows": 5}, {"spec": config["spec"] | {"kernel": "se_ard"}}):
         damage("config.json", json.dumps(config | change).encode())
     for change in (
         {"version": True},

@@ -85,7 +85,7 @@ def test_rows_of_another_kind_are_more_uncertain(data, fitted):
     known = fitted.predict_uncertainty(X).mean()
     for other in (with_permuted_features(X), with_independent_features(X)):
         assert other.nnz == X.nnz
-        assert fitted.predict_uncertainty(other).mean() > known + 0.02
+        assert fitted.predict_uncertainty(other).mean() > known + 0.01
         assert fitted._novelty(other).mean() > fitted._novelty(X).mean()
 
 
