@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ __all__ = ["VIEWS", "RowTransform", "choose_transform"]
 
 VIEWS = ("unit", "sqrt", "log", "tfidf", "none")
 _UNEVEN = 5.0
+# Entries that are transformed at once: what a copy of the rows costs beside itself.
+_BLOCK_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,39 +55,48 @@ class RowTransform:
         """Rows as a model sees them (N, views · D)."""
         if self.name == "none":
             return X
-        parts = [_at_norm(X, self._values(X, view), len(self.views) ** -0.5) for view in self.views]
+        parts = [self._view(X, view) for view in self.views]
         if len(parts) == 1:
             return parts[0]
         joined = sparse.hstack(parts, format="csr")
         return assemble(joined.data, joined.indices.astype(np.int32, copy=False), joined.indptr, joined.shape)
 
-    def _values(self, X: sparse.csr_array, view: str) -> NDArray[np.float32]:
-        size = np.abs(X.data)
+    def _view(self, X: sparse.csr_array, view: str) -> sparse.csr_array:
+        """X with the values of one view, each row at its share of norm 1; some rows at a time."""
+        values = np.empty(X.nnz, np.float32)
+        cuts = np.unique(np.searchsorted(X.indptr, np.arange(0, X.nnz, _BLOCK_ENTRIES)))
+        for first, last in pairwise([*cuts.tolist(), X.shape[0]]):
+            part = slice(int(X.indptr[first]), int(X.indptr[last]))
+            block = self._values(X.data[part], X.indices[part], view)
+            values[part] = _at_norm(block, np.diff(X.indptr[first : last + 1]), len(self.views) ** -0.5)
+        # A value far below the largest of its row may round to 0; that is what it is then.
+        result = assemble(values, X.indices, X.indptr, X.shape)
+        if not values.all():
+            result = sparse.csr_array(result, copy=True)
+            result.eliminate_zeros()
+            result = assemble(result.data, result.indices, result.indptr, X.shape)
+        return result
+
+    def _values(self, values: NDArray[np.float32], indices: NDArray[np.int32], view: str) -> NDArray[np.float32]:
+        size = np.abs(values)
         if view == "unit":
-            return np.asarray(X.data)
+            return np.asarray(values)
         if view == "sqrt":
-            return np.asarray(np.sign(X.data) * np.sqrt(size))
-        values = np.sign(X.data) * np.log1p(size)
-        return np.asarray(values if self.idf is None or view == "log" else values * self.idf[X.indices])
+            return np.asarray(np.sign(values) * np.sqrt(size))
+        result = np.sign(values) * np.log1p(size)
+        return np.asarray(result if self.idf is None or view == "log" else result * self.idf[indices])
 
     def fold(self, by_column: NDArray[np.float32]) -> NDArray[np.float32]:
         """Something about the columns a model sees, summed over the views of each feature."""
         return np.asarray(by_column.reshape(len(self.views), -1).sum(0))
 
 
-def _at_norm(X: sparse.csr_array, values: NDArray[np.float32], norm: float) -> sparse.csr_array:
-    """X with these values, each row scaled to this norm."""
-    counts = np.diff(X.indptr)
-    starts = X.indptr[:-1][counts > 0]
+def _at_norm(values: NDArray[np.float32], counts: NDArray[np.integer], norm: float) -> NDArray[np.float64]:
+    """Values of rows with so many entries each, scaled so that each row has this norm."""
+    filled = counts[counts > 0]
+    starts = np.cumsum(filled) - filled
     norms = np.sqrt(np.add.reduceat(np.square(values, dtype=np.float64), starts)) if starts.size else np.ones(0)
-    values = values * np.repeat(norm / norms, counts[counts > 0])
-    # A value far below the largest of its row may round to 0; that is what it is then.
-    result = assemble(values.astype(np.float32), X.indices, X.indptr, X.shape)
-    if not result.data.all():
-        result = sparse.csr_array(result, copy=True)
-        result.eliminate_zeros()
-        result = assemble(result.data, result.indices, result.indptr, X.shape)
-    return result
+    return np.asarray(values * np.repeat(norm / norms, filled))
 
 
 def choose_transform(X: sparse.csr_array) -> str:

@@ -81,6 +81,8 @@ _LEAST_ROWS_TO_CALIBRATE = 300
 # Inducing inputs have values on the most frequent features alone: K_Z costs M² for each of them, and a word that few
 # rows have tells rows apart, which the rows' own norms still see, but does not bring them together.
 _SUPPORT = 8192
+# By how much the utility of a label may change when its smallest private weights are dropped after training.
+_PRUNED = 0.05
 # Features that a label may have private weights on.
 _MOST_PRIVATE = 10_000
 _RULES: dict[str, Rule] = {
@@ -379,7 +381,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
 
     def _is_like(self, other: MLGPFClassifier) -> bool:
         """Whether training both would give the same model twice."""
-        return self.spec_ == other.spec_ and self.row_transform_.name == other.row_transform_.name
+        ours, theirs = (replace(member.spec_, n_private=0) for member in (self, other))
+        return ours == theirs and self.row_transform_.name == other.row_transform_.name
 
     def _train_member(
         self, data: Dataset, checkpoint: Path | None, resume: bool, on_step: Any, validate: Any = None
@@ -399,7 +402,15 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
                 is_capturable=not self.n_negatives_,
             )
         self._remember(run)
+        self._prune()
         return run
+
+    def _prune(self) -> None:
+        """Drop private weights that matter to no row."""
+        private = self.model_.private
+        if private is not None and private.kind == "point" and self.row_transform_.name != "none":
+            self.model_.private = private.pruned(_PRUNED)
+            self.spec_ = replace(self.spec_, n_private=self.model_.private.weights.numel())
 
     def _calibrate(self, held_out: Dataset) -> dict[str, torch.Tensor]:
         """Fit the map of probabilities to rows that the model has not seen; what it said of them is remembered."""

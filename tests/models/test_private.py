@@ -132,6 +132,23 @@ def test_sampled_negatives_stay_unbiased(kind, data):
     assert abs(np.mean(values) - exact) < 4 * np.std(values) / np.sqrt(400)
 
 
+def test_pruning_changes_no_utility_by_more_than_it_may(data):
+    process = make(data)
+    X = Batch.gather(data, slice(0, 50)).X
+    norms = X.to_dense().norm(dim=1, keepdim=True)
+    before = process.of().utilities(X)[0] / norms
+    for tolerance in (0.0, 0.5, 2.0):
+        pruned = process.pruned(tolerance)
+        assert (pruned.of().utilities(X)[0] / norms - before).abs().max() <= tolerance + 1e-5
+        dropped = dense(process, process.weights) - dense(pruned, pruned.weights)
+        assert dropped.norm(dim=0).max() <= tolerance
+        assert pruned.weights.numel() < process.weights.numel() or tolerance == 0
+        # Nothing more could be dropped.
+        left = dense(pruned, pruned.weights).abs()
+        smallest = left.masked_fill(left == 0, torch.inf).amin(0)
+        assert (dropped.norm(dim=0).square() + smallest.square() > tolerance**2).all()
+
+
 def test_labels_with_words_of_their_own(tmp_path):
     """Each label has one word, and there are more labels than the shared processes can tell apart."""
     rng = np.random.default_rng(0)
