@@ -82,7 +82,7 @@ _LEAST_ROWS_TO_CALIBRATE = 300
 # rows have tells rows apart, which the rows' own norms still see, but does not bring them together.
 _SUPPORT = 8192
 # By how much the utility of a label may change when its smallest private weights are dropped after training.
-_PRUNED = 0.05
+_PRUNED = 0.1
 # Features that a label may have private weights on.
 _MOST_PRIVATE = 10_000
 _RULES: dict[str, Rule] = {

@@ -38,7 +38,7 @@ from labelfield.variational import Moments
 __all__ = ["BLOCK_ROWS", "FactorPredictions"]
 
 # Rows that are looked at together.
-BLOCK_ROWS = 1000
+BLOCK_ROWS = 2000
 # Rows times labels of each member of an ensemble whose utilities exist at once.
 _ENSEMBLE_ENTRIES = 1 << 22
 _LOWER = "the number of rows you predict at once, or predict on the CPU"

@@ -49,9 +49,14 @@ class RowAdam(torch.optim.Adam):
                     parameter.grad = None
         self.found_inf = is_bad  # torch's name for it
         self.step()
+        self.mark_changed()
         if by_row and not is_bad:
             for group, parameter, gradient in by_row:
                 self._update_rows(group, parameter, gradient._indices()[0], gradient._values())
+
+    def mark_changed(self) -> None:
+        """Tell torch that the parameters are others now: neither a fused nor a captured step does."""
+        torch.autograd.graph.increment_version([p for group in self.param_groups for p in group["params"]])
 
     def _update_rows(self, group: dict[str, Any], parameter: Tensor, rows: Tensor, gradient: Tensor) -> None:
         state = self.state[parameter]

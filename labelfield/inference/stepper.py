@@ -108,6 +108,7 @@ class _Captured:
 
     def __init__(self, stepper: Stepper, source: ResidentSource, n_rows: int, n_data: int) -> None:
         self.source, self.n_rows, self.n_data = source, n_rows, n_data
+        self.optimiser = stepper.optimiser
         self.sizes: Sizes = source.fixed_sizes(n_rows)
         self.rows = torch.zeros(n_rows, dtype=torch.long, device=stepper.device)
         self.graph = torch.cuda.CUDAGraph()
@@ -125,6 +126,7 @@ class _Captured:
     def replay(self, rows: NDArray[np.int64]) -> None:
         self.rows.copy_(torch.from_numpy(rows), non_blocking=True)
         self.graph.replay()
+        self.optimiser.mark_changed()
 
 
 def _values(gradient: Tensor) -> Tensor:

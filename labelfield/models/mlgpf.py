@@ -65,13 +65,26 @@ class MLGPF(nn.Module):
         self.calibration = Calibration()
         self.likelihood = likelihood or Bernoulli()
         self.jitter = jitter
+        self._kept: tuple[tuple[tuple[int, int], ...], Frame] | None = None
 
     @property
     def n_labels(self) -> int:
         return int(self.b.shape[0])
 
     def frame(self) -> Frame:
-        """What is the same for all rows, formed once for as many as there are."""
+        """What is the same for all rows, formed once for as many as there are.
+
+        Where no gradient is asked for it is kept, until anything changes that it was formed from.
+        """
+        if torch.is_grad_enabled():
+            return self._form_frame()
+        parts = (*self.kernel.parameters(), *self.inducing.parameters(), *self.inducing.buffers())
+        state = tuple((part.data_ptr(), part._version) for part in parts)
+        if self._kept is None or self._kept[0] != state:
+            self._kept = (state, self._form_frame())
+        return self._kept[1]
+
+    def _form_frame(self) -> Frame:
         points = self.inducing.points()
         return Frame(points, Prior(self.kernel.gram(points), self.jitter))
 
@@ -82,7 +95,16 @@ class MLGPF(nn.Module):
 
     def utilities(self, h: Moments, X: Rows, labels: slice | None = None) -> Moments:
         """q(f) of rows X for these labels, or all (B, K)."""
-        return _utilities(h, X, self._labels(labels))
+        part = self._labels(labels)
+        return Moments(_means(h, X, part), _variances(h, X, part))
+
+    def means(self, h: Moments, X: Rows, labels: slice | None = None) -> Tensor:
+        """The means of q(f) alone."""
+        return _means(h, X, self._labels(labels))
+
+    def variances(self, h: Moments, X: Rows, labels: slice | None = None) -> Tensor:
+        """The variances of q(f) alone."""
+        return _variances(h, X, self._labels(labels))
 
     def kl(self, prior: Prior) -> Tensor:
         """The divergence of all that is learned from its prior, in float64."""
@@ -122,7 +144,7 @@ class MLGPF(nn.Module):
         chosen, weight, column = _choose_labels(Y, n_negatives, self.n_labels, generator)
         weight = None if weight is None else weight.to(self.b.dtype)
         labels = self._labels(chosen)
-        f = _utilities(h, X, labels)
+        f = Moments(_means(h, X, labels), _variances(h, X, labels))
         likelihood = self.likelihood if n_points is None else Bernoulli(n_points)
         softplus = likelihood.expected_softplus(f.mean, f.var, weight)
         row = entry_rows(Y.crow_indices(), column.numel())
@@ -138,15 +160,24 @@ class _Labels(NamedTuple):
     private: PrivatePart | None
 
 
-def _utilities(h: Moments, X: Rows, labels: _Labels) -> Moments:
-    """q(f) (B, K) of these labels."""
-    mean, var = torch.addmm(labels.b, h.mean, labels.Phi.T), h.var @ labels.Phi.square().T
-    if labels.private is not None:
-        if isinstance(X, Projected):
-            raise ValueError("projected rows have lost the features that private processes see")
-        own_mean, own_var = labels.private.utilities(X)
-        mean, var = mean + own_mean, var if own_var is None else var + own_var
-    return Moments(mean, var)
+def _means(h: Moments, X: Rows, labels: _Labels) -> Tensor:
+    """The means of f (B, K) for these labels."""
+    mean = torch.addmm(labels.b, h.mean, labels.Phi.T)
+    # In place: an array of this size is slow to get.
+    return mean if labels.private is None else mean.add_(labels.private.means(_with_features(X)))
+
+
+def _variances(h: Moments, X: Rows, labels: _Labels) -> Tensor:
+    """The variances of f (B, K) for these labels."""
+    var = h.var @ labels.Phi.square().T
+    own = None if labels.private is None else labels.private.variances(_with_features(X))
+    return var if own is None else var.add_(own)
+
+
+def _with_features(X: Rows) -> Tensor:
+    if isinstance(X, Projected):
+        raise ValueError("projected rows have lost the features that private processes see")
+    return X
 
 
 def _choose_labels(

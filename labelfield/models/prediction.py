@@ -31,10 +31,12 @@ __all__ = [
 ]
 
 # Rows times labels whose utilities exist at once.
-_BLOCK_ENTRIES = 1 << 22
+_BLOCK_ENTRIES = 1 << 23
 # How many candidates a cheap look at the utilities keeps for each label asked for.
-_CANDIDATES = 8
-_LEAST_CANDIDATES = 64
+_CANDIDATES = 4
+_LEAST_CANDIDATES = 24
+# How much longer a variance takes that is asked for by itself.
+_GATHERED = 16
 _HALVINGS = 8
 # Newton's method ends when no row gains more than this share of its log-density.
 _SETTLED = 1e-6
@@ -51,37 +53,78 @@ class Latent(NamedTuple):
 
 def label_blocks(model: MLGPF, h: Moments, X: Rows) -> Iterator[tuple[slice, Moments]]:
     """q(f) of all labels, some at a time: no more than a few million entries exist at once, whatever K."""
-    step = max(1, _BLOCK_ENTRIES // max(h.mean.shape[0], 1))
-    for start in range(0, model.n_labels, step):
-        labels = slice(start, min(start + step, model.n_labels))
+    for labels in _label_slices(model, h):
         with torch.no_grad():  # not around the yield, which would leave gradients off in whoever asks
             f = model.utilities(h, X, labels)
         yield labels, f
 
 
+def _label_slices(model: MLGPF, h: Moments) -> Iterator[slice]:
+    step = max(1, _BLOCK_ENTRIES // max(h.mean.shape[0], 1))
+    for start in range(0, model.n_labels, step):
+        yield slice(start, min(start + step, model.n_labels))
+
+
 def probit_order(f: Moments) -> Tensor:
     """mean / √(1 + π v / 8): E σ(f) is close to σ of this, so it ranks almost as the integral does."""
-    return f.mean / (1 + (torch.pi / 8) * f.var).sqrt()
+    return f.var.mul(torch.pi / 8).add_(1).rsqrt_().mul_(f.mean)
 
 
 def top_k(model: MLGPF, h: Moments, X: Rows, k: int) -> tuple[Tensor, Tensor]:
     """The k most probable labels of each row and their probabilities E σ(f), most probable first.
 
-    Of each block of labels a cheap look picks candidates, and the quadrature decides among those and the best so far.
-    A bound then proves of every other label that it is not among the best; where it does not, the quadrature decides.
+    Of each block of labels those with the largest means are candidates, and the quadrature decides among them and the
+    best so far. A bound then proves of every other label that it is not among the best; where it does not, the
+    quadrature decides. So variances, which cost as much as means, are formed for few labels.
     """
     k = min(k, model.n_labels)
     best = torch.empty(h.mean.shape[0], 0, dtype=torch.long, device=h.mean.device)
     values = h.mean.new_empty(h.mean.shape[0], 0)
-    for labels, f in label_blocks(model, h, X):
-        width = f.mean.shape[1]
-        n_candidates = min(width, max(_CANDIDATES * k, _LEAST_CANDIDATES))
-        chosen = probit_order(f).topk(n_candidates, dim=1).indices
-        p = model.likelihood.predict_proba(f.mean.gather(1, chosen), f.var.gather(1, chosen))
-        best, values = _largest(torch.cat([best, chosen + labels.start], 1), torch.cat([values, p], 1), k)
-        if n_candidates < width:
-            best, values = _with_overlooked(model, f, labels.start, chosen, best, values)
+    for labels in _label_slices(model, h):
+        with torch.no_grad():
+            mean = model.means(h, X, labels)
+            n_candidates = min(mean.shape[1], max(_CANDIDATES * k, _LEAST_CANDIDATES))
+            var = _Variances(model, h, X, labels, n_candidates)
+            chosen = mean.topk(n_candidates, dim=1).indices
+            p = model.likelihood.predict_proba(mean.gather(1, chosen), var.of(chosen))
+            best, values = _largest(torch.cat([best, chosen + labels.start], 1), torch.cat([values, p], 1), k)
+            if n_candidates < mean.shape[1]:
+                best, values = _with_overlooked(model, mean, var, labels.start, chosen, best, values)
     return best, values
+
+
+class _Variances:
+    """The variances of the utilities of a block: exact where asked for, and bounded everywhere.
+
+    Σ_p φ_kp² s_ip ≤ max_p s_ip ‖φ_k‖². Processes share a kernel, so that their variances s_ip are much alike, and the
+    bound is a few percent above.
+    """
+
+    def __init__(self, model: MLGPF, h: Moments, X: Rows, labels: slice, n_asked: int) -> None:
+        self.h = h
+        self.squares = model.Phi[labels].square()
+        has_own = model.private is not None and model.private.kind == "mean_field"
+        # For many labels of a row one product for all is cheaper.
+        is_full = has_own or _GATHERED * n_asked > len(self.squares)
+        self.full = model.variances(h, X, labels) if is_full else None
+
+    def of(self, columns: Tensor) -> Tensor:
+        """Of these labels of each row (B, n)."""
+        if self.full is not None:
+            return self.full.gather(1, columns)
+        return torch.bmm(self.squares[columns], self.h.var.unsqueeze(2)).squeeze(2)
+
+    def at(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Of single entries."""
+        if self.full is not None:
+            return self.full[rows, columns]
+        return (self.h.var[rows] * self.squares[columns]).sum(1)
+
+    def bound(self) -> Tensor:
+        """No variance (B, K) is above this."""
+        if self.full is not None:
+            return self.full
+        return torch.outer(self.h.var.amax(1), self.squares.sum(1) * (1 + 1e-5))  # and a little for rounding
 
 
 def _largest(labels: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -93,7 +136,7 @@ def _largest(labels: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _with_overlooked(
-    model: MLGPF, f: Moments, first_label: int, chosen: Tensor, best: Tensor, values: Tensor
+    model: MLGPF, mean: Tensor, var: _Variances, first_label: int, chosen: Tensor, best: Tensor, values: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Let in the labels of a block that were no candidates and yet belong to the best.
 
@@ -101,16 +144,16 @@ def _with_overlooked(
     the best λ most of the others; what is left is integrated.
     """
     least = values[:, -1:].log()  # at most 0, since no probability is above 1
-    suspect = torch.add(f.mean, f.var, alpha=0.5) >= least
+    most = var.bound()
+    suspect = torch.add(mean, most, alpha=0.5) >= least
     suspect.scatter_(1, chosen, False)
     rows, columns = suspect.nonzero(as_tuple=True)
-    mean, var = f.mean[rows, columns], f.var[rows, columns]
-    exponent = (-mean / var.clamp_min(SMALLEST_VARIANCE)).clamp(0, 1)
-    is_open = exponent * mean + 0.5 * exponent.square() * var >= least[rows, 0]
+    exponent = (-mean[rows, columns] / most[rows, columns].clamp_min(SMALLEST_VARIANCE)).clamp(0, 1)
+    is_open = exponent * (mean[rows, columns] + 0.5 * exponent * most[rows, columns]) >= least[rows, 0]
     rows, columns = rows[is_open], columns[is_open]
     if rows.numel() == 0:
         return best, values
-    p = model.likelihood.predict_proba(mean[is_open], var[is_open])
+    p = model.likelihood.predict_proba(mean[rows, columns], var.at(rows, columns))
     # Rows differ in how many they have: each gets as many columns as the longest, the empty ones at -1.
     place, width = entry_places(rows, best.shape[0])
     extra = torch.full((best.shape[0], width), -1.0, dtype=values.dtype, device=values.device)
@@ -131,9 +174,10 @@ def expected_log_likelihood(model: MLGPF, h: Moments, X: Rows, Y: Tensor) -> flo
 def _means_at(model: MLGPF, h: Moments, X: Rows, rows: Tensor, columns: Tensor) -> Tensor:
     """The mean utilities of these entries."""
     result = h.mean.new_empty(rows.numel())
-    for labels, f in label_blocks(model, h, X):
+    for labels in _label_slices(model, h):
         inside = ((columns >= labels.start) & (columns < labels.stop)).nonzero().squeeze(1)
-        result[inside] = f.mean[rows[inside], columns[inside] - labels.start]
+        with torch.no_grad():
+            result[inside] = model.means(h, X, labels)[rows[inside], columns[inside] - labels.start]
     return result
 
 

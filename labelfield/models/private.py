@@ -139,16 +139,23 @@ class PrivatePart(NamedTuple):
     sizes: Tensor  # weights of each label
     layouts: list[_Layout]
 
-    def utilities(self, X: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Mean, and variance if there is one, of w_kᵀ x (B, labels)."""
-        apply: Any = _PrivateProduct.apply  # torch's is untyped
-        mean: Tensor = apply(self.weights, X, self.layouts, self.process.n_features, self.waiting)
+    def means(self, X: Tensor) -> Tensor:
+        """Means of w_kᵀ x (B, labels)."""
+        return self._product(self.weights, X)
+
+    def variances(self, X: Tensor) -> Tensor | None:
+        """Their variances, if there are any."""
         if self.log_var is None:
-            return mean, None
+            return None
         squares = torch.sparse_csr_tensor(
             X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
         )
-        return mean, apply(self.log_var.exp(), squares, self.layouts, self.process.n_features, self.waiting)
+        return self._product(self.log_var.exp(), squares)
+
+    def _product(self, weights: Tensor, X: Tensor) -> Tensor:
+        apply: Any = _PrivateProduct.apply  # torch's is untyped
+        result: Tensor = apply(weights, X, self.layouts, self.process.n_features, self.waiting)
+        return result
 
     def kl(self, label_weight: Tensor | None = None) -> Tensor:
         """KL(q(w) ‖ p(w)) in float64, each label counted so much; of a point estimate -log p(w), up to a constant."""

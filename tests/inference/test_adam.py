@@ -67,3 +67,14 @@ def test_only_rows_of_the_gradient_move():
     adam.update(GOOD)
     assert (parameter != 1).any(1).nonzero().squeeze(1).tolist() == [3, 7]
     assert adam.state[parameter]["step"].nonzero().squeeze(1).tolist() == [3, 7]
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_torch_is_told_of_the_change(is_sparse):
+    """What is kept until a parameter changes relies on it."""
+    parameter = torch.nn.Parameter(torch.ones(3, 2))
+    adam = RowAdam([parameter], lr=0.1)
+    (take(parameter, torch.arange(3)) if is_sparse else parameter).sum().backward()
+    before = parameter._version
+    adam.update(GOOD)
+    assert parameter._version > before

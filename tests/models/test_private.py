@@ -63,7 +63,8 @@ def test_blocks_of_the_pattern_change_nothing(data, monkeypatch):
 def test_it_is_the_product_with_its_weights(labels, width, data, monkeypatch):
     monkeypatch.setattr("labelfield.models.private._SCRATCH", {"cpu": width})
     process, X = make(data, "mean_field"), Batch.gather(data, slice(0, 30)).X
-    mean, var = process.of(labels).utilities(X)
+    part = process.of(labels)
+    mean, var = part.means(X), part.variances(X)
     chosen = slice(None) if labels is None else labels
     x = X.to_dense()
     torch.testing.assert_close(mean, (x @ dense(process, process.weights))[:, chosen], rtol=1e-4, atol=1e-5)
@@ -80,7 +81,8 @@ def test_gradients(data):
         for name, tensor in (("weights", weights), ("log_var", log_var), ("log_scale", log_scale)):
             delattr(process, name)
             setattr(process, name, tensor)
-        mean, var = process.of(labels).utilities(X)
+        part = process.of(labels)
+        mean, var = part.means(X), part.variances(X)
         return mean.sin().sum() + var.sum() + process.of().kl()
 
     start = [process.weights, process.log_var, process.log_scale]
@@ -94,7 +96,7 @@ def test_labels_by_number_have_the_gradient_of_a_slice(data):
     for labels in (slice(5, 9), torch.arange(5, 9)):
         process.zero_grad()
         part = process.of(labels)
-        mean, var = part.utilities(X)
+        mean, var = part.means(X), part.variances(X)
         (mean.sin().sum() + var.sum() + part.kl(torch.arange(4.0))).backward()
         found.append([p.grad.to_dense() for p in (process.weights, process.log_var, process.log_scale)])
         assert process.weights.grad.is_sparse == isinstance(labels, torch.Tensor)
@@ -136,10 +138,10 @@ def test_pruning_changes_no_utility_by_more_than_it_may(data):
     process = make(data)
     X = Batch.gather(data, slice(0, 50)).X
     norms = X.to_dense().norm(dim=1, keepdim=True)
-    before = process.of().utilities(X)[0] / norms
+    before = process.of().means(X) / norms
     for tolerance in (0.0, 0.5, 2.0):
         pruned = process.pruned(tolerance)
-        assert (pruned.of().utilities(X)[0] / norms - before).abs().max() <= tolerance + 1e-5
+        assert (pruned.of().means(X) / norms - before).abs().max() <= tolerance + 1e-5
         dropped = dense(process, process.weights) - dense(pruned, pruned.weights)
         assert dropped.norm(dim=0).max() <= tolerance
         assert pruned.weights.numel() < process.weights.numel() or tolerance == 0
@@ -176,12 +178,12 @@ def test_weights_of_held_out_rows_wait(data):
     process = PrivateProcess(40, 60, pattern.features.size, "point", 1.0)
     process.fill(pattern)
     X = Batch.gather(data, slice(None)).X
-    process.of().utilities(X)[0].sum().backward()
+    process.of().means(X).sum().backward()
     assert not process.weights.grad[torch.from_numpy(waiting)].any()
     assert process.weights.grad[torch.from_numpy(~waiting)].all()
     process.release()
     process.weights.grad = None
-    process.of().utilities(X)[0].sum().backward()
+    process.of().means(X).sum().backward()
     assert process.weights.grad.all()
 
 
