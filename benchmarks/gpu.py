@@ -1,7 +1,4 @@
-"""On a GPU: EUR-Lex from rows in memory to a model, a step against what the machine could do, scale.
-
-Run it where there is one: `python -m benchmarks.run gpu`.
-"""
+"""On a GPU: EUR-Lex from rows in memory to a model, and a step against what the machine could do."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import numpy as np
 
 from benchmarks.mlgpf import SHOWN
 from benchmarks.record import DATA, isolated
-from benchmarks.scale import steps, twin
 
 # What an H200 can do at most: 32-bit and 64-bit multiplications and additions, and bytes to and from memory, a second.
 _FLOPS, _DOUBLE_FLOPS, _BYTES = 67e12, 67e12, 4.8e12
@@ -125,7 +121,4 @@ def run() -> dict[str, Any]:
     ):
         results[name] = isolated(_prepare, partial(_fit, dataset, options, n_fits)).value
     results["a step of EUR-Lex-4K, no options"] = isolated(_prepare, _step).value
-    results |= steps("cuda")
-    for name in ("AmazonCat-13K twin", "WikiLSHTC-325K twin"):
-        results[name] = twin(name, "cuda")
     return results

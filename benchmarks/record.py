@@ -74,7 +74,7 @@ def _machine() -> dict[str, Any]:
         models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         cpu = models[0].partition(":")[2].strip() if models else cpu
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    accelerator = {"accelerator": name} if (name := _accelerator()) else {}
+    accelerator = {"accelerator": name} if (name := accelerator()) else {}
     return {
         **accelerator,
         "cpu": cpu,
@@ -102,7 +102,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _accelerator() -> str | None:
+def accelerator() -> str | None:
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import ensemble, large, mlgpf, reading, scores, steps, subspace, trust
-from benchmarks.record import DATA, write_record
+from benchmarks import ensemble, gpu, large, mlgpf, reading, scale, scores, steps, subspace, trust
+from benchmarks.record import DATA, accelerator, write_record
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "reading": reading.run,
@@ -18,8 +18,12 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "steps": steps.run,
     "subspace": subspace.run,
     "trust": trust.run,
+    "scale": scale.run,
+    "gpu": gpu.run,
+    "gpu-scale": scale.run_on_gpu,
 }
-NEEDS_DATA = dict.fromkeys(("reading", "large", "mlgpf", "ensemble", "trust"), "eurlex-4k")
+NEEDS_DATA = dict.fromkeys(("reading", "large", "mlgpf", "ensemble", "trust", "gpu"), "eurlex-4k")
+NEEDS_GPU = ("gpu", "gpu-scale")
 
 
 def main() -> None:
@@ -31,6 +35,9 @@ def main() -> None:
         needed = NEEDS_DATA.get(name)
         if needed and not (DATA / needed).is_dir():
             print(f"{name}: skipped, {needed} is not at {DATA}; set LABELFIELD_DATA", flush=True)
+            continue
+        if name in NEEDS_GPU and accelerator() is None:
+            print(f"{name}: skipped, there is no GPU here", flush=True)
             continue
         print(f"{name} …", flush=True)
         path = write_record(name, BENCHMARKS[name]())

@@ -183,3 +183,7 @@ def steps(device: str) -> dict[str, Any]:
 
 def run() -> dict[str, Any]:
     return {**steps("cpu"), "AmazonCat-13K twin": twin("AmazonCat-13K twin", "cpu")}
+
+
+def run_on_gpu() -> dict[str, Any]:
+    return {**steps("cuda"), **{name: twin(name, "cuda") for name in TWINS}}
