@@ -74,9 +74,9 @@ def _machine() -> dict[str, Any]:
         models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         cpu = models[0].partition(":")[2].strip() if models else cpu
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    accelerator = {"accelerator": name} if (name := accelerator()) else {}
+    device = {"accelerator": name} if (name := accelerator()) else {}
     return {
-        **accelerator,
+        **device,
         "cpu": cpu,
         "cores": os.cpu_count(),
         "memory_gib": round(memory, 1),
