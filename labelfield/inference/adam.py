@@ -3,71 +3,115 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 __all__ = ["RowAdam"]
 
+_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
 
-class RowAdam(torch.optim.Adam):
+
+class RowAdam:
     """Adam; of a parameter with a sparse gradient only the rows that the gradient has are read and written.
 
     Each row then counts its own steps, so that its first one is as long as it would be at the start of a run. (With one
     count for all rows, as torch's SparseAdam has, the first step of a row that waited long is three times too long.) A
     step whose `is_bad`, a tensor, is 1 changes nothing; a GPU finds that out by itself.
+
+    Dense gradients go to torch's fused kernel, but not by way of torch.optim, which imports torch's compiler when it is
+    first used: one to six seconds.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
-        parameters = list(parameters)
-        on_gpu = parameters[0].device.type == "cuda"
+        self.parameters = list(parameters)
+        self.state: list[dict[str, Tensor]] = [{} for _ in self.parameters]
+        device = self.parameters[0].device
         # On a GPU the rate is a tensor, so that a captured step sees it change.
-        rate: Any = torch.tensor(lr, device=parameters[0].device) if on_gpu else lr
-        super().__init__(parameters, lr=rate, fused=True, capturable=on_gpu)
+        self._rate: float | Tensor = torch.tensor(lr, device=device) if device.type == "cuda" else lr
 
     @property
     def rate(self) -> float:
-        return float(self.param_groups[0]["lr"])
+        return float(self._rate)
 
     @rate.setter
     def rate(self, value: float) -> None:
-        for group in self.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(value)
-            else:
-                group["lr"] = value
+        if isinstance(self._rate, Tensor):
+            self._rate.fill_(value)
+        else:
+            self._rate = value
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
 
     @torch.no_grad()
     def update(self, is_bad: Tensor) -> None:
         """A step, unless it is bad."""
-        by_row = []
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and parameter.grad.is_sparse:
-                    by_row.append((group, parameter, parameter.grad))
-                    parameter.grad = None
-        self.found_inf = is_bad  # torch's name for it
-        self.step()
+        dense = []
+        for parameter, state in zip(self.parameters, self.state, strict=True):
+            if (gradient := parameter.grad) is None:
+                continue
+            if not state:
+                shape = parameter.shape[:1] if gradient.is_sparse else ()
+                state["step"] = torch.zeros(shape, device=parameter.device)
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            if not gradient.is_sparse:
+                dense.append((parameter, gradient, state))
+            elif not is_bad:
+                self._update_rows(parameter, gradient._indices()[0], gradient._values(), state)
+        if dense:
+            self._update_whole(dense, is_bad)
         self.mark_changed()
-        if by_row and not is_bad:
-            for group, parameter, gradient in by_row:
-                self._update_rows(group, parameter, gradient._indices()[0], gradient._values())
 
     def mark_changed(self) -> None:
         """Tell torch that the parameters are others now: neither a fused nor a captured step does."""
-        torch.autograd.graph.increment_version([p for group in self.param_groups for p in group["params"]])
+        torch.autograd.graph.increment_version(self.parameters)
 
-    def _update_rows(self, group: dict[str, Any], parameter: Tensor, rows: Tensor, gradient: Tensor) -> None:
-        state = self.state[parameter]
-        if not state:
-            state["step"] = torch.zeros(len(parameter), device=parameter.device)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        (first, second), shape = group["betas"], (-1, *[1] * (gradient.dim() - 1))
+    def _update_whole(self, parts: list[tuple[Tensor, Tensor, dict[str, Tensor]]], is_bad: Tensor) -> None:
+        means, squares, steps = ([state[name] for *_, state in parts] for name in ("exp_avg", "exp_avg_sq", "step"))
+        torch._foreach_add_(steps, 1)
+        torch._fused_adam_(
+            [parameter for parameter, *_ in parts],
+            [gradient for _, gradient, _ in parts],
+            means,
+            squares,
+            [],
+            steps,
+            lr=self._rate,
+            beta1=_FIRST,
+            beta2=_SECOND,
+            weight_decay=0.0,
+            eps=_TINY,
+            amsgrad=False,
+            maximize=False,
+            found_inf=is_bad,
+        )
+        torch._foreach_sub_(steps, [is_bad] * len(steps))  # a bad one does not count
+
+    def _update_rows(self, parameter: Tensor, rows: Tensor, gradient: Tensor, state: dict[str, Tensor]) -> None:
+        shape = (-1, *[1] * (gradient.dim() - 1))
         step = state["step"].index_select(0, rows) + 1
-        mean = state["exp_avg"].index_select(0, rows).lerp_(gradient, 1 - first)
-        square = state["exp_avg_sq"].index_select(0, rows).mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        mean = state["exp_avg"].index_select(0, rows).lerp_(gradient, 1 - _FIRST)
+        square = state["exp_avg_sq"].index_select(0, rows).mul_(_SECOND).addcmul_(gradient, gradient, value=1 - _SECOND)
         for name, value in (("step", step), ("exp_avg", mean), ("exp_avg_sq", square)):
             state[name].index_copy_(0, rows, value)
-        size = (square / (1 - second**step).view(shape)).sqrt_().add_(group["eps"])
-        parameter.index_add_(0, rows, mean.div_((1 - first**step).view(shape)).div_(size).mul_(-group["lr"]))
+        size = (square / (1 - _SECOND**step).view(shape)).sqrt_().add_(_TINY)
+        parameter.index_add_(0, rows, mean.div_((1 - _FIRST**step).view(shape)).div_(size).mul_(-self._rate))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All it has to know to go on."""
+        return {f"{i}.{name}": value for i, state in enumerate(self.state) for name, value in state.items()}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Go on from what `tensors` gave."""
+        self.state = [{} for _ in self.parameters]
+        for key, value in tensors.items():
+            number, _, name = key.partition(".")
+            parameter = self.parameters[int(number)]
+            expected = {"exp_avg": (parameter.shape,), "exp_avg_sq": (parameter.shape,)}
+            shapes = expected.get(name, (torch.Size(), parameter.shape[:1]))
+            if value.shape not in shapes:
+                raise ValueError(f"{name} of parameter {number} has another shape")
+            self.state[int(number)][name] = value.to(parameter.device)

@@ -15,7 +15,7 @@ from torch import Tensor
 from labelfield.atomic import replacing_file, sync
 from labelfield.errors import DataError
 
-__all__ = ["damaged", "optimiser_tensors", "read_checkpoint", "restore_optimiser", "write_checkpoint"]
+__all__ = ["damaged", "read_checkpoint", "write_checkpoint"]
 
 _FORMAT = "labelfield checkpoint 2"
 
@@ -60,20 +60,3 @@ def damaged(path: Path, error: Exception) -> DataError:
     """The error for a checkpoint that cannot be used."""
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return DataError(f"the checkpoint is damaged ({reason})", path=path, fix="Start anew with --overwrite.")
-
-
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state of an optimiser as named tensors."""
-    state = optimiser.state_dict()["state"]
-    return {f"optimiser.{i}.{name}": value for i, held in state.items() for name, value in held.items()}
-
-
-def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimiser_tensors` took."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        kind, _, rest = name.partition(".")
-        if kind == "optimiser":
-            index, _, field = rest.partition(".")
-            state.setdefault(int(index), {})[field] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -57,7 +57,7 @@ class Stepper:
     ) -> None:
         self.objective, self.source, self.optimiser, self.generator = objective, source, optimiser, generator
         self.kl_weight, self.clip_norm = kl_weight, clip_norm
-        self.parameters: list[Tensor] = [p for group in optimiser.param_groups for p in group["params"]]
+        self.parameters = optimiser.parameters
         self.device = self.parameters[0].device
         self._tally = torch.zeros(4, dtype=torch.float64, device=self.device)
         self.is_capturable = is_capturable and isinstance(source, ResidentSource) and self.device.type == "cuda"
@@ -77,7 +77,7 @@ class Stepper:
 
     def compute(self, X: Rows, Y: Tensor, n_data: int) -> None:
         """The step itself, with nothing asked of the device."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad()
         loss = -self.objective(X, Y, n_data, self.generator).bound(self.kl_weight) / n_data
         loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
         with torch.no_grad():
@@ -112,7 +112,7 @@ class _Captured:
         self.sizes: Sizes = source.fixed_sizes(n_rows)
         self.rows = torch.zeros(n_rows, dtype=torch.long, device=stepper.device)
         self.graph = torch.cuda.CUDAGraph()
-        stepper.optimiser.zero_grad(set_to_none=True)
+        stepper.optimiser.zero_grad()
         torch.cuda.synchronize()
         with torch.cuda.graph(self.graph):
             stepper.compute(*source.gather(self.rows, self.sizes), n_data)

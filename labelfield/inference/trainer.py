@@ -19,13 +19,7 @@ from torch import Tensor, nn
 
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.inference.adam import RowAdam
-from labelfield.inference.checkpoint import (
-    damaged,
-    optimiser_tensors,
-    read_checkpoint,
-    restore_optimiser,
-    write_checkpoint,
-)
+from labelfield.inference.checkpoint import damaged, read_checkpoint, write_checkpoint
 from labelfield.inference.schedule import SCHEDULES, rate_factor
 from labelfield.inference.source import Source
 from labelfield.inference.stepper import Objective, Stepper, all_finite
@@ -384,7 +378,7 @@ class Training:
             return
         self.catch_up()
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        tensors |= optimiser_tensors(self.optimiser)
+        tensors |= {f"optimiser.{name}": value for name, value in self.optimiser.tensors().items()}
         tensors["generator"] = self.generator.get_state()
         tensors |= {f"memory.{name}": value for name, value in self.state.memory.items()}
         run = asdict(replace(self.state, memory={}))
@@ -396,16 +390,14 @@ class Training:
         tensors, facts = read_checkpoint(self.checkpoint)
         try:
             self._require_same(facts)
-            self.model.load_state_dict(
-                {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
-            )
-            restore_optimiser(self.optimiser, tensors)
+            self.model.load_state_dict(_under("model.", tensors))
+            self.optimiser.restore(_under("optimiser.", tensors))
             self.generator.set_state(tensors["generator"])
             run = dict(facts["run"])
             run["history"] = [Epoch(**epoch) for epoch in run["history"]]
-            run["memory"] = {n.removeprefix("memory."): t for n, t in tensors.items() if n.startswith("memory.")}
+            run["memory"] = _under("memory.", tensors)
             self.state = replace(Run(), **run)
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             if isinstance(error, DataError):
                 raise
             raise damaged(self.checkpoint, error) from None
@@ -423,6 +415,11 @@ class Training:
                 expected="the same options and data",
                 fix="Resume with the options it was started with, or start anew.",
             )
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 _listening: list[list[int]] = []

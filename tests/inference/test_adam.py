@@ -1,5 +1,8 @@
 """RowAdam is Adam, on the rows that a step has."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -66,7 +69,7 @@ def test_only_rows_of_the_gradient_move():
     take(parameter, torch.tensor([7, 3])).sum().backward()
     adam.update(GOOD)
     assert (parameter != 1).any(1).nonzero().squeeze(1).tolist() == [3, 7]
-    assert adam.state[parameter]["step"].nonzero().squeeze(1).tolist() == [3, 7]
+    assert adam.state[0]["step"].nonzero().squeeze(1).tolist() == [3, 7]
 
 
 @pytest.mark.parametrize("is_sparse", [True, False])
@@ -78,3 +81,32 @@ def test_torch_is_told_of_the_change(is_sparse):
     before = parameter._version
     adam.update(GOOD)
     assert parameter._version > before
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_it_goes_on_from_its_tensors(is_sparse):
+    def run(n_steps, parameter, adam):
+        for step in range(n_steps):
+            adam.zero_grad()
+            rows = take(parameter, torch.tensor([0, 2])) if is_sparse else parameter
+            (rows * (1 + step)).square().sum().backward()
+            adam.update(GOOD)
+        return parameter
+
+    first = torch.nn.Parameter(torch.ones(3, 2))
+    adam = RowAdam([first], lr=0.1)
+    run(4, first, adam)
+    second = torch.nn.Parameter(first.detach().clone())
+    again = RowAdam([second], lr=0.1)
+    again.restore({name: value.clone() for name, value in adam.tensors().items()})
+    assert torch.equal(run(3, first, adam), run(3, second, again))
+    with pytest.raises(ValueError, match="another shape"):
+        again.restore({"0.exp_avg": torch.zeros(5)})
+
+
+def test_training_does_not_import_the_compiler():
+    code = (
+        "import sys, torch; from labelfield import MLGPFClassifier, synth; d = synth.make_multilabel(60, 20, 5);"
+        "MLGPFClassifier(max_epochs=1).fit(d.X, d.Y); assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
