@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +69,7 @@ class RowAdam:
         """Tell torch that the parameters are others now: neither a fused nor a captured step does."""
         torch.autograd.graph.increment_version(self.parameters)
 
-    def _update_whole(self, parts: list[tuple[Tensor, Tensor, dict[str, Tensor]]], is_bad: Tensor) -> None:
+    def _update_whole(self, parts: Sequence[tuple[Tensor, Tensor, dict[str, Tensor]]], is_bad: Tensor) -> None:
         means, squares, steps = ([state[name] for *_, state in parts] for name in ("exp_avg", "exp_avg_sq", "step"))
         torch._foreach_add_(steps, 1)
         torch._fused_adam_(
