@@ -39,9 +39,11 @@ test-slow: setup ## the tests that take minutes
 bench: setup     ## run all benchmarks, write their records and the tables made from them
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m benchmarks.plots
 
-tables: setup    ## make the tables in README.md and docs/ from the records
+tables: setup    ## make the tables and pictures of README.md and docs/ from the records
 	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m benchmarks.plots
 
 lock:            ## resolve pyproject.toml anew in a fresh environment and pin the result
 	rm -rf .venv && $(PYTHON) -m venv .venv

@@ -45,6 +45,7 @@ _MEANING = {
     "private_scale": "its prior scale, or where that starts",
     "row_transform": "of rows: unit, sqrt, log, tfidf, some of these joined by +, or none",
     "n_negatives": "labels drawn a batch beside its own; 0 for all labels",
+    "propensity": "how much more rare labels count where they hold; 0.5 helps the tail",
     "max_epochs": "passes over the rows",
     "batch_size": "rows a step B",
     "learning_rate": "of Adam, at its highest",

@@ -62,6 +62,7 @@ from labelfield.inference.source import DatasetSource, ProjectedSource, Resident
 from labelfield.inference.trainer import Epoch, Run, Settings, Training, held_out_rows, stop_requests, train
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics import evaluate
+from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.metrics.ranking import judge
 from labelfield.models.artifact import save_artifact
 from labelfield.models.build import BASES, INDUCING, MOST_POINTS, POSTERIORS, Spec, build, start
@@ -89,7 +90,7 @@ _RULES: dict[str, Rule] = {
     **{name: Number(1, is_integer=True) for name in ("n_latent", "n_inducing", "rank", "max_epochs", "batch_size")},
     **{name: Number(1, is_integer=True, highest=MOST_POINTS) for name in ("n_points", "n_points_predict")},
     **{name: Number(1e-12) for name in ("learning_rate", "clip_norm", "time_budget")},
-    **{name: Number(0) for name in ("kl_weight", "threshold", "jitter")},
+    **{name: Number(0) for name in ("kl_weight", "threshold", "jitter", "propensity")},
     "patience": Number(1, is_integer=True),
     "n_negatives": Number(0, is_integer=True),
     "kernel": str,
@@ -111,7 +112,9 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
 
     Left at None, sizes and rates follow the rule of `labelfield.models.defaults`. `kernel` is a name or a sum of names
     (see `labelfield.kernels.names`); `posterior`, `inducing` and `basis` are those of `labelfield.models.build`;
-    `row_transform` what is done to rows (`labelfield.data.transform`). A `kl_weight` of 1 is the true bound. With
+    `row_transform` what is done to rows (`labelfield.data.transform`). A `kl_weight` of 1 is the true bound. With a
+    `propensity` above 0 rare labels count that power of their inverse propensity more, where they hold: better for the
+    tail (PSP), and their probabilities come out too high. With
     `ensemble` unlike members are trained and their probabilities averaged; utilities, intervals, `condition` and
     `bound` are then those of the first.
     """
@@ -132,6 +135,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         private_scale: float = 2.0,
         row_transform: str | None = None,
         n_negatives: int | None = None,
+        propensity: float = 0.0,
         max_epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -162,6 +166,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self.private_scale = private_scale
         self.row_transform = row_transform
         self.n_negatives = n_negatives
+        self.propensity = propensity
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -426,19 +431,35 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         self.n_iter_ = len(run.history)
 
     def _objective(self) -> Any:
-        model = self.model_
+        model, positive_weight = self.model_, self._positive_weight()
 
         def bound(X: Rows, Y: torch.Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
             return model.elbo(
-                X, Y, n_data, n_negatives=self.n_negatives_ or None, n_points=self.n_points, generator=generator
+                X,
+                Y,
+                n_data,
+                n_negatives=self.n_negatives_ or None,
+                n_points=self.n_points,
+                positive_weight=positive_weight,
+                generator=generator,
             )
 
         return bound
 
+    def _positive_weight(self) -> torch.Tensor | None:
+        """A power of the inverse propensity of each label; on average over the labels that hold it is 1."""
+        if not self.propensity:
+            return None
+        weight = inverse_propensity_of(self.label_counts_, self.n_rows_) ** self.propensity
+        weight /= (weight @ self.label_counts_) / max(self.label_counts_.sum(), 1)
+        return torch.from_numpy(weight.astype(np.float32)).to(self.model_.b.device)
+
     def _identity(self, data: Dataset) -> str:
         """What is trained, on what: the make of the model and a fingerprint of the rows."""
         digest = sha256(
-            repr((self.spec_, self.n_negatives_, self.n_points, self.row_transform_.name, self.basis)).encode()
+            repr(
+                (self.spec_, self.n_negatives_, self.n_points, self.propensity, self.row_transform_.name, self.basis)
+            ).encode()
         )
         for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())

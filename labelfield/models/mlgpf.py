@@ -132,13 +132,15 @@ class MLGPF(nn.Module):
         *,
         n_negatives: int | None = None,
         n_points: int | None = None,
+        positive_weight: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Elbo:
         """An unbiased estimate of the bound on n_data rows from a batch: rows X and their labels Y (sparse CSR).
 
         With `n_negatives`, the labels that hold in some row of the batch count exactly, and of the others so many are
         drawn, shared by all rows, each standing for its share [FSGP 23], in the divergence too. Without, all labels
-        count: exact over labels. Entries of Y may be 0: they are no labels.
+        count: exact over labels. Entries of Y may be 0: they are no labels. A label that holds counts `positive_weight`
+        (K,) times.
         """
         h, prior = self.latent(X)
         chosen, weight, column = _choose_labels(Y, n_negatives, self.n_labels, generator)
@@ -148,7 +150,13 @@ class MLGPF(nn.Module):
         likelihood = self.likelihood if n_points is None else Bernoulli(n_points)
         softplus = likelihood.expected_softplus(f.mean, f.var, weight)
         row = entry_rows(Y.crow_indices(), column.numel())
-        fit = (f.mean[row, column] * Y.values()).sum(dtype=torch.float64) - softplus
+        own, counted = f.mean[row, column], Y.values()
+        if positive_weight is not None:
+            counted = counted * positive_weight[Y.col_indices().long()]
+            # log σ(f) = f - softplus(f), and the sum over all labels has the latter once.
+            more = (counted - Y.values()).to(own.dtype)
+            softplus = softplus + likelihood.expected_softplus(own[None], f.var[row, column][None], more)
+        fit = (own * counted).sum(dtype=torch.float64) - softplus
         return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
 
 

@@ -561,3 +561,13 @@ def test_projected_rows_train_like_rows(data):
     options = {"inducing": "subspace", "kernel": "se", "rank": 30, "max_epochs": 3}
     once, each = (small(precompute=p, **options).fit(data.X, data.Y) for p in (True, False))
     np.testing.assert_allclose(once.predict_proba(data.test.X), each.predict_proba(data.test.X), atol=2e-3)
+
+
+def test_rare_labels_may_count_more(data):
+    """They are then thought likelier, and the frequent ones less so."""
+    plain, weighted = (small(propensity=p, calibrated=False).fit(data.X, data.Y) for p in (0.0, 1.0))
+    means = [model.predict_proba(data.test.X).mean(0) for model in (plain, weighted)]
+    order = np.argsort(plain.label_counts_)
+    rare, frequent = order[:10], order[-5:]
+    assert means[1][rare].mean() > means[0][rare].mean()
+    assert means[1][frequent].mean() < means[0][frequent].mean()

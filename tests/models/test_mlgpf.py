@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from labelfield import Batch, synth
+from labelfield.inference.source import ResidentSource, Sizes
 from labelfield.models.build import INDUCING, POSTERIORS, Spec, build, start
+from labelfield.models.mlgpf import _draw_others
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +88,78 @@ def test_unknown_parts_are_refused():
         Spec(3, 2, 1, 1, inducing="nowhere")
     with pytest.raises(ValueError, match="at least 1"):
         Spec(3, 2, 0, 1)
+
+
+@pytest.mark.parametrize("n_negatives", [None, 3])
+def test_labels_that_hold_may_count_more(n_negatives, data):
+    """Σ_k c_k^y log p(y_k): with c = 1 the plain bound, and in general the sum over entries."""
+    model, batch = make(data), Batch.gather(data, slice(0, 30))
+    weight = torch.linspace(0.2, 3, 40)
+
+    def fit(**options):
+        generator = torch.Generator().manual_seed(0)
+        return model.elbo(batch.X, batch.Y, 30, n_negatives=n_negatives, generator=generator, **options).fit
+
+    with torch.no_grad():
+        torch.testing.assert_close(fit(positive_weight=torch.ones(40)), fit(), rtol=1e-6, atol=1e-4)
+        f = model.utilities(model.latent(batch.X)[0], batch.X)
+        rows, columns = batch.Y.to_dense().nonzero(as_tuple=True)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(10)
+        draws = f.mean[rows, columns] + f.var[rows, columns].sqrt() * torch.tensor(nodes, dtype=torch.float32)[:, None]
+        share = torch.tensor(weights / weights.sum(), dtype=torch.float32)
+        positive = share @ torch.nn.functional.logsigmoid(draws)
+        expected = fit() + ((weight[columns] - 1) * positive).sum()
+        torch.testing.assert_close(fit(positive_weight=weight).float(), expected.float(), rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("n_drawn", [2, 5, 7])
+def test_every_set_of_other_labels_is_as_likely(n_drawn):
+    held, generator = torch.tensor([1, 2, 6]), torch.Generator().manual_seed(0)
+    counts = torch.zeros(10)
+    for _ in range(3000):
+        drawn = _draw_others(held, 10, n_drawn, generator)
+        assert len(set(drawn.tolist())) == n_drawn
+        counts[drawn] += 1
+    assert not counts[held].any()
+    share = counts[counts > 0] / 3000
+    spread = (n_drawn / 7 * (1 - n_drawn / 7) / 3000) ** 0.5
+    assert len(share) == 7
+    assert (share - n_drawn / 7).abs().max() <= 4 * spread
+
+
+def test_entries_that_fill_up_a_batch_change_nothing(data):
+    """Batches of fixed shapes for a GPU have entries of value 0 at their end."""
+    model, rows = make(data), np.array([5, 0, 77, 3])
+    source = ResidentSource(data, torch.device("cpu"))
+    X, Y = source.batch(rows, torch.device("cpu"))
+    batch = Batch.gather(data, rows)
+    assert torch.equal(X.to_dense(), batch.X.to_dense())
+    assert torch.equal(Y.to_dense(), batch.Y.to_dense())
+    sizes = source.fixed_sizes(4)
+    assert source.fits(rows, sizes)
+    filled = source.gather(torch.from_numpy(rows), Sizes(sizes.X + 11, sizes.Y + 5))
+    assert filled[0].values().numel() == sizes.X + 11
+    assert torch.equal(filled[0].to_dense(), X.to_dense())
+    bounds, gradients = [], []
+    for part in ((X, Y), filled):
+        model.zero_grad()
+        bound = model.elbo(*part, 120).bound()
+        bound.backward()
+        bounds.append(bound)
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    torch.testing.assert_close(*bounds)
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_kept_between_predictions_never_goes_stale(data):
+    model, batch = make(data), Batch.gather(data, slice(0, 9))
+    with torch.no_grad():
+        before = model.latent(batch.X)[0]
+        assert model.frame() is model.frame()
+        model.inducing.transposed.mul_(-0.5)
+        changed = model.latent(batch.X)[0]
+        assert not torch.equal(before.mean, changed.mean)
+        model.load_state_dict({name: value.clone() for name, value in make(data).state_dict().items()})
+        torch.testing.assert_close(model.latent(batch.X)[0].mean, before.mean)
+    assert model.frame() is not model.frame()
