@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ def _train(name: str, classifier: Any) -> dict[str, Any]:
     started = time.perf_counter()
     predictions = model.predict_topk(data.test.X, 5)
     predict_seconds = time.perf_counter() - started
+    latencies = []
+    for row in range(50):
+        started = time.perf_counter()
+        model.predict_topk(data.test.X[[row]], 5)
+        latencies.append(time.perf_counter() - started)
     scores = metrics.evaluate(data.test.Y, predictions, data.Y)
     chosen = {key: getattr(model.spec_, key) for key in ("kernel", "n_latent", "n_inducing")}
     return {
@@ -42,6 +48,7 @@ def _train(name: str, classifier: Any) -> dict[str, Any]:
         "epochs": model.n_iter_,
         "train_seconds": train_seconds,
         "predict_seconds": predict_seconds,
+        "one_row_ms": 1000 * median(latencies),
         **{key: scores[key] for key in SHOWN},
         "rows": scores["rows"],
         "one_positive_revealed": _reveal(model, data.test),
