@@ -31,7 +31,8 @@ from labelfield.estimators.ensemble import (
     n_members,
     remembered,
 )
-from labelfield.estimators.inputs import LABEL_KINDS, Labels, as_rows, encode_known, encode_labels
+from labelfield.estimators.folders import SavedFactors
+from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.options import (
     Number,
     OutOfMemoryError,
@@ -42,20 +43,7 @@ from labelfield.estimators.options import (
     choose_seed,
     given,
 )
-from labelfield.estimators.prediction import BLOCK_ROWS, FactorPredictions
-from labelfield.estimators.restoring import (
-    COUNTS,
-    IDF,
-    WAITING,
-    check_calibration,
-    integer,
-    one_of,
-    restore_classes,
-    restore_history,
-    restore_model,
-    restore_scores,
-    restore_transform,
-)
+from labelfield.estimators.prediction import BLOCK_ROWS
 from labelfield.inducing import Subspace
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.source import DatasetSource, ProjectedSource, ResidentSource, Source
@@ -64,9 +52,7 @@ from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.metrics.ranking import judge
-from labelfield.models.artifact import save_artifact
 from labelfield.models.build import BASES, INDUCING, MOST_POINTS, POSTERIORS, Spec, build, start
-from labelfield.models.calibration import Calibration
 from labelfield.models.cost import free_bytes, training_bytes
 from labelfield.models.defaults import plan
 from labelfield.models.mlgpf import Elbo
@@ -107,7 +93,7 @@ _RULES: dict[str, Rule] = {
 }
 
 
-class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
+class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ignore[misc]  # scikit-learn is untyped
     """f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli for each label.
 
     Left at None, sizes and rates follow the rule of `labelfield.models.defaults`. `kernel` is a name or a sum of names
@@ -118,6 +104,8 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
     `ensemble` unlike members are trained and their probabilities averaged; utilities, intervals, `condition` and
     `bound` are then those of the first.
     """
+
+    _rules = _RULES
 
     def __init__(
         self,
@@ -188,7 +176,7 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
 
     def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
         """Decide everything that does not need training and build the model; returns the rows as it will see them."""
-        check_options(self, _RULES)
+        check_options(self, self._rules)
         check_ensemble(self.ensemble)
         option = SimpleNamespace(**{name: given(value, None) for name, value in self.get_params().items()})
         device, seed = choose_device(self.device), choose_seed(self.random_state)
@@ -525,104 +513,6 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
         if not hasattr(self, "model_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
 
-    # Saving
-
-    def save(self, folder: str | Path, label_names: Any = None) -> None:
-        """Write the fitted model to a folder that `labelfield.load` reads anywhere."""
-        self._check_fitted()
-        classes = self.classes_.tolist() if self.label_kind_ != "indicator" else None
-        names = [str(name) for name in (self.classes_ if label_names is None else label_names)]
-        if len(names) != self.spec_.n_labels:
-            raise DataError(f"{len(names)} label names", expected=f"{self.spec_.n_labels}")
-        if bad := [name for name in names if "\n" in name or not _is_text(name)]:
-            raise DataError(f"the label name {bad[0]!r}", expected="a line of text", fix="Rename the label.")
-        config, arrays = self._description()
-        config["members"] = []
-        for number, other in enumerate(self.others_, 1):
-            described, own = other._description()
-            config["members"].append(described)
-            arrays |= {f"member.{number}.{name}": value for name, value in own.items()}
-        if self.others_:
-            arrays |= {f"ensemble.{name}": value for name, value in self.ensemble_calibration_.state_dict().items()}
-        config["classes"] = classes
-        save_artifact(Path(folder), {"method": "mlgpf", **config}, arrays, names)
-
-    def _description(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """What a member is, in words and in arrays."""
-        options = {name: given(value, None) for name, value in self.get_params().items()}
-        config = {
-            "options": options | {"random_state": self.settings_.seed, "device": "auto"},
-            "spec": asdict(self.spec_),
-            "settings": asdict(self.settings_),
-            "row_transform": self.row_transform_.name,
-            "n_features": self.n_features_in_,
-            "n_negatives": self.n_negatives_,
-            "label_kind": self.label_kind_,
-            "n_rows": self.n_rows_,
-            "history": self.history_,
-            "held_out_scores": self.held_out_scores_,
-        }
-        arrays = {**self.model_.state_dict(), COUNTS: torch.from_numpy(self.label_counts_)}
-        arrays.pop(WAITING, None)  # of use in training alone
-        if self.row_transform_.idf is not None:
-            arrays[IDF] = torch.from_numpy(self.row_transform_.idf)
-        return config, arrays
-
-    @classmethod
-    def _restore(
-        cls, config: dict[str, Any], arrays: dict[str, torch.Tensor], names: list[str] | None
-    ) -> MLGPFClassifier:
-        """From what `save` wrote; whatever does not fit raises."""
-        own = {name: value for name, value in arrays.items() if not name.startswith(("member.", "ensemble."))}
-        self = cls._restore_member(config, own, config["classes"], names)
-        if not isinstance(config["members"], list) or len(config["members"]) >= MOST_MEMBERS:
-            raise ValueError("the members are not a short list")
-        for number, described in enumerate(config["members"], 1):
-            start = f"member.{number}."
-            theirs = {name.removeprefix(start): value for name, value in arrays.items() if name.startswith(start)}
-            other = cls._restore_member(described, theirs, config["classes"], names)
-            if (other.spec_.n_labels, other.n_features_in_) != (self.spec_.n_labels, self.n_features_in_):
-                raise ValueError("the members are of different shapes")
-            self.others_.append(other)
-        self.ensemble_calibration_ = Calibration()
-        if self.others_:
-            start = "ensemble."
-            self.ensemble_calibration_.load_state_dict(
-                {name.removeprefix(start): value for name, value in arrays.items() if name.startswith(start)}
-            )
-            check_calibration(self.ensemble_calibration_)
-        known = ("ensemble.", *(f"member.{number}." for number in range(1, len(config["members"]) + 1)))
-        if any(name.startswith("member.") and not name.startswith(known) for name in arrays):
-            raise ValueError("arrays of a member that is not described")
-        return self
-
-    @classmethod
-    def _restore_member(
-        cls, config: dict[str, Any], arrays: dict[str, torch.Tensor], classes: Any, names: list[str] | None
-    ) -> MLGPFClassifier:
-        self = cls(**config["options"])
-        check_options(self, _RULES)
-        self.spec_, self.settings_ = Spec(**config["spec"]), Settings(**config["settings"])
-        n_labels = self.spec_.n_labels
-        self.n_features_in_ = integer(config, "n_features")
-        arrays = dict(arrays)
-        self.row_transform_ = restore_transform(config["row_transform"], arrays.pop(IDF, None), self.n_features_in_)
-        if self.n_features_in_ * len(self.row_transform_.views) != self.spec_.n_features:
-            raise ValueError(f"{self.n_features_in_} features do not make {self.spec_.n_features} columns")
-        self.n_negatives_ = integer(config, "n_negatives") if config["n_negatives"] is not None else None
-        self.label_kind_ = one_of(config, "label_kind", LABEL_KINDS)
-        self.classes_ = restore_classes(classes, n_labels, self.label_kind_)
-        if names is None or len(names) != n_labels:
-            raise ValueError(f"{len(names or [])} label names for {n_labels} labels")
-        self.label_names_ = names
-        self.history_ = restore_history(config["history"])
-        self.held_out_scores_ = restore_scores(config["held_out_scores"])
-        self.n_iter_ = len(self.history_)
-        self.n_rows_ = integer(config, "n_rows")
-        self.model_, self.label_counts_ = restore_model(self.spec_, arrays)
-        self._training, self._raw, self.others_ = None, None, []
-        return self
-
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of rows whose labels are all right (scikit-learn's score of a classifier)."""
         truth = y if self.label_kind_ == "classes" else self._encode(y, as_rows(self, X, reset=False).shape[0])
@@ -651,12 +541,3 @@ class MLGPFClassifier(ClassifierMixin, FactorPredictions, BaseEstimator):  # typ
 
 def _bytes(array: sparse.csr_array) -> int:
     return int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)
-
-
-def _is_text(name: str) -> bool:
-    """Whether a string can be written: half a surrogate pair cannot."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
