@@ -100,9 +100,9 @@ def gpu(records: dict[str, dict[str, Any]]) -> str:
     header = ["data", "P@1 / 3 / 5", "PSP@1 / 3 / 5", "ECE@1 / 5", "train", "first in a process"]
     floor = max(step["arithmetic_floor_ms"], step["memory_floor_ms"])
     note = (
-        f"On one {records['gpu']['machine']['accelerator']}, from rows in memory, start included. A step of EUR-Lex-4K "
-        f"takes {step['captured_ms']:.1f} ms ({step['eager_ms']:.0f} ms launched one by one); its arithmetic alone would "
-        f"take {floor:.1f} ms."
+        f"On one {records['gpu']['machine']['accelerator']}, from rows in memory, start included. A step of "
+        f"EUR-Lex-4K takes {step['captured_ms']:.1f} ms ({step['eager_ms']:.0f} ms launched one by one); its "
+        f"arithmetic alone would take {floor:.1f} ms."
     )
     return _table(header, rows) + f"\n{note}\n"
 
@@ -110,7 +110,7 @@ def gpu(records: dict[str, dict[str, Any]]) -> str:
 def large(records: dict[str, dict[str, Any]]) -> str:
     """What a step costs as labels grow, and an epoch of the largest data sets."""
     steps = records["scale"]["results"]["step_seconds_by_labels"]
-    fewest, most = list(steps)[0], list(steps)[-1]
+    fewest, *_, most = steps
     rows = [
         [f"a step with {int(most):,} labels over one with {int(fewest):,}", f"{steps[most] / steps[fewest]:.2f}×", ""]
     ]

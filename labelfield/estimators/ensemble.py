@@ -50,7 +50,7 @@ def n_members(ensemble: Any) -> int:
     return 1 if ensemble is None else _AUTO if ensemble == "auto" else int(ensemble)
 
 
-def members(ensemble: Any, first: Spec, settings: Settings) -> list[dict[str, Any]]:
+def members(ensemble: Any, first: Spec, settings: Settings, n_features: int) -> list[dict[str, Any]]:
     """Options in which members beside the first may differ from it, the best first; none for no ensemble.
 
     Of words, what differs first is how rows are scaled and whether labels have processes of their own; of measurements
@@ -69,7 +69,7 @@ def members(ensemble: Any, first: Spec, settings: Settings) -> list[dict[str, An
         "learning_rate": settings.learning_rate / 2,
     }
     larger = {"n_latent": 3 * first.n_latent // 2, "n_inducing": 3 * first.n_inducing // 2}
-    if first.n_features >= VOCABULARY:
+    if n_features >= VOCABULARY:
         unlike: list[dict[str, Any]] = [
             {"row_transform": "unit+log", **more},
             {"row_transform": "unit", **shared},
@@ -95,32 +95,29 @@ def members(ensemble: Any, first: Spec, settings: Settings) -> list[dict[str, An
 def top_k_of_mean(models: Sequence[MLGPF], f: Sequence[Moments], k: int) -> tuple[Tensor, Tensor]:
     """The k labels of each row whose mean probability over members is largest, largest first.
 
-    Each member names candidates. A label that no member names has a mean below that of the members' last candidates;
-    where that does not prove it to be out, all name more.
+    Each member names candidates. E σ(f) ≤ exp(m + v / 2) then proves of all other labels that their mean is smaller;
+    the rows where it does not are integrated for all labels.
     """
     n_labels = f[0].mean.shape[1]
-    orders = [probit_order(member) for member in f]
     n_candidates = min(n_labels, max(_FIRST_CANDIDATES, 4 * k))
-    while True:
-        named = [order.topk(n_candidates, dim=1).indices for order in orders]
-        labels = torch.cat(named, 1).sort(dim=1).values
-        parts = [
-            model.likelihood.predict_proba(member.mean.gather(1, labels), member.var.gather(1, labels))
-            for model, member in zip(models, f, strict=True)
-        ]
-        p = torch.stack(parts).mean(0)
-        p[:, 1:][labels[:, 1:] == labels[:, :-1]] = -1  # named more than once
+    named = torch.cat([probit_order(member).topk(n_candidates, dim=1).indices for member in f], 1).sort(dim=1).values
+    p = _mean_probability(models, [Moments(*(part.gather(1, named) for part in member)) for member in f])
+    p[:, 1:][named[:, 1:] == named[:, :-1]] = -1  # named more than once
+    order = p.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    best, values = named.gather(1, order), p.gather(1, order)
+    most = sum((member.mean + 0.5 * member.var).clamp_max(0).exp() for member in f)
+    assert isinstance(most, Tensor)
+    is_open = most.div_(len(f)).scatter_(1, named, 0).amax(1) > values[:, -1]
+    if is_open.any():
+        p = _mean_probability(models, [Moments(*(part[is_open] for part in member)) for member in f])
         order = p.sort(dim=1, descending=True, stable=True).indices[:, :k]
-        best, values = labels.gather(1, order), p.gather(1, order)
-        if n_candidates == n_labels:
-            return best, values
-        ends = [
-            model.likelihood.predict_proba(member.mean.gather(1, last), member.var.gather(1, last))
-            for model, member, last in zip(models, f, [name[:, -1:] for name in named], strict=True)
-        ]
-        if bool((values[:, -1:] >= torch.stack(ends).mean(0)).all()):
-            return best, values
-        n_candidates = min(n_labels, 4 * n_candidates)
+        best[is_open], values[is_open] = order, p.gather(1, order)
+    return best, values
+
+
+def _mean_probability(models: Sequence[MLGPF], f: Sequence[Moments]) -> Tensor:
+    parts = [model.likelihood.predict_proba(*member) for model, member in zip(models, f, strict=True)]
+    return torch.stack(parts).mean(0)
 
 
 def check_ensemble(ensemble: Any) -> None:
@@ -173,14 +170,19 @@ def _truth(memory: dict[str, Tensor], n_labels: int) -> sparse.csr_array:
 
 
 def _mean(memories: Sequence[dict[str, Tensor]], n_labels: int) -> sparse.csr_array:
-    """The mean of what members said of the held-out rows: of each row the best labels."""
-    rankings = [to_csr(memory["labels"].numpy(), memory["p"].numpy(), n_labels) for memory in memories]
-    total = sparse.csr_array(sum(rankings[1:], rankings[0]) / len(rankings))
-    total.sum_duplicates()
-    counts = np.diff(total.indptr)
-    row = np.repeat(np.arange(counts.size), counts)
-    order = np.lexsort((total.indices, -total.data, row))
-    place = np.arange(order.size) - total.indptr[row[order]]
-    kept = order[place < min(N_REMEMBERED, n_labels)]
-    labels, values = total.indices[kept].astype(np.int64), total.data[kept].astype(np.float32)
-    return to_csr(labels.reshape(counts.size, -1), values.reshape(counts.size, -1), n_labels)
+    """The mean of what members said of the held-out rows: of each row the best labels.
+
+    A label that a member does not remember counts 0 for it: it is not among its 64 best.
+    """
+    n_rows, n_kept = memories[0]["labels"].shape
+    rows = np.arange(n_rows)[:, None]
+    keys = np.concatenate([(rows * n_labels + memory["labels"].numpy()).ravel() for memory in memories])
+    values = np.concatenate([memory["p"].numpy().ravel() for memory in memories])
+    found, place_of = np.unique(keys, return_inverse=True)
+    total = np.bincount(place_of, values) / len(memories)
+    row, label = found // n_labels, found % n_labels
+    order = np.lexsort((label, -total, row))
+    counts = np.bincount(row, minlength=n_rows)
+    place = np.arange(order.size) - (np.cumsum(counts) - counts)[row[order]]
+    kept = order[place < n_kept]
+    return to_csr(label[kept].reshape(n_rows, -1), total[kept].astype(np.float32).reshape(n_rows, -1), n_labels)

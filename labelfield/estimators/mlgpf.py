@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -100,9 +101,8 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
     (see `labelfield.kernels.names`); `posterior`, `inducing` and `basis` are those of `labelfield.models.build`;
     `row_transform` what is done to rows (`labelfield.data.transform`). A `kl_weight` of 1 is the true bound. With a
     `propensity` above 0 rare labels count that power of their inverse propensity more, where they hold: better for the
-    tail (PSP), and their probabilities come out too high. With
-    `ensemble` unlike members are trained and their probabilities averaged; utilities, intervals, `condition` and
-    `bound` are then those of the first.
+    tail (PSP), and their probabilities come out too high. With `ensemble` unlike members are trained and their
+    probabilities averaged; utilities, intervals, `condition` and `bound` are then those of the first.
     """
 
     _rules = _RULES
@@ -250,7 +250,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
 
     @property
     def n_members(self) -> int:
-        """How many members the ensemble has, or will have; 1 for a single model."""
+        """How many members the ensemble is to have; 1 for a single model."""
         return n_members(self.ensemble)
 
     def training_bytes(self) -> int:
@@ -310,6 +310,8 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             endless = replace(
                 self.settings_, schedule="constant", patience=None, time_budget=None, held_out=0, finishing_epochs=0
             )
+            if self.model_.private is not None:
+                self.model_.private.release()  # nothing is held out
             self._training = Training(self.model_, endless)
             self._training.state.history = [Epoch(**epoch) for epoch in self.history_]
             self._training.state.epoch = len(self.history_)
@@ -344,9 +346,9 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             for number in range(1, MOST_MEMBERS):
                 checkpoint_of_member(path, number).unlink(missing_ok=True)  # of an older run
         run = self._train_member(data, path, resume, on_step, validate)
-        if self._raw is not None:
-            self._train_others(self._raw, run, path, resume, on_step)
-            self._raw = None
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            self._train_others(raw, run, path, resume, on_step)
         return self
 
     def _train_others(
@@ -355,12 +357,18 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         """Train the other members on the same rows, and calibrate the mean of all."""
         X, Y = raw
         self.others_, memories = [], [first.memory]
-        for options in members(self.ensemble, self.spec_, self.settings_):
+        tried: list[dict[str, Any]] = [{}]
+        for options in members(self.ensemble, self.spec_, self.settings_, self.n_features_in_):
             if len(self.others_) == n_members(self.ensemble) - 1:
                 break
             # The same seed holds out the same rows, on which the mean is calibrated. What the user chose stays.
             alike = {"ensemble": None, "random_state": self.settings_.seed, "time_budget": self.settings_.time_budget}
             own = {name: value for name, value in options.items() if getattr(self, name) is None}
+            if "max_epochs" not in own:
+                own.pop("learning_rate", None)  # a smaller one goes with more epochs
+            if own in tried:
+                continue
+            tried.append(own)
             other = clone(self).set_params(**alike | own)
             data = other.prepare(X, Y)
             if any(other._is_like(member) for member in (self, *self.others_)):
@@ -368,6 +376,13 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             path = None if checkpoint is None else checkpoint_of_member(checkpoint, len(self.others_) + 1)
             memories.append(other._train_member(data, path, resume, on_step).memory)
             self.others_.append(other)
+        if len(memories) < n_members(self.ensemble):
+            warnings.warn(
+                f"the ensemble has {len(memories)} members, not {n_members(self.ensemble)}: with the options given "
+                "there are no more unlike ones. Leave kernel, row_transform, private or sizes open",
+                UserWarning,
+                stacklevel=4,
+            )
         self.ensemble_calibration_ = calibration_of_mean(memories, self.spec_.n_labels).to(self.model_.b.device)
         for member, found in zip((self, *self.others_), held_out_scores(memories, self.spec_.n_labels), strict=True):
             member.held_out_scores_ = found
@@ -439,7 +454,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         if not self.propensity:
             return None
         weight = inverse_propensity_of(self.label_counts_, self.n_rows_) ** self.propensity
-        weight /= (weight @ self.label_counts_) / max(self.label_counts_.sum(), 1)
+        weight /= (weight @ self.label_counts_) / max(self.label_counts_.sum(), 1) or 1
         return torch.from_numpy(weight.astype(np.float32)).to(self.model_.b.device)
 
     def _identity(self, data: Dataset) -> str:
@@ -486,7 +501,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             for _ in range(2):  # the first also warms up
                 started = time.perf_counter()
                 X, Y = source.batch(np.arange(source.n_rows), self.model_.b.device)
-                (-objective(X, Y, data.n_rows).bound()).backward()
+                (-objective(X, Y, data.n_rows, torch.Generator()).bound()).backward()
                 self.model_.zero_grad(set_to_none=True)
                 times.append(time.perf_counter() - started)
         return min(times)
@@ -528,6 +543,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         for member in (self, *self.others_):
             member.model_.to(choose_device(device))
             member.device = device
+            member._training = None  # its optimiser stayed where it was
         if self.others_:
             self.ensemble_calibration_.to(choose_device(device))
         return self

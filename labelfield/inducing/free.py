@@ -33,6 +33,10 @@ class Free(nn.Module):
             self.register_buffer("support", torch.zeros(Z.shape[1], dtype=torch.int32))
         self._place: Tensor | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the places of features, which are found anew where they are needed."""
+        return self.__dict__ | {"_place": None}
+
     @property
     def n_inducing(self) -> int:
         return int(self.transposed.shape[1])

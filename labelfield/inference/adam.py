@@ -109,9 +109,11 @@ class RowAdam:
         self.state = [{} for _ in self.parameters]
         for key, value in tensors.items():
             number, _, name = key.partition(".")
-            parameter = self.parameters[int(number)]
-            expected = {"exp_avg": (parameter.shape,), "exp_avg_sq": (parameter.shape,)}
-            shapes = expected.get(name, (torch.Size(), parameter.shape[:1]))
-            if value.shape not in shapes:
-                raise ValueError(f"{name} of parameter {number} has another shape")
-            self.state[int(number)][name] = value.to(parameter.device)
+            self.state[int(number)][name] = value.to(self.parameters[int(number)].device)
+        for parameter, state in zip(self.parameters, self.state, strict=True):
+            if not state:
+                continue
+            shapes = {name: value.shape for name, value in state.items()}
+            moments = {"exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+            if shapes not in ({**moments, "step": counted} for counted in (torch.Size(), parameter.shape[:1])):
+                raise ValueError("what is known of a parameter has another shape")

@@ -60,7 +60,7 @@ class _Resident:
     def capacity(self, n_rows: int) -> int:
         """What almost no random batch of so many rows exceeds."""
         expected = n_rows * self.counts.mean() + _DEVIATIONS * self.counts.std() * n_rows**0.5
-        return int(min(expected, self.counts.sum())) + 1
+        return min(int(expected) + 1, int(self.counts.sum()))
 
 
 class ResidentSource:

@@ -18,6 +18,7 @@ __all__ = [
     "entry_rows",
     "gather",
     "n_rows",
+    "squared",
     "squared_norms",
     "take",
     "to_tensor",
@@ -129,6 +130,15 @@ class _Take(torch.autograd.Function):
         return torch.sparse_coo_tensor(chosen.unsqueeze(0), gradients[0], ctx.size, check_invariants=False), None
 
 
+def squared(X: Tensor) -> Tensor:
+    """The squares of the entries of dense or sparse rows."""
+    if X.layout != torch.sparse_csr:
+        return X.square()
+    return torch.sparse_csr_tensor(
+        X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
+    )
+
+
 def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
     """Σ_d w_d² x_d² (B,)."""
     if isinstance(X, Projected):
@@ -136,9 +146,7 @@ def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
             raise ValueError("projected rows have lost their features: they take no weights per feature")
         return X.norms
     if X.layout == torch.sparse_csr:
-        squares = torch.sparse_csr_tensor(
-            X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
-        )
+        squares = squared(X)
         weights = torch.ones(X.shape[1], 1, dtype=X.dtype, device=X.device)
         if squared_weights is not None:
             weights = squared_weights.unsqueeze(1)

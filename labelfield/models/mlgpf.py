@@ -8,7 +8,7 @@ if there is one, adds its own mean and variance (models/private.py).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -79,10 +79,16 @@ class MLGPF(nn.Module):
         if torch.is_grad_enabled():
             return self._form_frame()
         parts = (*self.kernel.parameters(), *self.inducing.parameters(), *self.inducing.buffers())
+        if any(part.is_inference() for part in parts):  # these do not tell whether they have changed
+            return self._form_frame()
         state = tuple((part.data_ptr(), part._version) for part in parts)
         if self._kept is None or self._kept[0] != state:
             self._kept = (state, self._form_frame())
         return self._kept[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is kept, which is formed anew where it is needed."""
+        return self.__dict__ | {"_kept": None}
 
     def _form_frame(self) -> Frame:
         points = self.inducing.points()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ _BLOCK_ENTRIES = 1 << 23
 _CANDIDATES = 4
 _LEAST_CANDIDATES = 24
 # How much longer a variance takes that is asked for by itself.
-_GATHERED = 16
+_GATHERED = 48
 _HALVINGS = 8
 # Newton's method ends when no row gains more than this share of its log-density.
 _SETTLED = 1e-6
@@ -101,12 +102,16 @@ class _Variances:
     """
 
     def __init__(self, model: MLGPF, h: Moments, X: Rows, labels: slice, n_asked: int) -> None:
-        self.h = h
+        self.h, self.all = h, partial(model.variances, h, X, labels)
         self.squares = model.Phi[labels].square()
         has_own = model.private is not None and model.private.kind == "mean_field"
         # For many labels of a row one product for all is cheaper.
-        is_full = has_own or _GATHERED * n_asked > len(self.squares)
-        self.full = model.variances(h, X, labels) if is_full else None
+        is_full = has_own or _GATHERED * n_asked > len(self.squares) or self._is_large(n_asked * h.mean.shape[0])
+        self.full = self.all() if is_full else None
+
+    def _is_large(self, n_entries: int) -> bool:
+        """Whether the loadings of so many entries are too much for memory."""
+        return n_entries * self.squares.shape[1] > 4 * _BLOCK_ENTRIES
 
     def of(self, columns: Tensor) -> Tensor:
         """Of these labels of each row (B, n)."""
@@ -116,6 +121,8 @@ class _Variances:
 
     def at(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Of single entries."""
+        if self.full is None and self._is_large(rows.numel()):
+            self.full = self.all()
         if self.full is not None:
             return self.full[rows, columns]
         return (self.h.var[rows] * self.squares[columns]).sum(1)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from labelfield.linalg.rows import dot, entry_rows, take, transposed
+from labelfield.linalg.rows import dot, entry_rows, squared, take, transposed
 from labelfield.models.pattern import Pattern
 
 __all__ = ["PRIVATE", "PrivateProcess"]
@@ -71,6 +71,7 @@ class PrivateProcess(nn.Module):
 
         By the inequality of Cauchy and Schwarz no utility of a row of norm 1 changes by more than that.
         """
+        assert self.kind == "point"
         pointers, features = self.get_buffer("pointers"), self.get_buffer("features")
         squares = self.weights.double().square()
         label = entry_rows(pointers, features.numel())
@@ -81,7 +82,7 @@ class PrivateProcess(nn.Module):
         before = torch.cat([sums.new_zeros(1), sums])[pointers[:-1]]
         kept = order[sums - before[label[order]] > tolerance**2].sort().values
         result = PrivateProcess(len(pointers) - 1, self.n_features, kept.numel(), self.kind, self.scale)
-        result.to(self.weights.device)
+        result.to(self.weights)
         sizes = torch.bincount(label[kept], minlength=len(pointers) - 1)
         result.get_buffer("pointers")[1:] = sizes.cumsum(0)
         result.get_buffer("features").copy_(features[kept])
@@ -93,7 +94,7 @@ class PrivateProcess(nn.Module):
         pointers, features, waiting = (self.get_buffer(name) for name in ("pointers", "features", "waiting"))
         log_var: Tensor | None = self.log_var if self.kind == "mean_field" else None
         weights: Tensor = self.weights
-        if labels is None or labels == slice(0, len(pointers) - 1):
+        if labels is None or (isinstance(labels, slice) and labels == slice(0, len(pointers) - 1)):
             if self._all is None or self._all_device() != weights.device:
                 self._all = self._lay_out(pointers.diff(), features)
             return PrivatePart(self, weights, log_var, waiting, pointers.diff(), self._all)
@@ -109,6 +110,10 @@ class PrivateProcess(nn.Module):
             weights, log_var = take(weights, chosen), None if log_var is None else take(log_var, chosen)
         layouts = self._lay_out(sizes, features[chosen])
         return PrivatePart(self, weights, log_var, waiting[chosen], sizes, layouts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the layout, which is made anew where it is needed."""
+        return self.__dict__ | {"_all": None}
 
     def _all_device(self) -> torch.device | None:
         return self._all[0].cells.device if self._all else None
@@ -147,10 +152,8 @@ class PrivatePart(NamedTuple):
         """Their variances, if there are any."""
         if self.log_var is None:
             return None
-        squares = torch.sparse_csr_tensor(
-            X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
-        )
-        return self._product(self.log_var.exp(), squares)
+        # What waits says nothing of its label; a variance would say that there is something to wait for.
+        return self._product(self.log_var.exp().masked_fill(self.waiting, 0), squared(X))
 
     def _product(self, weights: Tensor, X: Tensor) -> Tensor:
         apply: Any = _PrivateProduct.apply  # torch's is untyped
@@ -165,7 +168,7 @@ class PrivatePart(NamedTuple):
         else:
             log_scale = self.process.log_scale
             ratio = (squares + self.log_var.exp()) * (-2 * log_scale).exp()
-            each = 0.5 * (ratio - 1 - self.log_var + 2 * log_scale)
+            each = (0.5 * (ratio - 1 - self.log_var + 2 * log_scale)).masked_fill(self.waiting, 0)
         if label_weight is not None:
             each = each * torch.repeat_interleave(label_weight, self.sizes, output_size=each.numel())
         return each.sum(dtype=torch.float64)

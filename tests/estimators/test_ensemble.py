@@ -6,7 +6,7 @@ import torch
 
 import labelfield
 from labelfield import MLGPFClassifier, metrics, synth
-from labelfield.estimators.ensemble import MOST_MEMBERS, members, top_k_of_mean
+from labelfield.estimators.ensemble import MOST_MEMBERS, _mean, held_out_scores, members, top_k_of_mean
 from labelfield.inference.trainer import Interrupted, Settings, held_out_rows
 from labelfield.models.build import Spec, build
 from labelfield.variational import Moments
@@ -30,9 +30,9 @@ def fitted(data):
 def test_members_are_unlike():
     for n_features in (100, 5000):
         first = Spec(n_features, 30, n_latent=10, n_inducing=20)
-        options = members("auto", first, Settings())
+        options = members("auto", first, Settings(), n_features)
         assert len({repr(option) for option in options}) == len(options) == MOST_MEMBERS - 1
-    assert members(None, first, Settings()) == []
+    assert members(None, first, Settings(), 100) == []
 
 
 def test_what_each_member_adds_is_known(data, fitted, tmp_path):
@@ -54,6 +54,38 @@ def test_no_member_is_trained_twice_and_choices_stay(data):
     made = [(m.spec_, m.row_transform_.name) for m in (model, *model.others_)]
     assert len(set(made)) == 3
     assert all(spec.kernel == "matern32_ard" for spec, _ in made)
+
+
+def test_fewer_members_than_asked_for_are_said(data):
+    """Where the user chose all in which members could differ."""
+    chosen = {"kernel": "se_ard", "row_transform": "unit", "private": "off"}
+    with pytest.warns(UserWarning, match="has 1 members, not 4"):
+        model = small(ensemble=4, max_epochs=1, **chosen).fit(data.X, data.Y)
+    assert model.others_ == []
+
+
+def test_a_smaller_rate_goes_with_more_epochs(data):
+    first = Spec(5000, 30, n_latent=10, n_inducing=20)
+    longer = [options for options in members(4, first, Settings(max_epochs=9), 5000) if "learning_rate" in options]
+    assert longer
+    assert all(options["max_epochs"] == 18 for options in longer)
+    model = MLGPFClassifier(n_latent=4, n_inducing=20, max_epochs=1, ensemble=3).fit(data.X, data.Y)
+    assert {member.settings_.learning_rate for member in model.others_} == {model.settings_.learning_rate}
+
+
+def test_means_of_memories_with_probabilities_of_0():
+    """A probability may round to 0; the label is remembered all the same."""
+    memory = {
+        "labels": torch.tensor([[2, 0, 1], [1, 2, 0]]),
+        "p": torch.tensor([[0.9, 0.0, 0.0], [0.5, 0.2, 0.0]]),
+        "true_counts": torch.tensor([1, 1]),
+        "true_labels": torch.tensor([2, 0], dtype=torch.int32),
+    }
+    other = {**memory, "p": torch.zeros(2, 3)}
+    mean = _mean([memory, other], 3)
+    np.testing.assert_allclose(mean.toarray(), [[0, 0, 0.45], [0, 0.25, 0.1]])
+    assert mean.nnz == 6
+    assert held_out_scores([memory, other], 3)[1]["together"][0] == 50
 
 
 def test_an_older_run_is_not_in_the_way(data, tmp_path):

@@ -571,3 +571,30 @@ def test_rare_labels_may_count_more(data):
     rare, frequent = order[:10], order[-5:]
     assert means[1][rare].mean() > means[0][rare].mean()
     assert means[1][frequent].mean() < means[0][frequent].mean()
+
+
+def test_nothing_waits_in_partial_fit(data):
+    model = small(private="point")
+    for _ in range(2):
+        model.partial_fit(data.X, data.Y)
+    assert not model.model_.private.waiting.any()
+    assert (model.model_.private.weights != 0).float().mean() > 0.95
+
+
+def test_copies_are_as_small_before_and_after_predicting(data):
+    model = small(private="point").fit(data.X, data.Y)
+    before = len(pickle.dumps(model))
+    expected = model.predict_proba(data.test.X)
+    assert len(pickle.dumps(model)) < 1.01 * before
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(data.test.X), expected)
+
+
+def test_it_works_in_inference_mode(data, tmp_path):
+    import torch
+
+    model = small(max_epochs=1).fit(data.X, data.Y)
+    model.save(tmp_path / "m")
+    with torch.inference_mode():
+        again = labelfield.load(tmp_path / "m", device="cpu")
+        for _ in range(2):
+            np.testing.assert_array_equal(again.predict_topk(data.test.X).data, model.predict_topk(data.test.X).data)

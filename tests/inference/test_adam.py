@@ -102,6 +102,8 @@ def test_it_goes_on_from_its_tensors(is_sparse):
     assert torch.equal(run(3, first, adam), run(3, second, again))
     with pytest.raises(ValueError, match="another shape"):
         again.restore({"0.exp_avg": torch.zeros(5)})
+    with pytest.raises(ValueError, match="another shape"):
+        again.restore({"0.exp_avg": torch.zeros(3, 2), "0.step": torch.zeros(3)})
 
 
 def test_training_does_not_import_the_compiler():

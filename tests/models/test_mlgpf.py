@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
-from labelfield import Batch, synth
+from labelfield import Batch, Dataset, synth
 from labelfield.inference.source import ResidentSource, Sizes
 from labelfield.models.build import INDUCING, POSTERIORS, Spec, build, start
 from labelfield.models.mlgpf import _draw_others
@@ -163,3 +164,11 @@ def test_what_is_kept_between_predictions_never_goes_stale(data):
         model.load_state_dict({name: value.clone() for name, value in make(data).state_dict().items()})
         torch.testing.assert_close(model.latent(batch.X)[0].mean, before.mean)
     assert model.frame() is not model.frame()
+
+
+def test_rows_without_entries_can_be_resident(data):
+    empty = Dataset(sparse.csr_array((6, 5), dtype=np.float32), sparse.csr_array((6, 3), dtype=np.float32))
+    source = ResidentSource(empty, torch.device("cpu"))
+    X, Y = source.gather(torch.arange(3), source.fixed_sizes(3))
+    assert X.shape == (3, 5)
+    assert Y.values().numel() == 0

@@ -181,6 +181,13 @@ def test_weights_of_held_out_rows_wait(data):
     process.of().means(X).sum().backward()
     assert not process.weights.grad[torch.from_numpy(waiting)].any()
     assert process.weights.grad[torch.from_numpy(~waiting)].all()
+    unsure = make(data, "mean_field")
+    unsure.get_buffer("waiting").copy_(torch.from_numpy(waiting))
+    part, seen_by_all = unsure.of(), make(data, "mean_field").of()
+    silent = torch.from_numpy(dense_pattern(pattern) & ~seen).T.float()
+    gap = seen_by_all.variances(X) - part.variances(X)
+    torch.testing.assert_close(gap, X.to_dense().square() @ (silent * 0.1**2), rtol=1e-3, atol=1e-7)
+    assert part.kl() < seen_by_all.kl()
     process.release()
     process.weights.grad = None
     process.of().means(X).sum().backward()
