@@ -17,7 +17,7 @@ _DEVICES = {"scale": ("2 cores", "#c2571a"), "gpu-scale": ("H200", "#1a6fc2")}
 def _curve(axes: Any, results: dict[str, float], name: str, colour: str, unit: float = 1.0) -> None:
     x, y = [int(key) for key in results], [unit * value for value in results.values()]
     axes.plot(x, y, "o-", color=colour)
-    axes.annotate(f" {name}", (x[-1], y[-1]), color=colour, va="center")
+    axes.annotate(name, (x[-1], y[-1]), xytext=(6, 0), textcoords="offset points", color=colour, va="center")
 
 
 def scale(records: dict[str, dict[str, Any]]) -> Any:

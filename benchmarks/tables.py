@@ -120,7 +120,7 @@ def large(records: dict[str, dict[str, Any]]) -> str:
         found = records["gpu-scale"]["results"][name]
         n, d, k = (f"{size:,}" for size in found["shape"][:3])
         here = records["scale"]["results"].get(name)
-        rows.append([f"an epoch of an {name}, {n} × {d} × {k}", *(_epoch(part) for part in (here, found))])
+        rows.append([f"an epoch, {name}: {n} × {d} × {k}", *(_epoch(part) for part in (here, found))])
     return _table(["what", "2 cores", records["gpu-scale"]["machine"]["accelerator"]], rows)
 
 
