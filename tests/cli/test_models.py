@@ -75,6 +75,19 @@ def test_show(model):
     assert "whitened_diagonal" in run("show", model).stdout
 
 
+def test_show_says_what_each_member_adds(tmp_path):
+    labelfield.write(labelfield.synth.make_multilabel(320, 40, 8, seed=1), tmp_path / "data")
+    options = [f"--set={option}" for option in ("ensemble=2", "max_epochs=3", "n_latent=4", "n_inducing=10")]
+    trained = json.loads(
+        run("train", tmp_path / "data", "--out", tmp_path / "m", "--device", "cpu", "--json", *options).stdout
+    )
+    shown = json.loads(run("show", tmp_path / "m", "--json").stdout)
+    for facts in (trained, shown):
+        assert "matern32_ard" in facts["member 1"]
+        assert "se_ard" in facts["member 2"]
+        assert len(facts["members up to 2: P@1 / 3 / 5 on held-out rows"].split(" / ")) == 3
+
+
 def test_config_is_a_file_that_train_takes(toy, tmp_path):
     text = run("config", "mlgpf").stdout
     options = tomllib.loads(text)
