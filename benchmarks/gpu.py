@@ -13,7 +13,8 @@ from benchmarks.record import DATA, isolated
 
 # What an H200 can do at most: 32-bit and 64-bit multiplications and additions, and bytes to and from memory, a second.
 _FLOPS, _DOUBLE_FLOPS, _BYTES = 67e12, 67e12, 4.8e12
-# The largest single model, without calibration: what the data allow.
+# The best of some twenty single models by their scores on the test rows, without calibration: what the data allow, not
+# what to expect of other data.
 BEST: dict[str, Any] = {
     "row_transform": "unit+log",
     "kernel": "se_ard + linear",

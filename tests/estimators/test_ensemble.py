@@ -5,16 +5,11 @@ import pytest
 import torch
 
 import labelfield
-from labelfield import MLGPFClassifier, metrics, synth
+from labelfield import MLGPFClassifier, metrics
 from labelfield.estimators.ensemble import MOST_MEMBERS, _mean, held_out_scores, members, top_k_of_mean
 from labelfield.inference.trainer import Interrupted, Settings, held_out_rows
 from labelfield.models.build import Spec, build
 from labelfield.variational import Moments
-
-
-@pytest.fixture(scope="module")
-def data():
-    return synth.make_multilabel(600, 200, 40, seed=4).split(0.25)
 
 
 def small(**options):

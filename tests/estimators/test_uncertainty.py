@@ -5,14 +5,9 @@ import pytest
 import torch
 
 from benchmarks.trust import with_independent_features, with_permuted_features
-from labelfield import MLGPFClassifier, synth
+from labelfield import MLGPFClassifier
 from labelfield.models.build import POSTERIORS
 from labelfield.models.prediction import unexplained_share
-
-
-@pytest.fixture(scope="module")
-def data():
-    return synth.make_multilabel(600, 200, 40, seed=4).split(0.25)
 
 
 def small(**options):
