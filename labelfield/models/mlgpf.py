@@ -176,9 +176,10 @@ class _Labels(NamedTuple):
 
 def _means(h: Moments, X: Rows, labels: _Labels) -> Tensor:
     """The means of f (B, K) for these labels."""
-    mean = torch.addmm(labels.b, h.mean, labels.Phi.T)
+    if labels.private is None:
+        return torch.addmm(labels.b, h.mean, labels.Phi.T)
     # In place: an array of this size is slow to get.
-    return mean if labels.private is None else mean.add_(labels.private.means(_with_features(X)))
+    return labels.private.means(_with_features(X)).add_(labels.b).addmm_(h.mean, labels.Phi.T)
 
 
 def _variances(h: Moments, X: Rows, labels: _Labels) -> Tensor:

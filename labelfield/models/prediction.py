@@ -127,11 +127,22 @@ class _Variances:
             return self.full[rows, columns]
         return (self.h.var[rows] * self.squares[columns]).sum(1)
 
-    def bound(self) -> Tensor:
-        """No variance (B, K) is above this."""
+    def bound_at(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """No variance of these entries is above this."""
         if self.full is not None:
-            return self.full
-        return torch.outer(self.h.var.amax(1), self.squares.sum(1) * (1 + 1e-5))  # and a little for rounding
+            return self.full[rows, columns]
+        largest, norms = self._factors()
+        return largest[rows] * norms[columns]
+
+    def plus_half_bound(self, mean: Tensor) -> Tensor:
+        """mean + v / 2 (B, K) with the bound of each v, which is not formed: an array of this size is slow to get."""
+        if self.full is not None:
+            return torch.add(mean, self.full, alpha=0.5)
+        return torch.addr(mean, *self._factors(), alpha=0.5)
+
+    def _factors(self) -> tuple[Tensor, Tensor]:
+        """The bound is their outer product."""
+        return self.h.var.amax(1), self.squares.sum(1) * (1 + 1e-5)  # and a little for rounding
 
 
 def _largest(labels: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -151,12 +162,12 @@ def _with_overlooked(
     the best λ most of the others; what is left is integrated.
     """
     least = values[:, -1:].log()  # at most 0, since no probability is above 1
-    most = var.bound()
-    suspect = torch.add(mean, most, alpha=0.5) >= least
+    suspect = var.plus_half_bound(mean) >= least
     suspect.scatter_(1, chosen, False)
     rows, columns = suspect.nonzero(as_tuple=True)
-    exponent = (-mean[rows, columns] / most[rows, columns].clamp_min(SMALLEST_VARIANCE)).clamp(0, 1)
-    is_open = exponent * (mean[rows, columns] + 0.5 * exponent * most[rows, columns]) >= least[rows, 0]
+    own, most = mean[rows, columns], var.bound_at(rows, columns)
+    exponent = (-own / most.clamp_min(SMALLEST_VARIANCE)).clamp(0, 1)
+    is_open = exponent * (own + 0.5 * exponent * most) >= least[rows, 0]
     rows, columns = rows[is_open], columns[is_open]
     if rows.numel() == 0:
         return best, values

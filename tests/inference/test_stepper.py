@@ -1,0 +1,104 @@
+"""One step: what is bad changes nothing, and what a GPU replays is what it would have computed."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from labelfield import MLGPFClassifier, synth
+from labelfield.inference.adam import RowAdam
+from labelfield.inference.source import DatasetSource, ResidentSource
+from labelfield.inference.stepper import Stepper
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+def prepared(device, **options):
+    """A model before training, its objective and its rows."""
+    data = synth.make_multilabel(300, 80, 30, seed=2)
+    estimator = MLGPFClassifier(
+        device=device, n_latent=6, n_inducing=20, batch_size=50, n_negatives=0, private="point", **options
+    )
+    return estimator, estimator.prepare(data.X, data.Y)
+
+
+def stepper(estimator, model, source, is_capturable):
+    def objective(X, Y, n_data, generator):
+        return model.elbo(X, Y, n_data, n_points=estimator.n_points)
+
+    optimiser = RowAdam([p for p in model.parameters() if p.requires_grad], lr=0.02)
+    return Stepper(objective, source, optimiser, torch.Generator().manual_seed(0), is_capturable=is_capturable)
+
+
+def batches(n_batches, n_rows=300, size=50):
+    rng = np.random.default_rng(0)
+    return [np.sort(rng.choice(n_rows, size, replace=False)) for _ in range(n_batches)]
+
+
+def test_a_bad_step_changes_no_parameter():
+    estimator, data = prepared("cpu")
+    data.X.data[data.X.indptr[7]] = np.nan
+    steps = stepper(estimator, estimator.model_, DatasetSource(data), False)
+    steps.step(np.arange(20, 60), 300)
+    before = [p.detach().clone() for p in estimator.model_.parameters()]
+    steps.step(np.arange(40), 300)
+    assert all(torch.equal(a, b) for a, b in zip(before, estimator.model_.parameters(), strict=True))
+    tally = steps.read()
+    assert (tally.n_good, tally.n_bad, tally.n_bad_at_end) == (1, 1, 1)
+
+
+@needs_cuda
+@pytest.mark.parametrize("kernel", ["se_ard", "linear", "matern32_ard"])
+def test_replayed_steps_give_the_arrays_of_launched_ones(kernel):
+    estimator, data = prepared("cuda", kernel=kernel)
+    source = ResidentSource(data, torch.device("cuda"))
+    start, twin = copy.deepcopy(estimator.model_), copy.deepcopy(estimator.model_)
+    replayed, launched = (stepper(estimator, m, source, c) for m, c in ((estimator.model_, True), (twin, False)))
+    for rows in batches(15):
+        replayed.step(rows, 300)
+        launched.step(rows, 300)
+    assert replayed._captured is not None and launched._captured is None
+    ours, theirs = replayed.read(), launched.read()
+    assert ours.n_good == theirs.n_good == 15
+    assert ours.sum_bound == pytest.approx(theirs.sum_bound, rel=1e-4)
+    for name, before in start.named_parameters():
+        a, b = (model.get_parameter(name) for model in (estimator.model_, twin))
+        # Sums on a GPU come in any order, and Adam makes much of gradients that are nearly 0.
+        assert (a - b).norm() < 0.05 * (b - before).norm(), name
+
+
+@needs_cuda
+def test_a_replayed_bad_step_changes_no_parameter_and_is_counted():
+    estimator, data = prepared("cuda")
+    data.X.data[data.X.indptr[299]] = np.nan
+    steps = stepper(estimator, estimator.model_, ResidentSource(data, torch.device("cuda")), True)
+    for rows in batches(5, n_rows=299):
+        steps.step(rows, 300)
+    assert steps._captured is not None
+    before = [p.detach().clone() for p in estimator.model_.parameters()]
+    steps.step(np.arange(250, 300), 300)
+    assert all(torch.equal(a, b) for a, b in zip(before, estimator.model_.parameters(), strict=True))
+    assert steps.read().n_bad == 1
+    assert steps._captured is None, "after a bad step each is launched with care"
+
+
+@needs_cuda
+def test_a_batch_with_more_entries_than_were_recorded_is_launched():
+    estimator, data = prepared("cuda")
+    source = ResidentSource(data, torch.device("cuda"))
+    steps = stepper(estimator, estimator.model_, source, True)
+    for rows in batches(3):
+        steps.step(rows, 300)
+    steps._captured.sizes = steps._captured.sizes._replace(X=1)
+    steps.step(batches(1)[0], 300)
+    assert steps.read().n_good == 4
+
+
+@needs_cuda
+def test_a_gpu_learns_what_a_cpu_learns():
+    data = synth.make_multilabel(300, 80, 30, seed=2)
+    options = {"n_latent": 6, "n_inducing": 20, "max_epochs": 6, "batch_size": 50, "n_negatives": 0}
+    here, there = (MLGPFClassifier(device=d, **options).fit(data.X, data.Y) for d in ("cpu", "cuda"))
+    a, b = (m.predict_proba(data.X) for m in (here, there))
+    assert np.abs(a - b).mean() < 0.01
