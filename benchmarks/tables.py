@@ -45,8 +45,9 @@ def summary(records: dict[str, dict[str, Any]]) -> str:
 
 # What the record of steps calls each peer, and what it is.
 PEERS = {
-    "gpytorch": "GPyTorch, Z shared by all processes",
+    "gpytorch": "GPyTorch, Z shared by all processes, a kernel for each",
     "gpytorch_documented": "GPyTorch as its documentation writes it, a Z and a kernel for each process",
+    "gpytorch_one_kernel": "GPyTorch made to share Z and one kernel by broadcasting",
     "gpflow": "GPflow, compiled",
 }
 

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from labelfield.inference.trainer import Run, Settings
 
 __all__ = ["TrainingBar"]
 
 
+@dataclass(eq=False)
+class _Shown:
+    """A line of the bar: one member of an ensemble, or all there is."""
+
+    run: Run
+    task: TaskID
+    n_steps: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+
 class TrainingBar:
-    """Epoch, bound and speed of a run on stderr, if that is a terminal."""
+    """Epoch, bound and speed of a run on stderr, if that is a terminal; of members that train at once, of each."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -27,10 +38,7 @@ class TrainingBar:
             TimeRemainingColumn(),
         )
         self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self.task = self.bar.add_task("training", total=None, member="", epoch=1, bound=float("nan"), rate=0.0)
-        self.steps, self.started = 0, time.monotonic()
-        self.run: Run | None = None
-        self.n_runs = 0
+        self.shown: list[_Shown] = []
 
     def __enter__(self) -> TrainingBar:
         if sys.stderr.isatty():
@@ -44,21 +52,21 @@ class TrainingBar:
             self.bar.stop()
 
     def __call__(self, run: Run, n_steps: int) -> None:
-        if run is not self.run:  # the next member of an ensemble
-            self.run, self.n_runs = run, self.n_runs + 1
-            self.steps, self.started = 0, time.monotonic()
-        self.steps += 1
+        shown = next((shown for shown in self.shown if shown.run is run), None)
+        if shown is None:
+            shown = _Shown(run, self.bar.add_task("", total=None, member="", epoch=1, bound=float("nan"), rate=0.0))
+            self.shown.append(shown)
+        shown.n_steps += 1
         done = run.epoch * n_steps + run.step
-        budget = self.settings.time_budget
-        total = self.settings.max_epochs * n_steps
+        budget, total = self.settings.time_budget, run.max_epochs * n_steps
         if budget is not None and run.seconds > 0:
             total = max(done, min(total, int(done * budget / run.seconds)))
         self.bar.update(
-            self.task,
+            shown.task,
             completed=done,
             total=total,
-            member=f"member {self.n_runs}, " if self.n_runs > 1 else "",
+            member=f"member {self.shown.index(shown) + 1}, " if len(self.shown) > 1 else "",
             epoch=run.epoch + 1,
             bound=run.sum_bound / run.n_good_steps if run.n_good_steps else float("nan"),
-            rate=self.steps / max(time.monotonic() - self.started, 1e-9),
+            rate=shown.n_steps / max(time.monotonic() - shown.started, 1e-9),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import asdict, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,6 +49,7 @@ from labelfield.estimators.prediction import BLOCK_ROWS
 from labelfield.inducing import Subspace
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.source import DatasetSource, ProjectedSource, ResidentSource, Source
+from labelfield.inference.together import train_together
 from labelfield.inference.trainer import Epoch, Run, Settings, Training, held_out_rows, stop_requests, train
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics import evaluate
@@ -226,7 +228,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             kl_weight=given(option.kl_weight, chosen.kl_weight),
             clip_norm=option.clip_norm,
             patience=option.patience,
-            time_budget=None if option.time_budget is None else option.time_budget / n_members(option.ensemble),
+            time_budget=self._time_budget_of_member(),
             held_out=held_out,
             finishing_epochs=max_epochs // 3 if held_out else 0,
             seed=seed,
@@ -252,6 +254,10 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
     def n_members(self) -> int:
         """How many members the ensemble is to have; 1 for a single model."""
         return n_members(self.ensemble)
+
+    def _time_budget_of_member(self) -> float | None:
+        n_rounds = -(-self.n_members // self._n_at_once())
+        return None if self.time_budget is None else float(self.time_budget) / n_rounds
 
     def training_bytes(self) -> int:
         """About how much memory a step of training takes, beside the rows, according to the sizes that were decided."""
@@ -345,21 +351,19 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         if path is not None and not resume:
             for number in range(1, MOST_MEMBERS):
                 checkpoint_of_member(path, number).unlink(missing_ok=True)  # of an older run
-        run = self._train_member(data, path, resume, on_step, validate)
         raw, self._raw = self._raw, None
-        if raw is not None:
-            self._train_others(raw, run, path, resume, on_step)
+        if raw is None:
+            self._train_member(data, path, resume, validate, on_step)
+        else:
+            self._train_all(data, self._prepare_others(*raw), path, resume, validate, on_step)
         return self
 
-    def _train_others(
-        self, raw: tuple[Any, Any], first: Run, checkpoint: Path | None, resume: bool, on_step: Any
-    ) -> None:
-        """Train the other members on the same rows, and calibrate the mean of all."""
-        X, Y = raw
-        self.others_, memories = [], [first.memory]
+    def _prepare_others(self, X: sparse.csr_array, Y: sparse.csr_array) -> list[tuple[MLGPFClassifier, Dataset]]:
+        """The other members, before training, and the same rows as each sees them."""
+        others: list[tuple[MLGPFClassifier, Dataset]] = []
         tried: list[dict[str, Any]] = [{}]
         for options in members(self.ensemble, self.spec_, self.settings_, self.n_features_in_):
-            if len(self.others_) == n_members(self.ensemble) - 1:
+            if len(others) == self.n_members - 1:
                 break
             # The same seed holds out the same rows, on which the mean is calibrated. What the user chose stays.
             alike = {"ensemble": None, "random_state": self.settings_.seed, "time_budget": self.settings_.time_budget}
@@ -371,30 +375,52 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             tried.append(own)
             other = clone(self).set_params(**alike | own)
             data = other.prepare(X, Y)
-            if any(other._is_like(member) for member in (self, *self.others_)):
-                continue
-            path = None if checkpoint is None else checkpoint_of_member(checkpoint, len(self.others_) + 1)
-            memories.append(other._train_member(data, path, resume, on_step).memory)
-            self.others_.append(other)
-        if len(memories) < n_members(self.ensemble):
+            if not any(other._is_like(member) for member in (self, *(before for before, _ in others))):
+                others.append((other, data))
+        if len(others) < self.n_members - 1:
             warnings.warn(
-                f"the ensemble has {len(memories)} members, not {n_members(self.ensemble)}: with the options given "
+                f"the ensemble has {len(others) + 1} members, not {self.n_members}: with the options given "
                 "there are no more unlike ones. Leave kernel, row_transform, private or sizes open",
                 UserWarning,
                 stacklevel=4,
             )
+        return others
+
+    def _train_all(
+        self,
+        data: Dataset,
+        others: list[tuple[MLGPFClassifier, Dataset]],
+        checkpoint: Path | None,
+        resume: bool,
+        validate: Any,
+        on_step: Any,
+    ) -> None:
+        """Train all members and calibrate their mean."""
+        trainings = [partial(self._train_member, data, checkpoint, resume, validate)]
+        for number, (other, rows) in enumerate(others, 1):
+            path = None if checkpoint is None else checkpoint_of_member(checkpoint, number)
+            trainings.append(partial(other._train_member, rows, path, resume, None))
+        n_at_once, free = self._n_at_once(), free_bytes(self.model_.b.device)
+        needed = n_at_once * max(member.training_bytes() for member in (self, *(other for other, _ in others)))
+        runs = train_together(trainings, 1 if free is not None and needed > free else n_at_once, on_step)
+        self.others_ = [other for other, _ in others]
+        memories = [run.memory for run in runs]
         self.ensemble_calibration_ = calibration_of_mean(memories, self.spec_.n_labels).to(self.model_.b.device)
         for member, found in zip((self, *self.others_), held_out_scores(memories, self.spec_.n_labels), strict=True):
             member.held_out_scores_ = found
+
+    def _n_at_once(self) -> int:
+        """How many members train at the same time: as many as there are cores; a GPU is busy with one."""
+        if choose_device(self.device).type != "cpu":
+            return 1
+        return min(self.n_members, torch.get_num_threads())
 
     def _is_like(self, other: MLGPFClassifier) -> bool:
         """Whether training both would give the same model twice."""
         ours, theirs = (replace(member.spec_, n_private=0) for member in (self, other))
         return ours == theirs and self.row_transform_.name == other.row_transform_.name
 
-    def _train_member(
-        self, data: Dataset, checkpoint: Path | None, resume: bool, on_step: Any, validate: Any = None
-    ) -> Run:
+    def _train_member(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
         with stop_requests(), advising_on_memory(_LOWER):
             run = train(
                 self.model_,

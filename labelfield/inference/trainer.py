@@ -108,6 +108,7 @@ class Run:
 
     epoch: int = 0
     step: int = 0
+    max_epochs: int = 0
     seconds: float = 0.0
     sum_bound: float = 0.0
     n_good_steps: int = 0
@@ -199,6 +200,7 @@ class Training:
         if source.n_rows == 0:
             raise DataError("no training rows", expected="at least one", fix="Check the training data.")
         self.source = source
+        self.state.max_epochs = max_epochs
         self.stepper = Stepper(
             objective,
             source,

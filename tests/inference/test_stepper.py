@@ -58,7 +58,8 @@ def test_replayed_steps_give_the_arrays_of_launched_ones(kernel):
     for rows in batches(15):
         replayed.step(rows, 300)
         launched.step(rows, 300)
-    assert replayed._captured is not None and launched._captured is None
+    assert replayed._captured is not None
+    assert launched._captured is None
     ours, theirs = replayed.read(), launched.read()
     assert ours.n_good == theirs.n_good == 15
     assert ours.sum_bound == pytest.approx(theirs.sum_bound, rel=1e-4)

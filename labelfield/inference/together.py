@@ -1,0 +1,67 @@
+"""Several trainings at once, each on its share of the cores.
+
+A step has parts that one core does and parts too small for two: on two cores two trainings at once, each on one, take
+0.7 times as long as one after the other, each on both (docs/DECISIONS.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from threading import Event, Lock
+from typing import TypeVar
+
+import torch
+
+from labelfield.inference.trainer import Callback, Run, stop_requests
+
+__all__ = ["train_together"]
+
+Result = TypeVar("Result")
+
+
+class _AbandonedError(Exception):
+    """Another training has failed."""
+
+
+def train_together(
+    trainings: Sequence[Callable[[Callback | None], Result]], n_at_once: int, on_step: Callback | None = None
+) -> list[Result]:
+    """What these return, so many of them at a time. Each is given what to call after a step.
+
+    They share the requests to stop: one signal ends them all, each with its checkpoint. When one fails all do.
+    """
+    if n_at_once == 1 or len(trainings) == 1:
+        return [training(on_step) for training in trainings]
+    has_failed, is_calling = Event(), Lock()
+    n_threads = max(1, torch.get_num_threads() // n_at_once)
+
+    def after_step(run: Run, n_steps: int) -> None:
+        if has_failed.is_set():
+            raise _AbandonedError
+        if on_step is not None:
+            with is_calling:
+                on_step(run, n_steps)
+
+    def work(training: Callable[[Callback | None], Result]) -> Result:
+        if has_failed.is_set():
+            raise _AbandonedError
+        return training(after_step)
+
+    # torch counts threads for each of ours by itself; the caller's stay as they are.
+    pool = ThreadPoolExecutor(n_at_once, initializer=torch.set_num_threads, initargs=(n_threads,))
+    with stop_requests(), pool:
+        futures = [pool.submit(work, training) for training in trainings]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        except BaseException:
+            has_failed.set()
+            raise
+        errors = [future.exception() for future in done]
+        if any(errors):
+            has_failed.set()
+    errors = [future.exception() for future in futures]
+    for error in errors:
+        if error is not None and not isinstance(error, _AbandonedError):
+            raise error
+    return [future.result() for future in futures]
