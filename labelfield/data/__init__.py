@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from labelfield.data.card import describe
+from labelfield.data.classes import align_classes
 from labelfield.data.dataset import Dataset
 from labelfield.data.files import FORMATS, format_of, read, verify, write
 from labelfield.data.names import Names
@@ -16,6 +17,7 @@ __all__ = [
     "Batch",
     "Dataset",
     "Names",
+    "align_classes",
     "describe",
     "format_of",
     "read",

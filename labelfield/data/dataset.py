@@ -137,19 +137,22 @@ class Part(NamedTuple):
 
     Not every file states its widths; then they are only what happened to occur. And svmlight does not say where it
     starts to number: `seems_one_based` if no feature 0 occurs, which the other split may yet refute. A file that
-    `holds_names` takes none from the lists beside it.
+    `holds_names` takes none from the lists beside it. One that `has_classes` has one a row, and a column for each that
+    occurs, which may be others in the other split. Where every line is a row, `first_line` is that of row 0.
     """
 
     dataset: Dataset
     is_stated: bool
     seems_one_based: bool = False
     holds_names: bool = False
+    has_classes: bool = False
+    first_line: int | None = None
 
     def from_zero(self) -> Part:
         """The same with each feature index one less."""
-        X, Y = self.dataset.X, self.dataset.Y
+        X = self.dataset.X
         X = assemble(X.data, X.indices - np.int32(1), X.indptr, (X.shape[0], max(X.shape[1] - 1, 0)))
-        return Part(Dataset(X, Y), self.is_stated)
+        return self._replace(dataset=replace(self.dataset, X=X), seems_one_based=False)
 
     def widen(self, n_features: int, n_labels: int) -> Dataset:
         """With at least so many columns, unless the file states how many there are."""
@@ -160,7 +163,7 @@ class Part(NamedTuple):
             assemble(part.data, part.indices, part.indptr, (part.shape[0], max(part.shape[1], width)))
             for part, width in ((X, n_features), (Y, n_labels))
         )
-        return Dataset(X, Y)
+        return replace(self.dataset, X=X, Y=Y)
 
 
 def row_numbers(rows: ArrayLike | slice, n_rows: int) -> NDArray[np.int64]:
@@ -180,7 +183,7 @@ def row_numbers(rows: ArrayLike | slice, n_rows: int) -> NDArray[np.int64]:
     return np.where(chosen < 0, chosen + n_rows, chosen)
 
 
-def one_label_per_row(y: NDArray[np.int64], n_labels: int) -> sparse.csr_array:
+def one_label_per_row(y: NDArray[np.integer], n_labels: int) -> sparse.csr_array:
     """Class numbers as a CSR array with one positive a row."""
     return sparse.csr_array(
         (np.ones(y.size, np.float32), y.astype(np.int32), np.arange(y.size + 1)), shape=(y.size, n_labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from typing import NamedTuple
 from labelfield.atomic import replacing_file, replacing_folder
 from labelfield.csr import verify as verify_csr
 from labelfield.data.arff import read_arff
+from labelfield.data.classes import as_classes, listed_names, share_classes
+from labelfield.data.csv_table import read_csv
 from labelfield.data.dataset import Dataset, Part
 from labelfield.data.names import Names
 from labelfield.data.npz import label_partner, read_npz, write_npz
@@ -44,31 +47,47 @@ def read(
     one_based_labels: bool = False,
     n_features: int = 0,
     n_labels: int = 0,
+    classes: bool = False,
+    unlabelled: bool = False,
+    label_column: str | int | None = None,
     progress: Progress = ignore,
 ) -> Dataset:
-    """Read a data set: XML-repository text, svmlight, Mulan ARFF, .npz, our own folder, or a folder with two splits.
+    """Read a data set: XML-repository text, svmlight, CSV, Mulan ARFF, .npz, our folder, or a folder with two splits.
 
     Text may be compressed (gzip, bzip2, xz). `labels.txt` and `features.txt` beside the file name the columns.
     A folder with `train.*` and `test.*` gives the training rows, with the test rows as `.test`.
     `one_based` tells that a text file numbers its features from 1, `one_based_labels` the same of its labels. Left
     out, features start at 0, but in headerless text at 1 unless a feature 0 occurs. A file that does not state its
     widths has at least `n_features` and `n_labels` columns. `progress` is called with (bytes read, bytes in all).
+
+    With `classes` each row must have exactly one label, which in svmlight may be any word or number; there is a column
+    for each class that occurs, named, those of the training rows first. A CSV file is always read so; `label_column`
+    is the name of its label column or its number from 0, if that is not called label, class, target or y and not the
+    last one. With `unlabelled`, for rows to predict, a class may be missing, and a CSV file of `n_features` columns
+    need not have a label column.
     """
     path = Path(path)
-    options = _Options(one_based, one_based_labels, (n_features, n_labels), progress)
+    least = (n_features, n_labels)
+    options = _Options(one_based, one_based_labels, least, classes, unlabelled, label_column, progress)
     if not path.exists():
         raise DataError("there is no such file or folder", path=path, fix="Check the path.")
     if not path.is_dir():
         return _read_files({"all": path}, options)
-    if is_store(path):
-        return open_store(path)
-    return _read_files(_find_splits(path), options)
+    if not is_store(path):
+        return _read_files(_find_splits(path), options)
+    dataset = open_store(path)
+    if not classes:
+        return dataset
+    return _with_classes([(split, path, None) for split in dataset.splits.values()], options)
 
 
 class _Options(NamedTuple):
     one_based: bool | None
     one_based_labels: bool
     least: tuple[int, int]
+    classes: bool
+    unlabelled: bool
+    label_column: str | int | None
     progress: Progress
 
 
@@ -84,11 +103,34 @@ def _read_files(files: dict[str, Path], options: _Options) -> Dataset:
     lengths = [0 if found is None else len(found) for found in names]
     n_features = max(options.least[0], lengths[0], *(part.dataset.n_features for part in parts))
     n_labels = max(options.least[1], lengths[1], *(part.dataset.n_labels for part in parts))
-    named = [_with_names(part, part.widen(n_features, n_labels), *names) for part in parts]
+    has_classes = options.classes or any(part.has_classes for part in parts)
+    named = [
+        _with_names(part, part.widen(n_features, 0 if has_classes else n_labels), file, options, *names)
+        for part, file in zip(parts, files.values(), strict=True)
+    ]
+    if has_classes:
+        found = zip(named, files.values(), (part.first_line for part in parts), strict=True)
+        return _with_classes(list(found), options)
     if len(named) == 1:
         return named[0]
     train, test = named
     return Dataset(train.X, train.Y, train.label_names, train.feature_names, test)
+
+
+def _with_classes(found: list[tuple[Dataset, Path, int | None]], options: _Options) -> Dataset:
+    """One or two splits, each with its file and the line of its first row, that have one class a row."""
+    splits = [
+        as_classes(
+            dataset,
+            path=path,
+            first_line=first_line,
+            # Text alone numbers labels from 1, and under a header alone its labels are nothing but numbers.
+            first_label=0 if first_line is None else int(options.one_based_labels),
+            unlabelled=options.unlabelled,
+        )
+        for dataset, path, first_line in found
+    ]
+    return splits[0] if len(splits) == 1 else share_classes(*splits)
 
 
 def _read_part(path: Path, options: _Options) -> Part:
@@ -96,18 +138,36 @@ def _read_part(path: Path, options: _Options) -> Part:
         return Part(open_store(path), True, holds_names=True)
     kind = _kind(path)
     if kind == ".npz":
-        return read_npz(path)
+        return read_npz(path, classes=options.classes)
+    if kind == ".csv":
+        return read_csv(
+            path,
+            label_column=options.label_column,
+            unlabelled=options.unlabelled,
+            n_features=options.least[0],
+            progress=options.progress,
+        )
     if kind == ".arff":
         return Part(read_arff(path, progress=options.progress), True, holds_names=True)
     return read_text(
-        path, one_based=options.one_based, one_based_labels=options.one_based_labels, progress=options.progress
+        path,
+        one_based=options.one_based,
+        one_based_labels=options.one_based_labels,
+        classes=options.classes,
+        unlabelled=options.unlabelled,
+        progress=options.progress,
     )
 
 
-def _with_names(part: Part, dataset: Dataset, features: Names | None, labels: Names | None) -> Dataset:
+def _with_names(
+    part: Part, dataset: Dataset, path: Path, options: _Options, features: Names | None, labels: Names | None
+) -> Dataset:
     """The names found beside the file, where the file itself has none and is not of a kind that holds its names."""
     if part.holds_names:
         return dataset
+    if part.has_classes and labels is not None and dataset.label_names is not None:
+        labels = listed_names(dataset.label_names, labels, int(options.one_based_labels), path)
+        dataset = replace(dataset, label_names=labels)
     labels = labels if dataset.label_names is None else dataset.label_names
     features = features if dataset.feature_names is None else dataset.feature_names
     return Dataset(dataset.X, dataset.Y, labels, features)
@@ -146,7 +206,7 @@ def _find_split(folder: Path, split: str) -> Path:
         if found
         else f"a folder without {split} rows ({contents})",
         path=folder,
-        expected=f"one {split}.* that labelfield reads ({split}.txt, .txt.gz, .svm, .arff, .npz, or a folder)",
+        expected=f"one {split}.* that labelfield reads ({split}.txt, .txt.gz, .svm, .csv, .arff, .npz, or a folder)",
         fix="Keep one of them." if found else "Name a file of the folder, or its two splits train.* and test.*.",
     )
 
@@ -156,7 +216,7 @@ def _split_candidates(folder: Path, split: str) -> Iterator[Path]:
         if entry.is_dir():
             if entry.name == split and is_store(entry):
                 yield entry
-        elif _kind(entry) in (*_TEXT, ".arff", ".npz") and re.search(rf"(\A|[-_.]){split}\Z", stem(entry)):
+        elif _kind(entry) in (*_TEXT, ".csv", ".arff", ".npz") and re.search(rf"(\A|[-_.]){split}\Z", stem(entry)):
             # Of a pair of SciPy matrices only X is named; its Y is found from it.
             is_label_half = re.search(r"(?<![A-Za-z0-9])Y(?![A-Za-z0-9])", entry.name) is not None
             if not (entry.suffix == ".npz" and is_label_half and _has_feature_half(entry)):

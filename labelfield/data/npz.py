@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, as_features, as_positives, assemble, verify
+from labelfield.data.classes import class_columns
 from labelfield.data.dataset import Dataset, Part, one_label_per_row
 from labelfield.data.names import Names
 from labelfield.errors import DataError
@@ -70,8 +71,11 @@ def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
         ) from None
 
 
-def read_npz(path: Path) -> Part:
-    """Read any of the three kinds. How many classes there are is stated by none that has one a row."""
+def read_npz(path: Path, *, classes: bool = False) -> Part:
+    """Read any of the three kinds. How many classes there are is stated by none that has one a row.
+
+    With `classes` the values of `y` are the names of classes, any integers or strings.
+    """
     arrays = load_arrays(path)
     try:
         if all(name in arrays for name in _OURS):
@@ -79,7 +83,7 @@ def read_npz(path: Path) -> Part:
         if "format" in arrays:
             return Part(_read_pair(path, arrays), True)
         if "X" in arrays and ("Y" in arrays or "y" in arrays):
-            return _read_dense(arrays)
+            return _read_dense(arrays, classes)
     except DataError as error:
         raise error.at(path) from None
     raise DataError(
@@ -128,7 +132,7 @@ def _read_pair(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
     return Dataset(X, as_positives(sparse_from(load_arrays(partner), partner)))
 
 
-def _read_dense(arrays: Mapping[str, NDArray[Any]]) -> Part:
+def _read_dense(arrays: Mapping[str, NDArray[Any]], classes: bool) -> Part:
     X = arrays["X"]
     if X.ndim == 0:
         raise DataError("X is a single number", expected="one row for each example", fix="Save X as a matrix.")
@@ -136,10 +140,13 @@ def _read_dense(arrays: Mapping[str, NDArray[Any]]) -> Part:
     if "Y" in arrays:
         return Part(Dataset(as_features(X), as_positives(arrays["Y"])), True)
     y = arrays["y"].ravel()
+    if classes:
+        called, columns = _named_classes(y)
+        return Part(Dataset(as_features(X), one_label_per_row(columns, len(called)), called), True, has_classes=True)
     names = None
     if y.dtype.kind == "U":
-        classes, y = np.unique(y, return_inverse=True)
-        names = Names(classes.tolist())
+        found, y = np.unique(y, return_inverse=True)
+        names = Names(found.tolist())
     if y.dtype.kind not in "iub" or (y.size and y.min() < 0):
         raise DataError(f"y holds {y.dtype} values", expected="classes 0, 1, 2, … or strings", fix="Recode y.")
     if y.size and int(y.max()) >= MAX_COLUMNS:
@@ -147,6 +154,18 @@ def _read_dense(arrays: Mapping[str, NDArray[Any]]) -> Part:
     y = y.astype(np.int64)
     n_labels = int(y.max(initial=-1)) + 1 if names is None else len(names)
     return Part(Dataset(as_features(X), one_label_per_row(y, n_labels), names), names is not None)
+
+
+def _named_classes(y: NDArray[Any]) -> tuple[Names, NDArray[np.int32]]:
+    """The names of the classes in y, and the column of each row."""
+    if y.dtype.kind == "f":
+        wrong = np.flatnonzero(~(np.isfinite(y) & (y == np.round(y))))
+        if wrong.size:
+            raise DataError(f"y[{wrong[0]}] is {y[wrong[0]]}", expected="a class: an integer or text", fix="Recode y.")
+    elif y.dtype.kind not in "iubU":
+        raise DataError(f"y holds {y.dtype} values", expected="integers or strings", fix="Recode y.")
+    found, which = np.unique(y.astype(np.int8) if y.dtype == np.bool_ else y, return_inverse=True)
+    return class_columns([str(value) for value in found.tolist()], which)
 
 
 def write_npz(file: IO[bytes], dataset: Dataset) -> None:

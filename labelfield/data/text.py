@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, from_counts
+from labelfield.data.classes import ClassNumbers, class_columns
 from labelfield.data.dataset import Dataset, Part
 from labelfield.data.grammar import Grammar, Rows, parse_lines
+from labelfield.data.growing import Growing
 from labelfield.data.scan import scan
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
@@ -35,21 +38,32 @@ def read_text(
     *,
     one_based: bool | None = None,
     one_based_labels: bool = False,
+    classes: bool = False,
+    unlabelled: bool = False,
     progress: Progress = ignore,
 ) -> Part:
     """Read either form; the first line tells which.
 
     `one_based` says whether the first feature is written 1. Left out: files with a header start at 0, and of a
-    headerless file it is told whether it seems to start at 1.
+    headerless file it is told whether it seems to start at 1. With `classes` the rows of a headerless file begin with
+    one class, any word or number (with `unlabelled`, or none); under a header classes are numbers like any labels.
     """
     with line_blocks(path, progress) as blocks:
         head = next(blocks, b"")
         if not head:
             raise DataError("the file is empty", path=path, expected="rows of data", fix="Check where it came from.")
-        return _read_text(path, head, blocks, one_based, int(one_based_labels))
+        numbers = ClassNumbers(path, unlabelled=unlabelled) if classes else None
+        return _read_text(path, head, blocks, one_based, int(one_based_labels), numbers)
 
 
-def _read_text(path: Path, head: bytes, blocks: Iterator[bytes], one_based: bool | None, first_label: int) -> Part:
+def _read_text(
+    path: Path,
+    head: bytes,
+    blocks: Iterator[bytes],
+    one_based: bool | None,
+    first_label: int,
+    numbers: ClassNumbers | None,
+) -> Part:
     line_end = head.index(b"\n") + 1
     if match := _XML_HEADER.match(head):
         sizes = _check_sizes(match, path)
@@ -70,19 +84,30 @@ def _read_text(path: Path, head: bytes, blocks: Iterator[bytes], one_based: bool
             fix="Complete the header or remove it.",
         )
     # A stored 0 says nothing about its row, but something about how features are numbered and how many there are.
-    grammar = Grammar(first_column=int(bool(one_based)), first_label=first_label, keep_zeros=True)
-    rows = read_rows(head, blocks, grammar, path, 1, comments=True)
+    grammar = Grammar(
+        first_column=int(bool(one_based)), first_label=0 if numbers is not None else first_label, keep_zeros=True
+    )
+    recode = None if numbers is None else numbers.recode
+    rows = read_rows(head, blocks, grammar, path, 1, comments=True, recode=recode)
     if rows.counts.size == 0:
         raise DataError("the file holds no rows", path=path, expected="rows of data", fix="Check where it came from.")
     n_features = int(rows.indices.max(initial=-1)) + 1
     is_one_based = one_based is None and int(rows.indices.min(initial=1)) > 0
-    part = _part(_without_zeros(rows), n_features, int(rows.labels.max(initial=-1)) + 1, is_stated=False)
+    rows = _without_zeros(rows)
+    if numbers is None:
+        part = _part(rows, n_features, int(rows.labels.max(initial=-1)) + 1, is_stated=False)
+    else:
+        names, columns = class_columns(numbers.found, rows.labels)
+        part = _part(rows._replace(labels=columns), n_features, len(names), is_stated=False)
+        part = part._replace(dataset=replace(part.dataset, label_names=names), has_classes=True)
     return part._replace(seems_one_based=is_one_based)
 
 
 def _part(rows: Rows, n_features: int, n_labels: int, *, is_stated: bool) -> Part:
+    """Rows as arrays. Under a header, which states the widths, every line is a row."""
     X = from_counts(rows.counts, rows.indices, rows.values, n_features)
-    return Part(Dataset(X, from_counts(rows.label_counts, rows.labels, None, n_labels)), is_stated)
+    dataset = Dataset(X, from_counts(rows.label_counts, rows.labels, None, n_labels))
+    return Part(dataset, is_stated, first_line=2 if is_stated else None)
 
 
 def _check_sizes(match: re.Match[bytes], path: Path) -> tuple[int, int, int]:
@@ -109,12 +134,17 @@ def read_rows(
     n_rows: int | None = None,
     promised_by: str = "the header says",
     comments: bool = False,
+    recode: Callable[[bytes, int], bytes] | None = None,
 ) -> Rows:
-    """Parse `head` and the remaining blocks. Without `n_rows`, blank lines are skipped; else they are rows."""
-    parts = [_Growing(dtype) for dtype in grammar.row_types]
+    """Parse `head` and the remaining blocks. Without `n_rows`, blank lines are skipped; else they are rows.
+
+    `recode` is given each block and the number of its first line, and answers what to parse in its place.
+    """
+    parts = [Growing(dtype) for dtype in grammar.row_types]
     n_found, line = 0, first_line
     for raw in _chain(head, blocks):
         block = _COMMENT.sub(b"", raw) if comments and b"#" in raw else raw
+        block = block if recode is None else recode(block, line)
         rows = scan(block, grammar)
         if rows is None:
             rows = parse_lines(block, grammar, path, line)
@@ -173,25 +203,6 @@ def _without_surplus(rows: Rows, n_left: int, expected: str, path: Path, line: i
     return rows._replace(
         counts=rows.counts[:n_left], label_counts=rows.label_counts[:n_left], blank=rows.blank[:n_left]
     )
-
-
-class _Growing:
-    """An array that grows at its end. Growing a large one moves pages, not bytes, so the peak stays near the result."""
-
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self.array: NDArray[Any] = np.empty(1 << 16, dtype)
-        self.size = 0
-
-    def extend(self, more: NDArray[Any]) -> None:
-        end = self.size + more.size
-        if end > self.array.size:
-            self.array.resize(max(end, self.array.size * 5 // 4), refcheck=False)
-        self.array[self.size : end] = more
-        self.size = end
-
-    def finish(self) -> NDArray[Any]:
-        self.array.resize(self.size, refcheck=False)
-        return self.array
 
 
 def write_text(
