@@ -8,14 +8,27 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from labelfield.cli.options import AsJson, Format, OneBased, OneBasedLabels, Overwrite, load, refuse_existing, save
+from labelfield.cli.options import (
+    AsJson,
+    Classes,
+    Format,
+    LabelColumn,
+    OneBased,
+    OneBasedLabels,
+    Overwrite,
+    load,
+    refuse_existing,
+    save,
+)
 from labelfield.cli.output import Bar, print_json, print_table, say, shown
 from labelfield.data import FORMATS, Dataset, describe, format_of
 from labelfield.synth import make_multilabel
 
 __all__ = ["convert", "info", "split", "synth"]
 
-Source = Annotated[Path, typer.Argument(help="A file (.txt, .svm, .arff, .npz; text also .gz, .bz2, .xz) or a folder.")]
+Source = Annotated[
+    Path, typer.Argument(help="A file (.txt, .svm, .csv, .arff, .npz; text also .gz, .bz2, .xz) or a folder.")
+]
 
 _CARD = {
     "rows": "rows",
@@ -36,13 +49,15 @@ def info(
     path: Source,
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
+    classes: Classes = False,
+    label_column: LabelColumn = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a data set holds: sizes, densities, rows without labels, label frequencies.
 
     Example: labelfield info data/eurlex-4k
     """
-    dataset = load(path, one_based, one_based_labels)
+    dataset = load(path, one_based, one_based_labels, classes=classes, label_column=label_column)
     with Bar("counting"):
         cards = {name: describe(split) for name, split in dataset.splits.items()}
     if as_json:
@@ -74,6 +89,8 @@ def convert(
     format: Annotated[str | None, typer.Option("--format", help="Instead of the suffix: " + ", ".join(FORMATS))] = None,
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
+    classes: Classes = False,
+    label_column: LabelColumn = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -88,7 +105,7 @@ def convert(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     started = time.perf_counter()
-    dataset = load(source, one_based, one_based_labels)
+    dataset = load(source, one_based, one_based_labels, classes=classes, label_column=label_column)
     if dataset.test is not None and format is None and chosen != "folder":
         raise typer.BadParameter(f"{source} has two splits: name a folder, with --format {chosen} if you want")
     save(dataset, target, format)
@@ -103,6 +120,8 @@ def split(
     format: Format = "folder",
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
+    classes: Classes = False,
+    label_column: LabelColumn = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -114,7 +133,7 @@ def split(
     check_share(test)
     refuse_existing(out, overwrite)
     started = time.perf_counter()
-    dataset = load(source, one_based, one_based_labels).split(test, seed)
+    dataset = load(source, one_based, one_based_labels, classes=classes, label_column=label_column).split(test, seed)
     save(dataset, out, format)
     report(dataset, out, format, started, as_json)
 

@@ -13,8 +13,10 @@ from labelfield.errors import DataError
 
 __all__ = [
     "AsJson",
+    "Classes",
     "Device",
     "Format",
+    "LabelColumn",
     "OneBased",
     "OneBasedLabels",
     "Overwrite",
@@ -32,6 +34,17 @@ OneBased = Annotated[
     typer.Option("--one-based/--zero-based", help="How a text file numbers its features; found out if not given."),
 ]
 OneBasedLabels = Annotated[bool, typer.Option("--one-based-labels", help="A text file numbers its labels from 1.")]
+Classes = Annotated[
+    bool, typer.Option("--classes", help="Each row has one class, in svmlight any word or number such as -1.")
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--label-column",
+        help="Of a CSV file: the name of its label column, or its number from 0. If not given, the one called label, "
+        "class, target or y, else the last.",
+    ),
+]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written there.")]
 Format = Annotated[str, typer.Option("--format", help=f"How to write the splits: {', '.join(FORMATS)}.")]
@@ -44,10 +57,14 @@ def load(
     *,
     n_features: int = 0,
     n_labels: int = 0,
+    classes: bool = False,
+    unlabelled: bool = False,
+    label_column: str | None = None,
 ) -> Dataset:
     """Read and, where reading is lazy, verify a data set, with a progress bar.
 
-    A file that does not state its widths, such as svmlight, gets at least those that are known from elsewhere.
+    A file that does not state its widths, such as svmlight, gets at least those that are known from elsewhere. With
+    `classes` each row has exactly one label, or with `unlabelled` at most one (`labelfield.read`).
     """
     with Bar(f"reading {path.name}") as bar:
         dataset = read(
@@ -56,6 +73,9 @@ def load(
             one_based_labels=one_based_labels,
             n_features=n_features,
             n_labels=n_labels,
+            classes=classes,
+            unlabelled=unlabelled,
+            label_column=label_column,
             progress=bar,
         )
         verify(dataset, path)

@@ -77,6 +77,18 @@ def test_convert_and_back(toy, tmp_path):
     assert labelfield.read(tmp_path / "splits").test.n_rows == 80
 
 
+def test_class_files(tmp_path):
+    (tmp_path / "d.csv").write_text("kind,u,v\nb,1,2\na,3,4\n")
+    (tmp_path / "d.svm").write_text("-1 1:1\n+1 2:1\n+1 1:3\n")
+    card = json.loads(run("info", tmp_path / "d.csv", "--label-column", "kind", "--json").stdout)["splits"]["all"]
+    assert (card["features"], card["labels"], card["label_names"]) == (2, 2, True)
+    assert "'b' in column 'kind' is not a number" in run("info", tmp_path / "d.csv", check=3).stderr
+    run("convert", tmp_path / "d.svm", tmp_path / "d", "--classes")
+    assert labelfield.read(tmp_path / "d").label_names == ["-1", "1"]
+    run("split", tmp_path / "d.csv", "--label-column", "0", "--test", 0.5, "--out", tmp_path / "s")
+    assert labelfield.read(tmp_path / "s").label_names == ["a", "b"]
+
+
 def test_split_equals_the_method(toy, tmp_path):
     run("split", toy / "train", "--test", 0.25, "--seed", 7, "--out", tmp_path / "cut")
     ours, theirs = labelfield.read(tmp_path / "cut"), labelfield.read(toy).train.split(0.25, seed=7)
