@@ -5,7 +5,7 @@ import pytest
 
 import labelfield
 from labelfield import synth
-from labelfield.synth import make_multilabel
+from labelfield.synth import make_multilabel, make_rings
 
 
 def test_the_same_seed_gives_the_same_data(monkeypatch):
@@ -111,6 +111,40 @@ def test_progress_reaches_the_end():
     calls = []
     make_multilabel(300, 100, 20, progress=lambda done, total: calls.append((done, total)))
     assert calls[-1] == (600, 600)
+
+
+class TestRings:
+    def test_classes_are_balanced(self):
+        rings = make_rings(503)
+        assert rings.X.shape == (503, 2)
+        assert rings.label_names == [f"ring {k}" for k in (1, 2, 3, 4, 5)]
+        np.testing.assert_array_equal(np.diff(rings.Y.indptr), 1)
+        assert sorted(np.bincount(rings.Y.indices)) == [100, 100, 101, 101, 101]
+
+    def test_radii_are_as_stated(self):
+        rings = make_rings(20_000, noise=0.1, seed=2)
+        radius = np.linalg.norm(rings.X.toarray(), axis=1)
+        for k in range(5):
+            own = radius[rings.Y.indices == k]
+            assert abs(own.mean() - (k + 1)) < 0.01
+            assert abs(own.std() - 0.1) < 0.01
+
+    def test_the_best_error_is_as_stated(self):
+        rings = make_rings(100_000)
+        nearest = np.clip(np.round(np.linalg.norm(rings.X.toarray(), axis=1)), 1, 5) - 1
+        assert abs((nearest != rings.Y.indices).mean() - 1.6 * 0.02275) < 0.002
+
+    def test_a_line_tells_nothing(self):
+        rings = make_rings(20_000)
+        means = [rings.X[rings.Y.indices == k].mean(axis=0) for k in range(5)]
+        np.testing.assert_allclose(means, 0, atol=0.25)
+
+    def test_the_seed_and_what_is_refused(self):
+        np.testing.assert_array_equal(make_rings(50, seed=1).X.data, make_rings(50, seed=1).X.data)
+        assert not np.array_equal(make_rings(50, seed=1).X.data, make_rings(50, seed=2).X.data)
+        for options in ({"n_rows": 4}, {"n_rings": 0}, {"noise": -1.0}, {"noise": float("nan")}):
+            with pytest.raises(ValueError, match=next(iter(options))):
+                make_rings(**options)
 
 
 @pytest.mark.slow
