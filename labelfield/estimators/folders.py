@@ -18,8 +18,8 @@ from labelfield.estimators.options import Rule, check_options, given
 from labelfield.estimators.prediction import FactorPredictions
 from labelfield.estimators.restoring import (
     COUNTS,
-    IDF,
     WAITING,
+    WEIGHTS,
     check_calibration,
     integer,
     one_of,
@@ -94,8 +94,8 @@ class SavedFactors(FactorPredictions):
         }
         arrays = {**self.model_.state_dict(), COUNTS: torch.from_numpy(self.label_counts_)}
         arrays.pop(WAITING, None)  # of use in training alone
-        if self.row_transform_.idf is not None:
-            arrays[IDF] = torch.from_numpy(self.row_transform_.idf)
+        if self.row_transform_.weights is not None:
+            arrays[WEIGHTS] = torch.from_numpy(self.row_transform_.weights)
         return config, arrays
 
     @classmethod
@@ -134,7 +134,7 @@ class SavedFactors(FactorPredictions):
         n_labels = self.spec_.n_labels
         self.n_features_in_ = integer(config, "n_features")
         arrays = dict(arrays)
-        self.row_transform_ = restore_transform(config["row_transform"], arrays.pop(IDF, None), self.n_features_in_)
+        self.row_transform_ = restore_transform(config["row_transform"], arrays.pop(WEIGHTS, None), self.n_features_in_)
         if self.n_features_in_ * len(self.row_transform_.views) != self.spec_.n_features:
             raise ValueError(f"{self.n_features_in_} features do not make {self.spec_.n_features} columns")
         self.n_negatives_ = integer(config, "n_negatives") if config["n_negatives"] is not None else None

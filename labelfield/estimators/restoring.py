@@ -18,8 +18,8 @@ from labelfield.models.mlgpf import MLGPF
 
 __all__ = [
     "COUNTS",
-    "IDF",
     "WAITING",
+    "WEIGHTS",
     "check_calibration",
     "integer",
     "one_of",
@@ -30,7 +30,7 @@ __all__ = [
     "restore_transform",
 ]
 
-COUNTS, IDF, WAITING = "training.label_counts", "rows.idf", "private.waiting"
+COUNTS, WAITING, WEIGHTS = "training.label_counts", "private.waiting", "rows.weights"
 _PATTERN = ("private.pointers", "private.features")
 _SUPPORT = "inducing.support"
 
@@ -79,15 +79,15 @@ def restore_classes(classes: Any, n_labels: int, kind: str) -> NDArray[Any]:
     return found
 
 
-def restore_transform(name: Any, idf: torch.Tensor | None, n_features: int) -> RowTransform:
+def restore_transform(name: Any, weights: torch.Tensor | None, n_features: int) -> RowTransform:
     """What is done to rows."""
     if not isinstance(name, str):
         raise ValueError(f"row_transform is {name!r}, not a name")
-    if idf is not None and (idf.shape != (n_features,) or idf.dtype != torch.float32):
-        raise ValueError(f"frequencies of features of shape {tuple(idf.shape)}")
-    if idf is not None and not (torch.isfinite(idf) & (idf > 0)).all():
-        raise ValueError("frequencies of features that are not positive")
-    return RowTransform(name, None if idf is None else idf.numpy())
+    if weights is not None and (weights.shape != (n_features,) or weights.dtype != torch.float32):
+        raise ValueError(f"weights of features of shape {tuple(weights.shape)}")
+    if weights is not None and not (torch.isfinite(weights) & (weights > 0)).all():
+        raise ValueError("weights of features that are not positive")
+    return RowTransform(name, None if weights is None else weights.numpy())
 
 
 def restore_model(spec: Spec, arrays: dict[str, torch.Tensor]) -> tuple[MLGPF, NDArray[np.int64]]:

@@ -7,6 +7,7 @@ from scipy import sparse
 import labelfield
 from labelfield import MLGPFClassifier
 from labelfield.csr import as_features
+from labelfield.data.images import deskew
 from labelfield.data.transform import RowTransform, choose_transform
 
 ROWS = np.array([[4.0, 0, -9, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 45781, 1, 3]], np.float32)
@@ -50,9 +51,44 @@ def test_the_rule():
     assert choose_transform(as_features(sparse.csr_array((3, 4)))) == "unit"
 
 
-@pytest.mark.parametrize("name", ["cube", "unit+unit", "unit+none", "", "unit+"])
+def test_scaled_by_the_deviation_over_all_rows():
+    rows = np.column_stack([ROWS, np.full(4, 0.1, np.float32)])  # the last feature is the same in all rows
+    deviation = rows.astype(np.float64).std(0)
+    deviation[4] = 1
+    scaled = RowTransform.fit("scaled", as_features(rows))
+    np.testing.assert_allclose(scaled(as_features(rows)).toarray(), rows / deviation, rtol=1e-5)
+    assert scaled(as_features(rows)).nnz == np.count_nonzero(rows)
+    assert not scaled.has_unit_norm
+    relevance = np.arange(5, dtype=np.float32)
+    np.testing.assert_array_equal(scaled.fold(relevance), relevance)
+    np.testing.assert_array_equal(RowTransform.fit("scaled", as_features(sparse.csr_array((3, 4)))).weights, 1)
+    far = np.array([[1e7], [1e7 + 1], [1e7 + 2]], np.float32)  # the square of the mean would swallow the variance
+    np.testing.assert_allclose(RowTransform.fit("scaled", as_features(far)).weights, 1.5**0.5, rtol=1e-4)
+
+
+def test_deskew_takes_rows_as_square_images(monkeypatch):
+    images = np.zeros((5, 6, 6), np.float32)
+    images[:4, 1:4, 1] = np.arange(1, 5)[:, None]
+    rows = as_features(images.reshape(5, 36))
+    transform = RowTransform.fit("deskew", rows)
+    expected = deskew(images / 4).reshape(5, 36)
+    np.testing.assert_allclose(transform(rows).toarray(), expected, atol=1e-6)
+    monkeypatch.setattr("labelfield.data.transform._BLOCK_ENTRIES", 80)
+    np.testing.assert_allclose(transform(rows).toarray(), expected, atol=1e-6)
+    assert transform(rows[:0]).shape == (0, 36)
+    assert not transform.has_unit_norm
+    assert transform.weights.shape == transform.fold(np.ones(36, np.float32)).shape == (36,)
+    with pytest.raises(ValueError, match="5 features are no square"):
+        RowTransform.fit("deskew", as_features(np.ones((2, 5))))
+    with pytest.raises(ValueError, match="weight for each feature"):
+        RowTransform("deskew")
+
+
+@pytest.mark.parametrize(
+    "name", ["cube", "unit+unit", "unit+none", "", "unit+", "scaled+unit", "tfidf+scaled", "deskew+log"]
+)
 def test_unknown_names(name):
-    with pytest.raises(ValueError, match="row_transform"):
+    with pytest.raises(ValueError, match=r"row_transform.*expected one of"):
         RowTransform(name)
 
 
