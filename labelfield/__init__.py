@@ -10,13 +10,14 @@ from labelfield.version import __version__
 
 if TYPE_CHECKING:
     from labelfield.data.batch import Batch
-    from labelfield.estimators import MLGPFClassifier, load
+    from labelfield.estimators import GPClassifier, MLGPFClassifier, load
 
 
 __all__ = [
     "Batch",
     "DataError",
     "Dataset",
+    "GPClassifier",
     "LabelfieldError",
     "MLGPFClassifier",
     "__version__",
@@ -31,7 +32,10 @@ __all__ = [
 ]
 
 
-_LAZY = {"Batch": "labelfield.data.batch", "MLGPFClassifier": "labelfield.estimators", "load": "labelfield.estimators"}
+_LAZY = {
+    "Batch": "labelfield.data.batch",
+    **dict.fromkeys(("GPClassifier", "MLGPFClassifier", "load"), "labelfield.estimators"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,14 +7,24 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 
-from labelfield.cli.options import AsJson, Device, OneBased, OneBasedLabels, load, load_model, require_columns
-from labelfield.cli.output import Bar, print_json, print_table, shown
-from labelfield.data import read_predictions
+from labelfield.cli.options import (
+    AsJson,
+    Device,
+    LabelColumn,
+    OneBased,
+    OneBasedLabels,
+    load,
+    load_model,
+    require_columns,
+)
+from labelfield.cli.output import Bar, print_json, print_table, say, shown
+from labelfield.data import Dataset, align_classes, read_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate as evaluate_scores
-from labelfield.metrics import popularity
+from labelfield.metrics import nlpd, popularity
 from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity_of
 
 __all__ = ["evaluate"]
@@ -43,6 +53,7 @@ def evaluate(
     device: Device = "auto",
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
+    label_column: LabelColumn = None,
     as_json: AsJson = False,
 ) -> None:
     """Score a model or predictions: P@k, nDCG@k, recall@k, ECE@k; with training data PSP@k and PSnDCG@k; in percent.
@@ -54,11 +65,19 @@ def evaluate(
         raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
     started = time.perf_counter()
     estimator = load_model(predictions, device) if predictions.is_dir() else None
+    if estimator is not None and estimator.label_kind_ == "classes":
+        result = _evaluate_classes(
+            estimator, load(truth, one_based, one_based_labels, classes=True, label_column=label_column), truth, ks
+        )
+        _print_result(f"{predictions} on {truth}", result, ks, unlabelled, as_json, started)
+        return
     training = load(train, one_based, one_based_labels).train if train is not None else None
     known = [] if training is None else [(training.n_features, training.n_labels)]
     known += [] if estimator is None else [(estimator.n_features_in_, estimator.spec_.n_labels)]
     n_features, n_labels = (max(widths) for widths in zip((0, 0), *known, strict=True))
-    dataset = load(truth, one_based, one_based_labels, n_features=n_features, n_labels=n_labels)
+    dataset = load(
+        truth, one_based, one_based_labels, n_features=n_features, n_labels=n_labels, label_column=label_column
+    )
     rows = dataset if dataset.test is None else dataset.test
     if training is None and dataset.test is not None:
         training = dataset.train
@@ -85,10 +104,39 @@ def evaluate(
     Y_train = None if training is None else training.Y
     with Bar("scoring"):
         result = evaluate_scores(rows.Y, scores, Y_train, k=ks, unlabelled=unlabelled, a=a, b=b, inverse=inverse)
+    _print_result(f"{predictions} on {truth}", result, ks, unlabelled, as_json, started)
+
+
+def _evaluate_classes(estimator: Any, dataset: Dataset, truth: Path, ks: list[int]) -> dict[str, Any]:
+    """The scores of a model with one class a row. A class that it has not seen counts as an error, and not in nlpd."""
+    dataset = align_classes(dataset, estimator.label_names_)
+    rows = dataset if dataset.test is None else dataset.test
+    require_columns(rows, truth, estimator.n_features_in_)
+    n_classes = estimator.spec_.n_labels
+    with Bar("predicting"):
+        P = estimator.predict_proba(rows.X)
+    y = rows.Y.indices
+    is_known = y < n_classes
+    with Bar("scoring"):
+        everything = np.pad(P, ((0, 0), (0, rows.n_labels - n_classes)))
+        result = evaluate_scores(rows.Y, everything, k=[k for k in ks if k <= n_classes] or [1])
+        scores = {"error rate %": 100 * float(np.mean(P.argmax(1) != y)) if y.size else float("nan")}
+        scores["nlpd"] = nlpd(y[is_known], P[is_known]) if is_known.any() else float("nan")
+    if not is_known.all():
+        unseen = sorted({rows.label_names[column] for column in y[~is_known]}) if rows.label_names else []
+        say(f"{np.count_nonzero(~is_known)} rows are of classes that the model has not seen ({', '.join(unseen[:5])})")
+        scores["rows of unseen classes"] = int(np.count_nonzero(~is_known))
+    kept = {name: value for name, value in result.items() if name.startswith(("P@", "ECE@")) or name.endswith("rows")}
+    return {**kept, **scores}
+
+
+def _print_result(
+    title: str, result: dict[str, Any], ks: list[int], unlabelled: str, as_json: bool, started: float
+) -> None:
     if as_json:
         print_json({**result, "unlabelled": unlabelled, "seconds": time.perf_counter() - started})
     else:
-        print_scores(f"{predictions} on {truth}", result, ks, unlabelled)
+        print_scores(title, result, [k for k in ks if f"P@{k}" in result], unlabelled)
 
 
 def parse_ks(text: str) -> list[int]:

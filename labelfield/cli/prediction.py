@@ -6,11 +6,14 @@ import time
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from scipy import sparse
 
 from labelfield.cli.options import (
     AsJson,
     Device,
+    LabelColumn,
     OneBased,
     OneBasedLabels,
     load,
@@ -19,6 +22,7 @@ from labelfield.cli.options import (
     require_columns,
 )
 from labelfield.cli.output import Bar, print_json, say
+from labelfield.csr import MAX_COLUMNS
 from labelfield.data import write_predictions
 
 __all__ = ["predict"]
@@ -32,6 +36,7 @@ def predict(
     device: Device = "auto",
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
+    label_column: LabelColumn = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,14 +50,39 @@ def predict(
     started = time.perf_counter()
     estimator = load_model(model, device)
     n_features, n_labels = estimator.n_features_in_, estimator.spec_.n_labels
-    dataset = load(rows, one_based, one_based_labels, n_features=n_features, n_labels=n_labels)
+    has_classes = estimator.label_kind_ == "classes"
+    dataset = load(
+        rows,
+        one_based,
+        one_based_labels,
+        n_features=n_features,
+        n_labels=0 if has_classes else n_labels,
+        classes=has_classes,
+        unlabelled=has_classes,
+        label_column=label_column,
+    )
     dataset = dataset if dataset.test is None else dataset.test
     require_columns(dataset, rows, n_features)
     with Bar("predicting"):
         predictions = estimator.predict_topk(dataset.X, k)
+    if has_classes:
+        predictions = _by_class_number(predictions, estimator.label_names_)
     write_predictions(predictions, out)
     seconds = time.perf_counter() - started
     if as_json:
         print_json({"path": str(out), "rows": dataset.n_rows, "k": k, "seconds": seconds})
     else:
         say(f"wrote {out}: {dataset.n_rows} rows, in {seconds:.1f} s")
+
+
+def _by_class_number(predictions: sparse.csr_array, names: list[str]) -> sparse.csr_array:
+    """Columns as the class file numbers them, where its classes are numbers; else the lines of labels.txt, from 0."""
+    if not all(name.isdecimal() and int(name) < MAX_COLUMNS for name in names):
+        return predictions
+    number = np.array([int(name) for name in names], np.int32)
+    renumbered = sparse.csr_array(
+        (predictions.data, number[predictions.indices], predictions.indptr),
+        shape=(predictions.shape[0], int(number.max()) + 1),
+    )
+    renumbered.sort_indices()
+    return renumbered

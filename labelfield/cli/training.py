@@ -15,6 +15,7 @@ import typer
 from labelfield.atomic import refuse_strangers
 from labelfield.cli.options import (
     AsJson,
+    LabelColumn,
     OneBased,
     OneBasedLabels,
     Overwrite,
@@ -24,11 +25,12 @@ from labelfield.cli.options import (
     require_rows,
 )
 from labelfield.cli.output import print_json, print_table, say, shown
-from labelfield.data import Dataset
+from labelfield.data import Dataset, align_classes
 from labelfield.errors import DataError
 
 __all__ = ["config", "show", "train"]
 
+Method = Literal["mlgpf", "one_vs_each", "robustmax", "softmax"]
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # What each option is, for `labelfield config` and messages; those of the estimator's signature, in its order.
 _MEANING = {
@@ -63,19 +65,41 @@ _MEANING = {
     "device": "auto, cpu or cuda",
     "random_state": "seed",
 }
+# Where it differs for one class a row.
+_MEANING_OF_CLASSES = {
+    "own_kernel": "a kernel of each class's own",
+    "posterior": "whitened_diagonal, whitened_shared, whitened_full, full, parsimonious, or point for linear utilities",
+    "inducing": "per_class, or shared by all classes: free or fixed",
+    "row_transform": "of rows: scaled, deskew, unit, sqrt, log, tfidf, some of the last four joined by +, or none",
+    "n_negatives": "rival classes drawn a batch beside its own; 0 for all classes",
+    "rivals": "how they are drawn: uniform, or importance for those that scored high",
+    "classes_per_batch": "rows of a batch are of so many classes",
+    "epsilon": "of robustmax: the chance that the largest utility is not the class",
+    "scale": "of the prior of the weights of a point estimate",
+    "n_samples": "draws of the utilities in prediction",
+}
 
 
-def _defaults() -> dict[str, Any]:
-    from labelfield.estimators import MLGPFClassifier
+def _defaults(method: str) -> dict[str, Any]:
+    """The options of a method; of multi-class ones the likelihood is what the method is."""
+    from labelfield.estimators.saving import METHODS
 
-    parameters = inspect.signature(MLGPFClassifier).parameters
-    return {name: parameter.default for name, parameter in parameters.items()}
+    parameters = inspect.signature(METHODS[method]).parameters
+    return {name: parameter.default for name, parameter in parameters.items() if name != "likelihood"}
+
+
+def _estimator(method: str, options: dict[str, Any]) -> Any:
+    from labelfield.estimators.saving import METHODS
+
+    return METHODS[method](**options if method == "mlgpf" else {"likelihood": method, **options})
 
 
 def train(
     data: Annotated[Path, typer.Argument(help="Training data; of a folder with two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
-    method: Annotated[Literal["mlgpf"], typer.Option("--method", help="Which model.")] = "mlgpf",  # noqa: ARG001  # one so far
+    method: Annotated[
+        Method, typer.Option("--method", help="mlgpf for several labels a row, the others for one class a row.")
+    ] = "mlgpf",
     config_file: Annotated[
         Path | None, typer.Option("--config", help="Options in TOML; see labelfield config.")
     ] = None,
@@ -87,6 +111,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of an interrupted run.")] = False,
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
+    label_column: LabelColumn = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -94,11 +119,10 @@ def train(
 
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
-    from labelfield.estimators import MLGPFClassifier
     from labelfield.inference.trainer import Interrupted
     from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
 
-    options = _gather_options(config_file, set_options or [])
+    options = _gather_options(method, config_file, set_options or [])
     if device is not None:
         options["device"] = device
     if seed is not None:
@@ -111,16 +135,26 @@ def train(
             hint = "--resume to go on or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     refuse_strangers(out, MODEL_FILES)
-    dataset = load(data, one_based, one_based_labels)
+    has_classes = method != "mlgpf"
+    reading = {"classes": has_classes, "label_column": label_column}
+    dataset = load(data, one_based, one_based_labels, **reading)
     require_rows(dataset, data)
     validation = None
     if valid is not None:
-        rows = load(valid, one_based, one_based_labels, n_features=dataset.n_features, n_labels=dataset.n_labels)
-        require_columns(rows, valid, dataset.n_features, dataset.n_labels)
+        rows = load(
+            valid,
+            one_based,
+            one_based_labels,
+            n_features=dataset.n_features,
+            n_labels=0 if has_classes else dataset.n_labels,
+            **reading,
+        )
+        rows = align_classes(rows, dataset.label_names or ()) if has_classes else rows
+        require_columns(rows, valid, dataset.n_features, None if has_classes else dataset.n_labels)
         require_rows(rows, valid)
         rows = rows if rows.test is None else rows.test
-        validation = (rows.X, rows.Y)
-    estimator = MLGPFClassifier(**options)
+        validation = (rows.X, rows.Y.indices if has_classes else rows.Y)
+    estimator = _estimator(method, options)
     started = time.perf_counter()
     try:
         _fit(estimator, dataset, out, validation, resume)
@@ -131,7 +165,10 @@ def train(
         if isinstance(error, DataError):
             raise
         raise typer.BadParameter(str(error)) from None
-    estimator.save(out, dataset.label_names)
+    names = dataset.label_names
+    if has_classes:  # of all classes there are in the files, those of the training rows
+        names = [names[column] for column in estimator.classes_]
+    estimator.save(out, names)
     for name in CHECKPOINTS:
         (out / name).unlink(missing_ok=True)
     _report(estimator, out, time.perf_counter() - started, as_json)
@@ -142,7 +179,8 @@ def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: b
     from labelfield.cli.live import TrainingBar
     from labelfield.models.artifact import CHECKPOINT
 
-    prepared = estimator.prepare(dataset.X, dataset.Y)
+    has_classes = estimator._method() != "mlgpf"
+    prepared = estimator.prepare(dataset.X, dataset.Y.indices if has_classes else dataset.Y)
     _announce(estimator, prepared)
     with TrainingBar(estimator.settings_) as bar:
         estimator.train_prepared(
@@ -152,19 +190,18 @@ def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: b
 
 def _announce(estimator: Any, data: Dataset) -> None:
     """What is about to happen and what it will cost, on stderr."""
-    spec, settings = estimator.spec_, estimator.settings_
+    settings = estimator.settings_
     n_parameters = sum(p.numel() for p in estimator.model_.parameters())
     megabytes = (estimator.training_bytes() + 2 * (data.X.data.nbytes + data.X.indices.nbytes)) / 2**20
     say(
-        f"MLGPF: {data.n_rows} rows, {estimator.n_features_in_} features ({estimator.row_transform_.name}), "
-        f"{spec.n_labels} labels; kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} inducing "
-        f"inputs ({spec.inducing}), posterior {spec.posterior}, private processes {spec.private}"
+        f"{estimator._method()}: {data.n_rows} rows, {estimator.n_features_in_} features "
+        f"({estimator.row_transform_.name}), {estimator.summary()}"
     )
     n_steps = -(-data.n_rows // settings.batch_size)
     seconds = settings.max_epochs * n_steps * estimator.seconds_per_step(data)
     if settings.time_budget is not None:
         seconds = min(seconds, settings.time_budget)
-    if estimator.ensemble is not None:
+    if getattr(estimator, "ensemble", None) is not None:
         say(f"an ensemble of {estimator.n_members}; the first member is this, others may take twice as long:")
     say(
         f"{n_parameters} parameters, about {megabytes:.0f} MB and {seconds:.0f} s; {settings.max_epochs} epochs of "
@@ -190,7 +227,7 @@ def parse_seconds(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _gather_options(config_file: Path | None, assignments: list[str]) -> dict[str, Any]:
+def _gather_options(method: str, config_file: Path | None, assignments: list[str]) -> dict[str, Any]:
     """Options from a file, then from --set; unknown names are refused."""
     options: dict[str, Any] = {}
     if config_file is not None:
@@ -199,13 +236,13 @@ def _gather_options(config_file: Path | None, assignments: list[str]) -> dict[st
         except FileNotFoundError:
             raise DataError("there is no such file", path=config_file, fix="Check the path.") from None
         except (tomllib.TOMLDecodeError, ValueError) as error:
-            raise DataError(f"not TOML ({error})", path=config_file, fix="See labelfield config mlgpf.") from None
+            raise DataError(f"not TOML ({error})", path=config_file, fix=f"See labelfield config {method}.") from None
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals:
             raise typer.BadParameter(f"--set {assignment}; expected key=value")
         options[key.strip()] = _parse_value(value.strip())
-    known = _defaults()
+    known = _defaults(method)
     for name in options:
         if name not in known:
             raise typer.BadParameter(f"no option {name!r}; there are {', '.join(known)}")
@@ -228,7 +265,7 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
     estimator = load_model(model, "cpu")
     history = estimator.history_
     facts = {
-        "method": "mlgpf",
+        "method": estimator._method(),
         **asdict(estimator.spec_),
         "row_transform": estimator.row_transform_.name,
         "n_negatives": estimator.n_negatives_,
@@ -248,7 +285,7 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
 
 def _members(estimator: Any) -> dict[str, Any]:
     """What each member of an ensemble is, and what it adds on rows that were held out."""
-    if not estimator.others_:
+    if not getattr(estimator, "others_", None):
         return {}
     facts: dict[str, Any] = {}
     for number, member in enumerate((estimator, *estimator.others_), 1):
@@ -264,16 +301,17 @@ def _members(estimator: Any) -> dict[str, Any]:
 
 
 def config(
-    method: Annotated[Literal["mlgpf"], typer.Argument(help="Which model.")] = "mlgpf",
+    method: Annotated[Method, typer.Argument(help="Which model.")] = "mlgpf",
 ) -> None:
     """Print all options of a method with their defaults, as a commented file for `train --config`.
 
     Example: labelfield config mlgpf
     """
     print(f"# Options of {method}. A line without value follows a rule of the data's size.")
-    for name, default in _defaults().items():
+    meaning = _MEANING if method == "mlgpf" else _MEANING | _MEANING_OF_CLASSES
+    for name, default in _defaults(method).items():
         text = f"# {name} =" if default is None else f"{name} = {_toml(default)}"
-        print(f"{text:<36} # {_MEANING[name]}")
+        print(f"{text:<36} # {meaning[name]}")
 
 
 def _toml(value: Any) -> str:

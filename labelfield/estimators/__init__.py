@@ -1,6 +1,7 @@
 """Flat scikit-learn classifiers: the front door."""
 
+from labelfield.estimators.gp import GPClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
 from labelfield.estimators.saving import load
 
-__all__ = ["MLGPFClassifier", "load"]
+__all__ = ["GPClassifier", "MLGPFClassifier", "load"]

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.exceptions import NotFittedError
-from sklearn.metrics import accuracy_score
+from sklearn.base import clone
 
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
@@ -33,11 +29,10 @@ from labelfield.estimators.ensemble import (
     n_members,
     remembered,
 )
-from labelfield.estimators.folders import SavedFactors
-from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
+from labelfield.estimators.ensemble_folders import SavedFactors
+from labelfield.estimators.inputs import as_rows, encode_labels
 from labelfield.estimators.options import (
     Number,
-    OutOfMemoryError,
     Rule,
     advising_on_memory,
     check_options,
@@ -48,11 +43,10 @@ from labelfield.estimators.options import (
 from labelfield.estimators.prediction import BLOCK_ROWS
 from labelfield.inducing import Subspace
 from labelfield.inference.schedule import SCHEDULES
-from labelfield.inference.source import DatasetSource, ProjectedSource, ResidentSource, Source
+from labelfield.inference.source import ProjectedSource, Source
 from labelfield.inference.together import train_together
-from labelfield.inference.trainer import Epoch, Run, Settings, Training, held_out_rows, stop_requests, train
+from labelfield.inference.trainer import Run, Settings, Training, held_out_rows
 from labelfield.linalg.rows import Projected, Rows
-from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.metrics.ranking import judge
 from labelfield.models.build import BASES, INDUCING, MOST_POINTS, POSTERIORS, Spec, build, start
@@ -65,7 +59,6 @@ from labelfield.models.private import PRIVATE
 
 __all__ = ["MLGPFClassifier"]
 
-_LOWER = "batch_size, n_latent or n_inducing"
 # Of fewer rows a tenth says too little about probabilities.
 _LEAST_ROWS_TO_CALIBRATE = 300
 # Inducing inputs have values on the most frequent features alone: K_Z costs M² for each of them, and a word that few
@@ -96,7 +89,7 @@ _RULES: dict[str, Rule] = {
 }
 
 
-class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ignore[misc]  # scikit-learn is untyped
+class MLGPFClassifier(SavedFactors):
     """f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli for each label.
 
     Left at None, sizes and rates follow the rule of `labelfield.models.defaults`. `kernel` is a name or a sum of names
@@ -108,6 +101,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
     """
 
     _rules = _RULES
+    _lower = "batch_size, n_latent or n_inducing"
 
     def __init__(
         self,
@@ -213,7 +207,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             inducing=option.inducing,
             rank=rank,
             n_support=_SUPPORT if data.n_features > _SUPPORT and "subspace" not in option.inducing else 0,
-            unit_norm=option.unit_norm and self.row_transform_.name != "none",
+            unit_norm=option.unit_norm and self.row_transform_.has_unit_norm,
             n_points=option.n_points_predict,
             jitter=option.jitter,
             private=private,
@@ -238,7 +232,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         self.history_: list[dict[str, Any]] = []
         self.n_negatives_ = given(option.n_negatives, chosen.n_negatives)
         self._require_memory(device)
-        with advising_on_memory(_LOWER):
+        with advising_on_memory(self._lower):
             self.model_ = build(self.spec_)
             if self.model_.private is not None and pattern is not None:
                 self.model_.private.fill(pattern)
@@ -255,6 +249,14 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         """How many members the ensemble is to have; 1 for a single model."""
         return n_members(self.ensemble)
 
+    def summary(self) -> str:
+        """What the model is made of, in a line."""
+        spec = self.spec_
+        return (
+            f"{spec.n_labels} labels; kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} "
+            f"inducing inputs ({spec.inducing}), posterior {spec.posterior}, private processes {spec.private}"
+        )
+
     def _time_budget_of_member(self) -> float | None:
         n_rounds = -(-self.n_members // self._n_at_once())
         return None if self.time_budget is None else float(self.time_budget) / n_rounds
@@ -266,97 +268,6 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             per_row = self.label_counts_.sum() / max(self.n_rows_, 1)
             n_labels = min(n_labels, int(per_row * settings.batch_size) + self.n_negatives_)
         return training_bytes(self.spec_, settings.batch_size, n_labels)
-
-    def _require_memory(self, device: torch.device) -> None:
-        """Refuse what cannot be held before the system kills the process for it."""
-        needed, free = self.training_bytes(), free_bytes(device)
-        if free is not None and needed > free:
-            raise OutOfMemoryError(
-                f"training needs about {needed / 2**30:,.1f} GiB and {device} has {free / 2**30:,.1f} GiB free; "
-                f"n_latent={self.spec_.n_latent}, n_inducing={self.spec_.n_inducing}, "
-                f"batch_size={self.settings_.batch_size}",
-                _LOWER,
-            )
-
-    def fit(
-        self,
-        X: Any,
-        Y: Any,
-        *,
-        validation: tuple[Any, Any] | None = None,
-        checkpoint: str | Path | None = None,
-        resume: bool = False,
-        on_step: Any = None,
-    ) -> MLGPFClassifier:
-        """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class a row).
-
-        With `checkpoint` the run can be interrupted and, with `resume`, go on. `validation` rows are scored each epoch.
-        """
-        data = self.prepare(X, Y)
-        return self.train_prepared(data, validation=validation, checkpoint=checkpoint, resume=resume, on_step=on_step)
-
-    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> MLGPFClassifier:
-        """Go on training with these rows, by one epoch over them; the first call prepares the model.
-
-        The optimiser goes on where the last call left it. `classes` names all labels there will be, where the first
-        rows do not show them all. A loaded model starts with a fresh optimiser.
-        """
-        if self.ensemble is not None:
-            raise ValueError("an ensemble cannot be fitted in parts; use ensemble=None")
-        if not hasattr(self, "model_"):
-            data = self.prepare(X, Y, classes)
-        else:
-            if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-                raise DataError("classes differ from those of the first call", fix="Fit anew.")
-            rows = self._rows(X)
-            data = Dataset(rows, self._encode(Y, rows.shape[0]))
-            self.label_counts_ = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
-            self.n_rows_ += data.n_rows
-        if self._training is None:
-            endless = replace(
-                self.settings_, schedule="constant", patience=None, time_budget=None, held_out=0, finishing_epochs=0
-            )
-            if self.model_.private is not None:
-                self.model_.private.release()  # nothing is held out
-            self._training = Training(self.model_, endless)
-            self._training.state.history = [Epoch(**epoch) for epoch in self.history_]
-            self._training.state.epoch = len(self.history_)
-        # A call that was interrupted leaves nothing over for the next one, whose rows are others.
-        state = self._training.state
-        state.step, state.n_good_steps, state.sum_bound = 0, 0, 0.0
-        with advising_on_memory(_LOWER):
-            self._remember(self._training.run(self._objective(), self._source(data), state.epoch + 1))
-        return self
-
-    def train_prepared(
-        self,
-        data: Dataset,
-        *,
-        validation: tuple[Any, Any] | None = None,
-        checkpoint: str | Path | None = None,
-        resume: bool = False,
-        on_step: Any = None,
-    ) -> MLGPFClassifier:
-        """The second half of `fit`, for rows that `prepare` returned."""
-        validate = None
-        if validation is not None:
-            rows = as_rows(self, validation[0], reset=False)
-            truth = self._encode(validation[1], rows.shape[0])
-
-            def validate() -> dict[str, float]:
-                scores = evaluate(truth, self.predict_topk(rows, 5))
-                return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
-
-        path = None if checkpoint is None else Path(checkpoint)
-        if path is not None and not resume:
-            for number in range(1, MOST_MEMBERS):
-                checkpoint_of_member(path, number).unlink(missing_ok=True)  # of an older run
-        raw, self._raw = self._raw, None
-        if raw is None:
-            self._train_member(data, path, resume, validate, on_step)
-        else:
-            self._train_all(data, self._prepare_others(*raw), path, resume, validate, on_step)
-        return self
 
     def _prepare_others(self, X: sparse.csr_array, Y: sparse.csr_array) -> list[tuple[MLGPFClassifier, Dataset]]:
         """The other members, before training, and the same rows as each sees them."""
@@ -386,6 +297,25 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             )
         return others
 
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
+        """Go on training with these rows, by one epoch over them; the first call prepares the model.
+
+        The optimiser goes on where the last call left it. `classes` names all labels there will be, where the first
+        rows do not show them all. A loaded model starts with a fresh optimiser.
+        """
+        if self.ensemble is not None:
+            raise ValueError("an ensemble cannot be fitted in parts; use ensemble=None")
+        return super().partial_fit(X, Y, classes)
+
+    def _train(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
+        if checkpoint is not None and not resume:
+            for number in range(1, MOST_MEMBERS):
+                checkpoint_of_member(checkpoint, number).unlink(missing_ok=True)  # of an older run
+        raw, self._raw = self._raw, None
+        if raw is None:
+            return super()._train(data, checkpoint, resume, validate, on_step)
+        return self._train_all(data, self._prepare_others(*raw), checkpoint, resume, validate, on_step)
+
     def _train_all(
         self,
         data: Dataset,
@@ -394,12 +324,12 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         resume: bool,
         validate: Any,
         on_step: Any,
-    ) -> None:
+    ) -> Run:
         """Train all members and calibrate their mean."""
-        trainings = [partial(self._train_member, data, checkpoint, resume, validate)]
+        trainings = [partial(super()._train, data, checkpoint, resume, validate)]
         for number, (other, rows) in enumerate(others, 1):
             path = None if checkpoint is None else checkpoint_of_member(checkpoint, number)
-            trainings.append(partial(other._train_member, rows, path, resume, None))
+            trainings.append(partial(other._train, rows, path, resume, None))
         n_at_once, free = self._n_at_once(), free_bytes(self.model_.b.device)
         needed = n_at_once * max(member.training_bytes() for member in (self, *(other for other, _ in others)))
         runs = train_together(trainings, 1 if free is not None and needed > free else n_at_once, on_step)
@@ -408,6 +338,7 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         self.ensemble_calibration_ = calibration_of_mean(memories, self.spec_.n_labels).to(self.model_.b.device)
         for member, found in zip((self, *self.others_), held_out_scores(memories, self.spec_.n_labels), strict=True):
             member.held_out_scores_ = found
+        return runs[0]
 
     def _n_at_once(self) -> int:
         """How many members train at the same time: as many as there are cores; a GPU is busy with one."""
@@ -420,29 +351,10 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         ours, theirs = (replace(member.spec_, n_private=0) for member in (self, other))
         return ours == theirs and self.row_transform_.name == other.row_transform_.name
 
-    def _train_member(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
-        with stop_requests(), advising_on_memory(_LOWER):
-            run = train(
-                self.model_,
-                self._objective(),
-                self._source(data),
-                self.settings_,
-                checkpoint=checkpoint,
-                resume=resume,
-                identity="" if checkpoint is None else self._identity(data),
-                on_step=on_step,
-                validate=validate,
-                calibrate=lambda rows: self._calibrate(data.take(rows)),
-                is_capturable=not self.n_negatives_,
-            )
-        self._remember(run)
-        self._prune()
-        return run
-
-    def _prune(self) -> None:
+    def _end(self) -> None:
         """Drop private weights that matter to no row."""
         private = self.model_.private
-        if private is not None and private.kind == "point" and self.row_transform_.name != "none":
+        if private is not None and private.kind == "point" and self.row_transform_.has_unit_norm:
             self.model_.private = private.pruned(_PRUNED)
             self.spec_ = replace(self.spec_, n_private=self.model_.private.weights.numel())
 
@@ -451,13 +363,18 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         ranked = self._topk(self._latent(held_out.X), N_REMEMBERED, calibrated=False)
         judged = judge(held_out.Y, ranked, N_REMEMBERED)
         self.model_.calibration.fit(judged.ranked.scores, judged.hit)
-        if self.model_.private is not None:
-            self.model_.private.release()
+        self._without_held_out()
         return remembered(ranked, held_out.Y)
 
-    def _remember(self, run: Run) -> None:
-        self.history_ = [asdict(epoch) for epoch in run.history]
-        self.n_iter_ = len(run.history)
+    def _without_held_out(self) -> None:
+        if self.model_.private is not None:
+            self.model_.private.release()
+
+    def _facts(self) -> tuple[Any, ...]:
+        return self.n_negatives_, self.n_points, self.propensity, self.basis
+
+    def _is_capturable(self) -> bool:
+        return not self.n_negatives_
 
     def _objective(self) -> Any:
         model, positive_weight = self.model_, self._positive_weight()
@@ -483,17 +400,6 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
         weight /= (weight @ self.label_counts_) / max(self.label_counts_.sum(), 1) or 1
         return torch.from_numpy(weight.astype(np.float32)).to(self.model_.b.device)
 
-    def _identity(self, data: Dataset) -> str:
-        """What is trained, on what: the make of the model and a fingerprint of the rows."""
-        digest = sha256(
-            repr(
-                (self.spec_, self.n_negatives_, self.n_points, self.propensity, self.row_transform_.name, self.basis)
-            ).encode()
-        )
-        for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
-
     def _source(self, data: Dataset) -> Source:
         """Rows from the data, or projected once onto the subspace where that loses nothing."""
         inducing, kernel = self.model_.inducing, self.model_.kernel
@@ -512,32 +418,12 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             parts.append(inducing.project(block.X))
         return ProjectedSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
 
-    def _source_of_rows(self, data: Dataset) -> Source:
-        """Rows on the GPU, if they take no more than a quarter of what is free there."""
-        device = self.model_.b.device
-        free = free_bytes(device) if device.type == "cuda" else None
-        is_small = free is not None and 4 * (_bytes(data.X) + _bytes(data.Y)) < free
-        return ResidentSource(data, device) if is_small else DatasetSource(data)
-
-    def seconds_per_step(self, data: Dataset) -> float:
-        """How long a step of training takes on rows that `prepare` returned, by trying; nothing is changed by it."""
-        with advising_on_memory(_LOWER):
-            source, objective = self._source(data.take(slice(self.settings_.batch_size))), self._objective()
-            times = []
-            for _ in range(2):  # the first also warms up
-                started = time.perf_counter()
-                X, Y = source.batch(np.arange(source.n_rows), self.model_.b.device)
-                (-objective(X, Y, data.n_rows, torch.Generator()).bound()).backward()
-                self.model_.zero_grad(set_to_none=True)
-                times.append(time.perf_counter() - started)
-        return min(times)
-
     def bound(self, X: Any, Y: Any) -> dict[str, float]:
         """The evidence lower bound on these rows, exact over rows and labels: fit, kl and their difference, in nats."""
         rows = self._rows(X)
         data = Dataset(rows, self._encode(Y, rows.shape[0]))
         fit = 0.0
-        with torch.no_grad(), advising_on_memory(_LOWER):
+        with torch.no_grad(), advising_on_memory(self._lower):
             frame = self.model_.frame()
             for first in range(0, data.n_rows, BLOCK_ROWS):
                 batch = Batch.gather(data, slice(first, first + BLOCK_ROWS), self.model_.b.device)
@@ -546,40 +432,16 @@ class MLGPFClassifier(ClassifierMixin, BaseEstimator, SavedFactors):  # type: ig
             kl = float(self.model_.kl(frame.prior))
         return {"fit": fit, "kl": kl, "bound": fit - kl}
 
-    def _encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
-        """Labels in the columns that the first fit gave them; labels that it did not see are refused."""
-        return encode_known(Y, n_rows, Labels(self.label_kind_, self.classes_))
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "model_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose labels are all right (scikit-learn's score of a classifier)."""
-        truth = y if self.label_kind_ == "classes" else self._encode(y, as_rows(self, X, reset=False).shape[0])
-        return float(accuracy_score(truth, self.predict(X), sample_weight=sample_weight))
-
-    def __getstate__(self) -> Any:
-        """Without the optimiser of `partial_fit`, which belongs to this process."""
-        return super().__getstate__() | ({"_training": None} if hasattr(self, "_training") else {})
-
-    def to(self, device: str) -> MLGPFClassifier:
+    def to(self, device: str) -> Self:
         """Move the fitted model to "cpu", "cuda", or wherever "auto" finds best."""
-        self._check_fitted()
-        for member in (self, *self.others_):
-            member.model_.to(choose_device(device))
-            member.device = device
-            member._training = None  # its optimiser stayed where it was
+        super().to(device)
+        for member in self.others_:
+            member.to(device)
         if self.others_:
             self.ensemble_calibration_.to(choose_device(device))
         return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
-
-
-def _bytes(array: sparse.csr_array) -> int:
-    return int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)

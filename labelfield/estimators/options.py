@@ -20,6 +20,7 @@ __all__ = [
     "check_options",
     "choose_device",
     "choose_seed",
+    "count_of_labels",
     "given",
 ]
 
@@ -89,6 +90,13 @@ def choose_seed(random_state: Any) -> int:
     if random_state is None or isinstance(random_state, np.random.RandomState):
         return int(check_random_state(random_state).randint(2**31 - 1))
     raise ValueError(f"random_state={random_state!r}; expected an integer from 0 to 2^63 - 1, a RandomState or None")
+
+
+def count_of_labels(k: Any) -> int:
+    """How many labels are asked for."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise ValueError(f"k={k!r}; expected an integer of at least 1")
+    return int(k)
 
 
 def given(value: Any, rule: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -14,11 +13,10 @@ from scipy.special import logit, ndtri
 from torch import Tensor
 
 from labelfield.csr import from_counts, gather_rows
-from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
 from labelfield.estimators.ensemble import top_k_of_mean
-from labelfield.estimators.inputs import as_rows
-from labelfield.estimators.options import advising_on_memory
+from labelfield.estimators.folders import SavedClassifier
+from labelfield.estimators.options import advising_on_memory, count_of_labels
 from labelfield.linalg.rows import to_tensor
 from labelfield.models.build import Spec
 from labelfield.models.calibration import N_RANKS, Calibration
@@ -52,27 +50,15 @@ class _Block(NamedTuple):
     h: Moments
 
 
-class FactorPredictions(ABC):
+class FactorPredictions(SavedClassifier):
     """The predicting half of a classifier whose utilities are f = Φ h + b. It works through rows and labels in blocks,
     so that beside what is asked for a few million numbers exist at once, whatever N and K."""
 
     model_: MLGPF
     spec_: Spec
-    row_transform_: RowTransform
-    label_kind_: str
-    classes_: NDArray[Any]
     threshold: float
     others_: list[Any]
     ensemble_calibration_: Calibration
-
-    @abstractmethod
-    def _check_fitted(self) -> None:
-        """Raise NotFittedError before the first fit."""
-
-    def _rows(self, X: Any) -> sparse.csr_array:
-        """Rows as the model sees them."""
-        self._check_fitted()
-        return self.row_transform_(as_rows(self, X, reset=False))
 
     def _row_blocks(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Some rows at a time: which, and their features where the model is."""
@@ -155,8 +141,8 @@ class FactorPredictions(ABC):
     def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
         """The k most probable labels of each row and their probabilities, as CSR (N, K)."""
         if not self.others_:
-            return self._topk(self._latent(self._rows(X)), _count(k), calibrated)
-        k = min(_count(k), self.spec_.n_labels)
+            return self._topk(self._latent(self._rows(X)), count_of_labels(k), calibrated)
+        k = min(count_of_labels(k), self.spec_.n_labels)
         labels, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
         for _, utilities in self._member_utilities(X):
             with torch.no_grad(), advising_on_memory(_LOWER):
@@ -287,7 +273,7 @@ class FactorPredictions(ABC):
     def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
         """The k most probable labels of each row, given labels that are known: +1 for one that holds, -1 for one that
         does not, 0 or nothing for one that is not known. Known labels are not listed again."""
-        rows, k = self._rows(X), _count(k)
+        rows, k = self._rows(X), count_of_labels(k)
         observed = sparse.csr_array(observed, dtype=np.float32, copy=True)
         observed.sum_duplicates()
         observed.eliminate_zeros()
@@ -329,13 +315,6 @@ def _ranks(best: Tensor, labels: slice) -> Tensor:
     row, place = ((best >= labels.start) & (best < labels.stop)).nonzero(as_tuple=True)
     rank[row, best[row, place] - labels.start] = place
     return rank
-
-
-def _count(k: Any) -> int:
-    """How many labels are asked for."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise ValueError(f"k={k!r}; expected an integer of at least 1")
-    return int(k)
 
 
 def _without(ranked: sparse.csr_array, known: sparse.csr_array, k: int) -> sparse.csr_array:

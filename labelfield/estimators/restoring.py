@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from labelfield.data.transform import RowTransform
 from labelfield.inducing import Subspace
 from labelfield.inference.trainer import Epoch
-from labelfield.models.build import Spec, build
+from labelfield.models.build import Spec
 from labelfield.models.calibration import Calibration
 from labelfield.models.mlgpf import MLGPF
+from labelfield.models.multiclass import MultiClassGP
+from labelfield.models.private import PrivateProcess
+from labelfield.models.sampling import Rivals
 
 __all__ = [
     "COUNTS",
@@ -90,7 +95,9 @@ def restore_transform(name: Any, weights: torch.Tensor | None, n_features: int) 
     return RowTransform(name, None if weights is None else weights.numpy())
 
 
-def restore_model(spec: Spec, arrays: dict[str, torch.Tensor]) -> tuple[MLGPF, NDArray[np.int64]]:
+def restore_model(
+    spec: Any, build: Callable[[Any], nn.Module], arrays: dict[str, torch.Tensor]
+) -> tuple[Any, NDArray[np.int64]]:
     """The model, and how often each label held in training.
 
     It is built without memory of its own and takes the arrays as they are: a description that asks for more than the
@@ -107,18 +114,23 @@ def restore_model(spec: Spec, arrays: dict[str, torch.Tensor]) -> tuple[MLGPF, N
             raise ValueError(f"{name} is not of finite float32 numbers")
     with torch.device("meta"):
         model = build(spec)
-    if model.private is not None:
+    if isinstance(model, MLGPF) and model.private is not None:
         arrays[WAITING] = torch.zeros(spec.n_private, dtype=torch.bool)
+    if isinstance(model, MultiClassGP) and model.rivals is not None:
+        fresh = Rivals(spec.n_labels).state_dict()
+        arrays |= {f"rivals.{name}": value for name, value in fresh.items()}
     model.load_state_dict(arrays, assign=True)
-    check_calibration(model.calibration)
-    if model.private is not None:
-        _check_pattern(spec, *(arrays[name] for name in _PATTERN))
+    for part in model.modules():
+        if isinstance(part, Calibration):
+            check_calibration(part)
+        elif isinstance(part, PrivateProcess):
+            _check_pattern(spec, *(arrays[name] for name in _PATTERN))
+        elif isinstance(part, Subspace):
+            part.refresh()
     if spec.n_support:
         support = arrays[_SUPPORT]
         if support.dtype != torch.int32 or not bool(((support >= 0) & (support < spec.n_features)).all()):
             raise ValueError("the inducing inputs have values on features that do not exist")
-    if isinstance(model.inducing, Subspace):
-        model.inducing.refresh()
     return model, counts.numpy()
 
 

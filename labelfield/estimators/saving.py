@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
+from labelfield.estimators.folders import SavedClassifier
+from labelfield.estimators.gp import GPClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
 from labelfield.models.artifact import ModelError, load_artifact
+from labelfield.models.build_multiclass import LIKELIHOODS
 
 __all__ = ["METHODS", "load"]
 
-METHODS = {"mlgpf": MLGPFClassifier}
+METHODS: dict[str, type[SavedClassifier]] = {"mlgpf": MLGPFClassifier, **dict.fromkeys(LIKELIHOODS, GPClassifier)}
 
 
-def load(folder: str | PathLike[str], *, device: str = "auto") -> MLGPFClassifier:
+def load(folder: str | PathLike[str], *, device: str = "auto") -> Any:
     """The fitted estimator that `save` wrote; a folder that is unknown, incomplete or damaged gives a ModelError."""
     path = Path(folder)
     config, arrays, labels = load_artifact(path)

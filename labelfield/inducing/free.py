@@ -74,20 +74,26 @@ class FreePoints(DensePoints):
     def _supported(self, weights: Tensor | None) -> Tensor:
         if weights is None:
             return self.Zt.new_ones(len(self.Zt))
-        return weights if self.support is None else weights[self.support.long()]
+        return weights if self.support is None else weights[..., self.support.long()]
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
-        if not isinstance(X, Tensor):
-            return super().cross(X, squared_weights)
+        if not isinstance(X, Tensor) or _are_own(squared_weights):
+            return super().cross(*self._on_support(X, squared_weights))
         weighted = self.Zt if squared_weights is None else self.Zt * self._supported(squared_weights).unsqueeze(1)
         return dot(self._restricted(X), weighted)
 
     def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        if not isinstance(X, Tensor):
-            return super().cross_and_norms(X, squared_weights)
+        if not isinstance(X, Tensor) or _are_own(squared_weights):
+            return self.cross(X, squared_weights), self.norms(squared_weights)
         apply: Any = _WeightedCross.apply  # torch's is untyped
         products, norms = apply(self._restricted(X), self.Zt, self._supported(squared_weights))
         return products, norms
+
+    def _on_support(self, X: Rows, weights: Tensor | None) -> tuple[Rows, Tensor | None]:
+        """Rows and weights on the features of the support."""
+        if not isinstance(X, Tensor) or weights is None:
+            return X, weights
+        return self._restricted(X), self._supported(weights)
 
     def _restricted(self, X: Tensor) -> Tensor:
         """The columns of the support; of sparse rows the other entries become 0 in column 0."""
@@ -101,13 +107,22 @@ class FreePoints(DensePoints):
         return torch.sparse_csr_tensor(X.crow_indices(), column.clamp_min(0), values, size=size, check_invariants=False)
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
+        if _are_own(squared_weights):
+            return super().gram(self._supported(squared_weights))
         apply: Any = _WeightedGram.apply  # torch's is untyped
         result: Tensor = apply(self.Zt, self._supported(squared_weights))
         return result
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
         squares = self.Zt.square()
+        if _are_own(squared_weights):
+            return self._supported(squared_weights) @ squares
         return squares.sum(0) if squared_weights is None else self._supported(squared_weights) @ squares
+
+
+def _are_own(squared_weights: Tensor | None) -> bool:
+    """Whether each process has weights of its own (P, D)."""
+    return squared_weights is not None and squared_weights.dim() == 2
 
 
 class _WeightedGram(torch.autograd.Function):

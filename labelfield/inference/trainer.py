@@ -26,6 +26,7 @@ from labelfield.inference.stepper import Objective, Stepper, all_finite
 from labelfield.linalg.cholesky import FactorisationError
 
 __all__ = [
+    "Batches",
     "Epoch",
     "Interrupted",
     "Run",
@@ -122,6 +123,8 @@ class Run:
 
 
 Callback = Callable[[Run, int], None]
+# The batches, from the rows of an epoch in random order, the size of a batch, how many there are, what to draw from.
+Batches = Callable[[NDArray[np.int64], int, int, np.random.Generator], list[NDArray[np.int64]]]
 Validate = Callable[[], dict[str, float]]
 Calibrate = Callable[[NDArray[np.int64]], dict[str, Tensor]]
 
@@ -138,6 +141,7 @@ def train(
     on_step: Callback | None = None,
     validate: Validate | None = None,
     calibrate: Calibrate | None = None,
+    batches: Batches | None = None,
     is_capturable: bool = False,
 ) -> Run:
     """Maximise the bound that `objective(X, Y, n_data, generator)` estimates, over the parameters of `model`.
@@ -146,8 +150,8 @@ def train(
     stop (Interrupted is raised then); with `resume` a run goes on from there and, on a CPU, ends in the same arrays as
     one that was never interrupted. `identity` says what is trained on what; a checkpoint of anything else is refused.
     `on_step` is called with the run and the steps of an epoch; `validate` gives scores after each epoch; `calibrate`
-    is given the rows that were held out. An objective whose shapes depend on the sizes of the batch alone, and that
-    draws nothing, `is_capturable` on a GPU.
+    is given the rows that were held out; `batches` makes batches of rows, which are else cut from their random order.
+    An objective whose shapes depend on the sizes of the batch alone, and that draws nothing, `is_capturable` on a GPU.
     """
     training = Training(
         model,
@@ -157,6 +161,7 @@ def train(
         on_step=on_step,
         validate=validate,
         calibrate=calibrate,
+        batches=batches,
         is_capturable=is_capturable,
     )
     if resume and checkpoint is not None and checkpoint.exists():
@@ -182,8 +187,10 @@ class Training:
         on_step: Callback | None = None,
         validate: Validate | None = None,
         calibrate: Calibrate | None = None,
+        batches: Batches | None = None,
         is_capturable: bool = False,
     ) -> None:
+        self.batches = batches
         self.model, self.settings = model, settings
         self.checkpoint, self.identity = checkpoint, identity
         self.on_step, self.validate, self.calibrate = on_step, validate, calibrate
@@ -262,13 +269,16 @@ class Training:
 
     def remaining_batches(self) -> list[NDArray[np.int64]]:
         """The batches of this epoch that are still to come. The order depends on the seed and the epoch alone."""
-        order = np.random.default_rng((self.settings.seed, self.state.epoch)).permutation(self.source.n_rows)
+        rng = np.random.default_rng((self.settings.seed, self.state.epoch))
+        order = rng.permutation(self.source.n_rows)
         if self._n_held_out() and not self.is_finishing():
             is_held = np.zeros(self.source.n_rows, np.bool_)
             is_held[self.held_out_rows()] = True
             order = order[~is_held[order]]
         # All of one size, which a GPU needs; the few rows that are left over come in other epochs.
         size = self.n_rows // self.n_steps
+        if self.batches is not None:
+            return self.batches(order, size, self.n_steps, rng)[self.state.step :]
         return list(order[: size * self.n_steps].reshape(self.n_steps, size)[self.state.step :])
 
     def share_done(self) -> float:

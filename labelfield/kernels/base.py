@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from labelfield.kernels.points import Points
+from labelfield.linalg.processes import of_processes
 from labelfield.linalg.rows import Rows
 
-__all__ = ["Kernel", "positive"]
+__all__ = ["Kernel", "over_matrices", "over_rows", "positive", "shape_of"]
 
 
 class Kernel(nn.Module, ABC):
     """k(x, z), with everything computed from sparse X by products with dense matrices.
 
-    A kernel with a parameter per latent process gives its matrices with P in front: (P, B, M), (P, M, M), (P, B).
+    A kernel with parameters for each process, or points that are others for each, give matrices with P in front:
+    (P, B, M), (P, M, M), (P, B).
     """
+
+    # Parameters with a row for each process.
+    per_process: tuple[str, ...] = ()
 
     @abstractmethod
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
@@ -36,9 +42,28 @@ class Kernel(nn.Module, ABC):
         """How many latent processes have parameters of their own; None if all share one kernel."""
         return None
 
+    def of(self, processes: Tensor) -> Self:
+        """The kernels of these processes alone."""
+        return of_processes(self, processes)
+
     def feature_relevance(self) -> Tensor | None:
-        """Squared ARD weights (D,), or None for a kernel that treats all features alike."""
+        """Squared ARD weights (…, D), or None for a kernel that treats all features alike."""
         return None
+
+
+def shape_of(n_processes: int | None, n_features: int | None = None) -> tuple[int, ...]:
+    """The shape of a parameter that processes, features, both or neither have for themselves."""
+    return tuple(count for count in (n_processes, n_features) if count is not None)
+
+
+def over_matrices(values: Tensor) -> Tensor:
+    """One number for all matrices as it is, one for each of P processes (P,) as (P, 1, 1)."""
+    return values if values.dim() == 0 else values[:, None, None]
+
+
+def over_rows(values: Tensor) -> Tensor:
+    """One number for all rows as it is, one for each of P processes (P,) as (P, 1)."""
+    return values if values.dim() == 0 else values[:, None]
 
 
 def positive(value: float | Tensor, shape: tuple[int, ...] = ()) -> nn.Parameter:

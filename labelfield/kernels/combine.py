@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from labelfield.kernels.base import Kernel, positive
+from labelfield.kernels.base import Kernel, over_matrices, over_rows, positive, shape_of
 from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.rows import Rows, n_rows
 
@@ -15,27 +15,28 @@ __all__ = ["Scaled", "Sum", "White"]
 class Scaled(Kernel):
     """variance · k, with the variance learned."""
 
-    def __init__(self, kernel: Kernel, variance: float = 1.0) -> None:
+    def __init__(self, kernel: Kernel, variance: float = 1.0, *, n_processes: int | None = None) -> None:
         super().__init__()
         self.kernel = kernel
-        self.log_variance = positive(variance)
+        self.per_process = () if n_processes is None else ("log_variance",)
+        self.log_variance = positive(variance, shape_of(n_processes))
 
     @property
     def n_processes(self) -> int | None:
-        return self.kernel.n_processes
+        return self.log_variance.shape[0] if self.per_process else self.kernel.n_processes
 
     def feature_relevance(self) -> Tensor | None:
         relevance = self.kernel.feature_relevance()
-        return None if relevance is None else relevance * self.log_variance.exp()
+        return None if relevance is None else over_rows(self.log_variance.exp()) * relevance
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
-        return self.log_variance.exp() * self.kernel.cross(X, Z)
+        return over_matrices(self.log_variance.exp()) * self.kernel.cross(X, Z)
 
     def gram(self, Z: Tensor | Points) -> Tensor:
-        return self.log_variance.double().exp() * self.kernel.gram(Z)
+        return over_matrices(self.log_variance.double().exp()) * self.kernel.gram(Z)
 
     def diag(self, X: Rows) -> Tensor:
-        return self.log_variance.exp() * self.kernel.diag(X)
+        return over_rows(self.log_variance.exp()) * self.kernel.diag(X)
 
 
 class Sum(Kernel):
@@ -89,11 +90,11 @@ class White(Kernel):
         self.log_variance = positive(variance)
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
-        m = as_points(Z).norms(None).shape[0]
+        m = as_points(Z).norms(None).shape[-1]
         return torch.zeros(n_rows(X), m, dtype=self.log_variance.dtype, device=self.log_variance.device)
 
     def gram(self, Z: Tensor | Points) -> Tensor:
-        m = as_points(Z).norms(None).shape[0]
+        m = as_points(Z).norms(None).shape[-1]
         return self.log_variance.double().exp() * torch.eye(m, dtype=torch.float64, device=self.log_variance.device)
 
     def diag(self, X: Rows) -> Tensor:

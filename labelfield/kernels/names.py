@@ -14,38 +14,47 @@ from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExp
 __all__ = ["kernel_from_name", "kernel_names"]
 
 
-def _makers(n_features: int, n_processes: int) -> dict[str, Callable[[], Kernel]]:
-    ard = {"n_features": n_features}
+def _makers(n_features: int, n_processes: int, is_own: bool) -> dict[str, Callable[[], Kernel]]:
+    own = {"n_processes": n_processes if is_own else None}
+    ard = {"n_features": n_features, **own}
     makers: dict[str, Callable[[], Kernel]] = {
-        "linear": Linear,
+        "linear": partial(Linear, **own),
         "linear_ard": partial(Linear, **ard),
-        "se": SquaredExponential,
+        "se": partial(SquaredExponential, **own),
         "se_per_process": partial(SquaredExponential, n_processes=n_processes),
         "se_ard": partial(SquaredExponential, **ard),
         "se_linear_ard": partial(SquaredExponentialLinear, **ard),
         "white": White,
     }
     for name, smoothness in (("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5)):
-        makers[name] = partial(Matern, smoothness)
+        makers[name] = partial(Matern, smoothness, **own)
         makers[f"{name}_ard"] = partial(Matern, smoothness, **ard)
     return makers
 
 
 def kernel_names() -> tuple[str, ...]:
     """All names, which may be joined by +."""
-    return (*_makers(1, 1), "dot1", "dot2", "dot3", "…")
+    return (*_makers(1, 1, False), "dot1", "dot2", "dot3", "…")
 
 
-def kernel_from_name(name: str, n_features: int, n_processes: int) -> Kernel:
-    """`se_ard`, `dot3`, or a sum such as `se_ard + linear`, whose parts get learned variances."""
-    kernels = [_make(part.strip(), n_features, n_processes) for part in name.split("+")]
-    if len(kernels) == 1:
+def kernel_from_name(
+    name: str, n_features: int, n_processes: int, *, is_own: bool = False, is_scaled: bool = False
+) -> Kernel:
+    """`se_ard`, `dot3`, or a sum such as `se_ard + linear`, whose parts get learned variances.
+
+    With `is_own` each process has all parameters for itself; with `is_scaled` a kernel that is no sum has a learned
+    variance too, which a model without loadings needs.
+    """
+    kernels = [_make(part.strip(), n_features, n_processes, is_own) for part in name.split("+")]
+    if len(kernels) == 1 and not is_scaled:
         return kernels[0]
-    return Sum(*(kernel if isinstance(kernel, White) else Scaled(kernel) for kernel in kernels))
+    own = {"n_processes": n_processes if is_own else None}
+    parts = [kernel if isinstance(kernel, White) else Scaled(kernel, **own) for kernel in kernels]
+    return parts[0] if len(parts) == 1 else Sum(*parts)
 
 
-def _make(name: str, n_features: int, n_processes: int) -> Kernel:
-    makers = _makers(n_features, n_processes)
+def _make(name: str, n_features: int, n_processes: int, is_own: bool) -> Kernel:
+    makers = _makers(n_features, n_processes, is_own)
     if name in makers:
         return makers[name]()
     if match := re.fullmatch(r"dot([1-9][0-9]?)", name):

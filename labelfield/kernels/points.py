@@ -15,15 +15,16 @@ class Points(Protocol):
     """M points, wherever they live."""
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
-        """Σ_d w_d² x_id z_jd (B, M)."""
+        """Σ_d w_d² x_id z_jd (…, B, M), for weights (…, D): P in front if the weights or the points are others for each
+        of P processes."""
         ...
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
-        """Σ_d w_d² z_id z_jd (M, M)."""
+        """Σ_d w_d² z_id z_jd (…, M, M)."""
         ...
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
-        """Σ_d w_d² z_id² (M,), the diagonal of the gram matrix without the rest."""
+        """Σ_d w_d² z_id² (…, M), the diagonal of the gram matrix without the rest."""
         ...
 
     def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -32,7 +33,7 @@ class Points(Protocol):
 
 
 class DensePoints:
-    """Points given by their coordinates Z (M, D)."""
+    """Points given by their coordinates Z (M, D), or (P, M, D) of each process."""
 
     def __init__(self, Z: Tensor) -> None:
         self.Z = Z
@@ -40,15 +41,21 @@ class DensePoints:
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
         if isinstance(X, Projected):
             raise ValueError("projected rows meet only the subspace they were projected onto")
-        W = self.Z.T if squared_weights is None else (self.Z * squared_weights).T
-        return dot(X, W.contiguous())
+        W = self._weighted(squared_weights)
+        if W.dim() == 2:
+            return dot(X, W.T.contiguous())
+        # One product with the points of all processes side by side.
+        products = dot(X, W.flatten(0, 1).T.contiguous())
+        return products.view(-1, *W.shape[:2]).movedim(1, 0)
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
-        return (self.Z if squared_weights is None else self.Z * squared_weights) @ self.Z.T
+        return self._weighted(squared_weights) @ self.Z.mT
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
-        squares = self.Z.square()
-        return squares.sum(1) if squared_weights is None else squares @ squared_weights
+        return (self._weighted(squared_weights) * self.Z).sum(-1)
+
+    def _weighted(self, squared_weights: Tensor | None) -> Tensor:
+        return self.Z if squared_weights is None else self.Z * squared_weights.unsqueeze(-2)
 
     def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
         return self.cross(X, squared_weights), self.norms(squared_weights)

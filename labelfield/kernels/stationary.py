@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labelfield.kernels.base import Kernel, positive
+from labelfield.kernels.base import Kernel, over_matrices, over_rows, positive, shape_of
 from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.rows import Rows, n_rows, squared_norms
 
@@ -17,20 +17,17 @@ __all__ = ["Matern", "SquaredExponential", "SquaredExponentialLinear"]
 
 
 class _Stationary(Kernel):
-    """A function of distance, with one length, one length per latent process, or one weight per feature (ARD)."""
+    """A function of distance, with one length or one weight per feature (ARD), the same or others for each process."""
 
     def __init__(self, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None) -> None:
         super().__init__()
-        if n_features is not None and n_processes is not None:
-            raise ValueError("a length per feature and per process at once is not supported")
         self.is_ard = n_features is not None
-        self._n_processes = n_processes
-        count = n_features if n_features is not None else n_processes
-        self.log_inverse_length = positive(1 / length, () if count is None else (count,))
+        self.per_process = () if n_processes is None else ("log_inverse_length",)
+        self.log_inverse_length = positive(1 / length, shape_of(n_processes, n_features))
 
     @property
     def n_processes(self) -> int | None:
-        return self._n_processes
+        return self.log_inverse_length.shape[0] if self.per_process else None
 
     def feature_relevance(self) -> Tensor | None:
         return self._squared_weights()
@@ -42,32 +39,33 @@ class _Stationary(Kernel):
         """Distances under the shared length, or stacked (P, …) under each process's."""
         if self.is_ard:
             return squared_distance
-        factor = (2 * self.log_inverse_length).exp().to(squared_distance.dtype)
-        if self._n_processes is not None:
-            factor = factor[:, None, None]
-        return factor * squared_distance
+        return over_matrices((2 * self.log_inverse_length).exp().to(squared_distance.dtype)) * squared_distance
 
     @abstractmethod
     def _of_distance(self, squared: Tensor) -> Tensor:
         """The covariance at squared distance r²."""
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
-        points, weights = as_points(Z), self._squared_weights()
-        products, norms = points.cross_and_norms(X, weights)
-        squared = torch.add(squared_norms(X, weights).unsqueeze(1) + norms, products, alpha=-2)
-        return self._of_distance(self._scaled(squared.clamp_min(0)))
+        return self._of_distance(self._scaled(_cross_distances(X, as_points(Z), self._squared_weights())[0]))
 
     def gram(self, Z: Tensor | Points) -> Tensor:
         products = as_points(Z).gram(self._squared_weights()).double()
         return self._of_distance(self._scaled(squared_distances(products)))
 
     def diag(self, X: Rows) -> Tensor:
-        shape = (n_rows(X),) if self._n_processes is None else (self._n_processes, n_rows(X))
+        shape = shape_of(self.n_processes, n_rows(X))
         return torch.ones(shape, dtype=self.log_inverse_length.dtype, device=self.log_inverse_length.device)
 
 
+def _cross_distances(X: Rows, points: Points, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Weighted squared distances and inner products (…, B, M) of rows and points."""
+    products, norms = points.cross_and_norms(X, weights)
+    both = squared_norms(X, weights).unsqueeze(-1) + norms.unsqueeze(-2)
+    return torch.add(both, products, alpha=-2).clamp_min(0), products
+
+
 def squared_distances(products: Tensor) -> Tensor:
-    """‖z_i - z_j‖² from the inner products of points (M, M)."""
+    """‖z_i - z_j‖² from the inner products of points (…, M, M)."""
     apply: Any = _SquaredDistances.apply  # torch's is untyped
     result: Tensor = apply(products)
     return result
@@ -78,9 +76,9 @@ class _SquaredDistances(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, products: Tensor) -> Tensor:
-        norms = products.diagonal()
-        squared = (norms.unsqueeze(1) + norms).sub_(products).sub_(products.T).clamp_min_(0)
-        squared.fill_diagonal_(0)  # whatever rounding says
+        norms = products.diagonal(dim1=-2, dim2=-1)
+        squared = (norms.unsqueeze(-1) + norms.unsqueeze(-2)).sub_(products).sub_(products.mT).clamp_min_(0)
+        squared.diagonal(dim1=-2, dim2=-1).zero_()  # whatever rounding says
         ctx.save_for_backward(squared)
         return squared
 
@@ -88,8 +86,8 @@ class _SquaredDistances(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (squared,) = ctx.saved_tensors
         gradient = gradients[0] * (squared > 0)
-        both: Tensor = (gradient + gradient.T).neg_()
-        both.diagonal().copy_(-both.sum(0))
+        both: Tensor = (gradient + gradient.mT).neg_()
+        both.diagonal(dim1=-2, dim2=-1).copy_(-both.sum(-2))
         return both
 
 
@@ -132,26 +130,34 @@ class SquaredExponentialLinear(Kernel):
     One weighted inner product serves both parts, at half the cost of a sum of two kernels with weights of their own.
     """
 
-    def __init__(self, n_features: int) -> None:
+    def __init__(self, n_features: int, n_processes: int | None = None) -> None:
         super().__init__()
-        self.log_weights = positive(1.0, (n_features,))
-        self.log_variance = positive(1.0)
-        self.log_slope = positive(1.0)
+        self.per_process = () if n_processes is None else ("log_weights", "log_variance", "log_slope")
+        self.log_weights = positive(1.0, shape_of(n_processes, n_features))
+        self.log_variance = positive(1.0, shape_of(n_processes))
+        self.log_slope = positive(1.0, shape_of(n_processes))
+
+    @property
+    def n_processes(self) -> int | None:
+        return self.log_variance.shape[0] if self.per_process else None
 
     def feature_relevance(self) -> Tensor:
         return (2 * self.log_weights).exp()
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
-        points, weights = as_points(Z), self.feature_relevance()
-        products, norms = points.cross_and_norms(X, weights)
-        squared = torch.add(squared_norms(X, weights).unsqueeze(1) + norms, products, alpha=-2)
-        smooth = (-0.5 * squared.clamp_min(0)).exp()
-        return self.log_variance.exp() * smooth + self.log_slope.exp() * products
+        squared, products = _cross_distances(X, as_points(Z), self.feature_relevance())
+        variance, slope = self._scales()
+        return variance * (-0.5 * squared).exp() + slope * products
 
     def gram(self, Z: Tensor | Points) -> Tensor:
         products = as_points(Z).gram(self.feature_relevance()).double()
-        smooth = (-0.5 * squared_distances(products)).exp()
-        return self.log_variance.double().exp() * smooth + self.log_slope.double().exp() * products
+        variance, slope = (scale.double() for scale in self._scales())
+        return variance * (-0.5 * squared_distances(products)).exp() + slope * products
 
     def diag(self, X: Rows) -> Tensor:
-        return self.log_variance.exp() + self.log_slope.exp() * squared_norms(X, self.feature_relevance())
+        variance, slope = (over_rows(scale.exp()) for scale in (self.log_variance, self.log_slope))
+        return variance + slope * squared_norms(X, self.feature_relevance())
+
+    def _scales(self) -> tuple[Tensor, Tensor]:
+        """a and b, or (P, 1, 1) of each."""
+        return over_matrices(self.log_variance.exp()), over_matrices(self.log_slope.exp())

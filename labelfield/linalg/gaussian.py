@@ -1,4 +1,4 @@
-"""Divergences between Gaussians, summed over a batch of them."""
+"""Divergences between Gaussians, of each process p by itself."""
 
 from __future__ import annotations
 
@@ -16,25 +16,21 @@ def tril_log_det(L: Tensor) -> Tensor:
 
 
 def kl_diagonal_standard(mean: Tensor, variance: Tensor) -> Tensor:
-    """Σ KL(N(m, v) ‖ N(0, 1)) over all entries, in float64."""
+    """KL(N(m_p, diag(v_p)) ‖ N(0, I)) (P,) in float64, for means and variances (P, M)."""
     m, v = mean.double(), variance.double()
-    return 0.5 * (v + m.square() - 1 - v.log()).sum()
+    return 0.5 * (v + m.square() - 1 - v.log()).sum(1)
 
 
 def kl_full_standard(mean: Tensor, L: Tensor) -> Tensor:
-    """Σ_p KL(N(m_p, L_p L_pᵀ) ‖ N(0, I)) for means (M, P) and lower triangles of (P, M, M) or of one (M, M)."""
-    size, count = mean.shape
-    n_factors = L[..., 0, 0].numel()
-    covariances = trace_minus_log_det(L) - n_factors * size
-    return 0.5 * (covariances * (count / n_factors) + mean.double().square().sum())
+    """KL(N(m_p, L_p L_pᵀ) ‖ N(0, I)) (P,) for means (P, M) and lower triangles of (P, M, M) or of one (M, M)."""
+    return 0.5 * (trace_minus_log_det(L) - L.shape[-1] + mean.double().square().sum(1))
 
 
 def kl_full(mean: Tensor, L: Tensor, L_prior: Tensor) -> Tensor:
-    """Σ_p KL(N(m_p, L_p L_pᵀ) ‖ N(0, L0 L0ᵀ)) with L0 (M, M) or (P, M, M)."""
-    m, L = mean.double().T.unsqueeze(-1), L.double()
+    """KL(N(m_p, L_p L_pᵀ) ‖ N(0, L0 L0ᵀ)) (P,) with L0 (M, M) or (P, M, M)."""
+    m, L = mean.double().unsqueeze(-1), L.double()
     white_mean = torch.linalg.solve_triangular(L_prior, m, upper=False)
     white_L = torch.linalg.solve_triangular(L_prior, L, upper=False)
     log_ratio = tril_log_det(L_prior).expand(L.shape[0]) - tril_log_det(L)
-    per = white_L.square().sum((-2, -1)) + white_mean.square().sum((-2, -1)) - L.shape[-1] + log_ratio
-    total: Tensor = 0.5 * per.sum()
-    return total
+    twice: Tensor = white_L.square().sum((-2, -1)) + white_mean.square().sum((-2, -1)) - L.shape[-1] + log_ratio
+    return 0.5 * twice

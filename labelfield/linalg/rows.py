@@ -140,19 +140,20 @@ def squared(X: Tensor) -> Tensor:
 
 
 def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
-    """Σ_d w_d² x_d² (B,)."""
+    """Σ_d w_d² x_d² (B,), or (P, B) for weights (P, D) of each process."""
     if isinstance(X, Projected):
         if squared_weights is not None:
             raise ValueError("projected rows have lost their features: they take no weights per feature")
         return X.norms
     if X.layout == torch.sparse_csr:
         squares = squared(X)
-        weights = torch.ones(X.shape[1], 1, dtype=X.dtype, device=X.device)
-        if squared_weights is not None:
-            weights = squared_weights.unsqueeze(1)
-        return dot(squares, weights).squeeze(1)
+        if squared_weights is None:
+            squared_weights = torch.ones(X.shape[1], dtype=X.dtype, device=X.device)
+        if squared_weights.dim() == 2:
+            return dot(squares, squared_weights.T.contiguous()).T
+        return dot(squares, squared_weights.unsqueeze(1)).squeeze(1)
     squares = X.square()
-    return squares.sum(1) if squared_weights is None else squares @ squared_weights
+    return squares.sum(1) if squared_weights is None else squared_weights @ squares.T
 
 
 def entry_rows(pointers: Tensor, n_entries: int | None = None) -> Tensor:

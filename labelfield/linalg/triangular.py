@@ -32,7 +32,7 @@ def projected_square_norms(factor: Tensor, A: Tensor) -> Tensor:
 
 
 def trace_minus_log_det(factor: Tensor) -> Tensor:
-    """Σ tr S - log |S| for S = L Lᵀ with the lower triangles L of factors (…, M, M), as a float64 scalar."""
+    """tr S - log |S| (…) in float64 for S = L Lᵀ with the lower triangles L of factors (…, M, M)."""
     apply: Any = _TraceMinusLogDet.apply  # torch's is untyped
     result: Tensor = apply(factor)
     return result
@@ -132,24 +132,24 @@ class _TraceMinusLogDet(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, factor: Tensor) -> Tensor:
         ctx.save_for_backward(factor)
-        total = -2 * factor.diagonal(dim1=-2, dim2=-1).double().abs().log().sum()
-        for part in _split(factor):
-            total += part.tril().square_().sum(dtype=torch.float64)
-        return total
+        traces = [part.tril().square_().sum((-2, -1), dtype=torch.float64) for part in _split(factor)]
+        log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
+        return torch.cat(traces).view(log_det.shape) - log_det
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (factor,) = ctx.saved_tensors
-        scale = (2 * gradients[0]).to(factor.dtype)
+        scale = (2 * gradients[0]).to(factor.dtype)[..., None, None]
         result = torch.empty_like(factor, memory_format=torch.contiguous_format)
-        for target, part in zip(_split(result), _split(factor), strict=True):
-            torch.mul(part, scale, out=target).tril_()
-        result.diagonal(dim1=-2, dim2=-1).sub_(scale / factor.diagonal(dim1=-2, dim2=-1))
+        for target, part, own in zip(_split(result), _split(factor), _split(scale, factor), strict=True):
+            torch.mul(part, own, out=target).tril_()
+        result.diagonal(dim1=-2, dim2=-1).sub_(scale[..., 0] / factor.diagonal(dim1=-2, dim2=-1))
         return result
 
 
-def _split(factor: Tensor) -> list[Tensor]:
-    """Views of a few factors each."""
-    size = factor.shape[-1]
-    flat, step = factor.view(-1, size, size), max(1, _for_device(_SCRATCH, factor) // max(1, size * size))
+def _split(values: Tensor, like: Tensor | None = None) -> list[Tensor]:
+    """Views (…, n, n) of what belongs to a few factors each; of other sizes, split as the factors are."""
+    size = (values if like is None else like).shape[-1]
+    flat = values.reshape(-1, *values.shape[-2:])
+    step = max(1, _for_device(_SCRATCH, values) // max(1, size * size))
     return [flat[start : start + step] for start in range(0, len(flat), step)]

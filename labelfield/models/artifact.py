@@ -18,7 +18,7 @@ from labelfield.errors import LabelfieldError
 __all__ = ["CHECKPOINT", "CHECKPOINTS", "MODEL_FILES", "ModelError", "is_model", "load_artifact", "save_artifact"]
 
 _FORMAT = "labelfield model"
-_VERSION = 3
+_VERSION = 4
 _CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
 CHECKPOINT = "checkpoint.safetensors"
 # An ensemble has one for each member.

@@ -18,7 +18,7 @@ from labelfield.models.mlgpf import MLGPF
 from labelfield.models.private import PRIVATE, PrivateProcess
 from labelfield.variational import Family, Full, Parsimonious, WhitenedDiagonal, WhitenedFull, WhitenedShared
 
-__all__ = ["INDUCING", "POSTERIORS", "Spec", "build", "start"]
+__all__ = ["INDUCING", "POSTERIORS", "Spec", "build", "pad_rows", "start"]
 
 # q starts narrower than the prior.
 _SPREAD = 0.3
@@ -129,19 +129,19 @@ def start(
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         if isinstance(model.inducing, Subspace):
-            vectors = _pad(basis_vectors(X, spec.rank, basis, rng), spec.rank)
+            vectors = pad_rows(basis_vectors(X, spec.rank, basis, rng), spec.rank)
             coordinates = np.asarray(X @ vectors.T, np.float32)
             model.inducing.basis.copy_(torch.from_numpy(vectors.T.copy()))
             model.inducing.refresh()
             gram = vectors @ vectors.T
             centres = kmeans(coordinates, spec.n_inducing, rng, device=device)
             # Coordinates are products with the basis; the weights that give them are G⁻¹ times these.
-            model.inducing.A.copy_(torch.from_numpy(_pad(centres @ np.linalg.pinv(gram), spec.n_inducing)))
+            model.inducing.A.copy_(torch.from_numpy(pad_rows(centres @ np.linalg.pinv(gram), spec.n_inducing)))
         else:
             support = frequent_features(X, spec.n_support) if spec.n_support else None
             seen = X if support is None else sparse.csr_array(X[:, support])
             centres = kmeans(seen, spec.n_inducing, rng, device=device)
-            Z = torch.from_numpy(_pad(centres, spec.n_inducing))
+            Z = torch.from_numpy(pad_rows(centres, spec.n_inducing))
             model.inducing.fill(Z, None if support is None else torch.from_numpy(support))
         frequency = np.bincount(Y.indices, minlength=spec.n_labels)
         odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
@@ -158,6 +158,6 @@ def basis_vectors(X: sparse.csr_array, rank: int, basis: str, rng: np.random.Gen
     return singular_vectors(X, rank, rng) if basis == "svd" else kmeans(X, rank, rng)
 
 
-def _pad(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
+def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
     """At least n_rows rows: the first ones again where there are fewer (duplicate rows, rank below R)."""
     return np.ascontiguousarray(np.resize(rows, (n_rows, rows.shape[1])), np.float32)

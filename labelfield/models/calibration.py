@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit, logit
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, log_softmax, logit
 from torch import Tensor, nn
 
-__all__ = ["N_RANKS", "Calibration"]
+__all__ = ["N_RANKS", "Calibration", "Temperature"]
 
 # Places in a ranking with an offset of their own; the last one is for all that come after.
 N_RANKS = 6
@@ -27,6 +27,8 @@ _LEAST_SLOPE = 0.05
 _N_GROUPS = 256
 # How many held-out entries' worth of belief there is that no map is needed.
 _CAUTION = 5.0
+# The logarithm of the largest power of probabilities.
+_MOST_POWER = 2.3
 # Probabilities this close to 0 or 1 are taken as this: what float32 can still tell apart.
 _SMALLEST, _LARGEST = 1e-37, 1 - 6e-8
 
@@ -106,3 +108,31 @@ def _alike(
     counts = np.diff(np.r_[starts, order.size])
     mean, share = (np.add.reduceat(part.ravel()[order].astype(np.float64), starts) / counts for part in (z, is_true))
     return mean, share, weight * counts, np.full(counts.size, place)
+
+
+class Temperature(nn.Module):
+    """q_k ∝ p_k^a for the classes of a row: rows still sum to one, and the ranking stays as it is.
+
+    For classes that exclude each other one number is enough: what makes one class surer makes all others less so.
+    """
+
+    power: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("power", torch.ones(1))
+
+    def forward(self, P: Tensor) -> Tensor:
+        """Calibrated probabilities of rows (B, K)."""
+        return torch.softmax(self.power * P.clamp_min(_SMALLEST).log(), dim=1)
+
+    def fit(self, P: NDArray[np.floating], target: NDArray[np.integer]) -> None:
+        """Learn a from the probabilities of held-out rows (N, K) and their classes; the likelihood is concave in it."""
+        z = np.log(np.clip(P.astype(np.float64), _SMALLEST, 1))
+        rows = np.arange(len(z))
+
+        def loss(log_power: float) -> float:
+            return float(_CAUTION * log_power**2 - log_softmax(np.exp(log_power) * z, axis=1)[rows, target].sum())
+
+        found = minimize_scalar(loss, bounds=(-_MOST_POWER, _MOST_POWER), method="bounded")
+        self.power.fill_(float(np.exp(found.x)))

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from labelfield.models.build import Spec
+from labelfield.models.build_multiclass import ClassSpec
 
-__all__ = ["free_bytes", "n_parameters", "training_bytes"]
+__all__ = ["free_bytes", "multiclass_bytes", "n_parameters", "training_bytes"]
 
 # Adam keeps two numbers for each parameter, beside its gradient and itself; all float32.
 _BYTES_PER_PARAMETER = 16
@@ -42,6 +43,25 @@ def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
     labels = _FLOAT * (8 * b * n_labels + 3 * n_labels * p)
     labels += 20 * spec.n_private  # where the weights of private processes lie
     return _BYTES_PER_PARAMETER * n_parameters(spec) + _FLOAT * fixed + gram + cross + weighted + labels + 32 * b * p
+
+
+def multiclass_bytes(spec: ClassSpec, batch_size: int, n_classes: int) -> int:
+    """The parameters of all classes with the optimiser's share, and the largest arrays of a step on so many classes."""
+    d, k, m, b = spec.n_features, spec.n_labels, spec.n_inducing, batch_size
+    if spec.posterior == "point":
+        return _BYTES_PER_PARAMETER * k * (d + 1) + _FLOAT * n_classes * (8 * b + 2 * d)
+    covariance = {"whitened_diagonal": k * m, "parsimonious": k * m, "whitened_shared": m * m}
+    inputs = k * m * d if spec.inducing == "per_class" else m * d
+    weights = (k if spec.own_kernel else 1) * d * spec.kernel.count("_ard")
+    parameters = inputs + weights + k * (m + 2) + covariance.get(spec.posterior, k * m * m)
+    # Matrices of classes that have inducing inputs or a kernel of their own come once for each.
+    is_own = spec.inducing == "per_class" or spec.own_kernel or spec.posterior == "parsimonious"
+    n_matrices = n_classes if is_own else 1
+    step = n_matrices * (6 * _DOUBLE * m * m + 4 * _DOUBLE * m * b + 3 * _FLOAT * m * d)
+    if spec.posterior in ("full", "whitened_full"):
+        step += n_classes * (2 * _DOUBLE * m * m + 2 * _FLOAT * m * b)
+    n_points = spec.n_points * n_classes if spec.likelihood == "robustmax" else spec.n_points
+    return _BYTES_PER_PARAMETER * parameters + step + _FLOAT * b * (8 * n_classes + 4 * n_points)
 
 
 def free_bytes(device: torch.device) -> int | None:

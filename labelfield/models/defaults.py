@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-__all__ = ["VOCABULARY", "Plan", "plan"]
+__all__ = ["VOCABULARY", "ClassPlan", "Plan", "plan", "plan_multiclass"]
 
 VOCABULARY = 1000
 _LARGE_VOCABULARY = 5000
@@ -75,4 +75,57 @@ def plan(n_rows: int, n_features: int, n_labels: int) -> Plan:
         learning_rate=rate,
         kl_weight=kl_weight,
         n_negatives=1000 if n_labels > _ALL_LABELS else None,
+    )
+
+
+@dataclass(frozen=True)
+class ClassPlan:
+    """What the rule for multi-class models chose."""
+
+    kernel: str
+    own_kernel: bool
+    posterior: str
+    inducing: str
+    n_inducing: int
+    batch_size: int
+    max_epochs: int
+    learning_rate: float
+    n_negatives: int | None
+
+
+_ALL_CLASSES = 200
+_MOST_COVARIANCES = 1 << 24
+_CLASS_STEPS = 3000
+
+
+def plan_multiclass(
+    n_rows: int, n_features: int, n_classes: int, posterior: str | None = None, inducing: str | None = None
+) -> ClassPlan:
+    """Sizes and rates of a model with a process for each class.
+
+    | what | rule | why |
+    |---|---|---|
+    | kernel | se_linear_ard for a vocabulary, else matern32_ard | as for several labels a row |
+    | inducing inputs | shared by all classes: 400, at most N / 4 | those of other classes help each class |
+    | kernels | of each class's own with inducing inputs of its own, else shared | K_Z is then factorised once |
+    | posterior | full up to 2^24 covariances in all, else diagonal | a full one has the better probabilities |
+    | epochs | as many as make 3,000 steps, from 10 to 200 | converged by then |
+    | rivals | all classes up to 200, else 100 drawn for each batch | beyond, all classes cost more than they teach |
+    """
+    is_own = inducing == "per_class"
+    most = 100 if is_own else 400
+    n_inducing = max(1, min(n_rows, most, max(50, n_rows // 4)))
+    batch_size = max(1, min(n_rows, 500))
+    n_steps = ceil(n_rows / batch_size)
+    covariances = n_classes * n_inducing**2
+    return ClassPlan(
+        kernel="se_linear_ard" if n_features >= VOCABULARY else "matern32_ard",
+        own_kernel=is_own,
+        posterior="whitened_full" if covariances <= _MOST_COVARIANCES else "whitened_diagonal",
+        inducing="free",
+        n_inducing=n_inducing,
+        batch_size=batch_size,
+        max_epochs=max(10, min(200, ceil(_CLASS_STEPS / n_steps))),
+        learning_rate=0.03 if posterior == "point" else 0.02,
+        n_negatives=100 if n_classes > _ALL_CLASSES else None,
     )

@@ -19,6 +19,7 @@ from labelfield.likelihoods import Bernoulli
 from labelfield.linalg.rows import Projected, Rows, entry_rows, n_rows, take
 from labelfield.models.calibration import Calibration
 from labelfield.models.private import PrivatePart, PrivateProcess
+from labelfield.models.sampling import choose_labels
 from labelfield.variational import Family, Moments, Prior
 
 __all__ = ["MLGPF", "Elbo"]
@@ -127,7 +128,7 @@ class MLGPF(nn.Module):
         )
 
     def _kl(self, prior: Prior, labels: _Labels, weight: Tensor | None) -> Tensor:
-        shared = self.family.kl(prior)
+        shared = self.family.kl(prior).sum()
         return shared if labels.private is None else shared + labels.private.kl(weight)
 
     def elbo(
@@ -149,7 +150,7 @@ class MLGPF(nn.Module):
         (K,) times.
         """
         h, prior = self.latent(X)
-        chosen, weight, column = _choose_labels(Y, n_negatives, self.n_labels, generator)
+        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
         weight = None if weight is None else weight.to(self.b.dtype)
         labels = self._labels(chosen)
         f = Moments(_means(h, X, labels), _variances(h, X, labels))
@@ -193,36 +194,3 @@ def _with_features(X: Rows) -> Tensor:
     if isinstance(X, Projected):
         raise ValueError("projected rows have lost the features that private processes see")
     return X
-
-
-def _choose_labels(
-    Y: Tensor, n_negatives: int | None, n_labels: int, generator: torch.Generator | None
-) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """The labels of a step, how much each counts, and which of them each entry of Y is; (None, None) for all labels."""
-    column = Y.col_indices().long()
-    if n_negatives is None:
-        return None, None, column
-    held, column = torch.unique(column, return_inverse=True)
-    n_others = n_labels - held.numel()
-    drawn = _draw_others(held.cpu(), n_labels, min(n_negatives, n_others), generator).to(held.device)
-    weight = torch.ones(held.numel() + drawn.numel(), device=held.device)
-    weight[held.numel() :] = n_others / max(drawn.numel(), 1)
-    return torch.cat([held, drawn]), weight, column
-
-
-def _draw_others(held: Tensor, n_labels: int, n_drawn: int, generator: torch.Generator | None) -> Tensor:
-    """So many labels that are not among these, each set of them equally likely, at a cost that does not grow with K."""
-    n_others = n_labels - held.numel()
-    if 2 * n_drawn >= n_others:
-        places = torch.randperm(n_others, generator=generator)[:n_drawn]
-    else:
-        # Half of the places at most are taken, so that a few rounds find enough. Of places that were found together any
-        # are as likely as any others.
-        places = torch.zeros(0, dtype=torch.long)
-        while places.numel() < n_drawn:
-            more = torch.randint(n_others, (2 * n_drawn,), generator=generator)
-            places = torch.unique(torch.cat([places, more]))
-        places = places[torch.randperm(places.numel(), generator=generator)[:n_drawn]]
-    # The place-th label that is not held: as many held ones come before it as have no more than `place` others below.
-    others_below = held - torch.arange(held.numel())
-    return places + torch.searchsorted(others_below, places, right=True)

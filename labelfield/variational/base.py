@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
+from labelfield.linalg.processes import of_processes
 from labelfield.linalg.whitening import whitened
 
 __all__ = ["SMALLEST_VARIANCE", "Family", "Moments", "Prior"]
@@ -43,7 +44,10 @@ class Prior:
 
 
 class Family(nn.Module, ABC):
-    """q(u_p) = N(·, ·) for p = 1 … P."""
+    """q(u_p) = N(·, ·) for p = 1 … P; what belongs to a process is the p-th row of a parameter."""
+
+    # Parameters with a row for each process.
+    per_process: tuple[str, ...] = ("mean",)
 
     @abstractmethod
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
@@ -51,16 +55,22 @@ class Family(nn.Module, ABC):
 
     @abstractmethod
     def kl(self, prior: Prior) -> Tensor:
-        """Σ_p KL(q(u_p) ‖ p(u_p)) in float64."""
+        """KL(q(u_p) ‖ p(u_p)) (P,) in float64."""
+
+    def of(self, processes: Tensor) -> Self:
+        """q of these processes alone."""
+        return of_processes(self, processes)
 
 
 def mean_parameter(n_inducing: int, n_processes: int) -> nn.Parameter:
-    """Means (M, P), at the prior's."""
-    return nn.Parameter(torch.zeros(n_inducing, n_processes))
+    """Means (P, M), at the prior's."""
+    return nn.Parameter(torch.zeros(n_processes, n_inducing))
 
 
 class FullFactors(Family):
-    """Families with a mean (M, P) and a lower factor of its own for each process (P, M, M), at `spread` times I."""
+    """Families with a mean (P, M) and a lower factor of its own for each process (P, M, M), at `spread` times I."""
+
+    per_process = ("mean", "factor")
 
     def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
         super().__init__()
@@ -69,8 +79,8 @@ class FullFactors(Family):
 
 
 def mean_of(A: Tensor, m: Tensor) -> Tensor:
-    """Aᵀ m (B, P) for A (M, B), or (P, M, B) with a matrix for each process, and m (M, P)."""
-    return A.T @ m if A.dim() == 2 else torch.einsum("pmb,mp->bp", A, m)
+    """Aᵀ m (B, P) for A (M, B), or (P, M, B) with a matrix for each process, and m (P, M)."""
+    return A.T @ m.T if A.dim() == 2 else torch.bmm(m.unsqueeze(1), A).squeeze(1).T
 
 
 def rows_first(values: Tensor) -> Tensor:

@@ -22,14 +22,16 @@ class Parsimonious(Family):
     mean = k_iZ μ_p, variance = k_ii - k_iZ (K_Z + Σ_p)⁻¹ k_Zi.
     """
 
+    per_process = ("mean", "log_noise")
+
     def __init__(self, n_inducing: int, n_processes: int, noise: float = 1.0) -> None:
         super().__init__()
         self.mean = mean_parameter(n_inducing, n_processes)
-        self.log_noise = nn.Parameter(torch.full((n_inducing, n_processes), log(noise)))
+        self.log_noise = nn.Parameter(torch.full((n_processes, n_inducing), log(noise)))
 
     def _noise(self) -> Tensor:
         """Σ (P, M) in float64, above 1e-6."""
-        return self.log_noise.double().exp().T + _SMALLEST_NOISE
+        return self.log_noise.double().exp() + _SMALLEST_NOISE
 
     def _factor(self, prior: Prior) -> Tensor:
         return cholesky(prior.K + torch.diag_embed(self._noise()), "K_Z + Σ", 0.0)
@@ -44,11 +46,12 @@ class Parsimonious(Family):
         return Moments(mean_of(Kzx, self.mean), var.clamp_min(SMALLEST_VARIANCE))
 
     def kl(self, prior: Prior) -> Tensor:
-        """½ [ μᵀ K μ - tr((K + Σ)⁻¹ K) + log |K + Σ| - log |Σ| ], summed over p."""
+        """½ [ μᵀ K μ - tr((K + Σ)⁻¹ K) + log |K + Σ| - log |Σ| ] of each p."""
         mu, noise, factor = self.mean.double(), self._noise(), self._factor(prior)
-        K = prior.K if prior.K.dim() == 3 else prior.K.unsqueeze(0)
-        quadratic = torch.einsum("mp,pmn,np->", mu, K.expand(noise.shape[0], -1, -1), mu)
+        quadratic = (mu * (mu.unsqueeze(1) @ prior.K).squeeze(1)).sum(1)
         # tr((K + Σ)⁻¹ K) = M - tr((K + Σ)⁻¹ Σ)
-        inverse = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
-        trace = noise.numel() - (inverse * noise).sum()
-        return 0.5 * (quadratic - trace + tril_log_det(factor).sum() - noise.log().sum())
+        # The inverse's diagonal from that of the factor: torch's own inverse cannot be captured on a GPU.
+        eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
+        inverse = torch.linalg.solve_triangular(factor, eye, upper=False).square().sum(-2)
+        trace = noise.shape[1] - (inverse * noise).sum(1)
+        return 0.5 * (quadratic - trace + tril_log_det(factor) - noise.log().sum(1))

@@ -29,10 +29,12 @@ __all__ = ["WhitenedDiagonal", "WhitenedFull", "WhitenedShared"]
 class WhitenedDiagonal(Family):
     """S_p diagonal: costs a factor M less than a full one and ranks as well."""
 
+    per_process = ("mean", "log_var")
+
     def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
         super().__init__()
         self.mean = mean_parameter(n_inducing, n_processes)
-        self.log_var = nn.Parameter(torch.full((n_inducing, n_processes), 2 * log(spread)))
+        self.log_var = nn.Parameter(torch.full((n_processes, n_inducing), 2 * log(spread)))
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)

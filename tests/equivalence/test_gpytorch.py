@@ -43,7 +43,7 @@ def test_value_and_gradient():
         kernel = SquaredExponential(n_features=D)
         kernel.log_inverse_length.data.copy_(-lengths.log())
         family = WhitenedFull(M, P)
-        family.mean.data.copy_(mean)
+        family.mean.data.copy_(mean.T)
         family.factor.data.copy_(factor)
         ours = MLGPF(
             kernel, Free(Z, unit_norm=False), family, Phi.clone(), b.clone(), likelihood=Bernoulli(20), jitter=1e-4
@@ -70,7 +70,7 @@ def test_value_and_gradient():
         torch.testing.assert_close(estimate.bound(), bound, rtol=1e-5, atol=1e-5)
         q = theirs.variational_strategy._variational_distribution
         for name, a, c in (
-            ("mean", family.mean.grad.T, q.variational_mean.grad),
+            ("mean", family.mean.grad, q.variational_mean.grad),
             ("factor", family.factor.grad.tril(), q.chol_variational_covar.grad.tril()),
             ("Phi", ours.Phi.grad, their_Phi.grad),
             ("b", ours.b.grad, their_b.grad),

@@ -8,7 +8,7 @@ from scipy import sparse
 from labelfield import Batch, Dataset, synth
 from labelfield.inference.source import ResidentSource, Sizes
 from labelfield.models.build import INDUCING, POSTERIORS, Spec, build, start
-from labelfield.models.mlgpf import _draw_others
+from labelfield.models.sampling import _draw_others
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_sampled_negatives_are_unbiased(data):
     moving = gradients.std(0) > 1e-9
     # Standard scores of an unbiased estimate: of variance 1, none of them far out.
     assert error[moving].abs().max() < 5.5
-    assert 0.7 < error[moving].square().mean() < 1.4
+    assert 0.5 < error[moving].square().mean() < 1.6  # they are not independent of each other
 
 
 def test_batches_add_up_to_the_whole(data):

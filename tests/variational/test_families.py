@@ -41,16 +41,16 @@ def random_family(kind):
 
 def naive_q(family, p, K):
     """Mean and covariance of q(u_p), written out."""
-    m = family.mean[:, p].detach()
+    m = family.mean[p].detach()
     if isinstance(family, Parsimonious):
-        S = torch.diag(family.log_noise[:, p].detach().exp() + 1e-6)
+        S = torch.diag(family.log_noise[p].detach().exp() + 1e-6)
         return K @ m, K - K @ torch.linalg.inv(K + S) @ K
     if isinstance(family, Full):
         L = family.factor[p].detach().tril()
         return m, L @ L.T
     root = torch.linalg.cholesky(K)
     if isinstance(family, WhitenedDiagonal):
-        S = torch.diag(family.log_var[:, p].detach().exp())
+        S = torch.diag(family.log_var[p].detach().exp())
     else:
         L = (family.factor if isinstance(family, WhitenedShared) else family.factor[p]).detach().tril()
         S = L @ L.T
@@ -63,7 +63,7 @@ def test_moments_and_divergence(kind, per_process):
     prior, Kzx, kxx = problem(per_process)
     family = random_family(kind)
     moments = family.moments(prior, Kzx, kxx)
-    total = 0.0
+    total = []
     for p in range(P):
         K, C, k = (prior.K[p], Kzx[p], kxx[p]) if per_process else (prior.K, Kzx, kxx)
         mean, S = naive_q(family, p, K)
@@ -72,8 +72,8 @@ def test_moments_and_divergence(kind, per_process):
         var = k - (C * alpha).sum(0) + (alpha * (S @ alpha)).sum(0)
         torch.testing.assert_close(moments.var[:, p], var.clamp_min(1e-6), atol=1e-6, rtol=1e-6)
         S = (S + S.T) / 2
-        total += kl_divergence(MultivariateNormal(mean, S), MultivariateNormal(torch.zeros(M), K))
-    torch.testing.assert_close(family.kl(prior), torch.as_tensor(total), atol=1e-5, rtol=1e-6)
+        total.append(kl_divergence(MultivariateNormal(mean, S), MultivariateNormal(torch.zeros(M), K)))
+    torch.testing.assert_close(family.kl(prior), torch.stack(total), atol=1e-5, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -103,7 +103,7 @@ def test_full_is_whitened_full_under_the_change_of_variables():
     prior, Kzx, kxx = problem()
     white, full = random_family(WhitenedFull), Full(M, P)
     with torch.no_grad():
-        full.mean.copy_(prior.L @ white.mean)
+        full.mean.copy_(white.mean @ prior.L.T)
         full.factor.copy_(prior.L @ white.factor.tril())
     for a, b in zip(white.moments(prior, Kzx, kxx), full.moments(prior, Kzx, kxx), strict=True):
         torch.testing.assert_close(a, b)
@@ -114,9 +114,9 @@ def test_the_prior_has_no_divergence_and_its_own_variance():
     prior, Kzx, kxx = problem()
     for kind in (WhitenedDiagonal, WhitenedShared, WhitenedFull):
         family = kind(M, P)
-        assert abs(family.kl(prior).item()) < 1e-9
+        assert family.kl(prior).abs().max() < 1e-9
         torch.testing.assert_close(family.moments(prior, Kzx, kxx).var, torch.ones(B, P), atol=1e-6, rtol=1e-6)
-    assert abs(Parsimonious(M, P, noise=1e9).kl(prior).item()) < 1e-6
+    assert Parsimonious(M, P, noise=1e9).kl(prior).abs().max() < 1e-6
 
 
 def test_parsimonious_with_z_at_the_rows_is_optimal():
@@ -126,12 +126,12 @@ def test_parsimonious_with_z_at_the_rows_is_optimal():
     family = Parsimonious(6, 1)
     with torch.no_grad():
         family.log_noise.fill_(np.log(noise))
-        family.mean.copy_(torch.linalg.solve(prior.K + noise * torch.eye(6), y)[:, None])
+        family.mean.copy_(torch.linalg.solve(prior.K + noise * torch.eye(6), y)[None])
 
     def bound():
         q = family.moments(prior, kernel.cross(X, X).mT, kernel.diag(X))
         fit = -0.5 * (((y - q.mean[:, 0]) ** 2 + q.var[:, 0]) / noise + np.log(2 * np.pi * noise)).sum()
-        return fit - family.kl(prior)
+        return fit - family.kl(prior).sum()
 
     evidence = MultivariateNormal(torch.zeros(6), prior.K + noise * torch.eye(6)).log_prob(y)
     torch.testing.assert_close(bound(), evidence, atol=1e-4, rtol=1e-4)

@@ -1,0 +1,275 @@
+"""What all classifiers that a bound trains have in common: fitting, also in parts, resuming, saying what it costs."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
+
+from labelfield.data import Dataset
+from labelfield.data.transform import RowTransform
+from labelfield.errors import DataError
+from labelfield.estimators.inputs import Labels, as_rows, encode_known
+from labelfield.estimators.options import OutOfMemoryError, Rule, advising_on_memory, choose_device
+from labelfield.inference.source import DatasetSource, ResidentSource, Source
+from labelfield.inference.trainer import Batches, Epoch, Run, Settings, Training, stop_requests, train
+from labelfield.metrics import evaluate
+from labelfield.models.cost import free_bytes
+
+__all__ = ["TrainedClassifier"]
+
+
+class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn is untyped
+    """A classifier with a model that a bound trains; subclasses decide what is built and how it predicts."""
+
+    _rules: ClassVar[dict[str, Rule]]
+    # What to lower where memory is short.
+    _lower: ClassVar[str]
+    device: str
+    model_: Any
+    spec_: Any
+    settings_: Settings
+    row_transform_: RowTransform
+    label_kind_: str
+    classes_: NDArray[Any]
+    label_counts_: NDArray[np.int64]
+    n_rows_: int
+    n_iter_: int
+    history_: list[dict[str, Any]]
+    _training: Training | None
+
+    # What a subclass decides
+
+    @abstractmethod
+    def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
+        """Decide everything that does not need training and build the model; returns the rows as it will see them."""
+
+    @abstractmethod
+    def training_bytes(self) -> int:
+        """About how much memory a step of training takes, beside the rows, according to the sizes that were decided."""
+
+    @abstractmethod
+    def predict(self, X: Any) -> Any:
+        """The labels of rows."""
+
+    @abstractmethod
+    def predict_topk(self, X: Any, k: int = 5) -> sparse.csr_array:
+        """The k most probable labels of each row."""
+
+    @abstractmethod
+    def _objective(self) -> Any:
+        """An estimate of the bound from a batch."""
+
+    @abstractmethod
+    def _calibrate(self, held_out: Dataset) -> dict[str, torch.Tensor]:
+        """Make probabilities fit rows that the model has not seen; what is to be remembered of them."""
+
+    @abstractmethod
+    def _facts(self) -> tuple[Any, ...]:
+        """What a run depends on, beside its settings and its rows."""
+
+    def _source(self, data: Dataset) -> Source:
+        return self._source_of_rows(data)
+
+    def _batches(self, data: Dataset) -> Batches | None:  # a subclass may look at the data
+        """How rows come in batches, if not by chance alone."""
+        return None
+
+    def _is_capturable(self) -> bool:
+        """Whether the shapes of a step depend on the sizes of the batch alone, and nothing is drawn in it."""
+        return False
+
+    def _without_held_out(self) -> None:
+        """Nothing is held out: whatever waits for the held-out rows need not."""
+
+    def _end(self) -> None:
+        """After training."""
+
+    # What follows from it
+
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        on_step: Any = None,
+    ) -> Self:
+        """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class a row).
+
+        With `checkpoint` the run can be interrupted and, with `resume`, go on. `validation` rows are scored each epoch.
+        """
+        data = self.prepare(X, Y)
+        return self.train_prepared(data, validation=validation, checkpoint=checkpoint, resume=resume, on_step=on_step)
+
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
+        """Go on training with these rows, by one epoch over them; the first call prepares the model.
+
+        The optimiser goes on where the last call left it. `classes` names all labels there will be, where the first
+        rows do not show them all. A loaded model starts with a fresh optimiser.
+        """
+        if not hasattr(self, "model_"):
+            data = self.prepare(X, Y, classes)
+        else:
+            if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise DataError("classes differ from those of the first call", fix="Fit anew.")
+            rows = self._rows(X)
+            data = Dataset(rows, self._encode(Y, rows.shape[0]))
+            self.label_counts_ = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
+            self.n_rows_ += data.n_rows
+        if self._training is None:
+            endless = replace(
+                self.settings_, schedule="constant", patience=None, time_budget=None, held_out=0, finishing_epochs=0
+            )
+            self._without_held_out()
+            self._training = Training(self.model_, endless)
+            self._training.state.history = [Epoch(**epoch) for epoch in self.history_]
+            self._training.state.epoch = len(self.history_)
+        # A call that was interrupted leaves nothing over for the next one, whose rows are others.
+        state = self._training.state
+        state.step, state.n_good_steps, state.sum_bound = 0, 0, 0.0
+        self._training.batches = self._batches(data)
+        with advising_on_memory(self._lower):
+            self._remember(self._training.run(self._objective(), self._source(data), state.epoch + 1))
+        return self
+
+    def train_prepared(
+        self,
+        data: Dataset,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        on_step: Any = None,
+    ) -> Self:
+        """The second half of `fit`, for rows that `prepare` returned."""
+        validate = None
+        if validation is not None:
+            rows = as_rows(self, validation[0], reset=False)
+            truth = self._encode(validation[1], rows.shape[0])
+
+            def validate() -> dict[str, float]:
+                scores = evaluate(truth, self.predict_topk(rows, 5))
+                return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
+
+        self._train(data, None if checkpoint is None else Path(checkpoint), resume, validate, on_step)
+        return self
+
+    def _train(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
+        with stop_requests(), advising_on_memory(self._lower):
+            run = train(
+                self.model_,
+                self._objective(),
+                self._source(data),
+                self.settings_,
+                checkpoint=checkpoint,
+                resume=resume,
+                identity="" if checkpoint is None else self._identity(data),
+                on_step=on_step,
+                validate=validate,
+                calibrate=lambda rows: self._calibrate(data.take(rows)),
+                batches=self._batches(data),
+                is_capturable=self._is_capturable(),
+            )
+        self._remember(run)
+        self._end()
+        return run
+
+    def _remember(self, run: Run) -> None:
+        self.history_ = [asdict(epoch) for epoch in run.history]
+        self.n_iter_ = len(run.history)
+
+    def _identity(self, data: Dataset) -> str:
+        """What is trained, on what: the make of the model and a fingerprint of the rows."""
+        digest = sha256(repr((self.spec_, *self._facts(), self.row_transform_.name)).encode())
+        for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def _require_memory(self, device: torch.device) -> None:
+        """Refuse what cannot be held before the system kills the process for it."""
+        needed, free = self.training_bytes(), free_bytes(device)
+        if free is not None and needed > free:
+            sizes = [
+                f"{name}={getattr(self.spec_, name)}" for name in ("n_latent", "n_inducing") if name in vars(self.spec_)
+            ]
+            raise OutOfMemoryError(
+                f"training needs about {needed / 2**30:,.1f} GiB and {device} has {free / 2**30:,.1f} GiB free; "
+                f"{', '.join(sizes)}, batch_size={self.settings_.batch_size}",
+                self._lower,
+            )
+
+    def _source_of_rows(self, data: Dataset) -> Source:
+        """Rows on the GPU, if they take no more than a quarter of what is free there."""
+        device = self.model_.b.device
+        free = free_bytes(device) if device.type == "cuda" else None
+        is_small = free is not None and 4 * (_bytes(data.X) + _bytes(data.Y)) < free
+        return ResidentSource(data, device) if is_small else DatasetSource(data)
+
+    def seconds_per_step(self, data: Dataset) -> float:
+        """How long a step of training takes on rows that `prepare` returned, by trying; nothing is changed by it."""
+        state = {name: value.clone() for name, value in self.model_.named_buffers()}
+        with advising_on_memory(self._lower):
+            source, objective = self._source(data.take(slice(self.settings_.batch_size))), self._objective()
+            times = []
+            for _ in range(2):  # the first also warms up
+                started = time.perf_counter()
+                X, Y = source.batch(np.arange(source.n_rows), self.model_.b.device)
+                (-objective(X, Y, data.n_rows, torch.Generator()).bound()).backward()
+                self.model_.zero_grad(set_to_none=True)
+                times.append(time.perf_counter() - started)
+        for name, value in self.model_.named_buffers():
+            value.copy_(state[name])
+        return min(times)
+
+    def _rows(self, X: Any) -> sparse.csr_array:
+        """Rows as the model sees them."""
+        self._check_fitted()
+        return self.row_transform_(as_rows(self, X, reset=False))
+
+    def _encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
+        """Labels in the columns that the first fit gave them; labels that it did not see are refused."""
+        return encode_known(Y, n_rows, Labels(self.label_kind_, self.classes_))
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose labels are all right (scikit-learn's score of a classifier)."""
+        truth = y if self.label_kind_ == "classes" else self._encode(y, as_rows(self, X, reset=False).shape[0])
+        return float(accuracy_score(truth, self.predict(X), sample_weight=sample_weight))
+
+    def __getstate__(self) -> Any:
+        """Without the optimiser of `partial_fit`, which belongs to this process."""
+        return super().__getstate__() | ({"_training": None} if hasattr(self, "_training") else {})
+
+    def to(self, device: str) -> Self:
+        """Move the fitted model to "cpu", "cuda", or wherever "auto" finds best."""
+        self._check_fitted()
+        self.model_.to(choose_device(device))
+        self.device = device
+        self._training = None  # its optimiser stayed where it was
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _bytes(array: sparse.csr_array) -> int:
+    return int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)

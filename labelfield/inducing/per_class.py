@@ -1,0 +1,42 @@
+"""Inducing inputs of each class's own [TH 3.2]."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from labelfield.kernels import DensePoints
+from labelfield.linalg.processes import of_processes
+
+__all__ = ["PerClass"]
+
+
+class PerClass(nn.Module):
+    """Z_k (K, M, D), learned; with `unit_norm` kept at norm 1, as the rows are."""
+
+    per_process = ("Z",)
+
+    def __init__(self, Z: Tensor, *, unit_norm: bool = True) -> None:
+        super().__init__()
+        self.Z = nn.Parameter(Z)
+        self.unit_norm = unit_norm
+
+    @property
+    def n_inducing(self) -> int:
+        return int(self.Z.shape[1])
+
+    def of(self, classes: Tensor) -> Self:
+        """The inducing inputs of these classes alone."""
+        return of_processes(self, classes)
+
+    def fill(self, Z: Tensor) -> None:
+        """Put in the values (K, M, D)."""
+        with torch.no_grad():
+            self.Z.copy_(Z)
+
+    def points(self) -> DensePoints:
+        """The inducing inputs as the kernel sees them; formed once a step."""
+        return DensePoints(normalize(self.Z, dim=-1) if self.unit_norm else self.Z)

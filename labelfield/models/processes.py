@@ -1,0 +1,106 @@
+"""The utilities of many classes: a Gaussian process each, or a linear function each, and what a step needs of some."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from labelfield.inducing import Free, PerClass
+from labelfield.kernels import Kernel, Points
+from labelfield.linalg.rows import Projected, Rows, dot, n_rows, take
+from labelfield.variational import Family, Moments, Prior
+
+__all__ = ["LinearUtilities", "Part", "SparseUtilities", "Utilities"]
+
+
+class Part(Protocol):
+    """The processes of some classes, for one step."""
+
+    def moments(self, X: Rows) -> Moments:
+        """q(f - b) at rows (B, C)."""
+        ...
+
+    def kl(self) -> Tensor:
+        """How far each is from its prior (C,), in float64."""
+        ...
+
+
+class Utilities(Protocol):
+    """The processes of all classes."""
+
+    def of(self, classes: Tensor | None = None) -> Part:
+        """Those of these classes, each named once, or of all."""
+        ...
+
+
+class SparseUtilities(nn.Module):
+    """Sparse Gaussian processes: inducing inputs shared by all classes or of each class's own, and so the kernel."""
+
+    def __init__(self, kernel: Kernel, inducing: Free | PerClass, family: Family, jitter: float = 1e-6) -> None:
+        super().__init__()
+        self.kernel, self.inducing, self.family, self.jitter = kernel, inducing, family, jitter
+
+    def of(self, classes: Tensor | None = None) -> SparsePart:
+        kernel, inducing, family = self.kernel, self.inducing, self.family
+        if classes is not None:
+            kernel, family = kernel.of(classes), family.of(classes)
+            inducing = inducing.of(classes) if isinstance(inducing, PerClass) else inducing
+        points = inducing.points()
+        return SparsePart(kernel, points, Prior(kernel.gram(points), self.jitter), family)
+
+
+class SparsePart(NamedTuple):
+    """What a step forms once for all its rows."""
+
+    kernel: Kernel
+    points: Points
+    prior: Prior
+    family: Family
+
+    def moments(self, X: Rows) -> Moments:
+        return self.family.moments(self.prior, self.kernel.cross(X, self.points).mT, self.kernel.diag(X))
+
+    def kl(self) -> Tensor:
+        return self.family.kl(self.prior)
+
+    def unexplained_share(self, X: Rows) -> Tensor:
+        """The share of the prior variance (B,) that the inducing inputs leave open, as a mean over classes."""
+        kxx = self.kernel.diag(X)
+        explained = self.prior.whiten(self.kernel.cross(X, self.points).mT).square().sum(-2)
+        share = ((kxx - explained) / kxx.clamp_min(1e-12)).clamp(0, 1)
+        return share if share.dim() == 1 else share.mean(0)
+
+
+class LinearUtilities(nn.Module):
+    """f_k = w_kᵀ x with w_k ~ N(0, τ² I) as a point estimate [TH 3.22–23]: no uncertainty, and -log p(w) for the
+    divergence, up to a constant."""
+
+    def __init__(self, n_classes: int, n_features: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(n_classes, n_features))
+        self.scale = scale
+
+    def of(self, classes: Tensor | None = None) -> LinearPart:
+        return LinearPart(self.weights if classes is None else take(self.weights, classes), self.scale)
+
+
+class LinearPart(NamedTuple):
+    """The weights of some classes."""
+
+    weights: Tensor
+    scale: float
+
+    def moments(self, X: Rows) -> Moments:
+        if isinstance(X, Projected):
+            raise ValueError("projected rows have lost the features that linear utilities see")
+        mean = dot(X, self.weights.T.contiguous())
+        return Moments(mean, torch.zeros_like(mean))
+
+    def kl(self) -> Tensor:
+        return self.weights.double().square().sum(1) / (2 * self.scale**2)
+
+    def unexplained_share(self, X: Rows) -> Tensor:
+        """A point estimate leaves nothing open."""
+        return self.weights.new_zeros(n_rows(X))
