@@ -1,5 +1,9 @@
 """p(y | f) and its expectations."""
 
 from labelfield.likelihoods.bernoulli import Bernoulli
+from labelfield.likelihoods.multiclass import MultiClass
+from labelfield.likelihoods.one_vs_each import OneVsEach
+from labelfield.likelihoods.robustmax import RobustMax
+from labelfield.likelihoods.softmax import Softmax
 
-__all__ = ["Bernoulli"]
+__all__ = ["Bernoulli", "MultiClass", "OneVsEach", "RobustMax", "Softmax"]

@@ -10,15 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
+from labelfield.likelihoods.chunks import chunks
+from labelfield.likelihoods.softplus import softplus_moments
 from labelfield.linalg.quadrature import gauss_hermite
 
 __all__ = ["Bernoulli"]
-
-# Rows times labels whose expectations are formed at once: a few temporaries of this many numbers, which a core's cache
-# holds, or which keep a GPU busy.
-_CHUNK = {"cpu": 1 << 18, "cuda": 1 << 26}
 
 
 class _SumSoftplus(torch.autograd.Function):
@@ -28,10 +25,8 @@ class _SumSoftplus(torch.autograd.Function):
     def forward(ctx: Any, mean: Tensor, var: Tensor, column_weight: Tensor, n_points: int) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=mean.device)
         d_mean, d_var = torch.empty_like(mean), torch.empty_like(var)
-        step = max(1, _CHUNK[mean.device.type] // max(mean.shape[1], 1))
-        for start in range(0, mean.shape[0], step):
-            rows = slice(start, start + step)
-            value, d_mean[rows], d_var[rows] = _softplus_moments(mean[rows], var[rows], n_points)
+        for rows in chunks(mean.shape, mean.device):
+            value, d_mean[rows], d_var[rows] = softplus_moments(mean[rows], var[rows], n_points)
             total += (value @ column_weight).sum(dtype=torch.float64)
         ctx.save_for_backward(d_mean.mul_(column_weight), d_var.mul_(column_weight))
         return total
@@ -41,19 +36,6 @@ class _SumSoftplus(torch.autograd.Function):
         d_mean, d_var = ctx.saved_tensors
         scale = gradients[0].to(d_mean.dtype)
         return d_mean.mul(scale), d_var.mul(scale), None, None
-
-
-def _softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:
-    """E softplus(f), E σ(f) and ½ E σ'(f) under N(mean, var)."""
-    deviation = var.sqrt()
-    value, d_mean, d_var = torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(mean)
-    for node, weight in zip(*gauss_hermite(n_points), strict=True):
-        f = torch.add(mean, deviation, alpha=node)
-        value.add_(softplus(f), alpha=weight)
-        sigma = torch.sigmoid(f)
-        d_mean.add_(sigma, alpha=weight)
-        d_var.add_(sigma.sub(sigma.square()), alpha=0.5 * weight)
-    return value, d_mean, d_var
 
 
 class Bernoulli:

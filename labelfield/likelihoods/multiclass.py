@@ -1,0 +1,52 @@
+"""What a likelihood of one class out of K is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+__all__ = ["SMALLEST_VARIANCE", "MultiClass"]
+
+# Where a deviation is divided by or differentiated, variances below this count as this: 1/√v stays far from overflow,
+# and no family of q(u) gives so small a one.
+SMALLEST_VARIANCE = 1e-12
+
+
+class MultiClass(ABC):
+    """p(y | f) of one class y out of K, with q(f) = ∏_k N(mean_k, var_k) in each row."""
+
+    needs_all_classes: bool
+    """Whether the bound needs every class in each row, or an unbiased estimate can be had from some of them."""
+
+    def expected_log_prob(
+        self,
+        mean: Tensor,
+        var: Tensor,
+        target: Tensor,
+        rival_weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """E_q log p(y | f) (B,) for means and variances (B, C) of the classes at hand; row b's own is column target_b.
+
+        Column ℓ counts `rival_weight` (C,) times as a rival of other classes, 1 if None; never as a rival of itself.
+        `generator`, on the CPU, is for likelihoods that draw.
+        """
+        if rival_weight is not None and self.needs_all_classes:
+            raise ValueError(f"{type(self).__name__} needs all classes: its rivals cannot be sampled and weighted")
+        return self._expected_log_prob(mean, var, target, rival_weight, generator)
+
+    @abstractmethod
+    def _expected_log_prob(
+        self,
+        mean: Tensor,
+        var: Tensor,
+        target: Tensor,
+        rival_weight: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Tensor: ...
+
+    @abstractmethod
+    def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
+        """p(y = k) (B, K), with the uncertainty of f integrated out; rows sum to one. It has no gradient."""

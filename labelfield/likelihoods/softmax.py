@@ -1,0 +1,39 @@
+"""The softmax: p(y | f) = exp(f_y) / Σ_ℓ exp(f_ℓ), whose expectations are drawn."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from labelfield.likelihoods.monte_carlo import expected_softmax
+from labelfield.likelihoods.multiclass import SMALLEST_VARIANCE, MultiClass
+
+__all__ = ["Softmax"]
+
+
+class Softmax(MultiClass):
+    """E log softmax_y(f) by T reparametrised draws f = mean + √var ε [DKL 4]: unbiased, and so are its gradients."""
+
+    needs_all_classes = True
+
+    def __init__(self, n_samples: int = 8, n_samples_predict: int = 256) -> None:
+        self.n_samples = n_samples
+        self.n_samples_predict = n_samples_predict
+
+    def _expected_log_prob(
+        self,
+        mean: Tensor,
+        var: Tensor,
+        target: Tensor,
+        rival_weight: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Other draws at each call; from torch's own generator only where none is given."""
+        # Drawn on the CPU, so that a seed means the same on every device.
+        draws = torch.randn((self.n_samples, *mean.shape), dtype=mean.dtype, generator=generator).to(mean.device)
+        f = torch.addcmul(mean, var.clamp_min(SMALLEST_VARIANCE).sqrt(), draws)
+        own = target.expand(self.n_samples, -1).unsqueeze(2)
+        return f.log_softmax(2).gather(2, own).squeeze(2).mean(0)
+
+    def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
+        return expected_softmax(mean, var, self.n_samples_predict)
