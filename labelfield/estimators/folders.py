@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -34,15 +33,19 @@ __all__ = ["SavedClassifier"]
 class SavedClassifier(TrainedClassifier):
     """The part of a classifier that goes to a folder and comes back."""
 
-    # What a model is made of, and what makes it.
+    # What a model is made of.
     _spec_type: ClassVar[type[Any]]
-    _build: ClassVar[Callable[[Any], nn.Module]]
     n_features_in_: int
     n_negatives_: int | None
     label_names_: list[str]
 
     def _method(self) -> str:
         """What this kind of model is called on the command line and in its folder."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _build(spec: Any) -> nn.Module:
+        """A model of this make with nothing in it yet."""
         raise NotImplementedError
 
     def save(self, folder: str | Path, label_names: Any = None) -> None:

@@ -48,7 +48,7 @@ from labelfield.models.defaults import plan_multiclass
 from labelfield.models.mlgpf import Elbo
 from labelfield.models.multiclass import MultiClassGP
 from labelfield.models.prediction import to_csr
-from labelfield.models.processes import Part
+from labelfield.models.processes import Part, SparseUtilities
 from labelfield.variational import Moments
 
 __all__ = ["GPClassifier", "Utility"]
@@ -316,7 +316,7 @@ class GPClassifier(SavedClassifier):
         if n_at_once >= spec.n_labels:
             return [None]
         every = torch.arange(spec.n_labels, device=self.model_.b.device)
-        return list(every.split(n_at_once))
+        return list(torch.split(every, n_at_once))
 
     def _moments(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Moments]]:
         """q(f) of all classes, for blocks of rows."""
@@ -398,9 +398,8 @@ class GPClassifier(SavedClassifier):
     def feature_relevance(self) -> NDArray[np.float32]:
         """Squared ARD weights (D,), as a mean over classes; largest for the features that matter most."""
         self._check_fitted()
-        relevance = None
-        if self.spec_.posterior != "point":
-            relevance = self.model_.utilities.kernel.feature_relevance()
+        utilities = self.model_.utilities
+        relevance = utilities.kernel.feature_relevance() if isinstance(utilities, SparseUtilities) else None
         if relevance is None:
             raise ValueError(f"the kernel {self.spec_.kernel!r} treats all features alike; choose one with _ard")
         relevance = relevance.detach().cpu()

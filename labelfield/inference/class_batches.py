@@ -48,4 +48,5 @@ class ClassBatches:
         held, place, in_batch = torch.unique(column, return_inverse=True, return_counts=True)
         counts = torch.from_numpy(self.counts).to(column.device)[held]
         n_present = int((self.counts > 0).sum())
-        return (n_present / held.numel() * counts / in_batch)[place].float()
+        weight: Tensor = n_present / held.numel() * counts / in_batch
+        return weight[place].float()

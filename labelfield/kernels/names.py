@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
@@ -15,7 +16,7 @@ __all__ = ["kernel_from_name", "kernel_names"]
 
 
 def _makers(n_features: int, n_processes: int, is_own: bool) -> dict[str, Callable[[], Kernel]]:
-    own = {"n_processes": n_processes if is_own else None}
+    own: dict[str, Any] = {"n_processes": n_processes if is_own else None}
     ard = {"n_features": n_features, **own}
     makers: dict[str, Callable[[], Kernel]] = {
         "linear": partial(Linear, **own),
@@ -48,8 +49,8 @@ def kernel_from_name(
     kernels = [_make(part.strip(), n_features, n_processes, is_own) for part in name.split("+")]
     if len(kernels) == 1 and not is_scaled:
         return kernels[0]
-    own = {"n_processes": n_processes if is_own else None}
-    parts = [kernel if isinstance(kernel, White) else Scaled(kernel, **own) for kernel in kernels]
+    n_own = n_processes if is_own else None
+    parts = [kernel if isinstance(kernel, White) else Scaled(kernel, n_processes=n_own) for kernel in kernels]
     return parts[0] if len(parts) == 1 else Sum(*parts)
 
 

@@ -124,7 +124,7 @@ def start_multiclass(
     counts = np.bincount(Y.indices, minlength=spec.n_labels)
     with torch.no_grad():
         model.b.copy_(torch.from_numpy(np.log((counts + 0.5) / (Y.shape[0] + 0.5 * spec.n_labels))))
-        model.b -= model.b.mean()
+        model.b.sub_(model.b.mean())
         utilities = model.utilities
         if isinstance(utilities, LinearUtilities):
             return

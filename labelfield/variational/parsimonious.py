@@ -54,4 +54,5 @@ class Parsimonious(Family):
         eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
         inverse = torch.linalg.solve_triangular(factor, eye, upper=False).square().sum(-2)
         trace = noise.shape[1] - (inverse * noise).sum(1)
-        return 0.5 * (quadratic - trace + tril_log_det(factor) - noise.log().sum(1))
+        divergence: Tensor = quadratic - trace + tril_log_det(factor) - noise.log().sum(1)
+        return 0.5 * divergence
