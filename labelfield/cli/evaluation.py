@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +14,7 @@ import typer
 
 from labelfield.cli.options import (
     AsJson,
+    Classes,
     Device,
     LabelColumn,
     OneBased,
@@ -21,6 +24,7 @@ from labelfield.cli.options import (
     require_columns,
 )
 from labelfield.cli.output import Bar, print_json, print_table, say, shown
+from labelfield.cli.prediction import by_number, class_numbers
 from labelfield.data import Dataset, align_classes, read_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate as evaluate_scores
@@ -53,10 +57,13 @@ def evaluate(
     device: Device = "auto",
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
+    classes: Classes = False,
     label_column: LabelColumn = None,
     as_json: AsJson = False,
 ) -> None:
     """Score a model or predictions: P@k, nDCG@k, recall@k, ECE@k; with training data PSP@k and PSnDCG@k; in percent.
+
+    A model of one class a row gets its error rate and the mean of -log p(class) too (nlpd, in nats).
 
     Example: labelfield evaluate predictions.txt data/bibtex/test.txt.gz --train data/bibtex/train.txt.gz
     """
@@ -66,18 +73,23 @@ def evaluate(
     started = time.perf_counter()
     estimator = load_model(predictions, device) if predictions.is_dir() else None
     if estimator is not None and estimator.label_kind_ == "classes":
-        result = _evaluate_classes(
-            estimator, load(truth, one_based, one_based_labels, classes=True, label_column=label_column), truth, ks
+        n_features = estimator.n_features_in_
+        dataset = load(
+            truth, one_based, one_based_labels, n_features=n_features, classes=True, label_column=label_column
         )
+        result = _evaluate_classes(estimator, dataset, truth, ks)
         _print_result(f"{predictions} on {truth}", result, ks, unlabelled, as_json, started)
         return
-    training = load(train, one_based, one_based_labels).train if train is not None else None
+    reading = partial(load, classes=classes, label_column=label_column)
+    training = reading(train, one_based, one_based_labels).train if train is not None else None
+    if classes and training is not None and train is not None:
+        training = _by_class_number(training, train)
     known = [] if training is None else [(training.n_features, training.n_labels)]
     known += [] if estimator is None else [(estimator.n_features_in_, estimator.spec_.n_labels)]
     n_features, n_labels = (max(widths) for widths in zip((0, 0), *known, strict=True))
-    dataset = load(
-        truth, one_based, one_based_labels, n_features=n_features, n_labels=n_labels, label_column=label_column
-    )
+    dataset = reading(truth, one_based, one_based_labels, n_features=n_features, n_labels=n_labels)
+    if classes:
+        dataset = _by_class_number(dataset, truth, n_labels)
     rows = dataset if dataset.test is None else dataset.test
     if training is None and dataset.test is not None:
         training = dataset.train
@@ -105,6 +117,20 @@ def evaluate(
     with Bar("scoring"):
         result = evaluate_scores(rows.Y, scores, Y_train, k=ks, unlabelled=unlabelled, a=a, b=b, inverse=inverse)
     _print_result(f"{predictions} on {truth}", result, ks, unlabelled, as_json, started)
+
+
+def _by_class_number(dataset: Dataset, path: Path, n_labels: int = 0) -> Dataset:
+    """The classes in the columns that `predict` writes them in."""
+    numbers = class_numbers(dataset.label_names or ())
+    if numbers is None:
+        raise DataError(
+            "classes that are no numbers",
+            path=path,
+            expected="numbers, as predictions have",
+            fix="Evaluate the model itself.",
+        )
+    test = None if dataset.test is None else _by_class_number(dataset.test, path, n_labels)
+    return replace(dataset, Y=by_number(dataset.Y, numbers, n_labels), label_names=None, test=test)
 
 
 def _evaluate_classes(estimator: Any, dataset: Dataset, truth: Path, ks: list[int]) -> dict[str, Any]:

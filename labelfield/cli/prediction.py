@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.cli.options import (
@@ -25,7 +27,7 @@ from labelfield.cli.output import Bar, print_json, say
 from labelfield.csr import MAX_COLUMNS
 from labelfield.data import write_predictions
 
-__all__ = ["predict"]
+__all__ = ["by_number", "class_numbers", "predict"]
 
 
 def predict(
@@ -65,24 +67,30 @@ def predict(
     require_columns(dataset, rows, n_features)
     with Bar("predicting"):
         predictions = estimator.predict_topk(dataset.X, k)
-    if has_classes:
-        predictions = _by_class_number(predictions, estimator.label_names_)
-    write_predictions(predictions, out)
+    numbers = class_numbers(estimator.label_names_) if has_classes else None
+    write_predictions(predictions if numbers is None else by_number(predictions, numbers), out)
     seconds = time.perf_counter() - started
     if as_json:
         print_json({"path": str(out), "rows": dataset.n_rows, "k": k, "seconds": seconds})
     else:
         say(f"wrote {out}: {dataset.n_rows} rows, in {seconds:.1f} s")
+        if has_classes:
+            say("labels are " + (f"lines of {model / 'labels.txt'}, from 0" if numbers is None else "class numbers"))
 
 
-def _by_class_number(predictions: sparse.csr_array, names: list[str]) -> sparse.csr_array:
-    """Columns as the class file numbers them, where its classes are numbers; else the lines of labels.txt, from 0."""
-    if not all(name.isdecimal() and int(name) < MAX_COLUMNS for name in names):
-        return predictions
-    number = np.array([int(name) for name in names], np.int32)
+def class_numbers(names: Iterable[str]) -> NDArray[np.int32] | None:
+    """Classes as the numbers that they are; None where some are not, or would be no columns."""
+    names = list(names)
+    if not all(name.isdecimal() and name == str(int(name)) and int(name) < MAX_COLUMNS for name in names):
+        return None
+    return np.array([int(name) for name in names], np.int32)
+
+
+def by_number(matrix: sparse.csr_array, number: NDArray[np.int32], n_columns: int = 0) -> sparse.csr_array:
+    """The same entries with the columns at these numbers, at least so many columns."""
     renumbered = sparse.csr_array(
-        (predictions.data, number[predictions.indices], predictions.indptr),
-        shape=(predictions.shape[0], int(number.max()) + 1),
+        (matrix.data, number[matrix.indices], matrix.indptr),
+        shape=(matrix.shape[0], max(n_columns, int(number.max(initial=-1)) + 1)),
     )
     renumbered.sort_indices()
     return renumbered

@@ -7,10 +7,13 @@ import re
 import time
 import tomllib
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from labelfield.atomic import refuse_strangers
 from labelfield.cli.options import (
@@ -136,24 +139,19 @@ def train(
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     refuse_strangers(out, MODEL_FILES)
     has_classes = method != "mlgpf"
-    reading = {"classes": has_classes, "label_column": label_column}
-    dataset = load(data, one_based, one_based_labels, **reading)
+    reading = partial(load, classes=has_classes, label_column=label_column)
+    dataset = reading(data, one_based, one_based_labels)
     require_rows(dataset, data)
+    if has_classes:
+        _require_two_classes(dataset, data)
     validation = None
     if valid is not None:
-        rows = load(
-            valid,
-            one_based,
-            one_based_labels,
-            n_features=dataset.n_features,
-            n_labels=0 if has_classes else dataset.n_labels,
-            **reading,
-        )
-        rows = align_classes(rows, dataset.label_names or ()) if has_classes else rows
-        require_columns(rows, valid, dataset.n_features, None if has_classes else dataset.n_labels)
-        require_rows(rows, valid)
+        n_features, n_labels = dataset.n_features, 0 if has_classes else dataset.n_labels
+        rows = reading(valid, one_based, one_based_labels, n_features=n_features, n_labels=n_labels)
         rows = rows if rows.test is None else rows.test
-        validation = (rows.X, rows.Y.indices if has_classes else rows.Y)
+        require_columns(rows, valid, n_features, None if has_classes else n_labels)
+        require_rows(rows, valid)
+        validation = (rows.X, _known_classes(rows, dataset, valid) if has_classes else rows.Y)
     estimator = _estimator(method, options)
     started = time.perf_counter()
     try:
@@ -165,13 +163,35 @@ def train(
         if isinstance(error, DataError):
             raise
         raise typer.BadParameter(str(error)) from None
-    names = dataset.label_names
-    if has_classes:  # of all classes there are in the files, those of the training rows
-        names = [names[column] for column in estimator.classes_]
-    estimator.save(out, names)
+    # Of all classes there are in the files, a model has those of the training rows.
+    estimator.save(out, _class_names(dataset) if has_classes else dataset.label_names)
     for name in CHECKPOINTS:
         (out / name).unlink(missing_ok=True)
     _report(estimator, out, time.perf_counter() - started, as_json)
+
+
+def _class_names(dataset: Dataset) -> list[str]:
+    """What the classes that occur are called, in the order of their columns."""
+    assert dataset.label_names is not None  # whatever is read with classes has names
+    return [dataset.label_names[column] for column in np.unique(dataset.Y.indices)]
+
+
+def _require_two_classes(dataset: Dataset, path: Path) -> None:
+    names = _class_names(dataset)
+    if len(names) < 2:
+        raise DataError(
+            f"all rows are of the class {names[0]!r}", path=path, expected="at least two classes", fix="Check the file."
+        )
+
+
+def _known_classes(rows: Dataset, training: Dataset, path: Path) -> NDArray[np.int32]:
+    """The classes of rows to be scored, in the columns of the training rows, which must have them all."""
+    unseen = set(_class_names(rows)) - set(_class_names(training))
+    if unseen:
+        raise DataError(
+            f"the class {min(unseen)!r}", path=path, expected="classes of the training rows", fix="Remove its rows."
+        )
+    return np.asarray(align_classes(rows, training.label_names or ()).Y.indices)
 
 
 def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: bool) -> None:
