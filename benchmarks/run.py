@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import ensemble, gpu, large, mlgpf, reading, scale, scores, steps, subspace, trust
+from benchmarks import ensemble, gpu, large, mlgpf, multiclass, reading, scale, scores, steps, subspace, trust
 from benchmarks.record import DATA, accelerator, write_record
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -19,11 +19,17 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "subspace": subspace.run,
     "trust": trust.run,
     "scale": scale.run,
+    "multiclass": multiclass.run,
     "gpu": gpu.run,
     "gpu-scale": scale.run_on_gpu,
+    "gpu-mnist": multiclass.run_on_gpu,
 }
-NEEDS_DATA = dict.fromkeys(("reading", "large", "mlgpf", "ensemble", "trust", "gpu"), "eurlex-4k")
-NEEDS_GPU = ("gpu", "gpu-scale")
+NEEDS_DATA = {
+    **dict.fromkeys(("reading", "large", "mlgpf", "ensemble", "trust", "gpu"), "eurlex-4k"),
+    "multiclass": "covertype",
+    "gpu-mnist": "mnist",
+}
+NEEDS_GPU = ("gpu", "gpu-scale", "gpu-mnist")
 
 
 def main() -> None:
