@@ -143,12 +143,12 @@ def test_single_precision_agrees_with_double(moments):
 @needs_cuda
 def test_a_gpu_can_capture_it(moments):
     mean, var, target = (values.cuda() for values in moments(30, 6))
-    mean, var, weight = mean.requires_grad_(), var.requires_grad_(), torch.rand(6, device="cuda")
-    likelihood = OneVsEach()
+    weight, likelihood = torch.rand(6, device="cuda"), OneVsEach()
 
     def step():
-        value = likelihood.expected_log_prob(mean, var, target, weight)
-        return value, *torch.autograd.grad(value.sum(), (mean, var))
+        m, v = (values.detach().requires_grad_() for values in (mean, var))
+        value = likelihood.expected_log_prob(m, v, target, weight)
+        return value, *torch.autograd.grad(value.sum(), (m, v))
 
     plain = step()
     side = torch.cuda.Stream()
