@@ -64,7 +64,8 @@ def _scores(model: Any, X: Any, y: Any) -> dict[str, float]:
     }
 
 
-def _mnist(split: str) -> tuple[Any, Any]:
+def read_mnist(split: str) -> tuple[Any, Any]:
+    """Pixels (N, 784) and digits of a split."""
     with np.load(DATA / "mnist" / f"{split}.npz") as file:
         return file["X"].reshape(len(file["y"]), -1).astype(np.float32), file["y"].astype(np.int64)
 
@@ -75,7 +76,7 @@ def _fit_mnist(options: dict[str, Any], method: str, _: None) -> dict[str, Any]:
     import labelfield
 
     torch.zeros(1, device="cuda")  # the driver's own start is not ours
-    (X, y), (X_test, y_test) = _mnist("train"), _mnist("test")
+    (X, y), (X_test, y_test) = read_mnist("train"), read_mnist("test")
     classifier = getattr(labelfield, method)
     started = time.perf_counter()
     model = classifier(device="cuda", **options).fit(X, y)

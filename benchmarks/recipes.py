@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import inducing_images
 from benchmarks.record import DATA, isolated, write_record
 
 
@@ -29,8 +30,14 @@ def _run_row(dataset: str, options: dict[str, Any], _: None) -> dict[str, float]
 
 
 def run(recipe: Path, device: str, jobs: int) -> dict[str, Any]:
-    """Every row of a recipe, some at once; a row that fails says why and fails the run at the end."""
+    """Every row of a recipe, some at once, or its figure; a row that fails says why and fails the run at the end."""
     content = tomllib.loads(recipe.read_text())
+    if content.get("figure") == "inducing":
+        return {
+            "recipe": recipe.name,
+            "device": device,
+            **inducing_images.run({**content["options"], "device": device}),
+        }
 
     def one(name: str) -> dict[str, Any]:
         row = dict(content["rows"][name])

@@ -148,7 +148,8 @@ def start(
         model.b.copy_(torch.from_numpy(np.log(odds)))
         model.Phi.normal_(0, spec.n_latent**-0.5, generator=generator)
         mean = model.family.get_parameter("mean")
-        mean.normal_(0, start_mean, generator=generator)
+        # Drawn inducing input by inducing input, whatever the layout.
+        mean.copy_(torch.empty(mean.shape[::-1]).normal_(0, start_mean, generator=generator).T)
 
 
 def basis_vectors(X: sparse.csr_array, rank: int, basis: str, rng: np.random.Generator) -> NDArray[np.float32]:

@@ -94,6 +94,7 @@ class ClassPlan:
 
 
 _ALL_CLASSES = 200
+_MANY_ROWS = 100_000
 _MOST_COVARIANCES = 1 << 24
 _CLASS_STEPS = 3000
 
@@ -106,22 +107,23 @@ def plan_multiclass(
     | what | rule | why |
     |---|---|---|
     | kernel | se_linear_ard for a vocabulary, else matern32_ard | as for several labels a row |
-    | inducing inputs | shared by all classes: 400, at most N / 4 | those of other classes help each class |
+    | inducing inputs | shared by all classes: 400, at most N / 4, 800 from 100,000 rows on | they help each class |
     | kernels | of each class's own with inducing inputs of its own, else shared | K_Z is then factorised once |
-    | posterior | full up to 2^24 covariances in all, else diagonal | a full one has the better probabilities |
+    | posterior | full up to 2^24 covariances and 100,000 rows, else diagonal | then time is better spent on M |
     | epochs | as many as make 3,000 steps, from 10 to 200 | converged by then |
     | rivals | all classes up to 200, else 100 drawn for each batch | beyond, all classes cost more than they teach |
     """
     is_own = inducing == "per_class"
-    most = 100 if is_own else 400
+    has_many_rows = n_rows >= _MANY_ROWS
+    most = 100 if is_own else 800 if has_many_rows else 400
     n_inducing = max(1, min(n_rows, most, max(50, n_rows // 4)))
-    batch_size = max(1, min(n_rows, 500))
+    batch_size = max(1, min(n_rows, 1000 if has_many_rows else 500))
     n_steps = ceil(n_rows / batch_size)
     covariances = n_classes * n_inducing**2
     return ClassPlan(
         kernel="se_linear_ard" if n_features >= VOCABULARY else "matern32_ard",
         own_kernel=is_own,
-        posterior="whitened_full" if covariances <= _MOST_COVARIANCES else "whitened_diagonal",
+        posterior="whitened_diagonal" if has_many_rows or covariances > _MOST_COVARIANCES else "whitened_full",
         inducing="free",
         n_inducing=n_inducing,
         batch_size=batch_size,

@@ -1,0 +1,63 @@
+"""Inducing images of each class before and after training, as a picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.multiclass import read_mnist
+from benchmarks.record import ROOT
+
+__all__ = ["run"]
+
+_IMAGE = ROOT / "docs" / "images" / "inducing.png"
+_N_SHOWN = 6
+
+
+def run(options: dict[str, Any]) -> dict[str, Any]:
+    """Train, draw, and say how good the model is and how far the images have moved."""
+    import labelfield
+
+    (X, y), (X_test, y_test) = read_mnist("train"), read_mnist("test")
+    model = labelfield.GPClassifier(**options)
+    prepared = model.prepare(X, y)
+    before = _images(model)
+    model.train_prepared(prepared)
+    after = _images(model)
+    _draw(before, after)
+    moved = np.linalg.norm(after - before, axis=(-2, -1)) / np.linalg.norm(before, axis=(-2, -1))
+    error = 100 * float(np.mean(model.predict(X_test) != y_test))
+    return {"error": error, "moved, as a share of their norms": float(moved.mean())}
+
+
+def _images(model: Any) -> NDArray[np.float32]:
+    """(K, M, side, side)."""
+    Z = model.model_.utilities.inducing.Z.detach().cpu().numpy().copy()
+    side = int(Z.shape[-1] ** 0.5)
+    return np.asarray(Z.reshape(*Z.shape[:2], side, side))
+
+
+def _draw(before: NDArray[np.float32], after: NDArray[np.float32]) -> None:
+    """A column for each class: above as they start, below as they end."""
+    strips = [_strip(images[:, :_N_SHOWN]) for images in (before, after)]
+    figure, axes = plt.subplots(2, 1, figsize=(7, 9), layout="constrained")
+    for axis, strip, title in zip(
+        axes, strips, ("before training: centres of each class", "after: red is below zero"), strict=True
+    ):
+        axis.imshow(strip, cmap="RdGy", vmin=-1, vmax=1)
+        axis.set_title(title, loc="left")
+        axis.set_axis_off()
+    with mpl.rc_context({"savefig.dpi": 100}):
+        figure.savefig(_IMAGE, metadata={"Software": None})
+    plt.close(figure)
+
+
+def _strip(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(K, n, side, side) as one picture with classes side by side and their images below each other."""
+    n_classes, n_images, side, _ = images.shape
+    padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    return np.asarray(padded.transpose(1, 2, 0, 3).reshape(n_images * (side + 2), n_classes * (side + 2)))
