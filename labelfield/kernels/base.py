@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import log
 from typing import Self
 
 import torch
@@ -66,7 +67,7 @@ def over_rows(values: Tensor) -> Tensor:
     return values if values.dim() == 0 else values[:, None]
 
 
-def positive(value: float | Tensor, shape: tuple[int, ...] = ()) -> nn.Parameter:
+def positive(value: float, shape: tuple[int, ...] = ()) -> nn.Parameter:
     """A parameter that stands for its exponential, started at `value`."""
-    start = torch.as_tensor(value, dtype=torch.get_default_dtype()).log()
-    return nn.Parameter(start.expand(shape).clone())
+    # Not torch's logarithm: of a model without memory, as one to be loaded is, it would import torch's compiler.
+    return nn.Parameter(torch.full(shape, log(value)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -70,7 +71,8 @@ class Rivals(nn.Module):
     def __init__(self, n_classes: int) -> None:
         super().__init__()
         self.register_buffer("score", torch.full((n_classes,), 0.5))
-        self.register_buffer("table", torch.arange(1, n_classes + 1, dtype=torch.float64) / n_classes)
+        # Not torch's arange: of a model without memory, as one to be loaded is, it would import torch's compiler.
+        self.register_buffer("table", torch.from_numpy(np.arange(1, n_classes + 1) / n_classes))
         self.register_buffer("age", torch.zeros((), dtype=torch.long))
 
     def choose(self, column: Tensor, n_drawn: int, generator: torch.Generator | None = None) -> Choice:

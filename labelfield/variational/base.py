@@ -67,6 +67,14 @@ def mean_parameter(n_inducing: int, n_processes: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(n_processes, n_inducing))
 
 
+def factor_parameter(spread: float, *shape: int) -> nn.Parameter:
+    """Lower factors (…, M, M) at `spread` times I."""
+    factor = torch.zeros(*shape)
+    # Not torch's eye: of a model without memory, as one to be loaded is, it would import torch's compiler.
+    factor.diagonal(dim1=-2, dim2=-1).fill_(spread)
+    return nn.Parameter(factor)
+
+
 class FullFactors(Family):
     """Families with a mean (P, M) and a lower factor of its own for each process (P, M, M), at `spread` times I."""
 
@@ -75,7 +83,7 @@ class FullFactors(Family):
     def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
         super().__init__()
         self.mean = mean_parameter(n_inducing, n_processes)
-        self.factor = nn.Parameter(spread * torch.eye(n_inducing).repeat(n_processes, 1, 1))
+        self.factor = factor_parameter(spread, n_processes, n_inducing, n_inducing)
 
 
 def mean_of(A: Tensor, m: Tensor) -> Tensor:

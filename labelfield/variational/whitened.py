@@ -18,6 +18,7 @@ from labelfield.variational.base import (
     FullFactors,
     Moments,
     Prior,
+    factor_parameter,
     mean_of,
     mean_parameter,
     rows_first,
@@ -52,7 +53,7 @@ class WhitenedShared(Family):
     def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
         super().__init__()
         self.mean = mean_parameter(n_inducing, n_processes)
-        self.factor = nn.Parameter(spread * torch.eye(n_inducing))
+        self.factor = factor_parameter(spread, n_inducing, n_inducing)
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)
