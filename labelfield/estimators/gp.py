@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -169,7 +169,7 @@ class GPClassifier(SavedClassifier):
     # Fitting
 
     def _method(self) -> str:
-        return str(self.likelihood)
+        return str(self.spec_.likelihood if hasattr(self, "spec_") else self.likelihood)
 
     def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
         """Decide everything that does not need training and build the model; returns the rows as it will see them."""
@@ -178,7 +178,8 @@ class GPClassifier(SavedClassifier):
         device, seed = choose_device(self.device), choose_seed(self.random_state)
         X = as_rows(self, X, reset=True)
         Y, labels = encode_labels(Y, X.shape[0], classes)
-        _require_classes(Y, labels.kind)
+        _require_one_class_a_row(Y)
+        _require_two_classes(labels.classes)
         self.label_kind_, self.classes_ = "classes", labels.classes
         self.row_transform_ = RowTransform.fit(
             choose_class_transform(X) if option.row_transform is None else option.row_transform, X
@@ -222,7 +223,7 @@ class GPClassifier(SavedClassifier):
         self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
         self.n_rows_ = X.shape[0]
         self.history_ = []
-        self.n_negatives_ = self._decide_negatives(given(option.n_negatives, chosen.n_negatives))
+        self.n_negatives_ = self._decide_negatives(option.n_negatives, chosen.n_negatives)
         self._require_memory(device)
         with advising_on_memory(self._lower):
             self.model_ = build_multiclass(self.spec_)
@@ -231,18 +232,18 @@ class GPClassifier(SavedClassifier):
         self._training = None
         return data
 
-    def _decide_negatives(self, n_negatives: int | None) -> int | None:
+    def _decide_negatives(self, wanted: int | None, planned: int | None) -> int | None:
         """How many rivals a step draws; None for all classes, which robustmax and softmax need."""
         if make_likelihood(self.spec_).needs_all_classes:
-            if self.n_negatives or self.classes_per_batch:
+            if wanted or self.classes_per_batch:
                 raise ValueError(
                     f"likelihood={self.likelihood!r} needs all classes in each step; n_negatives and classes_per_batch "
                     "are for likelihood='one_vs_each'"
                 )
             return None
-        if self.classes_per_batch and not n_negatives:
-            return 1
-        return n_negatives or None
+        if self.classes_per_batch and planned is None:
+            planned = 1
+        return given(wanted, planned) or None
 
     def summary(self) -> str:
         """What the model is made of, in a line."""
@@ -305,6 +306,15 @@ class GPClassifier(SavedClassifier):
         # Of use in training alone.
         return config, {name: value for name, value in arrays.items() if not name.startswith("rivals.")}
 
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Tensor], names: list[str] | None) -> Self:
+        self = super()._restore(config, arrays, names)
+        if config["method"] != self.spec_.likelihood:
+            raise ValueError(f"a model of {config['method']} with the likelihood {self.spec_.likelihood}")
+        if self.label_kind_ != "classes":
+            raise ValueError(f"label_kind is {self.label_kind_!r} for one class a row")
+        return self
+
     # Predicting
 
     def _class_blocks(self) -> list[Tensor | None]:
@@ -355,9 +365,10 @@ class GPClassifier(SavedClassifier):
 
     def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
         """The k most probable classes of each row and their probabilities, as CSR (N, K)."""
+        rows = self._rows(X)
         k = min(count_of_labels(k), self.spec_.n_labels)
         classes, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
-        for _, P in self._probabilities(self._rows(X), calibrated):
+        for _, P in self._probabilities(rows, calibrated):
             p, best = P.topk(k, dim=1)
             classes.append(best.cpu().numpy())
             values.append(p.cpu().numpy())
@@ -365,7 +376,8 @@ class GPClassifier(SavedClassifier):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row (N,)."""
-        return np.asarray(self.classes_[self.predict_topk(X, 1).indices])
+        best = self.predict_topk(X, 1).indices
+        return np.asarray(self.classes_[best])
 
     def predict_latent(self, X: Any) -> Utility:
         """Means and variances of the utilities of all classes."""
@@ -395,6 +407,18 @@ class GPClassifier(SavedClassifier):
             kl = sum(float(self.model_.utilities.of(some).kl().sum()) for some in self._class_blocks())
         return {"fit": fit, "kl": kl, "bound": fit - kl}
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose class is right."""
+        self._check_fitted()
+        if np.ndim(y) == 2:  # indicators, or lists of one class each
+            y = self.classes_[self._encode(y, as_rows(self, X, reset=False).shape[0]).indices]
+        return super().score(X, y, sample_weight)
+
+    def _encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
+        encoded = super()._encode(Y, n_rows)
+        _require_one_class_a_row(encoded)
+        return encoded
+
     def feature_relevance(self) -> NDArray[np.float32]:
         """Squared ARD weights (D,), as a mean over classes; largest for the features that matter most."""
         self._check_fitted()
@@ -411,19 +435,21 @@ class GPClassifier(SavedClassifier):
         return tags
 
 
-def _require_classes(Y: sparse.csr_array, kind: str) -> None:
-    """One class a row, and at least two of them."""
+def _require_one_class_a_row(Y: sparse.csr_array) -> None:
     counts = np.diff(Y.indptr)
-    if kind != "classes" and (counts != 1).any():
+    if (counts != 1).any():
         row = int(np.flatnonzero(counts != 1)[0])
         raise DataError(
             f"row {row} has {counts[row]} labels",
             expected="one class a row",
             fix="Use MLGPFClassifier (--method mlgpf) for several labels a row.",
         )
-    if Y.shape[1] < 2:
+
+
+def _require_two_classes(classes: NDArray[Any]) -> None:
+    if classes.size < 2:
         raise DataError(
-            f"y has {Y.shape[1]} class" + ("" if Y.shape[1] == 1 else "es"),
+            f"y has one class, {str(classes[0])!r}",
             expected="at least two classes",
             fix="A classifier needs rows of two classes to tell apart.",
         )

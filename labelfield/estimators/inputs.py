@@ -102,8 +102,21 @@ def _read_any(Y: Any, kind: str | None) -> sparse.csr_array | _Lists:
         return as_positives(_binary(array))
     if array.ndim != 1:
         raise DataError(f"Y has {array.ndim} dimensions", expected="a matrix, lists of labels, or a vector")
+    array = _plain(array)
     check_classification_targets(array)
     return _Lists("classes", np.ones(array.size, np.int64), array)
+
+
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    """Labels in an array of objects, as tables give them, as what they are; some that are missing are said to be."""
+    if array.dtype.kind != "O":
+        return array
+    labels = array.tolist()
+    if any(label is None or label != label for label in labels):  # NaN is not itself
+        raise ValueError("Input y contains NaN or missing labels")
+    if len({isinstance(label, str) for label in labels}) > 1:
+        raise DataError("Y holds text and other things", expected="one kind of label", fix="Pass all labels as text.")
+    return np.array(labels)
 
 
 def _classes_of(given: _Lists) -> NDArray[Any]:

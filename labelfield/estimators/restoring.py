@@ -15,7 +15,7 @@ from labelfield.data.transform import RowTransform
 from labelfield.inducing import Subspace
 from labelfield.inference.trainer import Epoch
 from labelfield.models.build import Spec
-from labelfield.models.calibration import Calibration
+from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.mlgpf import MLGPF
 from labelfield.models.multiclass import MultiClassGP
 from labelfield.models.private import PrivateProcess
@@ -105,8 +105,8 @@ def restore_model(
     """
     arrays = dict(arrays)
     counts = arrays.pop(COUNTS)
-    if counts.shape != (spec.n_labels,) or counts.dtype != torch.int64:
-        raise ValueError(f"label counts of shape {tuple(counts.shape)}")
+    if counts.shape != (spec.n_labels,) or counts.dtype != torch.int64 or bool((counts < 0).any()):
+        raise ValueError(f"label counts of shape {tuple(counts.shape)}, or negative ones")
     for name, array in arrays.items():
         if name in (*_PATTERN, _SUPPORT):
             continue
@@ -123,6 +123,8 @@ def restore_model(
     for part in model.modules():
         if isinstance(part, Calibration):
             check_calibration(part)
+        elif isinstance(part, Temperature) and not (part.power > 0).all():
+            raise ValueError("the calibration would change the ranking")
         elif isinstance(part, PrivateProcess):
             _check_pattern(spec, *(arrays[name] for name in _PATTERN))
         elif isinstance(part, Subspace):

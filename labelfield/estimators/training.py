@@ -250,6 +250,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of rows whose labels are all right (scikit-learn's score of a classifier)."""
+        self._check_fitted()
         truth = y if self.label_kind_ == "classes" else self._encode(y, as_rows(self, X, reset=False).shape[0])
         return float(accuracy_score(truth, self.predict(X), sample_weight=sample_weight))
 

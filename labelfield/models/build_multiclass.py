@@ -81,6 +81,8 @@ class ClassSpec:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise ValueError(f"{name}={value!r}; expected a number of at least 0")
+        if self.scale == 0:
+            raise ValueError("scale=0; expected a positive number")
         if self.posterior == "point" and self.kernel != "linear":
             raise ValueError(f"posterior='point' with kernel={self.kernel!r}; it needs kernel='linear'")
         if self.n_support != 0:
