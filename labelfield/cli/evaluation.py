@@ -27,8 +27,8 @@ from labelfield.cli.output import Bar, print_json, print_table, say, shown
 from labelfield.cli.prediction import by_number, class_numbers
 from labelfield.data import Dataset, align_classes, read_predictions
 from labelfield.errors import DataError
+from labelfield.metrics import ece_at_k, error_rate, nlpd, popularity, precision_at_k
 from labelfield.metrics import evaluate as evaluate_scores
-from labelfield.metrics import nlpd, popularity
 from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity_of
 
 __all__ = ["evaluate"]
@@ -145,15 +145,17 @@ def _evaluate_classes(estimator: Any, dataset: Dataset, truth: Path, ks: list[in
     is_known = y < n_classes
     with Bar("scoring"):
         everything = np.pad(P, ((0, 0), (0, rows.n_labels - n_classes)))
-        result = evaluate_scores(rows.Y, everything, k=[k for k in ks if k <= n_classes] or [1])
-        scores = {"error rate %": 100 * float(np.mean(P.argmax(1) != y)) if y.size else float("nan")}
-        scores["nlpd"] = nlpd(y[is_known], P[is_known]) if is_known.any() else float("nan")
+        scores: dict[str, Any] = {"rows": rows.n_rows, "unlabelled_rows": 0}
+        for k in [k for k in ks if k <= n_classes] or [1]:
+            scores[f"P@{k}"] = 100 * precision_at_k(rows.Y, everything, k)
+            scores[f"ECE@{k}"] = 100 * ece_at_k(rows.Y, everything, k)
+        scores["error rate %"] = 100 * error_rate(y, everything)
+        scores["nlpd"] = nlpd(y[is_known], P[is_known])
     if not is_known.all():
         unseen = sorted({rows.label_names[column] for column in y[~is_known]}) if rows.label_names else []
         say(f"{np.count_nonzero(~is_known)} rows are of classes that the model has not seen ({', '.join(unseen[:5])})")
         scores["rows of unseen classes"] = int(np.count_nonzero(~is_known))
-    kept = {name: value for name, value in result.items() if name.startswith(("P@", "ECE@")) or name.endswith("rows")}
-    return {**kept, **scores}
+    return scores
 
 
 def _print_result(

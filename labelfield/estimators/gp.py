@@ -104,6 +104,7 @@ class GPClassifier(SavedClassifier):
     _build = staticmethod(build_multiclass)
     model_: MultiClassGP
     spec_: ClassSpec
+    _class_batches: ClassBatches | None = None
 
     def __init__(
         self,
@@ -190,6 +191,11 @@ class GPClassifier(SavedClassifier):
         can_calibrate = option.calibrated and X.shape[0] >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
         held_out = X.shape[0] // 10 if can_calibrate else 0
         posterior = given(option.posterior, chosen.posterior)
+        if posterior == "point" and option.likelihood == "robustmax":
+            raise ValueError(
+                "posterior='point' with likelihood='robustmax': which utility is largest has no gradient without "
+                "uncertainty; use likelihood='softmax' or 'one_vs_each'"
+            )
         self.spec_ = ClassSpec(
             n_features=data.n_features,
             n_labels=Y.shape[1],
@@ -229,7 +235,7 @@ class GPClassifier(SavedClassifier):
             self.model_ = build_multiclass(self.spec_)
             start_multiclass(self.model_, self.spec_, data.X, Y, seed, device)
             self.model_.to(device)
-        self._training = None
+        self._training = self._class_batches = None
         return data
 
     def _decide_negatives(self, wanted: int | None, planned: int | None) -> int | None:
@@ -280,7 +286,7 @@ class GPClassifier(SavedClassifier):
         model, likelihood = self.model_, make_likelihood(self.spec_, self.n_points)
 
         def bound(X: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
-            batches = getattr(self, "_class_batches", None)
+            batches = self._class_batches
             return model.elbo(
                 X,
                 Y,
@@ -292,6 +298,10 @@ class GPClassifier(SavedClassifier):
             )
 
         return bound
+
+    def __getstate__(self) -> Any:
+        """Without the classes of the training rows."""
+        return super().__getstate__() | ({"_class_batches": None} if self._class_batches is not None else {})
 
     def _calibrate(self, held_out: Dataset) -> dict[str, Tensor]:
         """Fit the map of probabilities to rows that the model has not seen."""

@@ -224,6 +224,7 @@ class TestPartialFit:
             bounds.append(model.bound(few.X, few.Y.indices)["bound"])
         assert bounds[-1] > bounds[0]
         copy = pickle.loads(pickle.dumps(model))
+        assert copy._class_batches is None  # as long as the training rows
         np.testing.assert_array_equal(copy.predict_proba(few.X), model.predict_proba(few.X))
 
 
@@ -451,6 +452,7 @@ class TestAwkwardData:
             ({"kernel": "cubic"}, "kernel"),
             ({"posterior": "best"}, "posterior"),
             ({"posterior": "point", "kernel": "se"}, "needs kernel='linear'"),
+            ({"posterior": "point", "likelihood": "robustmax"}, "has no gradient"),
             ({"inducing": "subspace"}, "inducing"),
             ({"rivals": "all"}, "rivals"),
             ({"own_kernel": "yes"}, "own_kernel='yes'; expected True or False"),
