@@ -20,13 +20,14 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "trust": trust.run,
     "scale": scale.run,
     "multiclass": multiclass.run,
+    "covertype": multiclass.run_covertype,
     "gpu": gpu.run,
     "gpu-scale": scale.run_on_gpu,
     "gpu-mnist": multiclass.run_on_gpu,
 }
 NEEDS_DATA = {
     **dict.fromkeys(("reading", "large", "mlgpf", "ensemble", "trust", "gpu"), "eurlex-4k"),
-    "multiclass": "covertype",
+    "covertype": "covertype",
     "gpu-mnist": "mnist",
 }
 NEEDS_GPU = ("gpu", "gpu-scale", "gpu-mnist")

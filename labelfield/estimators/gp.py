@@ -44,7 +44,7 @@ from labelfield.models.build_multiclass import (
     start_multiclass,
 )
 from labelfield.models.cost import multiclass_bytes
-from labelfield.models.defaults import plan_multiclass
+from labelfield.models.defaults import SUPPORT, plan_multiclass
 from labelfield.models.mlgpf import Elbo
 from labelfield.models.multiclass import MultiClassGP
 from labelfield.models.prediction import to_csr
@@ -196,6 +196,7 @@ class GPClassifier(SavedClassifier):
                 "posterior='point' with likelihood='robustmax': which utility is largest has no gradient without "
                 "uncertainty; use likelihood='softmax' or 'one_vs_each'"
             )
+        inducing = given(option.inducing, chosen.inducing)
         self.spec_ = ClassSpec(
             n_features=data.n_features,
             n_labels=Y.shape[1],
@@ -204,8 +205,9 @@ class GPClassifier(SavedClassifier):
             kernel=given(option.kernel, "linear" if posterior == "point" else chosen.kernel),
             own_kernel=given(option.own_kernel, chosen.own_kernel),
             posterior=posterior,
-            inducing=given(option.inducing, chosen.inducing),
+            inducing=inducing,
             rivals=option.rivals,
+            n_support=SUPPORT if data.n_features > SUPPORT and inducing != "per_class" and posterior != "point" else 0,
             unit_norm=option.unit_norm and self.row_transform_.has_unit_norm,
             epsilon=option.epsilon,
             n_points=option.n_points_predict,
@@ -397,6 +399,25 @@ class GPClassifier(SavedClassifier):
         for block, f in self._moments(rows):
             found.f_mean[block], found.f_var[block] = (part.cpu().numpy() for part in f)
         return found
+
+    def predict_uncertainty(self, X: Any) -> NDArray[np.float32]:
+        """How far each row (N,) should be distrusted: 1 - p (1 - ν), from 0 to 1.
+
+        p is the calibrated probability of the row's first class, ν the share of the prior variance of its utilities
+        that the inducing inputs leave open, as a mean over classes: how unlike the training rows the row is.
+        """
+        rows = self._rows(X)
+        first = self.predict_topk(X, 1).data
+        novelty = np.zeros(rows.shape[0], np.float32)
+        for some in self._class_blocks():
+            with torch.no_grad(), advising_on_memory(_LOWER):
+                part = self.model_.utilities.of(some)
+                share = 1.0 if some is None else len(some) / self.spec_.n_labels
+                for start in range(0, rows.shape[0], _MOST_ROWS):
+                    block = np.arange(start, min(start + _MOST_ROWS, rows.shape[0]))
+                    seen = to_tensor(gather_rows(rows, block), self.model_.b.device)
+                    novelty[block] += share * part.unexplained_share(seen).cpu().numpy()
+        return np.asarray(1 - first * (1 - novelty), np.float32)
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Logarithms of the raw probabilities (N, K); of two classes, how far the second is above the first (N,)."""

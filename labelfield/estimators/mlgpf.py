@@ -51,7 +51,7 @@ from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.metrics.ranking import judge
 from labelfield.models.build import BASES, INDUCING, MOST_POINTS, POSTERIORS, Spec, build, start
 from labelfield.models.cost import free_bytes, training_bytes
-from labelfield.models.defaults import plan
+from labelfield.models.defaults import SUPPORT, plan
 from labelfield.models.mlgpf import Elbo
 from labelfield.models.pattern import occurring_features
 from labelfield.models.prediction import expected_log_likelihood
@@ -61,9 +61,6 @@ __all__ = ["MLGPFClassifier"]
 
 # Of fewer rows a tenth says too little about probabilities.
 _LEAST_ROWS_TO_CALIBRATE = 300
-# Inducing inputs have values on the most frequent features alone: K_Z costs M² for each of them, and a word that few
-# rows have tells rows apart, which the rows' own norms still see, but does not bring them together.
-_SUPPORT = 8192
 # By how much the utility of a label may change when its smallest private weights are dropped after training.
 _PRUNED = 0.1
 # Features that a label may have private weights on.
@@ -206,7 +203,7 @@ class MLGPFClassifier(SavedFactors):
             posterior=option.posterior,
             inducing=option.inducing,
             rank=rank,
-            n_support=_SUPPORT if data.n_features > _SUPPORT and "subspace" not in option.inducing else 0,
+            n_support=SUPPORT if data.n_features > SUPPORT and "subspace" not in option.inducing else 0,
             unit_norm=option.unit_norm and self.row_transform_.has_unit_norm,
             n_points=option.n_points_predict,
             jitter=option.jitter,

@@ -37,7 +37,7 @@ __all__ = [
 
 COUNTS, WAITING, WEIGHTS = "training.label_counts", "private.waiting", "rows.weights"
 _PATTERN = ("private.pointers", "private.features")
-_SUPPORT = "inducing.support"
+_SUPPORT = ("inducing.support", "utilities.inducing.support")
 
 
 def one_of(config: dict[str, Any], name: str, known: tuple[str, ...]) -> str:
@@ -108,7 +108,7 @@ def restore_model(
     if counts.shape != (spec.n_labels,) or counts.dtype != torch.int64 or bool((counts < 0).any()):
         raise ValueError(f"label counts of shape {tuple(counts.shape)}, or negative ones")
     for name, array in arrays.items():
-        if name in (*_PATTERN, _SUPPORT):
+        if name in (*_PATTERN, *_SUPPORT):
             continue
         if array.dtype != torch.float32 or not torch.isfinite(array).all():
             raise ValueError(f"{name} is not of finite float32 numbers")
@@ -129,8 +129,10 @@ def restore_model(
             _check_pattern(spec, *(arrays[name] for name in _PATTERN))
         elif isinstance(part, Subspace):
             part.refresh()
-    if spec.n_support:
-        support = arrays[_SUPPORT]
+    for name in _SUPPORT:
+        support = arrays.get(name)
+        if support is None:
+            continue
         if support.dtype != torch.int32 or not bool(((support >= 0) & (support < spec.n_features)).all()):
             raise ValueError("the inducing inputs have values on features that do not exist")
     return model, counts.numpy()

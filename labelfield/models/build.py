@@ -18,7 +18,7 @@ from labelfield.models.mlgpf import MLGPF
 from labelfield.models.private import PRIVATE, PrivateProcess
 from labelfield.variational import Family, Full, Parsimonious, WhitenedDiagonal, WhitenedFull, WhitenedShared
 
-__all__ = ["INDUCING", "POSTERIORS", "Spec", "build", "pad_rows", "start"]
+__all__ = ["INDUCING", "POSTERIORS", "Spec", "build", "fill_shared", "pad_rows", "start"]
 
 # q starts narrower than the prior.
 _SPREAD = 0.3
@@ -138,11 +138,7 @@ def start(
             # Coordinates are products with the basis; the weights that give them are G⁻¹ times these.
             model.inducing.A.copy_(torch.from_numpy(pad_rows(centres @ np.linalg.pinv(gram), spec.n_inducing)))
         else:
-            support = frequent_features(X, spec.n_support) if spec.n_support else None
-            seen = X if support is None else sparse.csr_array(X[:, support])
-            centres = kmeans(seen, spec.n_inducing, rng, device=device)
-            Z = torch.from_numpy(pad_rows(centres, spec.n_inducing))
-            model.inducing.fill(Z, None if support is None else torch.from_numpy(support))
+            fill_shared(model.inducing, X, spec.n_inducing, spec.n_support, rng, device)
         frequency = np.bincount(Y.indices, minlength=spec.n_labels)
         odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
         model.b.copy_(torch.from_numpy(np.log(odds)))
@@ -150,6 +146,22 @@ def start(
         mean = model.family.get_parameter("mean")
         # Drawn inducing input by inducing input, whatever the layout.
         mean.copy_(torch.empty(mean.shape[::-1]).normal_(0, start_mean, generator=generator).T)
+
+
+def fill_shared(
+    inducing: Free,
+    X: sparse.csr_array,
+    n_inducing: int,
+    n_support: int,
+    rng: np.random.Generator,
+    device: torch.device | str,
+) -> None:
+    """Centres of the rows for inducing inputs that all processes share, on their most frequent features if so many are
+    given."""
+    support = frequent_features(X, n_support) if n_support else None
+    seen = X if support is None else sparse.csr_array(X[:, support])
+    Z = torch.from_numpy(pad_rows(kmeans(seen, n_inducing, rng, device=device), n_inducing))
+    inducing.fill(Z, None if support is None else torch.from_numpy(support))
 
 
 def basis_vectors(X: sparse.csr_array, rank: int, basis: str, rng: np.random.Generator) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from labelfield.inducing import Free, PerClass, kmeans
 from labelfield.kernels.names import kernel_from_name
 from labelfield.likelihoods import MultiClass, OneVsEach, RobustMax, Softmax
 from labelfield.linalg.rows import squared_norms, to_tensor
-from labelfield.models.build import MOST_POINTS, POSTERIORS, pad_rows
+from labelfield.models.build import MOST_POINTS, POSTERIORS, fill_shared, pad_rows
 from labelfield.models.multiclass import MultiClassGP
 from labelfield.models.processes import LinearUtilities, SparseUtilities
 from labelfield.models.sampling import Rivals
@@ -58,7 +58,7 @@ class ClassSpec:
     n_samples: int = 256
     jitter: float = 1e-5
     scale: float = 1.0  # of the prior of a point estimate's weights
-    n_support: int = 0  # all features
+    n_support: int = 0  # features that shared inducing inputs have values on; 0 for all
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -85,8 +85,10 @@ class ClassSpec:
             raise ValueError("scale=0; expected a positive number")
         if self.posterior == "point" and self.kernel != "linear":
             raise ValueError(f"posterior='point' with kernel={self.kernel!r}; it needs kernel='linear'")
-        if self.n_support != 0:
-            raise ValueError("inducing inputs of classes have values on all features")
+        if not isinstance(self.n_support, int) or not 0 <= self.n_support <= self.n_features:
+            raise ValueError(f"n_support={self.n_support!r}; expected an integer from 0 to n_features")
+        if self.n_support and self.inducing == "per_class":
+            raise ValueError("inducing inputs of each class's own have values on all features")
 
 
 def make_likelihood(spec: ClassSpec, n_points: int | None = None) -> MultiClass:
@@ -110,7 +112,12 @@ def build_multiclass(spec: ClassSpec) -> MultiClassGP:
         if spec.inducing == "per_class":
             inducing = PerClass(torch.zeros(k, m, d), unit_norm=spec.unit_norm)
         else:
-            inducing = Free(torch.zeros(m, d), is_learned=spec.inducing == "free", unit_norm=spec.unit_norm)
+            inducing = Free(
+                torch.zeros(m, spec.n_support or d),
+                n_features=d if spec.n_support else None,
+                is_learned=spec.inducing == "free",
+                unit_norm=spec.unit_norm,
+            )
         kernel = kernel_from_name(spec.kernel, d, k, is_own=spec.own_kernel, is_scaled=True)
         utilities = SparseUtilities(kernel, inducing, POSTERIORS[spec.posterior](m, k), spec.jitter)
     rivals = Rivals(k) if spec.rivals == "importance" else None
@@ -133,8 +140,7 @@ def start_multiclass(
         if isinstance(utilities.inducing, PerClass):
             utilities.inducing.fill(torch.from_numpy(_centres_of_classes(X, Y, spec, rng, device)))
         else:
-            centres = kmeans(X, spec.n_inducing, rng, device=device)
-            utilities.inducing.fill(torch.from_numpy(pad_rows(centres, spec.n_inducing)))
+            fill_shared(utilities.inducing, X, spec.n_inducing, spec.n_support, rng, device)
         length = typical_length(X, rng)
         for name, parameter in utilities.kernel.named_parameters():
             if name.endswith(("log_inverse_length", "log_weights")):

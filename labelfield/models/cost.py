@@ -51,7 +51,7 @@ def multiclass_bytes(spec: ClassSpec, batch_size: int, n_classes: int) -> int:
     if spec.posterior == "point":
         return _BYTES_PER_PARAMETER * k * (d + 1) + _FLOAT * n_classes * (8 * b + 2 * d)
     covariance = {"whitened_diagonal": k * m, "parsimonious": k * m, "whitened_shared": m * m}
-    inputs = k * m * d if spec.inducing == "per_class" else m * d
+    inputs = k * m * d if spec.inducing == "per_class" else m * (spec.n_support or d)
     weights = (k if spec.own_kernel else 1) * d * spec.kernel.count("_ard")
     parameters = inputs + weights + k * (m + 2) + covariance.get(spec.posterior, k * m * m)
     # Matrices of classes that have inducing inputs or a kernel of their own come once for each.

@@ -27,9 +27,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-__all__ = ["VOCABULARY", "ClassPlan", "Plan", "plan", "plan_multiclass"]
+__all__ = ["SUPPORT", "VOCABULARY", "ClassPlan", "Plan", "plan", "plan_multiclass"]
 
 VOCABULARY = 1000
+# Inducing inputs have values on the most frequent features alone: K_Z costs M² for each of them, and a word that few
+# rows have tells rows apart, which the rows' own norms still see, but does not bring them together.
+SUPPORT = 8192
 _LARGE_VOCABULARY = 5000
 _ALL_LABELS = 5000
 _MOST_PRIVATE = 1 << 28

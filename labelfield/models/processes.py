@@ -26,6 +26,10 @@ class Part(Protocol):
         """How far each is from its prior (C,), in float64."""
         ...
 
+    def unexplained_share(self, X: Rows) -> Tensor:
+        """The share of the prior variance (B,) that the inducing inputs leave open, as a mean over classes."""
+        ...
+
 
 class Utilities(Protocol):
     """The processes of all classes."""

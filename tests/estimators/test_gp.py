@@ -473,3 +473,23 @@ class TestAwkwardData:
         monkeypatch.setattr("labelfield.estimators.training.free_bytes", lambda device: 1000)
         with pytest.raises(MemoryError, match=r"lower batch_size or n_inducing \(training needs about"):
             tiny().fit(few.X, few.Y.indices)
+
+
+def test_uncertainty_grows_away_from_the_rows(rings, fitted):
+    model = fitted["one_vs_each"]
+    near, far = model.predict_uncertainty(rings.X), model.predict_uncertainty(100 * rings.X)
+    assert ((near >= 0) & (near <= 1)).all()
+    assert near.mean() < 0.5
+    assert (far > 0.99).all()
+
+
+def test_of_very_many_features_inducing_inputs_see_the_frequent_ones(tmp_path):
+    """They are 0 on the others, before and after saving, whether kernels are shared or each class has its own."""
+    rng = np.random.default_rng(0)
+    X = sparse.random(60, 9000, 0.01, format="csr", dtype=np.float32, random_state=0)
+    y = rng.integers(3, size=60)
+    for own_kernel in (False, True):
+        model = tiny(inducing="free", own_kernel=own_kernel, kernel="se_ard").fit(X, y)
+        assert model.spec_.n_support == 8192
+        model.save(tmp_path / "m")
+        np.testing.assert_array_equal(labelfield.load(tmp_path / "m").predict_proba(X), model.predict_proba(X))
