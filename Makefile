@@ -27,11 +27,12 @@ demo: setup      ## draw a synthetic data set, train MLGPF on it, and show its s
 	$(BIN)/labelfield evaluate popularity demo/data
 	$(BIN)/labelfield evaluate demo/model demo/data
 
+# Two files of tests at a time, each on one core: arrays in tests are too small for two.
 test: setup      ## lint, type-check and test (under three minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
