@@ -90,7 +90,7 @@ def run_on_gpu() -> dict[str, Any]:
     rows: dict[str, tuple[str, dict[str, Any], Any]] = {
         name: ("GPClassifier", MNIST | options, published) for name, (options, published) in METHODS.items()
     }
-    rows["OVSE-LIN"] = ("GPClassifier", {"row_transform": "deskew", "posterior": "point"}, (7.6, None))
+    rows["OVSE-LIN"] = ("GPClassifier", {"row_transform": "deskew", "posterior": "point"}, None)
     rows["whitened, M = 100 a class"] = ("GPClassifier", MNIST | WHITENED, None)
     rows["best, M = 1000 shared"] = ("GPClassifier", BEST, None)
     rows["MLGPF, one label a row"] = ("MLGPFClassifier", {"row_transform": "deskew", "n_inducing": 600}, None)
@@ -162,12 +162,16 @@ def _rows_of_classes(n_classes: int) -> tuple[Any, Any]:
 
 
 def _time(step: Any, n_steps: int) -> float:
+    """The least mean of three rounds: whatever else runs on a machine only adds."""
     step()  # makes the optimiser's state
     step()
-    started = time.perf_counter()
-    for _ in range(n_steps):
-        step()
-    return (time.perf_counter() - started) / n_steps
+    rounds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        for _ in range(n_steps):
+            step()
+        rounds.append((time.perf_counter() - started) / n_steps)
+    return min(rounds)
 
 
 def _our_step(n_classes: int, rivals: str, _: None) -> float:

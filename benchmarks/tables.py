@@ -134,8 +134,8 @@ def classes(records: dict[str, dict[str, Any]]) -> str:
     rest.append([against, f"{peer['time_ratio']:.0f}×"])
     where = records["gpu-mnist"]["machine"]["accelerator"]
     note = (
-        f"On one {where}, from pixels in memory; M = 100 unless said, options of the best chosen on training rows. The "
-        "thesis' OVSE-LIN is the error it must not exceed. Below, on 2 cores:"
+        f"On one {where}, from pixels in memory; M = 100 unless said, options of the best chosen on training rows. "
+        "Below, on 2 cores:"
     )
     return _table(header, rows) + f"\n{note}\n\n" + _table(["what", "measured"], rest)
 
