@@ -22,6 +22,7 @@ from labelfield.cli.options import (
     load,
     load_model,
     require_columns,
+    require_features,
 )
 from labelfield.cli.output import Bar, print_json, print_table, say, shown
 from labelfield.cli.prediction import by_number, class_numbers
@@ -107,6 +108,7 @@ def evaluate(
         scores = popularity(training.Y, rows.n_rows, max(ks))
     elif estimator is not None:
         require_columns(rows, truth, estimator.n_features_in_, estimator.spec_.n_labels)
+        require_features(rows, truth, estimator)
         with Bar("predicting"):
             scores = estimator.predict_topk(rows.X, max(ks))
         inverse = inverse_propensity_of(estimator.label_counts_, estimator.n_rows_, a, b)
@@ -137,7 +139,7 @@ def _evaluate_classes(estimator: Any, dataset: Dataset, truth: Path, ks: list[in
     """The scores of a model with one class a row. A class that it has not seen counts as an error, and not in nlpd."""
     dataset = align_classes(dataset, estimator.label_names_)
     rows = dataset if dataset.test is None else dataset.test
-    require_columns(rows, truth, estimator.n_features_in_)
+    require_features(rows, truth, estimator)
     n_classes = estimator.spec_.n_labels
     with Bar("predicting"):
         P = estimator.predict_proba(rows.X)

@@ -24,6 +24,7 @@ __all__ = [
     "load_model",
     "refuse_existing",
     "require_columns",
+    "require_features",
     "require_rows",
     "save",
 ]
@@ -102,6 +103,19 @@ def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int
                 expected=f"{known} as the model has",
                 fix="Use data with the same columns.",
             )
+
+
+def require_features(dataset: Dataset, path: Path, estimator: Any) -> None:
+    """Raise a DataError unless the rows have the features that a model knows, in the same order if both name them."""
+    require_columns(dataset, path, estimator.n_features_in_)
+    names, known = dataset.feature_names, estimator.feature_names_digest_
+    if names is not None and known is not None and len(names) == dataset.n_features and names.digest() != known:
+        raise DataError(
+            f"features named {', '.join(list(names)[:3])}, …",
+            path=path,
+            expected="the names of the training rows in their order",
+            fix="Put the columns in the order of the training file.",
+        )
 
 
 def require_rows(dataset: Dataset, path: Path) -> None:

@@ -21,7 +21,7 @@ from labelfield.cli.options import (
     load,
     load_model,
     refuse_existing,
-    require_columns,
+    require_features,
 )
 from labelfield.cli.output import Bar, print_json, say
 from labelfield.csr import MAX_COLUMNS
@@ -64,7 +64,7 @@ def predict(
         label_column=label_column,
     )
     dataset = dataset if dataset.test is None else dataset.test
-    require_columns(dataset, rows, n_features)
+    require_features(dataset, rows, estimator)
     with Bar("predicting"):
         predictions = estimator.predict_topk(dataset.X, k)
     numbers = class_numbers(estimator.label_names_) if has_classes else None

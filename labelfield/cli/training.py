@@ -29,6 +29,7 @@ from labelfield.cli.options import (
 )
 from labelfield.cli.output import print_json, print_table, say, shown
 from labelfield.data import Dataset, align_classes
+from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 
 __all__ = ["config", "show", "train"]
@@ -163,8 +164,7 @@ def train(
         if isinstance(error, DataError):
             raise
         raise typer.BadParameter(str(error)) from None
-    # Of all classes there are in the files, a model has those of the training rows.
-    estimator.save(out, _class_names(dataset) if has_classes else dataset.label_names)
+    estimator.save(out, None if has_classes else dataset.label_names)  # classes name themselves
     for name in CHECKPOINTS:
         (out / name).unlink(missing_ok=True)
     _report(estimator, out, time.perf_counter() - started, as_json)
@@ -184,14 +184,19 @@ def _require_two_classes(dataset: Dataset, path: Path) -> None:
         )
 
 
-def _known_classes(rows: Dataset, training: Dataset, path: Path) -> NDArray[np.int32]:
-    """The classes of rows to be scored, in the columns of the training rows, which must have them all."""
+def _classes_of(rows: Dataset, training: Dataset) -> NDArray[Any]:
+    """The class of each row, by its value, for rows in the columns of the training rows."""
+    return np.asarray(class_values(list(training.label_names or ()))[rows.Y.indices])
+
+
+def _known_classes(rows: Dataset, training: Dataset, path: Path) -> NDArray[Any]:
+    """The classes of rows to be scored, which the training rows must have all."""
     unseen = set(_class_names(rows)) - set(_class_names(training))
     if unseen:
         raise DataError(
             f"the class {min(unseen)!r}", path=path, expected="classes of the training rows", fix="Remove its rows."
         )
-    return np.asarray(align_classes(rows, training.label_names or ()).Y.indices)
+    return _classes_of(align_classes(rows, training.label_names or ()), training)
 
 
 def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: bool) -> None:
@@ -200,7 +205,9 @@ def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: b
     from labelfield.models.artifact import CHECKPOINT
 
     has_classes = estimator._method() != "mlgpf"
-    prepared = estimator.prepare(dataset.X, dataset.Y.indices if has_classes else dataset.Y)
+    prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
+    if dataset.feature_names is not None:
+        estimator.feature_names_digest_ = dataset.feature_names.digest()
     _announce(estimator, prepared)
     with TrainingBar(estimator.settings_) as bar:
         estimator.train_prepared(

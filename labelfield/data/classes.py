@@ -23,6 +23,7 @@ __all__ = [
     "as_classes",
     "class_columns",
     "class_name",
+    "class_values",
     "listed_names",
     "share_classes",
 ]
@@ -51,6 +52,12 @@ def class_columns(found: Sequence[str], which: NDArray[Any]) -> tuple[Names, NDA
     ordered = sorted(set(names), key=int) if are_integers else sorted(set(names))
     column = {name: i for i, name in enumerate(ordered)}
     return Names(ordered), np.array([column[name] for name in names], np.int32)[which]
+
+
+def class_values(names: Sequence[str]) -> NDArray[Any]:
+    """Classes as Python has them: integers if all of them are, else text."""
+    are_integers = all(_INTEGER.fullmatch(name) and abs(int(name)) < _EXACT for name in names)
+    return np.array([int(name) for name in names], np.int64) if are_integers else np.array(list(names))
 
 
 def listed_names(names: Names, listed: Names, first: int, path: Path) -> Names:
@@ -84,24 +91,27 @@ class ClassNumbers:
             known = self.numbers.get(token)
             if known is not None:
                 return known
-            line = first_line + block.count(b"\n", 0, match.start())
-            if b":" in token:
-                if self.unlabelled:
-                    return b" " + token
-                raise _not_one_class(0, path=self.path, line=line)
-            if b"," in token:
-                raise _not_one_class(token.count(b",") + 1, path=self.path, line=line)
+            if b":" in token and self.unlabelled:
+                return b" " + token
+            text = _text(token)
+            if b":" in token or b"," in token or text is None:
+                line = first_line + block.count(b"\n", 0, match.start())  # counted for an error alone
+                if text is None:
+                    raise DataError("the class is not UTF-8 text", path=self.path, line=line, fix="Save it as UTF-8.")
+                n_labels = 0 if b":" in token else token.count(b",") + 1
+                raise _not_one_class(n_labels, path=self.path, line=line)
             self.numbers[token] = b"%d" % len(self.found)
-            self.found.append(self._text(token, line))
+            self.found.append(text)
             return self.numbers[token]
 
         return _FIRST_TOKEN.sub(number, block)
 
-    def _text(self, token: bytes, line: int) -> str:
-        try:
-            return token.decode()
-        except UnicodeDecodeError:
-            raise DataError("the class is not UTF-8 text", path=self.path, line=line, fix="Save it as UTF-8.") from None
+
+def _text(token: bytes) -> str | None:
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _not_one_class(n_labels: int, *, path: Path | None, line: int | None, row: int | None = None) -> DataError:

@@ -138,7 +138,7 @@ def _read_part(path: Path, options: _Options) -> Part:
         return Part(open_store(path), True, holds_names=True)
     kind = _kind(path)
     if kind == ".npz":
-        return read_npz(path, classes=options.classes)
+        return read_npz(path, classes=options.classes, unlabelled=options.unlabelled)
     if kind == ".csv":
         return read_csv(
             path,

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labelfield.errors import DataError
+
 __all__ = ["deskew"]
 
 # Images at once: few enough that their copies stay in cache.
@@ -25,7 +27,9 @@ def deskew(images: NDArray[Any]) -> NDArray[np.float32]:
     if images.ndim != 3:
         raise ValueError(f"images of shape {images.shape}; expected (images, rows, columns)")
     if images.size and float(images.min()) < 0:
-        raise ValueError("an image has values below 0, and so no centre of mass")
+        raise DataError(
+            "an image with values below 0", expected="values from 0 up", fix="Use another row_transform than deskew."
+        )
     result = np.empty_like(images)
     for start in range(0, images.shape[0], _BLOCK):
         result[start : start + _BLOCK] = _deskew(images[start : start + _BLOCK])

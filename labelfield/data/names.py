@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import overload
 
@@ -76,6 +77,10 @@ class Names(Sequence[str]):
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self[:3])) + (", …" if len(self) > 3 else "")
         return f"Names([{shown}], length={len(self)})"
+
+    def digest(self) -> str:
+        """A fingerprint of all names in their order."""
+        return sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """The file content that reads back as these names."""

@@ -71,10 +71,11 @@ def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
         ) from None
 
 
-def read_npz(path: Path, *, classes: bool = False) -> Part:
+def read_npz(path: Path, *, classes: bool = False, unlabelled: bool = False) -> Part:
     """Read any of the three kinds. How many classes there are is stated by none that has one a row.
 
-    With `classes` the values of `y` are the names of classes, any integers or strings.
+    With `classes` the values of `y` are the names of classes, any integers or strings. With `unlabelled`, for rows to
+    predict, X may come alone.
     """
     arrays = load_arrays(path)
     try:
@@ -84,6 +85,9 @@ def read_npz(path: Path, *, classes: bool = False) -> Part:
             return Part(_read_pair(path, arrays), True)
         if "X" in arrays and ("Y" in arrays or "y" in arrays):
             return _read_dense(arrays, classes)
+        if "X" in arrays and unlabelled:
+            X = _as_matrix(arrays["X"])
+            return Part(Dataset(as_features(X), np.zeros((X.shape[0], 0))), False, has_classes=True)
     except DataError as error:
         raise error.at(path) from None
     raise DataError(
@@ -132,11 +136,15 @@ def _read_pair(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
     return Dataset(X, as_positives(sparse_from(load_arrays(partner), partner)))
 
 
-def _read_dense(arrays: Mapping[str, NDArray[Any]], classes: bool) -> Part:
-    X = arrays["X"]
+def _as_matrix(X: NDArray[Any]) -> NDArray[Any]:
+    """Rows of whatever shape, such as images, as rows of numbers."""
     if X.ndim == 0:
         raise DataError("X is a single number", expected="one row for each example", fix="Save X as a matrix.")
-    X = X.reshape(X.shape[0], -1) if X.size else X.reshape(X.shape[0], 0)
+    return X.reshape(X.shape[0], -1) if X.size else X.reshape(X.shape[0], 0)
+
+
+def _read_dense(arrays: Mapping[str, NDArray[Any]], classes: bool) -> Part:
+    X = _as_matrix(arrays["X"])
     if "Y" in arrays:
         return Part(Dataset(as_features(X), as_positives(arrays["Y"])), True)
     y = arrays["y"].ravel()

@@ -19,6 +19,8 @@ VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "deskew", "none")
 _ALONE = ("scaled", "deskew", "none")
 _WEIGHTED = ("tfidf", "scaled", "deskew")
 _UNEVEN = 5.0
+# Deviations from 0 beyond which a mean is subtracted.
+_FAR = 3.0
 _FEW_FEATURES = 1000
 # Of fewer features that end at the same value it may be chance.
 _LEAST_PIXELS = 50
@@ -37,16 +39,19 @@ class RowTransform:
     joined by + give several views, each with columns of its own, together at norm 1.
 
     Three stand alone and leave norms as they are. "scaled" divides each value by the standard deviation of its feature
-    over the training rows (by 1 where that is 0). Nothing is subtracted: distances are the same as after centring, and
-    zeros stay zeros. "deskew" takes rows as square images, divided by the largest value of the training rows, and
-    moves each to the middle and sets it upright (`labelfield.data.images`). "none" leaves rows as they are.
+    over the training rows (by 1 where that is 0). From features whose mean is more than three deviations away from 0,
+    nine tenths of whose values cannot be 0, the mean is subtracted first: distances of such numbers would drown in
+    rounding. Distances are the same as after centring all, and zeros of other features stay zeros. "deskew" takes rows
+    as square images, divided by the largest value of the training rows, and moves each to the middle and sets it
+    upright (`labelfield.data.images`). "none" leaves rows as they are.
 
     `weights` is what multiplies each feature: of "tfidf" the second factor, of "scaled" and "deskew" one over the
-    divisor.
+    divisor. `shifts` is what "scaled" subtracts before.
     """
 
     name: str
     weights: NDArray[np.float32] | None = None
+    shifts: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", "+".join(_split(self.name)))
@@ -59,6 +64,8 @@ class RowTransform:
             )
         if bool(set(views) & set(_WEIGHTED)) != (self.weights is not None):
             raise ValueError(f"row_transform={', '.join(_WEIGHTED)} need a weight for each feature, and no other does")
+        if (self.name == "scaled") != (self.shifts is not None):
+            raise ValueError("row_transform='scaled' needs a shift for each feature, and no other does")
         if self.name == "deskew" and self.weights is not None and isqrt(self.weights.size) ** 2 != self.weights.size:
             raise ValueError(f"row_transform='deskew' takes square images; {self.weights.size} features are no square")
 
@@ -70,7 +77,7 @@ class RowTransform:
             counts = np.bincount(X.indices, minlength=X.shape[1])
             return cls(name, (np.log((1 + X.shape[0]) / (1 + counts)) + 1).astype(np.float32))
         if "scaled" in views:
-            return cls(name, _inverse_deviations(X))
+            return cls(name, *_scales(X))
         if "deskew" in views:
             largest = float(X.data.max(initial=0))
             return cls(name, np.full(X.shape[1], 1 / largest if largest > 0 else 1, np.float32))
@@ -91,6 +98,8 @@ class RowTransform:
             return X
         if self.name == "deskew" and self.weights is not None:
             return _upright(X, self.weights)
+        if self.shifts is not None and self.shifts.any():
+            X = _shifted(X, self.shifts)
         parts = [self._view(X, view) for view in self.views]
         if len(parts) == 1:
             return parts[0]
@@ -135,8 +144,18 @@ def _split(name: str) -> list[str]:
     return [view.strip() for view in name.split("+")]
 
 
-def _inverse_deviations(X: sparse.csr_array) -> NDArray[np.float32]:
-    """One over the standard deviation of each feature over all rows, 1 for a feature that is the same in all."""
+def _shifted(X: sparse.csr_array, shifts: NDArray[np.float32]) -> sparse.csr_array:
+    """X with these numbers subtracted from its columns; those of other columns do not change."""
+    columns = np.flatnonzero(shifts)
+    counts = np.full(X.shape[0], columns.size, np.int64)
+    indices = np.tile(columns.astype(np.int32), X.shape[0])
+    below = assemble(np.tile(shifts[columns], X.shape[0]), indices, np.r_[0, np.cumsum(counts)], X.shape)
+    return as_features(sparse.csr_array(X - below))
+
+
+def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """One over the standard deviation of each feature over all rows, 1 for a feature that is the same in all; and its
+    mean where that is far from 0, else 0."""
     n, d = X.shape
     counts = np.bincount(X.indices, minlength=d)
     mean, square = np.zeros(d), np.zeros(d)
@@ -147,7 +166,10 @@ def _inverse_deviations(X: sparse.csr_array) -> NDArray[np.float32]:
         square += np.bincount(X.indices[part], np.square(X.data[part] - mean[X.indices[part]]), d)
     deviation = np.sqrt((square + (n - counts) * mean**2) / max(n, 1))
     varies = deviation > np.maximum(_CONSTANT * np.abs(mean), np.finfo(np.float32).tiny)
-    return np.asarray(1 / np.where(varies, deviation, 1), np.float32)
+    deviation = np.where(varies, deviation, 1)
+    return np.asarray(1 / deviation, np.float32), np.asarray(
+        np.where(np.abs(mean) > _FAR * deviation, mean, 0), np.float32
+    )
 
 
 def _upright(X: sparse.csr_array, weights: NDArray[np.float32]) -> sparse.csr_array:

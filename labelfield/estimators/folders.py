@@ -9,11 +9,13 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
+from labelfield.data.classes import class_name
 from labelfield.errors import DataError
 from labelfield.estimators.inputs import LABEL_KINDS
 from labelfield.estimators.options import check_options, given
 from labelfield.estimators.restoring import (
     COUNTS,
+    SHIFTS,
     WAITING,
     WEIGHTS,
     integer,
@@ -38,6 +40,8 @@ class SavedClassifier(TrainedClassifier):
     n_features_in_: int
     n_negatives_: int | None
     label_names_: list[str]
+    # Of what features were called in training, where that is known.
+    feature_names_digest_: str | None
 
     def _method(self) -> str:
         """What this kind of model is called on the command line and in its folder."""
@@ -52,13 +56,19 @@ class SavedClassifier(TrainedClassifier):
         """Write the fitted model to a folder that `labelfield.load` reads anywhere."""
         self._check_fitted()
         classes = self.classes_.tolist() if self.label_kind_ != "indicator" else None
-        names = [str(name) for name in (self.classes_ if label_names is None else label_names)]
+        names = self._names() if label_names is None else [str(name) for name in label_names]
         if len(names) != self.spec_.n_labels:
             raise DataError(f"{len(names)} label names", expected=f"{self.spec_.n_labels}")
         if bad := [name for name in names if "\n" in name or not _is_text(name)]:
             raise DataError(f"the label name {bad[0]!r}", expected="a line of text", fix="Rename the label.")
         config, arrays = self._whole()
         save_artifact(Path(folder), {"method": self._method(), "classes": classes, **config}, arrays, names)
+
+    def _names(self) -> list[str]:
+        """What labels are called: as before they were saved, or as their classes are written in files."""
+        if hasattr(self, "label_names_"):
+            return self.label_names_
+        return [class_name(str(int(label) if isinstance(label, bool) else label)) for label in self.classes_.tolist()]
 
     def _whole(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """All there is to save, in words and in arrays."""
@@ -77,11 +87,13 @@ class SavedClassifier(TrainedClassifier):
             "label_kind": self.label_kind_,
             "n_rows": self.n_rows_,
             "history": self.history_,
+            "feature_names_sha256": getattr(self, "feature_names_digest_", None),
         }
         arrays = {**self.model_.state_dict(), COUNTS: torch.from_numpy(self.label_counts_)}
         arrays.pop(WAITING, None)  # of use in training alone
-        if self.row_transform_.weights is not None:
-            arrays[WEIGHTS] = torch.from_numpy(self.row_transform_.weights)
+        for name, values in ((WEIGHTS, self.row_transform_.weights), (SHIFTS, self.row_transform_.shifts)):
+            if values is not None:
+                arrays[name] = torch.from_numpy(values)
         return config, arrays
 
     @classmethod
@@ -99,7 +111,8 @@ class SavedClassifier(TrainedClassifier):
         n_labels = self.spec_.n_labels
         self.n_features_in_ = integer(config, "n_features")
         arrays = dict(arrays)
-        self.row_transform_ = restore_transform(config["row_transform"], arrays.pop(WEIGHTS, None), self.n_features_in_)
+        weights, shifts = arrays.pop(WEIGHTS, None), arrays.pop(SHIFTS, None)
+        self.row_transform_ = restore_transform(config["row_transform"], weights, shifts, self.n_features_in_)
         if self.n_features_in_ * len(self.row_transform_.views) != self.spec_.n_features:
             raise ValueError(f"{self.n_features_in_} features do not make {self.spec_.n_features} columns")
         self.n_negatives_ = integer(config, "n_negatives") if config["n_negatives"] is not None else None
@@ -110,6 +123,10 @@ class SavedClassifier(TrainedClassifier):
         self.label_names_ = names
         self.history_ = restore_history(config["history"])
         self.n_iter_ = len(self.history_)
+        digest = config["feature_names_sha256"]
+        if digest is not None and not isinstance(digest, str):
+            raise ValueError("feature_names_sha256 is no text")
+        self.feature_names_digest_ = digest
         self.n_rows_ = integer(config, "n_rows")
         self.model_, self.label_counts_ = restore_model(self.spec_, cls._build, arrays)
         self._training = None

@@ -169,6 +169,7 @@ class MLGPFClassifier(SavedFactors):
 
     def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
         """Decide everything that does not need training and build the model; returns the rows as it will see them."""
+        self._forget()
         check_options(self, self._rules)
         check_ensemble(self.ensemble)
         option = SimpleNamespace(**{name: given(value, None) for name, value in self.get_params().items()})

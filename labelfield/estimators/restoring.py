@@ -23,6 +23,7 @@ from labelfield.models.sampling import Rivals
 
 __all__ = [
     "COUNTS",
+    "SHIFTS",
     "WAITING",
     "WEIGHTS",
     "check_calibration",
@@ -35,7 +36,8 @@ __all__ = [
     "restore_transform",
 ]
 
-COUNTS, WAITING, WEIGHTS = "training.label_counts", "private.waiting", "rows.weights"
+COUNTS, WAITING = "training.label_counts", "private.waiting"
+SHIFTS, WEIGHTS = "rows.shifts", "rows.weights"
 _PATTERN = ("private.pointers", "private.features")
 _SUPPORT = ("inducing.support", "utilities.inducing.support")
 
@@ -84,15 +86,20 @@ def restore_classes(classes: Any, n_labels: int, kind: str) -> NDArray[Any]:
     return found
 
 
-def restore_transform(name: Any, weights: torch.Tensor | None, n_features: int) -> RowTransform:
+def restore_transform(
+    name: Any, weights: torch.Tensor | None, shifts: torch.Tensor | None, n_features: int
+) -> RowTransform:
     """What is done to rows."""
     if not isinstance(name, str):
         raise ValueError(f"row_transform is {name!r}, not a name")
-    if weights is not None and (weights.shape != (n_features,) or weights.dtype != torch.float32):
-        raise ValueError(f"weights of features of shape {tuple(weights.shape)}")
-    if weights is not None and not (torch.isfinite(weights) & (weights > 0)).all():
+    for values in (weights, shifts):
+        if values is None:
+            continue
+        if values.shape != (n_features,) or values.dtype != torch.float32 or not torch.isfinite(values).all():
+            raise ValueError(f"weights or shifts of features of shape {tuple(values.shape)}, or not finite")
+    if weights is not None and not (weights > 0).all():
         raise ValueError("weights of features that are not positive")
-    return RowTransform(name, None if weights is None else weights.numpy())
+    return RowTransform(name, *(None if values is None else values.numpy() for values in (weights, shifts)))
 
 
 def restore_model(

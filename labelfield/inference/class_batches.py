@@ -19,14 +19,19 @@ class ClassBatches:
 
     def __init__(self, classes: NDArray[np.integer], n_drawn: int) -> None:
         self.classes, self.n_drawn = classes, n_drawn
+        self._count(classes)
+
+    def _count(self, classes: NDArray[np.integer]) -> None:
         self.counts = np.bincount(classes)
+        self.n_present = int(np.count_nonzero(self.counts))
+        self._counts = torch.from_numpy(self.counts)
 
     def __call__(
         self, order: NDArray[np.int64], size: int, n_steps: int, rng: np.random.Generator
     ) -> list[NDArray[np.int64]]:
         """So many batches of about this size from these rows."""
         classes = self.classes[order]
-        self.counts = np.bincount(classes)
+        self._count(classes)
         by_class = order[np.argsort(classes, kind="stable")]
         ends = np.cumsum(self.counts)
         present = np.flatnonzero(self.counts)
@@ -46,7 +51,6 @@ class ClassBatches:
     def row_weight(self, column: Tensor) -> Tensor:
         """How much each row of a batch counts (B,), from the classes of its rows."""
         held, place, in_batch = torch.unique(column, return_inverse=True, return_counts=True)
-        counts = torch.from_numpy(self.counts).to(column.device)[held]
-        n_present = int((self.counts > 0).sum())
-        weight: Tensor = n_present / held.numel() * counts / in_batch
-        return weight[place].float()
+        counts = self._counts[held.cpu()].to(column.device)
+        weight: Tensor = (self.n_present / held.numel() * counts / in_batch)[place]
+        return weight.float()

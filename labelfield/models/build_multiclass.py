@@ -90,6 +90,12 @@ class ClassSpec:
         if self.n_support and self.inducing == "per_class":
             raise ValueError("inducing inputs of each class's own have values on all features")
 
+    @property
+    def has_own_matrices(self) -> bool:
+        """Whether covariances of inducing inputs come once for each class."""
+        is_own = self.own_kernel or self.inducing == "per_class" or "per_process" in self.kernel
+        return is_own or self.posterior == "parsimonious"
+
 
 def make_likelihood(spec: ClassSpec, n_points: int | None = None) -> MultiClass:
     """The likelihood, with fewer quadrature points in training where these are enough."""

@@ -51,17 +51,20 @@ def multiclass_bytes(spec: ClassSpec, batch_size: int, n_classes: int) -> int:
     if spec.posterior == "point":
         return _BYTES_PER_PARAMETER * k * (d + 1) + _FLOAT * n_classes * (8 * b + 2 * d)
     covariance = {"whitened_diagonal": k * m, "parsimonious": k * m, "whitened_shared": m * m}
-    inputs = k * m * d if spec.inducing == "per_class" else m * (spec.n_support or d)
+    seen = spec.n_support or d
+    inputs = k * m * d if spec.inducing == "per_class" else m * seen
     weights = (k if spec.own_kernel else 1) * d * spec.kernel.count("_ard")
     parameters = inputs + weights + k * (m + 2) + covariance.get(spec.posterior, k * m * m)
     # Matrices of classes that have inducing inputs or a kernel of their own come once for each.
-    is_own = spec.inducing == "per_class" or spec.own_kernel or spec.posterior == "parsimonious"
-    n_matrices = n_classes if is_own else 1
-    step = n_matrices * (6 * _DOUBLE * m * m + 4 * _DOUBLE * m * b + 3 * _FLOAT * m * d)
+    n_matrices = n_classes if spec.has_own_matrices else 1
+    step = n_matrices * (6 * _DOUBLE * m * m + 4 * _DOUBLE * m * b) + 3 * _FLOAT * m * seen
+    if spec.inducing == "per_class" or (spec.own_kernel and "_ard" in spec.kernel):
+        step += 3 * _FLOAT * n_classes * m * seen
     if spec.posterior in ("full", "whitened_full"):
         step += n_classes * (2 * _DOUBLE * m * m + 2 * _FLOAT * m * b)
-    n_points = spec.n_points * n_classes if spec.likelihood == "robustmax" else spec.n_points
-    return _BYTES_PER_PARAMETER * parameters + step + _FLOAT * b * (8 * n_classes + 4 * n_points)
+    # Robustmax has the rivals at each quadrature point, softmax all classes in each draw, and their gradients.
+    at_once = {"robustmax": 4 * spec.n_points, "softmax": 32}.get(spec.likelihood, 0)
+    return _BYTES_PER_PARAMETER * parameters + step + _FLOAT * b * n_classes * (8 + at_once)
 
 
 def free_bytes(device: torch.device) -> int | None:

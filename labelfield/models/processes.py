@@ -81,6 +81,8 @@ class LinearUtilities(nn.Module):
     """f_k = w_kᵀ x with w_k ~ N(0, τ² I) as a point estimate [TH 3.22–23]: no uncertainty, and -log p(w) for the
     divergence, up to a constant."""
 
+    per_process = ("weights",)
+
     def __init__(self, n_classes: int, n_features: int, scale: float = 1.0) -> None:
         super().__init__()
         self.weights = nn.Parameter(torch.zeros(n_classes, n_features))

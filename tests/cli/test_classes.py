@@ -96,6 +96,38 @@ def test_train_equals_fit(files, rings, model):
     )
 
 
+@pytest.mark.parametrize(("name", "kind"), [("numbers.svm", "i"), ("words.svm", "U"), ("signs.svm", "i")])
+def test_a_loaded_model_predicts_the_classes_of_the_file(name, kind, files, rings, tmp_path):
+    run("train", files / "train" / name, "--method", "one_vs_each", "--out", tmp_path / "m", *SMALL)
+    loaded = labelfield.load(tmp_path / "m", device="cpu")
+    assert loaded.classes_.dtype.kind == kind
+    assert [str(label) for label in loaded.classes_] == loaded.label_names_
+    ring = rings.test.Y.indices
+    truth = np.where(ring, 1, -1) if name == "signs.svm" else np.array(NAMES[name]).astype(loaded.classes_.dtype)[ring]
+    assert loaded.score(rings.test.X, np.asarray(truth)) > 0.6
+
+
+def test_columns_in_another_order_are_refused(files, tmp_path):
+    run("train", files / "train" / "last.csv", "--method", "one_vs_each", "--out", tmp_path / "m", *SMALL)
+    lines = (files / "test" / "last.csv").read_text().splitlines()
+    turned = [",".join([v, u, c]) for u, v, c in (line.split(",") for line in lines)]
+    (tmp_path / "turned.csv").write_text("\n".join(turned) + "\n")
+    for command in (
+        ["evaluate", tmp_path / "m", tmp_path / "turned.csv"],
+        ["predict", tmp_path / "m", tmp_path / "turned.csv", "--out", tmp_path / "p.txt"],
+    ):
+        result = run(*command, check=3)
+        assert "order of the training file" in result.stderr
+    assert not (tmp_path / "p.txt").exists()
+
+
+def test_rows_alone_can_be_predicted(files, rings, tmp_path):
+    run("train", files / "train" / "numbers.npz", "--method", "one_vs_each", "--out", tmp_path / "m", *SMALL)
+    np.savez(tmp_path / "rows.npz", X=rings.test.X.toarray())
+    run("predict", tmp_path / "m", tmp_path / "rows.npz", "--out", tmp_path / "p.txt")
+    assert len((tmp_path / "p.txt").read_text().splitlines()) >= rings.test.n_rows
+
+
 def test_evaluate_prints_what_matters(files, model):
     shown = run("evaluate", model, files / "test" / "numbers.svm").stdout
     assert "error rate %" in shown

@@ -493,3 +493,31 @@ def test_of_very_many_features_inducing_inputs_see_the_frequent_ones(tmp_path):
         assert model.spec_.n_support == 8192
         model.save(tmp_path / "m")
         np.testing.assert_array_equal(labelfield.load(tmp_path / "m").predict_proba(X), model.predict_proba(X))
+
+
+def test_features_far_from_0_are_like_any_others():
+    """Years and altitudes: their distances would drown in the rounding of their squares."""
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.integers(2000, 2024, 300), rng.standard_normal(300)]
+    y = (X[:, 0] > 2012).astype(int)
+    there, here = (small(max_epochs=15).fit(rows, y).predict_proba(rows) for rows in (X, X - [2012, 0]))
+    assert np.mean(there.argmax(1) == y) > 0.95
+    np.testing.assert_allclose(there, here, atol=0.02)
+
+
+def test_a_fit_that_fails_leaves_nothing_of_the_one_before(few):
+    model = tiny().fit(few.X, WORDS[few.Y.indices])
+    with pytest.raises(ValueError, match="cubic"):
+        model.set_params(kernel="cubic").fit(few.X, np.array(["x", "y", "z"])[few.Y.indices])
+    with pytest.raises(NotFittedError):
+        model.predict(few.X)
+
+
+@pytest.mark.parametrize("classes", [np.array([3.0, 7.0, 100.0]), WORDS])
+def test_names_survive_saving_twice(classes, few, tmp_path):
+    model = tiny().fit(few.X, classes[few.Y.indices])
+    model.save(tmp_path / "a")
+    labelfield.load(tmp_path / "a").save(tmp_path / "b")
+    named = [str(int(label)) if isinstance(label, float) else label for label in classes.tolist()]
+    assert (tmp_path / "b" / "labels.txt").read_text().split() == named
+    np.testing.assert_array_equal(labelfield.load(tmp_path / "b").predict(few.X), model.predict(few.X))

@@ -145,11 +145,18 @@ def test_a_step_touches_the_parameters_of_its_classes_alone(name):
     optimiser.update(torch.zeros(()))
     others = torch.ones(K, dtype=torch.bool)
     others[classes] = False
-    own = ["b", "utilities.weights"] if name == "linear" else ["b", "utilities.family.mean"]
-    for key in own:
-        changed = (model.state_dict()[key] != before[key]).flatten(1).any(1) if key != "b" else model.b != before[key]
-        assert not changed[others].any()
-        assert changed[~others].all()
+    for key in per_class(model):
+        changed = (model.state_dict()[key] != before[key]).reshape(K, -1).any(1)
+        assert not changed[others].any(), key
+        assert changed[~others].all(), key
+
+
+def per_class(model):
+    """Names of the parameters that have a row for each class."""
+    names = {"b"}
+    for module_name, module in model.named_modules():
+        names |= {f"{module_name}.{parameter}" for parameter in getattr(module, "per_process", ())}
+    return names
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -158,11 +165,8 @@ def test_permuting_the_classes_permutes_the_result(name, likelihood):
     model = random_model(likelihood=likelihood, **METHODS[name])
     order = torch.randperm(K)
     other = random_model(likelihood=likelihood, **METHODS[name])
-    per_class = {"b", "utilities.weights"}
-    for module_name, module in model.named_modules():
-        per_class |= {f"{module_name}.{parameter}" for parameter in getattr(module, "per_process", ())}
-    state = model.state_dict()
-    other.load_state_dict({key: value[order] if key in per_class else value for key, value in state.items()})
+    state, own = model.state_dict(), per_class(model)
+    other.load_state_dict({key: value[order] if key in own else value for key, value in state.items()})
     X, Y = rows()
     y = Y.col_indices().long()
     with torch.no_grad():
