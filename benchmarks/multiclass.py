@@ -199,7 +199,7 @@ def _our_step(n_classes: int, rivals: str, _: None) -> float:
     )
     model = build_multiclass(spec)
     with torch.no_grad():
-        model.utilities.inducing.fill(torch.randn(_N_INDUCING, _N_FEATURES))  # type: ignore[union-attr, operator]
+        model.utilities.inducing.fill(torch.randn(_N_INDUCING, _N_FEATURES))  # type: ignore[union-attr, operator]  # these are free
     pointers = torch.arange(_N_ROWS + 1, dtype=torch.int32)
     Y = torch.sparse_csr_tensor(
         pointers, y.int(), torch.ones(_N_ROWS), size=(_N_ROWS, n_classes), check_invariants=False

@@ -30,7 +30,7 @@ from labelfield.estimators.options import (
 )
 from labelfield.inference.class_batches import ClassBatches
 from labelfield.inference.schedule import SCHEDULES
-from labelfield.inference.trainer import Batches, Settings
+from labelfield.inference.trainer import Batches
 from labelfield.linalg.rows import Rows, to_tensor
 from labelfield.models.build import MOST_POINTS
 from labelfield.models.build_multiclass import (
@@ -53,8 +53,6 @@ from labelfield.variational import Moments
 
 __all__ = ["GPClassifier", "Utility"]
 
-# Of fewer rows a tenth says too little about probabilities.
-_LEAST_ROWS_TO_CALIBRATE = 300
 # Rows times classes whose utilities exist at once, and numbers in the matrices of classes that are looked at together.
 _BLOCK_ENTRIES, _PART_ENTRIES = 1 << 22, 1 << 26
 _MOST_ROWS = 2000
@@ -188,9 +186,9 @@ class GPClassifier(SavedClassifier):
         )
         data = Dataset(self.row_transform_(X), Y)
         chosen = plan_multiclass(X.shape[0], data.n_features, Y.shape[1], option.posterior, option.inducing)
-        max_epochs = given(option.max_epochs, chosen.max_epochs)
-        can_calibrate = option.calibrated and X.shape[0] >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
-        held_out = X.shape[0] // 10 if can_calibrate else 0
+        self.settings_ = self._decide(
+            option, chosen, X.shape[0], seed, kl_weight=option.kl_weight, time_budget=option.time_budget
+        )
         posterior = given(option.posterior, chosen.posterior)
         if posterior == "point" and option.likelihood == "robustmax":
             raise ValueError(
@@ -215,19 +213,6 @@ class GPClassifier(SavedClassifier):
             n_samples=option.n_samples,
             jitter=option.jitter,
             scale=option.scale,
-        )
-        self.settings_ = Settings(
-            max_epochs=max_epochs,
-            batch_size=min(given(option.batch_size, chosen.batch_size), X.shape[0]),
-            learning_rate=given(option.learning_rate, chosen.learning_rate),
-            schedule=option.schedule,
-            kl_weight=option.kl_weight,
-            clip_norm=option.clip_norm,
-            patience=option.patience,
-            time_budget=option.time_budget,
-            held_out=held_out,
-            finishing_epochs=max_epochs // 3 if held_out else 0,
-            seed=seed,
         )
         self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
         self.n_rows_ = X.shape[0]

@@ -45,7 +45,7 @@ from labelfield.inducing import Subspace
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.source import ProjectedSource, Source
 from labelfield.inference.together import train_together
-from labelfield.inference.trainer import Run, Settings, Training, held_out_rows
+from labelfield.inference.trainer import Run, Training, held_out_rows
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.metrics.ranking import judge
@@ -59,8 +59,6 @@ from labelfield.models.private import PRIVATE
 
 __all__ = ["MLGPFClassifier"]
 
-# Of fewer rows a tenth says too little about probabilities.
-_LEAST_ROWS_TO_CALIBRATE = 300
 # By how much the utility of a label may change when its smallest private weights are dropped after training.
 _PRUNED = 0.1
 # Features that a label may have private weights on.
@@ -186,12 +184,17 @@ class MLGPFClassifier(SavedFactors):
         data = Dataset(self.row_transform_(X), Y)
         # Rows that are seen through a subspace alone have no words of their own, unless asked for.
         private = given(option.private, "off" if "subspace" in option.inducing else chosen.private)
-        max_epochs = given(option.max_epochs, chosen.max_epochs)
-        can_calibrate = option.calibrated and X.shape[0] >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
-        held_out = X.shape[0] // 10 if can_calibrate else 0
+        self.settings_ = self._decide(
+            option,
+            chosen,
+            X.shape[0],
+            seed,
+            kl_weight=given(option.kl_weight, chosen.kl_weight),
+            time_budget=self._time_budget_of_member(),
+        )
         pattern = None
         if private != "off":
-            aside = held_out_rows(data.n_rows, held_out, seed)
+            aside = held_out_rows(data.n_rows, self.settings_.held_out, seed)
             pattern = occurring_features(data.X, Y, _MOST_PRIVATE, aside, device)
         n_inducing = given(option.n_inducing, chosen.n_inducing)
         rank = min(given(option.rank, 2 * n_inducing), *X.shape) if "subspace" in option.inducing else 0
@@ -211,19 +214,6 @@ class MLGPFClassifier(SavedFactors):
             private=private,
             n_private=0 if pattern is None else pattern.features.size,
             private_scale=option.private_scale,
-        )
-        self.settings_ = Settings(
-            max_epochs=max_epochs,
-            batch_size=min(given(option.batch_size, chosen.batch_size), X.shape[0]),
-            learning_rate=given(option.learning_rate, chosen.learning_rate),
-            schedule=option.schedule,
-            kl_weight=given(option.kl_weight, chosen.kl_weight),
-            clip_norm=option.clip_norm,
-            patience=option.patience,
-            time_budget=self._time_budget_of_member(),
-            held_out=held_out,
-            finishing_epochs=max_epochs // 3 if held_out else 0,
-            seed=seed,
         )
         self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
         self.n_rows_ = X.shape[0]
@@ -350,11 +340,13 @@ class MLGPFClassifier(SavedFactors):
         return ours == theirs and self.row_transform_.name == other.row_transform_.name
 
     def _end(self) -> None:
-        """Drop private weights that matter to no row."""
+        """Drop private weights that matter to no row, and form what all predictions need."""
         private = self.model_.private
         if private is not None and private.kind == "point" and self.row_transform_.has_unit_norm:
             self.model_.private = private.pruned(_PRUNED)
             self.spec_ = replace(self.spec_, n_private=self.model_.private.weights.numel())
+        with torch.no_grad():
+            self.model_.warm_up()
 
     def _calibrate(self, held_out: Dataset) -> dict[str, torch.Tensor]:
         """Fit the map of probabilities to rows that the model has not seen; what it said of them is remembered."""

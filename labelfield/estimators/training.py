@@ -21,13 +21,16 @@ from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
 from labelfield.estimators.inputs import Labels, as_rows, encode_known
-from labelfield.estimators.options import OutOfMemoryError, Rule, advising_on_memory, choose_device
+from labelfield.estimators.options import OutOfMemoryError, Rule, advising_on_memory, choose_device, given
 from labelfield.inference.source import DatasetSource, ResidentSource, Source
 from labelfield.inference.trainer import Batches, Epoch, Run, Settings, Training, stop_requests, train
 from labelfield.metrics import evaluate
 from labelfield.models.cost import free_bytes
 
 __all__ = ["TrainedClassifier"]
+
+# Of fewer rows a tenth says too little about probabilities.
+_LEAST_ROWS_TO_CALIBRATE = 300
 
 
 class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn is untyped
@@ -97,6 +100,24 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """After training."""
 
     # What follows from it
+
+    def _decide(self, option: Any, chosen: Any, n_rows: int, seed: int, **others: Any) -> Settings:
+        """How to train: what the user said, else what the rule chose. A tenth of enough rows is held out at first."""
+        max_epochs = given(option.max_epochs, chosen.max_epochs)
+        can_calibrate = option.calibrated and n_rows >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
+        held_out = n_rows // 10 if can_calibrate else 0
+        return Settings(
+            max_epochs=max_epochs,
+            batch_size=min(given(option.batch_size, chosen.batch_size), n_rows),
+            learning_rate=given(option.learning_rate, chosen.learning_rate),
+            schedule=option.schedule,
+            clip_norm=option.clip_norm,
+            patience=option.patience,
+            held_out=held_out,
+            finishing_epochs=max_epochs // 3 if held_out else 0,
+            seed=seed,
+            **others,
+        )
 
     def _forget(self) -> None:
         """A fit that fails leaves nothing of the one before, whose parts would not go together with its own."""

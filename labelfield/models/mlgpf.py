@@ -87,6 +87,12 @@ class MLGPF(nn.Module):
             self._kept = (state, self._form_frame())
         return self._kept[1]
 
+    def warm_up(self) -> None:
+        """Form what is the same for all rows, and kept, before the first of them comes."""
+        self.frame()
+        if self.private is not None:
+            self.private.of()
+
     def __getstate__(self) -> dict[str, Any]:
         """Without what is kept, which is formed anew where it is needed."""
         return self.__dict__ | {"_kept": None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +38,8 @@ _CANDIDATES = 4
 _LEAST_CANDIDATES = 24
 # How much longer a variance takes that is asked for by itself.
 _GATHERED = 48
+# Rows whose other labels are looked at together.
+_SUSPECT_ROWS = 256
 _HALVINGS = 8
 # Newton's method ends when no row gains more than this share of its log-density.
 _SETTLED = 1e-6
@@ -131,15 +133,17 @@ class _Variances:
         """No variance of these entries is above this."""
         if self.full is not None:
             return self.full[rows, columns]
-        largest, norms = self._factors()
+        largest, norms = self._factors
         return largest[rows] * norms[columns]
 
-    def plus_half_bound(self, mean: Tensor) -> Tensor:
-        """mean + v / 2 (B, K) with the bound of each v, which is not formed: an array of this size is slow to get."""
+    def plus_half_bound(self, mean: Tensor, rows: slice) -> Tensor:
+        """mean + v / 2 of these rows with the bound of each v, which is not formed."""
         if self.full is not None:
-            return torch.add(mean, self.full, alpha=0.5)
-        return torch.addr(mean, *self._factors(), alpha=0.5)
+            return torch.add(mean[rows], self.full[rows], alpha=0.5)
+        largest, norms = self._factors
+        return torch.addr(mean[rows], largest[rows], norms, alpha=0.5)
 
+    @cached_property
     def _factors(self) -> tuple[Tensor, Tensor]:
         """The bound is their outer product."""
         return self.h.var.amax(1), self.squares.sum(1) * (1 + 1e-5)  # and a little for rounding
@@ -162,9 +166,12 @@ def _with_overlooked(
     the best λ most of the others; what is left is integrated.
     """
     least = values[:, -1:].log()  # at most 0, since no probability is above 1
-    suspect = var.plus_half_bound(mean) >= least
-    suspect.scatter_(1, chosen, False)
-    rows, columns = suspect.nonzero(as_tuple=True)
+    found = []
+    for start in range(0, mean.shape[0], _SUSPECT_ROWS):  # an array for all rows is slow to get
+        part = slice(start, start + _SUSPECT_ROWS)
+        suspect = (var.plus_half_bound(mean, part) >= least[part]).scatter_(1, chosen[part], False)
+        found.append(suspect.nonzero() + torch.tensor([start, 0], device=mean.device))
+    rows, columns = torch.cat(found).unbind(1)
     own, most = mean[rows, columns], var.bound_at(rows, columns)
     exponent = (-own / most.clamp_min(SMALLEST_VARIANCE)).clamp(0, 1)
     is_open = exponent * (own + 0.5 * exponent * most) >= least[rows, 0]
