@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -94,18 +94,22 @@ class Settings:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch was like: the mean over its steps of the estimated bound (nats a row), the rate, the time."""
+    """What an epoch was like: the mean over its steps of the estimated bound (nats a row), the rate, the time.
+
+    `stage` names the part of a training that goes in parts (labelfield.inference.stages).
+    """
 
     epoch: int
     bound: float
     learning_rate: float
     seconds: float
     scores: dict[str, float] = field(default_factory=dict)
+    stage: str = ""
 
 
 @dataclass
 class Run:
-    """Where a run stands."""
+    """Where a run stands. Its history has the epochs of earlier stages too, its counts are of this one."""
 
     epoch: int = 0
     step: int = 0
@@ -120,6 +124,7 @@ class Run:
     finishing_epoch: int | None = None  # the first of those that finish
     finishing_seconds: float = 0.0  # of training, when finishing began
     memory: dict[str, Tensor] = field(default_factory=dict)  # what calibrating found worth keeping
+    stage: str = ""
 
 
 Callback = Callable[[Run, int], None]
@@ -189,17 +194,21 @@ class Training:
         calibrate: Calibrate | None = None,
         batches: Batches | None = None,
         is_capturable: bool = False,
+        parameters: Iterable[nn.Parameter] | None = None,
+        stage: str = "",
+        history: Iterable[Epoch] = (),
     ) -> None:
+        """All parameters of the model are trained, or those given; `history` is of the stages before this one."""
         self.batches = batches
         self.model, self.settings = model, settings
         self.checkpoint, self.identity = checkpoint, identity
         self.on_step, self.validate, self.calibrate = on_step, validate, calibrate
         self.is_capturable = is_capturable
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.parameters = [p for p in parameters or model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
         self.optimiser = RowAdam(self.parameters, lr=settings.learning_rate)
         self.generator = torch.Generator().manual_seed(settings.seed)
-        self.state = Run()
+        self.state = Run(stage=stage, history=list(history))
         self.problem = ""
 
     def run(self, objective: Objective, source: Source, max_epochs: int) -> Run:
@@ -376,14 +385,21 @@ class Training:
             raise self._breakdown(self.problem)
         scores = self.validate() if self.validate is not None else {}
         state.history.append(
-            Epoch(state.epoch, state.sum_bound / state.n_good_steps, self.rate(), state.seconds, scores)
+            Epoch(
+                epoch=len(state.history),
+                bound=state.sum_bound / state.n_good_steps,
+                learning_rate=self.rate(),
+                seconds=state.seconds,
+                scores=scores,
+                stage=state.stage,
+            )
         )
         state.epoch += 1
         state.step, state.n_good_steps, state.sum_bound = 0, 0, 0.0
         patience = self.settings.patience
-        if patience is not None and len(state.history) > patience and not self.is_finishing():
-            best = max(range(len(state.history)), key=lambda i: state.history[i].bound)
-            state.is_stopped_early = len(state.history) - 1 - best >= patience
+        bounds = [epoch.bound for epoch in state.history if epoch.stage == state.stage]
+        if patience is not None and len(bounds) > patience and not self.is_finishing():
+            state.is_stopped_early = len(bounds) - 1 - bounds.index(max(bounds)) >= patience
 
     def save(self) -> None:
         if self.checkpoint is None:
