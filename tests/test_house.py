@@ -22,13 +22,14 @@ MAY_IMPORT = {
     "inducing": FOUNDATION | {"linalg", "kernels"},
     "variational": FOUNDATION | {"linalg", "kernels", "inducing"},
     "likelihoods": FOUNDATION | {"linalg"},
-    "models": FOUNDATION | {"linalg", "kernels", "inducing", "variational", "likelihoods"},
+    "networks": FOUNDATION | {"linalg"},
+    "models": FOUNDATION | {"linalg", "kernels", "inducing", "variational", "likelihoods", "networks"},
     "data": FOUNDATION | {"linalg"},
     "synth": FOUNDATION | {"data", "linalg"},
     "metrics": FOUNDATION,
     "topics": FOUNDATION | {"linalg"},
     "inference": FOUNDATION
-    | {"data", "linalg", "kernels", "inducing", "variational", "likelihoods", "models", "topics"},
+    | {"data", "linalg", "kernels", "inducing", "variational", "likelihoods", "networks", "models", "topics"},
 }
 MAY_IMPORT["estimators"] = {*MAY_IMPORT, "metrics"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "estimators"}

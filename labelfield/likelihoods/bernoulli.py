@@ -14,6 +14,7 @@ from torch import Tensor
 from labelfield.likelihoods.chunks import chunks
 from labelfield.likelihoods.softplus import softplus_moments
 from labelfield.linalg.quadrature import gauss_hermite
+from labelfield.linalg.rows import entry_rows
 
 __all__ = ["Bernoulli"]
 
@@ -51,6 +52,29 @@ class Bernoulli:
         apply: Any = _SumSoftplus.apply  # torch's is untyped
         result: Tensor = apply(mean, var, column_weight, self.n_points)
         return result
+
+    def expected_log_prob(
+        self,
+        mean: Tensor,
+        var: Tensor,
+        Y: Tensor,
+        column: Tensor,
+        column_weight: Tensor | None = None,
+        positive_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Σ_bk c_k E log p(y_bk | f_bk) as a float64 scalar, for labels Y (CSR) whose entries lie in these columns.
+
+        Entries of Y may be 0: they are no labels. A label that holds counts `positive_weight` (K,) times.
+        """
+        softplus = self.expected_softplus(mean, var, column_weight)
+        row = entry_rows(Y.crow_indices(), column.numel())
+        own, counted = mean[row, column], Y.values()
+        if positive_weight is not None:
+            counted = counted * positive_weight[Y.col_indices().long()]
+            # log σ(f) = f - softplus(f), and the sum over all labels has the latter once.
+            more = (counted - Y.values()).to(own.dtype)
+            softplus = softplus + self.expected_softplus(own[None], var[row, column][None], more)
+        return (own * counted).sum(dtype=torch.float64) - softplus
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
         """E σ(f) (B, K): the probability of each label, with the uncertainty of f integrated out."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from labelfield.likelihoods.chunks import chunks
 
-__all__ = ["expected_softmax", "normal_draws"]
+__all__ = ["expected_mixed_softmax", "expected_softmax", "normal_draws"]
 
 _SEED = 0
 # Classes that get the columns of a Sobol sequence; with a sequence for all of them errors are the same.
@@ -35,6 +35,23 @@ def expected_softmax(mean: Tensor, var: Tensor, n_samples: int) -> Tensor:
         for draw in draws:
             total += torch.addcmul(m, deviation, draw).softmax(1)
         result[rows] = torch.empty_like(m).scatter_(1, order, total)
+    return result.div_(result.sum(1, keepdim=True))  # T, but for rounding
+
+
+@torch.no_grad()
+def expected_mixed_softmax(mean: Tensor, var: Tensor, A: Tensor, b: Tensor, n_samples: int) -> Tensor:
+    """E softmax(A f + b) (B, K) for f ~ ∏_j N(mean_j, var_j) (B, J): utilities that go together [DKL 1].
+
+    Draws are of f, the same ε (T, J) for all rows.
+    """
+    draws = normal_draws(n_samples, mean.shape[1], mean.dtype, mean.device)
+    result = mean.new_empty(mean.shape[0], A.shape[0])
+    for rows in chunks(result.shape, mean.device):
+        m, deviation = mean[rows], var[rows].sqrt()
+        total = torch.zeros_like(result[rows])
+        for draw in draws:
+            total += torch.addmm(b, torch.addcmul(m, deviation, draw), A.T).softmax(1)
+        result[rows] = total
     return result.div_(result.sum(1, keepdim=True))  # T, but for rounding
 
 

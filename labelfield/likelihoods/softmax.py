@@ -8,7 +8,13 @@ from torch import Tensor
 from labelfield.likelihoods.monte_carlo import expected_softmax
 from labelfield.likelihoods.multiclass import SMALLEST_VARIANCE, MultiClass
 
-__all__ = ["Softmax"]
+__all__ = ["Softmax", "mean_log_softmax"]
+
+
+def mean_log_softmax(f: Tensor, target: Tensor) -> Tensor:
+    """The mean over draws f (T, B, K) of log softmax_y(f) (B,) for classes y (B,)."""
+    own = target.expand(f.shape[0], -1).unsqueeze(2)
+    return f.log_softmax(2).gather(2, own).squeeze(2).mean(0)
 
 
 class Softmax(MultiClass):
@@ -32,8 +38,7 @@ class Softmax(MultiClass):
         # Drawn on the CPU, so that a seed means the same on every device.
         draws = torch.randn((self.n_samples, *mean.shape), dtype=mean.dtype, generator=generator).to(mean.device)
         f = torch.addcmul(mean, var.clamp_min(SMALLEST_VARIANCE).sqrt(), draws)
-        own = target.expand(self.n_samples, -1).unsqueeze(2)
-        return f.log_softmax(2).gather(2, own).squeeze(2).mean(0)
+        return mean_log_softmax(f, target)
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
         return expected_softmax(mean, var, self.n_samples_predict)

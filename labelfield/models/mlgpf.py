@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from labelfield.inducing import Free, Subspace
 from labelfield.kernels import Kernel, Points
 from labelfield.likelihoods import Bernoulli
-from labelfield.linalg.rows import Projected, Rows, entry_rows, n_rows, take
+from labelfield.linalg.rows import Projected, Rows, n_rows, take
 from labelfield.models.calibration import Calibration
 from labelfield.models.private import PrivatePart, PrivateProcess
 from labelfield.models.sampling import choose_labels
@@ -152,8 +152,7 @@ class MLGPF(nn.Module):
 
         With `n_negatives`, the labels that hold in some row of the batch count exactly, and of the others so many are
         drawn, shared by all rows, each standing for its share [FSGP 23], in the divergence too. Without, all labels
-        count: exact over labels. Entries of Y may be 0: they are no labels. A label that holds counts `positive_weight`
-        (K,) times.
+        count: exact over labels. A label that holds counts `positive_weight` (K,) times.
         """
         h, prior = self.latent(X)
         chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
@@ -161,15 +160,7 @@ class MLGPF(nn.Module):
         labels = self._labels(chosen)
         f = Moments(_means(h, X, labels), _variances(h, X, labels))
         likelihood = self.likelihood if n_points is None else Bernoulli(n_points)
-        softplus = likelihood.expected_softplus(f.mean, f.var, weight)
-        row = entry_rows(Y.crow_indices(), column.numel())
-        own, counted = f.mean[row, column], Y.values()
-        if positive_weight is not None:
-            counted = counted * positive_weight[Y.col_indices().long()]
-            # log σ(f) = f - softplus(f), and the sum over all labels has the latter once.
-            more = (counted - Y.values()).to(own.dtype)
-            softplus = softplus + likelihood.expected_softplus(own[None], f.var[row, column][None], more)
-        fit = (own * counted).sum(dtype=torch.float64) - softplus
+        fit = likelihood.expected_log_prob(f.mean, f.var, Y, column, weight, positive_weight)
         return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
 
 
