@@ -1,0 +1,21 @@
+"""Networks that turn rows into features: of dense rows, of sparse rows, of images."""
+
+from labelfield.networks.bag import BagMLP
+from labelfield.networks.base import Network
+from labelfield.networks.build import NETWORKS, NetworkSpec, build_network, square_image_shape
+from labelfield.networks.cnn import CNN
+from labelfield.networks.dropout import Dropout, seed_dropout
+from labelfield.networks.mlp import MLP
+
+__all__ = [
+    "CNN",
+    "MLP",
+    "NETWORKS",
+    "BagMLP",
+    "Dropout",
+    "Network",
+    "NetworkSpec",
+    "build_network",
+    "seed_dropout",
+    "square_image_shape",
+]
