@@ -41,6 +41,7 @@ class BagMLP(Network):
         return result
 
     def start(self, generator: torch.Generator) -> None:
+        # For D features, although a row has few: embeddings that start larger than that are slower to learn.
         self.bag.start(2, generator)
         self.rest.start(generator)
 

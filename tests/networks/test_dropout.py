@@ -75,3 +75,15 @@ def test_a_copy_is_seeded_anew(copied):
     again = copied(dropout)
     assert dropout.generator is not None
     assert (again.p, again.generator) == (0.5, None)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_draws_its_own_masks():
+    dropout, x = Dropout(0.5), torch.ones(100, device="cuda")
+    masks = []
+    for seed in (0, 0, 1):
+        seed_dropout(dropout, seed, x.device)
+        masks.append(dropout(x))
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
+    assert pickle.loads(pickle.dumps(dropout)).generator is None

@@ -19,6 +19,7 @@ SPECS = {
     BagMLP: NetworkSpec("bag", D, Q, (8, 5)),
     CNN: NetworkSpec("cnn", 2 * 6 * 9, Q, (7,), channels=(4, 3), image_shape=(2, 6, 9)),
 }
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 any_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=lambda spec: spec.name)
 
 
@@ -73,7 +74,7 @@ def with_gradients(network, X):
     """The outputs, and the gradients of an uneven sum of them, made dense."""
     network.zero_grad()
     result = network(X)
-    (result * some_rows(*result.shape, seed=5)).sum().backward()
+    (result * some_rows(*result.shape, seed=5).to(result.device)).sum().backward()
     gradients = [parameter.grad for parameter in network.parameters()]
     return result.detach(), [gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients]
 
@@ -192,6 +193,28 @@ def test_features_start_at_the_size_of_rows():
 @any_spec
 def test_weights_are_counted(spec):
     assert spec.n_weights == sum(parameter.numel() for parameter in build_network(spec).parameters())
+
+
+@needs_cuda
+@pytest.mark.parametrize("is_large", [False, True])
+@any_spec
+def test_devices_agree(spec, is_large):
+    here = started(spec)
+    there = started(spec).cuda()
+    here.is_large = there.is_large = is_large
+    X = some_rows(B, spec.n_features)
+    for rows in [X, *([sparse_rows()[1], padded(sparse_rows()[1], 4)] if here.takes_sparse else [])]:
+        results = with_gradients(there, rows.cuda())
+        torch.testing.assert_close([part.cpu() for part in results[1]], with_gradients(here, rows)[1])
+        torch.testing.assert_close(results[0].cpu(), here(rows))
+
+
+@needs_cuda
+def test_a_gpu_starts_like_a_cpu():
+    here, there = (MLP(D, (4,), Q).to(device) for device in ("cpu", "cuda"))
+    for network in (here, there):
+        network.start(torch.Generator().manual_seed(0))
+    assert torch.equal(here.last.W, there.last.W.cpu())
 
 
 def test_neither_building_nor_loading_imports_the_compiler():
