@@ -1,0 +1,66 @@
+"""Kronecker products A_j1 ⊗ … ⊗ A_jd of n × n matrices (J, d, n, n), by their factors alone: m = n^d rows each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "kronecker_logdet",
+    "kronecker_multiply",
+    "kronecker_product",
+    "kronecker_solve_triangular",
+    "kronecker_trace",
+]
+
+
+def kronecker_product(factors: Tensor) -> Tensor:
+    """⊗_d A_jd (J, m, m), in full: for small ones."""
+    product = factors[:, 0]
+    for k in range(1, factors.shape[1]):
+        entries = product[:, :, None, :, None] * factors[:, k, None, :, None, :]
+        product = entries.flatten(3, 4).flatten(1, 2)
+    return product
+
+
+def kronecker_multiply(factors: Tensor, V: Tensor) -> Tensor:
+    """(⊗_d A_jd) V_j (J, m, T) for V (J, m, T), at a cost of d n m T. One product may serve all V_j: (1, d, n, n)."""
+    return _by_modes(torch.matmul, factors, V)
+
+
+def kronecker_solve_triangular(factors: Tensor, V: Tensor) -> Tensor:
+    """(⊗_d L_jd)⁻¹ V_j (J, m, T) for lower triangles L_jd, one mode at a time as in `kronecker_multiply`."""
+    return _by_modes(_solve_lower, factors, V)
+
+
+def kronecker_logdet(logdets: Tensor, n: int) -> Tensor:
+    """log |⊗_d A_jd| = Σ_d (m / n) log |A_jd| (J,) for log-determinants (J, d)."""
+    copies: int = n ** (logdets.shape[1] - 1)
+    return logdets.sum(1) * copies
+
+
+def kronecker_trace(traces: Tensor) -> Tensor:
+    """tr ⊗_d A_jd = ∏_d tr A_jd (J,) for traces (J, d)."""
+    product = traces[:, 0]
+    for k in range(1, traces.shape[1]):
+        product = product * traces[:, k]
+    return product
+
+
+def _solve_lower(L: Tensor, V: Tensor) -> Tensor:
+    solved: Tensor = torch.linalg.solve_triangular(L, V, upper=False)
+    return solved
+
+
+def _by_modes(act: Callable[[Tensor, Tensor], Tensor], factors: Tensor, V: Tensor) -> Tensor:
+    """Act with each factor on the mode in front, which then goes to the end: after all of them T is in front."""
+    (d, n), (m, T) = factors.shape[1:3], V.shape[1:]
+    if m != n**d:
+        raise ValueError(f"{m} rows for a product of {d} matrices of {n} rows")
+    if d == 1:
+        return act(factors[:, 0], V)
+    for k in range(d):
+        V = act(factors[:, k], V.reshape(V.shape[0], n, -1)).mT
+    return V.reshape(V.shape[0], T, m).mT
