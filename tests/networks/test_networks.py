@@ -40,17 +40,17 @@ def some_rows(n_rows, n_features, seed=0):
 
 
 def sparse_rows():
-    """Rows of which some are empty, the last feature of which never occurs, and the same as a CSR tensor."""
+    """Rows of which some are empty, whose first and last features never occur, and the same as a CSR tensor."""
     dense = some_rows(B, D)
     dense[torch.rand(B, D, generator=torch.Generator().manual_seed(1)) < 0.6] = 0
-    dense[[0, 3]], dense[:, -1] = 0, 0
+    dense[[0, 3]], dense[:, [0, -1]] = 0, 0
     return dense, dense.to_sparse_csr()
 
 
 def padded(X, n_more):
     """The same rows with some entries too many, of value 0, in the last one."""
-    crow, col = X.crow_indices(), X.col_indices()
-    return gather(crow, col, X.values(), torch.arange(X.shape[0]), col.numel() + n_more, X.shape[1])
+    pointers, columns = X.crow_indices(), X.col_indices().int()
+    return gather(pointers, columns, X.values(), torch.arange(X.shape[0]), columns.numel() + n_more, X.shape[1])
 
 
 def linear(layer):
