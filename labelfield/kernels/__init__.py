@@ -1,19 +1,22 @@
 """Covariance functions of dense or sparse rows, through weighted inner products alone."""
 
-from labelfield.kernels.base import Kernel
+from labelfield.kernels.base import Kernel, LagKernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower, Linear
 from labelfield.kernels.points import DensePoints, Points
+from labelfield.kernels.spectral import SpectralMixture
 from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
 
 __all__ = [
     "DensePoints",
     "DotPower",
     "Kernel",
+    "LagKernel",
     "Linear",
     "Matern",
     "Points",
     "Scaled",
+    "SpectralMixture",
     "SquaredExponential",
     "SquaredExponentialLinear",
     "Sum",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from math import log
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from labelfield.kernels.points import Points
 from labelfield.linalg.processes import of_processes
 from labelfield.linalg.rows import Rows
 
-__all__ = ["Kernel", "over_matrices", "over_rows", "positive", "shape_of"]
+__all__ = ["Kernel", "LagKernel", "over_matrices", "over_rows", "positive", "shape_of"]
 
 
 class Kernel(nn.Module, ABC):
@@ -50,6 +50,14 @@ class Kernel(nn.Module, ABC):
     def feature_relevance(self) -> Tensor | None:
         """Squared ARD weights (…, D), or None for a kernel that treats all features alike."""
         return None
+
+
+class LagKernel(Protocol):
+    """A covariance k(|x - z|) of two numbers, which on a regular grid gives Toeplitz matrices."""
+
+    def of_lag(self, lag: Tensor) -> Tensor:
+        """k at distances (n,): (P, n) under each process's parameters or (1, n) if all share them, in their type."""
+        ...
 
 
 def shape_of(n_processes: int | None, n_features: int | None = None) -> tuple[int, ...]:

@@ -7,12 +7,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from labelfield.kernels.base import Kernel
+from labelfield.kernels.base import Kernel, LagKernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower, Linear
+from labelfield.kernels.spectral import SpectralMixture
 from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
 
-__all__ = ["kernel_from_name", "kernel_names"]
+__all__ = ["LAG_KERNELS", "kernel_from_name", "kernel_names", "lag_kernel_from_name"]
+
+# Kernels of the distance of two numbers.
+LAG_KERNELS = ("se", "matern12", "matern32", "matern52", "spectral_mixture")
+_SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
 def _makers(n_features: int, n_processes: int, is_own: bool) -> dict[str, Callable[[], Kernel]]:
@@ -27,7 +32,7 @@ def _makers(n_features: int, n_processes: int, is_own: bool) -> dict[str, Callab
         "se_linear_ard": partial(SquaredExponentialLinear, **ard),
         "white": White,
     }
-    for name, smoothness in (("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5)):
+    for name, smoothness in _SMOOTHNESS.items():
         makers[name] = partial(Matern, smoothness, **own)
         makers[f"{name}_ard"] = partial(Matern, smoothness, **ard)
     return makers
@@ -52,6 +57,18 @@ def kernel_from_name(
     n_own = n_processes if is_own else None
     parts = [kernel if isinstance(kernel, White) else Scaled(kernel, n_processes=n_own) for kernel in kernels]
     return parts[0] if len(parts) == 1 else Sum(*parts)
+
+
+def lag_kernel_from_name(name: str, n_processes: int | None, n_components: int) -> LagKernel:
+    """One of LAG_KERNELS, with parameters for each process or, without a number of them, for all; `n_components` is
+    how many frequencies a spectral mixture has."""
+    if name == "se":
+        return SquaredExponential(n_processes=n_processes)
+    if name in _SMOOTHNESS:
+        return Matern(_SMOOTHNESS[name], n_processes=n_processes)
+    if name == "spectral_mixture":
+        return SpectralMixture(n_components, n_processes)
+    raise ValueError(f"kernel {name!r}; expected {', '.join(LAG_KERNELS)}")
 
 
 def _make(name: str, n_features: int, n_processes: int, is_own: bool) -> Kernel:

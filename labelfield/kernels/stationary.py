@@ -52,6 +52,14 @@ class _Stationary(Kernel):
         products = as_points(Z).gram(self._squared_weights()).double()
         return self._of_distance(self._scaled(squared_distances(products)))
 
+    def of_lag(self, lag: Tensor) -> Tensor:
+        """The covariance at distances (n,) of two numbers: (P, n) under each process's length or (1, n) under a shared
+        one, in the type of the distances."""
+        if self.is_ard:
+            raise ValueError("a weight for each feature: a distance of two numbers takes one length")
+        inverse = self.log_inverse_length.to(lag.dtype).exp().view(-1, 1)
+        return self._of_distance((inverse * lag).square())
+
     def diag(self, X: Rows) -> Tensor:
         shape = shape_of(self.n_processes, n_rows(X))
         return torch.ones(shape, dtype=self.log_inverse_length.dtype, device=self.log_inverse_length.device)
