@@ -1,0 +1,203 @@
+"""Symmetric positive-definite Toeplitz matrices K_ij = c_|i-j|, given by their first columns c (…, n), in float64.
+
+Levinson's recursion takes O(n²) time and O(n) memory for the first column of K⁻¹, which by the formula of Gohberg and
+Semencul is all of it, and for log |K|. Whatever follows takes O(n log n) for each right-hand side.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from scipy.fft import next_fast_len
+from torch import Tensor
+
+from labelfield.linalg.cholesky import FactorisationError
+
+__all__ = ["Levinson", "levinson", "toeplitz", "toeplitz_logdet", "toeplitz_multiply", "toeplitz_solve"]
+
+# Numbers in one temporary: right-hand sides are solved for as many at once as that allows.
+_SCRATCH = 1 << 22
+
+
+class Levinson(NamedTuple):
+    """The first column of K⁻¹ (…, n) and log |K| (…)."""
+
+    first: Tensor
+    logdet: Tensor
+
+
+def toeplitz(column: Tensor) -> Tensor:
+    """K (…, n, n) in full."""
+    apply: Any = _Dense.apply  # torch's is untyped
+    result: Tensor = apply(column)
+    return result
+
+
+def toeplitz_multiply(column: Tensor, V: Tensor) -> Tensor:
+    """K V (…, n, T) for V (…, n, T), as a part of a product with a circulant matrix."""
+    n = column.shape[-1]
+    size = _fft_size(n)
+    gap = column.new_zeros(*column.shape[:-1], size - 2 * n + 1)
+    circulant = torch.cat([column, gap, column[..., 1:].flip(-1)], -1)
+    # Of a symmetric sequence the transform is real but for rounding.
+    spectrum = torch.fft.rfft(V.mT, size) * torch.fft.rfft(circulant).real.unsqueeze(-2)
+    product: Tensor = torch.fft.irfft(spectrum, size)[..., :n].mT
+    return product
+
+
+def levinson(column: Tensor, name: str = "a Toeplitz matrix") -> Levinson:
+    """The recursion of Levinson and Durbin, without a gradient.
+
+    Row k's prediction from those before it has coefficients a and the error E: K_k a = E e_0 and log |K| = Σ_k log E_k.
+    A matrix that is not positive definite is an error under this name, as in `cholesky`.
+    """
+    c = column.detach().double().reshape(-1, column.shape[-1])
+    n = c.shape[-1]
+    scaled = (c / c[:, :1]).flip(-1)
+    ahead, behind = torch.zeros_like(c), torch.zeros_like(c)  # a from the left, and a reversed up to the right
+    ahead[:, 0] = behind[:, n - 1] = 1
+    errors = torch.ones_like(c)
+    for k in range(1, n):
+        a, b, error = ahead[:, : k + 1], behind[:, n - 1 - k :], errors[:, k - 1 : k]
+        reflection = (a[:, :k].unsqueeze(1) @ scaled[:, n - 1 - k : n - 1].unsqueeze(2)).squeeze(2).div_(error).neg_()
+        from_a = a * reflection
+        a.addcmul_(b, reflection)
+        b.add_(from_a)
+        torch.addcmul(error, error * reflection, reflection, value=-1, out=errors[:, k : k + 1])
+    errors *= c[:, :1]
+    is_good = (errors > 0).all(-1, keepdim=True)
+    is_captured = c.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if not is_captured and not is_good.all():
+        _explain(c, errors, name)
+    first = torch.where(is_good, ahead / errors[:, -1:], torch.nan)
+    return Levinson(first.view(column.shape), errors.log().sum(-1).view(column.shape[:-1]))
+
+
+def toeplitz_solve(column: Tensor, V: Tensor, inverse: Levinson | None = None) -> Tensor:
+    """K⁻¹ V (…, n, T), with what `levinson` says of the column where that is known."""
+    apply: Any = _Solve.apply  # torch's is untyped
+    result: Tensor = apply(column.double(), (inverse or levinson(column)).first, V.double())
+    return result
+
+
+def toeplitz_logdet(column: Tensor, inverse: Levinson | None = None) -> Tensor:
+    """log |K| (…), with what `levinson` says of the column where that is known."""
+    apply: Any = _LogDet.apply  # torch's is untyped
+    result: Tensor = apply(column.double(), *(inverse or levinson(column)))
+    return result
+
+
+def _explain(c: Tensor, errors: Tensor, name: str) -> None:
+    size = f"{name} of {c.shape[-1]} rows"
+    if not torch.isfinite(c).all():
+        raise FactorisationError(f"{size} has entries that are not finite; lower the learning rate, check the data")
+    row = int((~(errors > 0)).any(0).int().argmax())
+    raise FactorisationError(
+        f"{size} is not positive definite: given the rows before it, row {row} has a variance of "
+        f"{errors[:, row].min().item():.3g}; use fewer points, a shorter length scale or a larger jitter"
+    )
+
+
+def _fft_size(n: int) -> int:
+    """How long sequences of n are padded so that none of their products wraps around."""
+    return int(next_fast_len(2 * n - 1, real=True))
+
+
+class _Dense(torch.autograd.Function):
+    """Row i is the window of n from n - 1 - i on of (c_{n-1}, …, c_1, c_0, c_1, …, c_{n-1})."""
+
+    @staticmethod
+    def forward(_: Any, column: Tensor) -> Tensor:
+        return torch.cat([column[..., 1:].flip(-1), column], -1).unfold(-1, column.shape[-1], 1).flip(-2)
+
+    @staticmethod
+    def backward(_: Any, *gradients: Tensor) -> Tensor:
+        n = gradients[0].shape[-1]
+        # Rows with n zeros behind them, read on as if each were one shorter, stand below one another by diagonals.
+        padded = torch.nn.functional.pad(gradients[0].flip(-2), (0, n)).flatten(-2)
+        sums = padded[..., : n * (2 * n - 1)].reshape(*padded.shape[:-1], n, 2 * n - 1).sum(-2)
+        result = sums[..., n - 1 :].clone()
+        result[..., 1:] += sums[..., : n - 1].flip(-1)
+        return result
+
+
+class _LogDet(torch.autograd.Function):
+    """∂c_k = Σ_{|i-j|=k} (K⁻¹)_ij: twice, or once for k = 0, the sum Σ_s (n - k - 2s) x_s x_{s+k} / x_0 of a diagonal,
+    which follows from the formula of Gohberg and Semencul."""
+
+    @staticmethod
+    def forward(ctx: Any, column: Tensor, first: Tensor, logdet: Tensor) -> Tensor:  # noqa: ARG004  # for its gradient
+        ctx.save_for_backward(first)
+        return logdet.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        n = x.shape[-1]
+        size = _fft_size(n)
+        places = torch.arange(n, dtype=x.dtype, device=x.device)
+        X, sX = torch.fft.rfft(x, size), torch.fft.rfft(places * x, size)
+        plain = torch.fft.irfft(X.conj() * X, size)[..., :n]
+        weighted = torch.fft.irfft(sX.conj() * X, size)[..., :n]
+        sums = ((n - places) * plain - 2 * weighted) / x[..., :1]
+        sums[..., 1:] *= 2
+        return sums * gradients[0].unsqueeze(-1), None, None
+
+
+class _Solve(torch.autograd.Function):
+    """With the gradient G of X = K⁻¹ V: ∂V = K⁻¹ G and ∂c_k = -Σ_{|i-j|=k} ∂V_i · X_j."""
+
+    @staticmethod
+    def forward(ctx: Any, column: Tensor, first: Tensor, V: Tensor) -> Tensor:
+        X = _solve(column, first, V)
+        ctx.save_for_backward(column, first, X)
+        ctx.size = V.shape
+        return X
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor]:
+        column, first, X = ctx.saved_tensors
+        n = column.shape[-1]
+        d_V, d_column = _solve(column, first, gradients[0]), None
+        if ctx.needs_input_grad[0]:
+            size = _fft_size(n)
+            sums = X.new_zeros(*X.shape[:-2], size)
+            for x, d in zip(_parts(X, size), _parts(d_V, size), strict=True):
+                spectra = torch.fft.rfft(x.mT, size).conj() * torch.fft.rfft(d.mT, size)
+                sums += torch.fft.irfft(spectra.sum(-2), size)
+            d_column = sums[..., :n].neg()
+            d_column[..., 1:] -= sums[..., size - n + 1 :].flip(-1)
+            d_column = d_column.sum_to_size(column.shape)
+        return d_column, None, d_V.sum_to_size(ctx.size)
+
+
+def _parts(V: Tensor, size: int) -> tuple[Tensor, ...]:
+    """A few columns of V at a time."""
+    return torch.split(V, max(1, _SCRATCH // (size * max(1, prod(V.shape[:-2])))), -1)
+
+
+def _solve(column: Tensor, first: Tensor, V: Tensor) -> Tensor:
+    size = _fft_size(first.shape[-1])
+    solved = [_solve_part(column, first, part, size) for part in _parts(V, size)]
+    return solved[0] if len(solved) == 1 else torch.cat(solved, -1)
+
+
+def _solve_part(column: Tensor, first: Tensor, V: Tensor, size: int) -> Tensor:
+    """One step of refinement takes away what rounding in the transforms leaves of an ill-conditioned matrix."""
+    X = _gohberg_semencul(first, V, size)
+    return X + _gohberg_semencul(first, V - toeplitz_multiply(column, X), size)
+
+
+def _gohberg_semencul(first: Tensor, V: Tensor, size: int) -> Tensor:
+    """K⁻¹ V = (A Aᵀ - B Bᵀ) V / x_0 for lower triangular Toeplitz A and B with the first columns (x_0, …, x_{n-1}) and
+    (0, x_{n-1}, …, x_1)."""
+    n = first.shape[-1]
+    turned = torch.cat([torch.zeros_like(first[..., :1]), first[..., 1:].flip(-1)], -1)
+    A, B = (torch.fft.rfft(part, size).unsqueeze(-2) for part in (first, turned))
+    spectrum = torch.fft.rfft(V.mT, size)
+    of_a, of_b = (torch.fft.irfft(part.conj() * spectrum, size)[..., :n] for part in (A, B))
+    both = A * torch.fft.rfft(of_a, size) - B * torch.fft.rfft(of_b, size)
+    solved: Tensor = torch.fft.irfft(both, size)[..., :n] / first[..., None, :1]
+    return solved.mT
