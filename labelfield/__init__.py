@@ -10,13 +10,14 @@ from labelfield.version import __version__
 
 if TYPE_CHECKING:
     from labelfield.data.batch import Batch
-    from labelfield.estimators import GPClassifier, MLGPFClassifier, load
+    from labelfield.estimators import DeepKernelClassifier, GPClassifier, MLGPFClassifier, load
 
 
 __all__ = [
     "Batch",
     "DataError",
     "Dataset",
+    "DeepKernelClassifier",
     "GPClassifier",
     "LabelfieldError",
     "MLGPFClassifier",
@@ -34,7 +35,7 @@ __all__ = [
 
 _LAZY = {
     "Batch": "labelfield.data.batch",
-    **dict.fromkeys(("GPClassifier", "MLGPFClassifier", "load"), "labelfield.estimators"),
+    **dict.fromkeys(("DeepKernelClassifier", "GPClassifier", "MLGPFClassifier", "load"), "labelfield.estimators"),
 }
 
 

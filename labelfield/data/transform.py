@@ -15,9 +15,9 @@ from labelfield.data.images import deskew
 
 __all__ = ["VIEWS", "RowTransform", "choose_class_transform", "choose_transform"]
 
-VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "deskew", "none")
-_ALONE = ("scaled", "deskew", "none")
-_WEIGHTED = ("tfidf", "scaled", "deskew")
+VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "range", "deskew", "none")
+_ALONE = ("scaled", "range", "deskew", "none")
+_WEIGHTED = ("tfidf", "scaled", "range", "deskew")
 _UNEVEN = 5.0
 # Deviations from 0 beyond which a mean is subtracted.
 _FAR = 3.0
@@ -38,15 +38,16 @@ class RowTransform:
     log((1 + N) / (1 + n)) + 1 for a feature that n of N training rows have ("tfidf"); then each row at norm 1. Names
     joined by + give several views, each with columns of its own, together at norm 1.
 
-    Three stand alone and leave norms as they are. "scaled" divides each value by the standard deviation of its feature
+    Four stand alone and leave norms as they are. "scaled" divides each value by the standard deviation of its feature
     over the training rows (by 1 where that is 0). From features whose mean is more than three deviations away from 0,
     nine tenths of whose values cannot be 0, the mean is subtracted first: distances of such numbers would drown in
-    rounding. Distances are the same as after centring all, and zeros of other features stay zeros. "deskew" takes rows
-    as square images, divided by the largest value of the training rows, and moves each to the middle and sets it
-    upright (`labelfield.data.images`). "none" leaves rows as they are.
+    rounding. Distances are the same as after centring all, and zeros of other features stay zeros. "range" divides all
+    values by the largest size of any in the training rows, as images want it. "deskew" does so too, takes rows as
+    square images, moves each to the middle and sets it upright (`labelfield.data.images`). "none" leaves rows as they
+    are.
 
-    `weights` is what multiplies each feature: of "tfidf" the second factor, of "scaled" and "deskew" one over the
-    divisor. `shifts` is what "scaled" subtracts before.
+    `weights` is what multiplies each feature: of "tfidf" the second factor, of "scaled", "range" and "deskew" one
+    over the divisor. `shifts` is what "scaled" subtracts before.
     """
 
     name: str
@@ -78,8 +79,8 @@ class RowTransform:
             return cls(name, (np.log((1 + X.shape[0]) / (1 + counts)) + 1).astype(np.float32))
         if "scaled" in views:
             return cls(name, *_scales(X))
-        if "deskew" in views:
-            largest = float(X.data.max(initial=0))
+        if "deskew" in views or "range" in views:
+            largest = float(np.abs(X.data).max(initial=0))
             return cls(name, np.full(X.shape[1], 1 / largest if largest > 0 else 1, np.float32))
         return cls(name)
 
@@ -128,7 +129,7 @@ class RowTransform:
         size = np.abs(values)
         if view == "unit":
             return np.asarray(values)
-        if view == "scaled" and self.weights is not None:
+        if view in ("scaled", "range") and self.weights is not None:
             return np.asarray(values * self.weights[indices])
         if view == "sqrt":
             return np.asarray(np.sign(values) * np.sqrt(size))

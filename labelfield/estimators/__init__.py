@@ -1,7 +1,8 @@
 """Flat scikit-learn classifiers: the front door."""
 
+from labelfield.estimators.deep import DeepKernelClassifier
 from labelfield.estimators.gp import GPClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
 from labelfield.estimators.saving import load
 
-__all__ = ["GPClassifier", "MLGPFClassifier", "load"]
+__all__ = ["DeepKernelClassifier", "GPClassifier", "MLGPFClassifier", "load"]

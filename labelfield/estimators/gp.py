@@ -16,7 +16,6 @@ from labelfield.csr import gather_rows
 from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform, choose_class_transform
 from labelfield.errors import DataError
-from labelfield.estimators.folders import SavedClassifier
 from labelfield.estimators.inputs import as_rows, encode_labels
 from labelfield.estimators.options import (
     Number,
@@ -25,9 +24,9 @@ from labelfield.estimators.options import (
     check_options,
     choose_device,
     choose_seed,
-    count_of_labels,
     given,
 )
+from labelfield.estimators.probabilities import FEWER_ROWS, BlockPredictions
 from labelfield.inference.class_batches import ClassBatches
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.trainer import Batches
@@ -47,7 +46,6 @@ from labelfield.models.cost import multiclass_bytes
 from labelfield.models.defaults import SUPPORT, plan_multiclass
 from labelfield.models.mlgpf import Elbo
 from labelfield.models.multiclass import MultiClassGP
-from labelfield.models.prediction import to_csr
 from labelfield.models.processes import Part, SparseUtilities
 from labelfield.variational import Moments
 
@@ -56,7 +54,6 @@ __all__ = ["GPClassifier", "Utility"]
 # Rows times classes whose utilities exist at once, and numbers in the matrices of classes that are looked at together.
 _BLOCK_ENTRIES, _PART_ENTRIES = 1 << 22, 1 << 26
 _MOST_ROWS = 2000
-_LOWER = "the number of rows you predict at once, or predict on the CPU"
 _RULES: dict[str, Rule] = {
     **{name: Number(1, is_integer=True) for name in ("n_inducing", "max_epochs", "batch_size", "n_samples")},
     **{name: Number(1, is_integer=True, highest=MOST_POINTS) for name in ("n_points", "n_points_predict")},
@@ -86,7 +83,7 @@ class Utility(NamedTuple):
     f_var: NDArray[np.float32]
 
 
-class GPClassifier(SavedClassifier):
+class GPClassifier(BlockPredictions):
     """f_k = b_k + GP(0, k_k) for each class, and a one-vs-each, robustmax or softmax likelihood.
 
     Left at None, sizes and rates follow the rule of `labelfield.models.defaults`. `inducing` is "per_class" for
@@ -336,13 +333,13 @@ class GPClassifier(SavedClassifier):
         """q(f) of all classes, for blocks of rows."""
         step = max(1, min(_MOST_ROWS, _BLOCK_ENTRIES // self.spec_.n_labels))
         blocks = self._class_blocks()
-        with torch.no_grad(), advising_on_memory(_LOWER):
+        with torch.no_grad(), advising_on_memory(FEWER_ROWS):
             parts: list[Part | None] = (
                 [self.model_.utilities.of(blocks[0])] if len(blocks) == 1 else [None] * len(blocks)
             )
         for first in range(0, rows.shape[0], step):
             block = slice(first, min(first + step, rows.shape[0]))
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), self.model_.b.device)
                 found = [self.model_.moments(X, some, part) for some, part in zip(blocks, parts, strict=True)]
                 f = Moments(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
@@ -351,32 +348,11 @@ class GPClassifier(SavedClassifier):
     def _probabilities(self, rows: sparse.csr_array, calibrated: bool) -> Iterator[tuple[slice, Tensor]]:
         """The probabilities of all classes, for blocks of rows."""
         for block, f in self._moments(rows):
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 P = self.model_.likelihood.predict_proba(*f)
                 if calibrated:
                     P = self.model_.calibration(P)
             yield block, P
-
-    def predict_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
-        """The probability of each class (N, K), with the uncertainty of f integrated out, and calibrated unless raw
-        ones are asked for. Rows sum to one."""
-        rows = self._rows(X)
-        with advising_on_memory(_LOWER):
-            result = np.empty((rows.shape[0], self.spec_.n_labels), np.float32)
-        for block, P in self._probabilities(rows, calibrated):
-            result[block] = P.cpu().numpy()
-        return result
-
-    def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
-        """The k most probable classes of each row and their probabilities, as CSR (N, K)."""
-        rows = self._rows(X)
-        k = min(count_of_labels(k), self.spec_.n_labels)
-        classes, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
-        for _, P in self._probabilities(rows, calibrated):
-            p, best = P.topk(k, dim=1)
-            classes.append(best.cpu().numpy())
-            values.append(p.cpu().numpy())
-        return to_csr(np.concatenate(classes), np.concatenate(values), self.spec_.n_labels)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row (N,)."""
@@ -386,7 +362,7 @@ class GPClassifier(SavedClassifier):
     def predict_latent(self, X: Any) -> Utility:
         """Means and variances of the utilities of all classes."""
         rows = self._rows(X)
-        with advising_on_memory(_LOWER):
+        with advising_on_memory(FEWER_ROWS):
             found = Utility(*(np.empty((rows.shape[0], self.spec_.n_labels), np.float32) for _ in range(2)))
         for block, f in self._moments(rows):
             found.f_mean[block], found.f_var[block] = (part.cpu().numpy() for part in f)
@@ -402,7 +378,7 @@ class GPClassifier(SavedClassifier):
         first = self.predict_topk(X, 1).data
         novelty = np.zeros(rows.shape[0], np.float32)
         for some in self._class_blocks():
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 part = self.model_.utilities.of(some)
                 share = 1.0 if some is None else len(some) / self.spec_.n_labels
                 for start in range(0, rows.shape[0], _MOST_ROWS):
@@ -422,11 +398,11 @@ class GPClassifier(SavedClassifier):
         target = torch.from_numpy(self._encode(Y, rows.shape[0]).indices.astype(np.int64))
         generator, fit = torch.Generator().manual_seed(0), 0.0
         for block, f in self._moments(rows):
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 own = target[block].to(f.mean.device)
                 each = self.model_.likelihood.expected_log_prob(*f, own, generator=generator)
                 fit += float(each.sum(dtype=torch.float64))
-        with torch.no_grad(), advising_on_memory(_LOWER):
+        with torch.no_grad(), advising_on_memory(FEWER_ROWS):
             kl = sum(float(self.model_.utilities.of(some).kl().sum()) for some in self._class_blocks())
         return {"fit": fit, "kl": kl, "bound": fit - kl}
 

@@ -43,7 +43,7 @@ from labelfield.estimators.options import (
 from labelfield.estimators.prediction import BLOCK_ROWS
 from labelfield.inducing import Subspace
 from labelfield.inference.schedule import SCHEDULES
-from labelfield.inference.source import ProjectedSource, Source
+from labelfield.inference.source import Source, TensorSource
 from labelfield.inference.together import train_together
 from labelfield.inference.trainer import Run, Training, held_out_rows
 from labelfield.linalg.rows import Projected, Rows
@@ -406,7 +406,7 @@ class MLGPFClassifier(SavedFactors):
         for first in range(0, data.n_rows, BLOCK_ROWS):
             block = Batch.gather(data, slice(first, first + BLOCK_ROWS), self.model_.b.device)
             parts.append(inducing.project(block.X))
-        return ProjectedSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
+        return TensorSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
 
     def bound(self, X: Any, Y: Any) -> dict[str, float]:
         """The evidence lower bound on these rows, exact over rows and labels: fit, kl and their difference, in nats."""

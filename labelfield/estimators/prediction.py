@@ -12,14 +12,15 @@ from scipy import sparse
 from scipy.special import logit, ndtri
 from torch import Tensor
 
-from labelfield.csr import from_counts, gather_rows
+from labelfield.csr import gather_rows
 from labelfield.errors import DataError
 from labelfield.estimators.ensemble import top_k_of_mean
 from labelfield.estimators.folders import SavedClassifier
 from labelfield.estimators.options import advising_on_memory, count_of_labels
+from labelfield.estimators.probabilities import FEWER_ROWS
 from labelfield.linalg.rows import to_tensor
 from labelfield.models.build import Spec
-from labelfield.models.calibration import N_RANKS, Calibration
+from labelfield.models.calibration import N_RANKS, Calibration, places
 from labelfield.models.mlgpf import MLGPF
 from labelfield.models.prediction import (
     Latent,
@@ -28,6 +29,7 @@ from labelfield.models.prediction import (
     label_blocks,
     label_correlation,
     to_csr,
+    to_indicator,
     top_k,
     unexplained_share,
 )
@@ -39,7 +41,6 @@ __all__ = ["BLOCK_ROWS", "FactorPredictions"]
 BLOCK_ROWS = 2000
 # Rows times labels of each member of an ensemble whose utilities exist at once.
 _ENSEMBLE_ENTRIES = 1 << 22
-_LOWER = "the number of rows you predict at once, or predict on the CPU"
 
 
 class _Block(NamedTuple):
@@ -64,7 +65,7 @@ class FactorPredictions(SavedClassifier):
         """Some rows at a time: which, and their features where the model is."""
         for first in range(0, rows.shape[0], BLOCK_ROWS):
             block = slice(first, min(first + BLOCK_ROWS, rows.shape[0]))
-            with advising_on_memory(_LOWER):
+            with advising_on_memory(FEWER_ROWS):
                 X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), self.model_.b.device)
             yield block, X
 
@@ -74,7 +75,7 @@ class FactorPredictions(SavedClassifier):
             frame = self.model_.frame()
         for block, X in self._row_blocks(rows):
             # Neither is held around the yield: an abandoned generator would leave them open for good.
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 h = self.model_.latent(X, frame)[0]
             yield _Block(block, X, h)
 
@@ -85,13 +86,13 @@ class FactorPredictions(SavedClassifier):
         calibration = self.model_.calibration
         calibrated = calibrated and not calibration.is_identity()
         for block, X, h in self._latent(rows):
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 best = top_k(self.model_, h, X, N_RANKS)[0] if calibrated else None
             for labels, f in label_blocks(self.model_, h, X):
-                with torch.no_grad(), advising_on_memory(_LOWER):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                     answers = list(ask(f))
                     if best is not None:
-                        rank = _ranks(best, labels)
+                        rank = places(best, labels)
                         answers = [calibration(answer, rank) for answer in answers]
                 yield block, labels, answers
 
@@ -103,7 +104,7 @@ class FactorPredictions(SavedClassifier):
         calibrated: bool = False,
     ) -> list[NDArray[np.float32]]:
         """The answers as dense arrays (N, K)."""
-        with advising_on_memory(_LOWER):
+        with advising_on_memory(FEWER_ROWS):
             results = [np.empty((rows.shape[0], self.spec_.n_labels), np.float32) for _ in range(n_results)]
         for block, labels, answers in self._answers(rows, ask, calibrated):
             for result, answer in zip(results, answers, strict=True):
@@ -145,7 +146,7 @@ class FactorPredictions(SavedClassifier):
         k = min(count_of_labels(k), self.spec_.n_labels)
         labels, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
         for _, utilities in self._member_utilities(X):
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 best, p = top_k_of_mean([member.model_ for member in self._members()], utilities, k)
                 if calibrated:
                     p = self.ensemble_calibration_(p, torch.arange(k, device=p.device))
@@ -167,7 +168,7 @@ class FactorPredictions(SavedClassifier):
             utilities = []
             for member, own in zip(members, rows, strict=True):
                 _, seen, h = next(member._latent(gather_rows(own, np.arange(block.start, block.stop))))
-                with torch.no_grad(), advising_on_memory(_LOWER):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                     utilities.append(member.model_.utilities(h, seen))
             yield block, utilities
 
@@ -175,19 +176,19 @@ class FactorPredictions(SavedClassifier):
         """The mean over members of all probabilities, for blocks of rows."""
         members = self._members()
         for block, utilities in self._member_utilities(X):
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 parts = [m.model_.likelihood.predict_proba(*f) for m, f in zip(members, utilities, strict=True)]
                 means = torch.stack(parts).mean(0)
                 if calibrated:
                     best = means.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
-                    means = self.ensemble_calibration_(means, _ranks(best, slice(0, means.shape[1])))
+                    means = self.ensemble_calibration_(means, places(best, slice(0, means.shape[1])))
             yield block, means
 
     def _topk(self, blocks: Iterable[_Block], k: int, calibrated: bool) -> sparse.csr_array:
         k = min(k, self.spec_.n_labels)
         labels, values = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
         for _, X, h in blocks:
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 best, p = top_k(self.model_, h, X, k)
                 if calibrated:
                     p = self.model_.calibration(p, torch.arange(k, device=p.device))
@@ -209,30 +210,24 @@ class FactorPredictions(SavedClassifier):
             chosen.data = np.ones_like(chosen.data)
             return chosen
         rows = self._rows(X)
-        found = [(np.zeros(0, np.int64),) * 2]
         every = slice(0, self.spec_.n_labels)
         parts = (
             ((block, every, [means]) for block, means in self._mean_probabilities(X, calibrated=True))
             if self.others_
             else self._answers(rows, self._probability, calibrated=True)
         )
-        for block, labels, answers in parts:
-            row, column = (part.cpu().numpy() for part in (answers[0] >= self.threshold).nonzero(as_tuple=True))
-            found.append((row + block.start, column + labels.start))
-        row, column = (np.concatenate(part) for part in zip(*found, strict=True))
-        order = np.lexsort((column, row))
-        counts = np.bincount(row, minlength=rows.shape[0])
-        return from_counts(counts, column[order].astype(np.int32), None, self.spec_.n_labels)
+        reached = ((block, labels, answers[0] >= self.threshold) for block, labels, answers in parts)
+        return to_indicator(reached, (rows.shape[0], self.spec_.n_labels))
 
     def predict_latent(self, X: Any) -> Latent:
         """Means and variances of the latent processes h (N, P) and of the utilities f (N, K)."""
         rows = self._rows(X)
         widths = (self.spec_.n_latent,) * 2 + (self.spec_.n_labels,) * 2
-        with advising_on_memory(_LOWER):
+        with advising_on_memory(FEWER_ROWS):
             found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
         for block, seen, h in self._latent(rows):
             found.h_mean[block], found.h_var[block] = (part.cpu().numpy() for part in h)
-            with advising_on_memory(_LOWER):
+            with advising_on_memory(FEWER_ROWS):
                 for labels, f in label_blocks(self.model_, h, seen):
                     found.f_mean[block, labels], found.f_var[block, labels] = (part.cpu().numpy() for part in f)
         return found
@@ -266,7 +261,7 @@ class FactorPredictions(SavedClassifier):
         with torch.no_grad():
             frame = self.model_.frame()
         for block, seen in self._row_blocks(rows):
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 novelty[block] = unexplained_share(self.model_, seen, frame).cpu().numpy()
         return novelty
 
@@ -290,7 +285,7 @@ class FactorPredictions(SavedClassifier):
     def _conditioned(self, rows: sparse.csr_array, observed: sparse.csr_array) -> Iterator[_Block]:
         for block, X, h in self._latent(rows):
             known: Tensor = to_tensor(sparse.csr_array(observed[block]), h.mean.device)
-            with torch.no_grad(), advising_on_memory(_LOWER):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 sharpened = condition(self.model_, h, X, known)
             yield _Block(block, X, sharpened)
 
@@ -307,14 +302,6 @@ class FactorPredictions(SavedClassifier):
         if relevance is None:
             raise ValueError(f"the kernel {self.spec_.kernel!r} treats all features alike; choose one with _ard")
         return self.row_transform_.fold(relevance.detach().cpu().numpy())
-
-
-def _ranks(best: Tensor, labels: slice) -> Tensor:
-    """The place of each label of a block in its row's ranking, from the best labels (B, N_RANKS) of each row."""
-    rank = torch.full((best.shape[0], labels.stop - labels.start), N_RANKS - 1, device=best.device)
-    row, place = ((best >= labels.start) & (best < labels.stop)).nonzero(as_tuple=True)
-    rank[row, best[row, place] - labels.start] = place
-    return rank
 
 
 def _without(ranked: sparse.csr_array, known: sparse.csr_array, k: int) -> sparse.csr_array:

@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from labelfield.estimators.deep import DeepKernelClassifier
 from labelfield.estimators.folders import SavedClassifier
 from labelfield.estimators.gp import GPClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
@@ -14,7 +15,11 @@ from labelfield.models.build_multiclass import LIKELIHOODS
 
 __all__ = ["METHODS", "load"]
 
-METHODS: dict[str, type[SavedClassifier]] = {"mlgpf": MLGPFClassifier, **dict.fromkeys(LIKELIHOODS, GPClassifier)}
+METHODS: dict[str, type[SavedClassifier]] = {
+    "mlgpf": MLGPFClassifier,
+    **dict.fromkeys(LIKELIHOODS, GPClassifier),
+    "svdkl": DeepKernelClassifier,
+}
 
 
 def load(folder: str | PathLike[str], *, device: str = "auto") -> Any:

@@ -14,7 +14,7 @@ from labelfield.data import Dataset
 from labelfield.data.batch import Batch
 from labelfield.linalg.rows import Projected, Rows, gather
 
-__all__ = ["DatasetSource", "ProjectedSource", "ResidentSource", "Source"]
+__all__ = ["DatasetSource", "ResidentSource", "Source", "TensorSource"]
 
 # A batch with more entries than the mean by so many standard deviations is not expected in a lifetime.
 _DEVIATIONS = 6.0
@@ -93,12 +93,14 @@ class Sizes(NamedTuple):
     Y: int
 
 
-class ProjectedSource:
-    """Rows that were projected onto a basis once: their features are not touched again, whatever D."""
+class TensorSource:
+    """Rows that are tensors already, here or on a GPU: dense ones, or such as were projected onto a basis once."""
 
-    def __init__(self, projected: Projected, dataset: Dataset) -> None:
-        self.projected = projected
+    def __init__(self, X: Tensor | Projected, dataset: Dataset) -> None:
+        self.X = X
         self.labels = Dataset(dataset.X[:, :0], dataset.Y)
+        where = (X.norms if isinstance(X, Projected) else X).device
+        self.resident = _Resident(dataset.Y, where) if where.type == "cuda" else None
 
     @property
     def n_rows(self) -> int:
@@ -106,5 +108,14 @@ class ProjectedSource:
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         chosen = torch.from_numpy(rows)
-        X = Projected(*(part[chosen].to(device) for part in self.projected))
-        return X, Batch.gather(self.labels, rows, device).Y
+        if self.resident is None:
+            Y = Batch.gather(self.labels, rows, device).Y
+        else:
+            Y = self.resident.rows(chosen.to(device), int(self.resident.counts[rows].sum()))
+        if isinstance(self.X, Projected):
+            return Projected(*(_taken(part, chosen, device) for part in self.X)), Y
+        return _taken(self.X, chosen, device), Y
+
+
+def _taken(array: Tensor, rows: Tensor, device: torch.device) -> Tensor:
+    return array[rows.to(array.device)].to(device)

@@ -16,6 +16,7 @@ __all__ = [
     "dot",
     "entry_places",
     "entry_rows",
+    "first_columns",
     "gather",
     "n_rows",
     "squared",
@@ -160,6 +161,12 @@ def entry_rows(pointers: Tensor, n_entries: int | None = None) -> Tensor:
     """The row of each entry of a CSR tensor with these row pointers; with `n_entries` nothing is asked of a GPU."""
     counts = pointers.diff().long()
     return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=n_entries)
+
+
+def first_columns(Y: Tensor) -> Tensor:
+    """The column of the first entry of each row (B,) of a CSR tensor, of which each row has one: the class of a row.
+    What may follow in the last row fills up a batch of fixed size."""
+    return Y.col_indices()[Y.crow_indices()[:-1].long()].long()
 
 
 def gather(pointers: Tensor, indices: Tensor, values: Tensor, rows: Tensor, n_entries: int, width: int) -> Tensor:

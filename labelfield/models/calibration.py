@@ -16,7 +16,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logit
 from torch import Tensor, nn
 
-__all__ = ["N_RANKS", "Calibration", "Temperature"]
+__all__ = ["N_RANKS", "Calibration", "Temperature", "places"]
 
 # Places in a ranking with an offset of their own; the last one is for all that come after.
 N_RANKS = 6
@@ -108,6 +108,14 @@ def _alike(
     counts = np.diff(np.r_[starts, order.size])
     mean, share = (np.add.reduceat(part.ravel()[order].astype(np.float64), starts) / counts for part in (z, is_true))
     return mean, share, weight * counts, np.full(counts.size, place)
+
+
+def places(best: Tensor, labels: slice) -> Tensor:
+    """The place of each label of a block in its row's ranking, from the best labels (B, N_RANKS) of each row."""
+    place = torch.full((best.shape[0], labels.stop - labels.start), N_RANKS - 1, device=best.device)
+    row, rank = ((best >= labels.start) & (best < labels.stop)).nonzero(as_tuple=True)
+    place[row, best[row, rank] - labels.start] = rank
+    return place
 
 
 class Temperature(nn.Module):

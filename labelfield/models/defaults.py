@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-__all__ = ["SUPPORT", "VOCABULARY", "ClassPlan", "Plan", "plan", "plan_multiclass"]
+__all__ = ["SUPPORT", "VOCABULARY", "ClassPlan", "DeepPlan", "Plan", "plan", "plan_deep", "plan_multiclass"]
 
 VOCABULARY = 1000
 # Inducing inputs have values on the most frequent features alone: K_Z costs M² for each of them, and a word that few
@@ -133,4 +133,61 @@ def plan_multiclass(
         max_epochs=max(10, min(200, ceil(_CLASS_STEPS / n_steps))),
         learning_rate=0.03 if posterior == "point" else 0.02,
         n_negatives=100 if n_classes > _ALL_CLASSES else None,
+    )
+
+
+@dataclass(frozen=True)
+class DeepPlan:
+    """What the rule for deep kernels chose."""
+
+    network: str
+    hidden: tuple[int, ...]
+    dropout: float
+    n_processes: int
+    grid_size: int
+    own_kernel: bool
+    posterior: str
+    batch_size: int
+    network_epochs: int
+    process_epochs: int
+    max_epochs: int
+    learning_rate: float
+    process_learning_rate: float
+    n_negatives: int | None
+
+
+_GRIDS = {1: 64, 2: 20, 3: 10}
+_DEEP_STEPS = 3000
+_LARGE_GRID = 1024
+
+
+def plan_deep(
+    n_rows: int, n_features: int, n_labels: int, is_multilabel: bool, network: str | None, subset_size: int
+) -> DeepPlan:
+    """Sizes and rates of a network with Gaussian processes on its features.
+
+    | what | rule | why |
+    |---|---|---|
+    | network | bag for a vocabulary, else mlp | words are sparse |
+    | J, processes | as many as classes; of several labels a row at most 256 | the paper's; the mixing is K × J |
+    """
+    is_vocabulary = n_features >= VOCABULARY
+    network = network or ("bag" if is_vocabulary else "mlp")
+    batch_size = max(1, min(n_rows, 1000 if n_rows >= _MANY_ROWS else 250))
+    epochs = max(4, min(60, ceil(_DEEP_STEPS * batch_size / n_rows)))
+    return DeepPlan(
+        network=network,
+        hidden={"mlp": (256, 128), "bag": (512,), "cnn": (256,)}.get(network, ()),
+        dropout={"mlp": 0.1, "bag": 0.5, "cnn": 0.4}.get(network, 0.0),
+        n_processes=min(n_labels, 256) if is_multilabel else n_labels,
+        grid_size=_GRIDS[subset_size],
+        own_kernel=True,
+        posterior="whitened_kronecker",
+        batch_size=batch_size,
+        network_epochs=epochs,
+        process_epochs=max(1, epochs // 4),
+        max_epochs=epochs,
+        learning_rate=1e-3,
+        process_learning_rate=1e-2,
+        n_negatives=1000 if is_multilabel and n_labels > _ALL_LABELS else None,
     )

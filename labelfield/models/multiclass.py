@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.likelihoods import MultiClass
-from labelfield.linalg.rows import Rows, n_rows, take
+from labelfield.linalg.rows import Rows, first_columns, n_rows, take
 from labelfield.models.calibration import Temperature
 from labelfield.models.mlgpf import Elbo
 from labelfield.models.processes import LinearUtilities, Part, SparseUtilities
@@ -66,9 +66,7 @@ class MultiClassGP(nn.Module):
         With `n_negatives` a step looks at the classes of the batch and so many drawn rivals, and no others. A row
         counts n_data / B, or its `row_weight` where rows were not drawn with equal chances.
         """
-        # The first entry of a row is its class; what may follow in the last row fills up a batch of fixed size.
-        column = Y.col_indices()[Y.crow_indices()[:-1].long()].long()
-        classes, weight, target = self._choose(column, n_negatives, generator)
+        classes, weight, target = self._choose(first_columns(Y), n_negatives, generator)
         part = self.utilities.of(classes)
         f = self._with_bias(part.moments(X), classes)
         if weight is not None:

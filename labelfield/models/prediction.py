@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ __all__ = [
     "label_blocks",
     "label_correlation",
     "to_csr",
+    "to_indicator",
     "top_k",
     "unexplained_share",
 ]
@@ -204,6 +205,17 @@ def _means_at(model: MLGPF, h: Moments, X: Rows, rows: Tensor, columns: Tensor) 
         with torch.no_grad():
             result[inside] = model.means(h, X, labels)[rows[inside], columns[inside] - labels.start]
     return result
+
+
+def to_indicator(parts: Iterable[tuple[slice, slice, Tensor]], shape: tuple[int, int]) -> sparse.csr_array:
+    """A CSR indicator (N, K) from blocks of it: their rows, their labels, and whether these hold there."""
+    found = [(np.zeros(0, np.int64),) * 2]
+    for rows, labels, holds in parts:
+        row, column = (part.cpu().numpy() for part in holds.nonzero(as_tuple=True))
+        found.append((row + rows.start, column + labels.start))
+    row, column = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.lexsort((column, row))
+    return from_counts(np.bincount(row, minlength=shape[0]), column[order].astype(np.int32), None, shape[1])
 
 
 def to_csr(labels: NDArray[np.int64], values: NDArray[np.float32], n_labels: int) -> sparse.csr_array:

@@ -1,0 +1,252 @@
+"""What a fitted deep kernel model answers, and its baseline beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import logit
+from torch import Tensor, nn
+
+from labelfield.csr import gather_rows
+from labelfield.data import Dataset
+from labelfield.errors import DataError
+from labelfield.estimators.inputs import as_rows
+from labelfield.estimators.options import advising_on_memory, count_of_labels
+from labelfield.estimators.probabilities import FEWER_ROWS, BlockPredictions
+from labelfield.linalg.rows import to_tensor
+from labelfield.metrics.ranking import judge
+from labelfield.models.build_deep import DeepSpec, require_features
+from labelfield.models.calibration import N_RANKS, Calibration, places
+from labelfield.models.deep_kernel import DeepKernel
+from labelfield.models.prediction import Latent, to_indicator
+
+__all__ = ["DeepPredictions"]
+
+# Rows times labels whose probabilities exist at once, and rows that go through a network together.
+_BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 4096
+# Labels of each held-out row that the map of probabilities is learned from.
+_N_CALIBRATED = 20
+
+
+class DeepPredictions(BlockPredictions):
+    """The predicting half of a classifier with a network. It works through rows in blocks."""
+
+    model_: DeepKernel
+    spec_: DeepSpec
+    threshold: float
+    _n_weights: int
+
+    def _method(self) -> str:
+        return "svdkl"
+
+    # Features and probabilities of rows, some at a time
+
+    def _dense_or_sparse(
+        self, data: Dataset, takes_sparse: bool, device: torch.device
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Rows as a network takes them."""
+        n_rows = data.X.shape[0]
+        for first in range(0, n_rows, _MOST_ROWS):
+            block = slice(first, min(first + _MOST_ROWS, n_rows))
+            with advising_on_memory(FEWER_ROWS):
+                some = gather_rows(data.X, np.arange(block.start, block.stop))
+                X = to_tensor(some, device) if takes_sparse else torch.from_numpy(some.toarray()).to(device)
+            yield block, X
+
+    def _features(self, rows: sparse.csr_array, model: Any = None) -> Iterator[tuple[slice, Tensor]]:
+        """h of rows under the model's network, or that of its baseline."""
+        model = model or self.model_
+        device = self.model_.b.device if hasattr(self, "model_") else model.b.device
+        data = Dataset(rows, sparse.csr_array((rows.shape[0], 1), dtype=np.float32))
+        for block, X in self._dense_or_sparse(data, model.features.takes_sparse, device):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                h = model.features.eval()(X)
+                require_features(h, block.start)
+            yield block, h
+
+    def _probabilities(self, rows: sparse.csr_array, calibrated: bool) -> Iterator[tuple[slice, Tensor]]:
+        model = self.model_
+        with torch.no_grad():
+            prior = None if model.is_plain else model.processes.prior()
+        for block, h in self._features(rows):
+            for part in self._parts(block):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                    P = model.predict_proba(model.latent(h[_within(part, block)], prior))
+                    P = self._calibrated(model.calibration, P) if calibrated else P
+                yield part, P
+
+    def _plain_probabilities(
+        self, rows: sparse.csr_array, calibrated: bool, source: Any = None
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Of the plain network: the baseline, or the network as it is."""
+        for block, h in self._features(rows, source or self.model_):
+            for part in self._parts(block):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                    P = source.predict_proba(self.model_.sums(h[_within(part, block)]))
+                    P = self._calibrated(source.calibration, P) if calibrated else P
+                yield part, P
+
+    def _parts(self, block: slice) -> Iterator[slice]:
+        """A block of rows in parts whose probabilities of all labels fit in memory."""
+        step = max(1, _BLOCK_ENTRIES // self.spec_.n_labels)
+        for first in range(block.start, block.stop, step):
+            yield slice(first, min(first + step, block.stop))
+
+    @staticmethod
+    def _calibrated(calibration: nn.Module, P: Tensor) -> Tensor:
+        if not isinstance(calibration, Calibration):
+            result: Tensor = calibration(P)
+            return result
+        if calibration.is_identity():
+            return P
+        best = P.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
+        return calibration(P, places(best, slice(0, P.shape[1])))  # type: ignore[no-any-return]
+
+    # Calibrating
+
+    def _calibrate(self, held_out: Dataset) -> dict[str, Tensor]:
+        """Fit the map of probabilities to rows that the model has not seen."""
+        some = self._few(held_out)
+        self._fit_calibration(self.model_.calibration, self._probabilities(some.X, calibrated=False), some)
+        return {}
+
+    def _calibrate_plain(self, held_out: Dataset) -> None:
+        """The same for the plain network, before the processes come."""
+        model, some = self.model_, self._few(held_out)
+        model.keep_baseline()
+        self._fit_calibration(model.calibration, self._plain_probabilities(some.X, False, model.baseline), some)
+
+    def _few(self, held_out: Dataset) -> Dataset:
+        return held_out.take(slice(min(held_out.n_rows, max(1, 8 * _BLOCK_ENTRIES // self.spec_.n_labels))))
+
+    def _fit_calibration(self, calibration: Any, blocks: Iterator[tuple[slice, Tensor]], held_out: Dataset) -> None:
+        if self.model_.is_multilabel:
+            k = min(_N_CALIBRATED, self.spec_.n_labels)
+            judged = judge(held_out.Y, self._best(blocks, k), k)
+            calibration.fit(judged.ranked.scores, judged.hit)
+        else:
+            calibration.fit(self._dense(blocks, held_out.n_rows), held_out.Y.indices)
+
+    # Answers
+
+    def predict(self, X: Any, k: int | None = None) -> Any:
+        """The most probable class of each row (N,); of several labels a row those whose probability reaches `threshold`,
+        or the k most probable, as a CSR indicator (N, K)."""
+        self._check_fitted()
+        if self.label_kind_ == "classes":
+            return np.asarray(self.classes_[self.predict_topk(X, 1).indices])
+        if k is not None:
+            chosen = self.predict_topk(X, k)
+            chosen.data = np.ones_like(chosen.data)
+            return chosen
+        rows, every = self._rows(X), slice(0, self.spec_.n_labels)
+        reached = ((block, every, self.threshold <= P) for block, P in self._probabilities(rows, calibrated=True))
+        return to_indicator(reached, (rows.shape[0], self.spec_.n_labels))
+
+    def predict_latent(self, X: Any) -> Latent:
+        """Means and variances of the processes f (N, J) and of the utilities A f + b (N, K), which go together."""
+        rows = self._rows(X)
+        widths = (self.spec_.n_processes,) * 2 + (self.spec_.n_labels,) * 2
+        with advising_on_memory(FEWER_ROWS):
+            found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
+        for block, h in self._features(rows):
+            for part in self._parts(block):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                    f = self.model_.latent(h[_within(part, block)])
+                    answers = (*f, *self.model_.utilities(f))
+                for result, answer in zip(found, answers, strict=True):
+                    result[part] = answer.cpu().numpy()
+        return found
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """The features h of rows (N, Q)."""
+        rows = self._rows(X)
+        found = np.empty((rows.shape[0], self.spec_.n_outputs), np.float32)
+        for block, h in self._features(rows):
+            found[block] = h.cpu().numpy()
+        return found
+
+    def baseline_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
+        """The probability of each label (N, K) under the plain network, as it was before the processes came."""
+        rows = self._rows(X)
+        return self._dense(self._plain_probabilities(rows, calibrated, self._baseline()), rows.shape[0])
+
+    def baseline_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
+        """The k most probable labels of each row under the plain network, as CSR (N, K)."""
+        blocks = self._plain_probabilities(self._rows(X), calibrated, self._baseline())
+        return self._best(blocks, count_of_labels(k))
+
+    def _baseline(self) -> Any:
+        self._check_fitted()
+        if not self.spec_.has_baseline:
+            raise ValueError(
+                "there is no baseline; fit with keep_baseline=True, network_epochs above 0 and a later stage"
+            )
+        return self.model_.baseline
+
+    def predict_uncertainty(self, X: Any) -> NDArray[np.float32]:
+        """How far each row (N,) should be distrusted: 1 - p (1 - ν), from 0 to 1.
+
+        p is the calibrated probability of the row's first label, ν the share of the prior variance of f that is left
+        there, as a mean over processes; of the plain network, which has no doubt, 0.
+        """
+        rows = self._rows(X)
+        first = self.predict_topk(X, 1).data
+        novelty = np.zeros(rows.shape[0], np.float32)
+        if not self.model_.is_plain:
+            for block, h in self._features(rows):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                    share = self.model_.latent(h).var / self.model_.processes.prior_variance()
+                    novelty[block] = share.clamp(0, 1).mean(1).cpu().numpy()
+        return np.asarray(1 - first * (1 - novelty), np.float32)
+
+    def decision_function(self, X: Any) -> NDArray[np.float32]:
+        """Logarithms of the raw probabilities of classes, log-odds of labels (N, K); of two classes, how far the second
+        is above the first (N,)."""
+        P = self.predict_proba(X, calibrated=False)
+        tiny = np.finfo(np.float32).tiny
+        if self.model_.is_multilabel:
+            return np.asarray(logit(np.clip(P, tiny, 1 - np.finfo(np.float32).epsneg)), np.float32)
+        scores = np.log(np.maximum(P, tiny))
+        is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
+        return scores[:, 1] - scores[:, 0] if is_binary else scores
+
+    def bound(self, X: Any, Y: Any) -> dict[str, float]:
+        """The evidence lower bound on these rows, over all labels: fit, kl and their difference, in nats. Of a softmax
+        the fit is drawn, always with the same draws."""
+        rows = self._rows(X)
+        data = Dataset(rows, self._encode(Y, rows.shape[0]))
+        fit, generator = 0.0, torch.Generator().manual_seed(0)
+        for block, h in self._features(rows):
+            for part in self._parts(block):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                    own = to_tensor(gather_rows(data.Y, np.arange(part.start, part.stop)), h.device)
+                    estimate = self.model_.plain_log_prob if self.model_.is_plain else self.model_.elbo
+                    fit += float(
+                        estimate(h[_within(part, block)], own, part.stop - part.start, generator=generator).fit
+                    )
+        with torch.no_grad():
+            kl = 0.0 if self.model_.is_plain else float(self.model_.processes.kl().sum())
+        return {"fit": fit, "kl": kl, "bound": fit - kl}
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose labels are all right."""
+        self._check_fitted()
+        if self.label_kind_ == "classes" and np.ndim(y) == 2:
+            y = self.classes_[self._encode(y, as_rows(self, X, reset=False).shape[0]).indices]
+        return super().score(X, y, sample_weight)
+
+    def _encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
+        encoded = super()._encode(Y, n_rows)
+        if not self.model_.is_multilabel and (np.diff(encoded.indptr) != 1).any():
+            raise DataError("a row has no class or several", expected="one class a row", fix="Check the labels.")
+        return encoded
+
+
+def _within(part: slice, block: slice) -> slice:
+    return slice(part.start - block.start, part.stop - block.start)

@@ -1,0 +1,93 @@
+"""Inducing inputs on a regular grid that follows the features: these are moved into it and never leave it [DKL 3].
+
+    s = (h - centre) / scale            z = s where |s| ≤ c, and beyond ±(c + (1 - c) x / (1 + x)), x = (|s| - c) / (1 - c)
+
+So -1 < z < 1; almost all features are in the part where z is linear in h, and those far away come close to the edge.
+The grid has n points a dimension: n - 2 from -1 to 1 and one beyond each end, so that every z has two neighbours on
+both sides, as local cubic interpolation asks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from labelfield.linalg.interpolation import cubic_weights, locate
+
+__all__ = ["LEAST_GRID", "Grid", "Windows"]
+
+# Below it a cubic has no four points within.
+LEAST_GRID = 5
+# c: where features begin to be held back.
+_LINEAR = 0.8
+# All but this share of the features, on each side, is in the linear part.
+_TAIL = 0.005
+# Of features that hardly vary the scale is this share of their size.
+_LEAST_SHARE = 1e-3
+
+
+class Windows:
+    """Where features lie: the cell of each (B, J, d) and the weights of the four points around it (B, J, d, 4)."""
+
+    def __init__(self, cells: Tensor, t: Tensor) -> None:
+        self.cells = cells
+        self.weights = cubic_weights(t)
+
+
+class Grid(nn.Module):
+    """A grid of n points a dimension for J processes, the j-th on the features `subsets[j]` (d of them)."""
+
+    centre: Tensor
+    scale: Tensor
+    subsets: Tensor
+
+    def __init__(self, n_points: int, subsets: tuple[tuple[int, ...], ...], n_features: int) -> None:
+        super().__init__()
+        self.n_points, self.n_dimensions = n_points, len(subsets[0])
+        # A feature each, one after the other, need not be gathered.
+        self._is_in_order = subsets == tuple((feature,) for feature in range(n_features))
+        self.register_buffer("centre", torch.zeros(n_features))
+        self.register_buffer("scale", torch.ones(n_features))
+        self.register_buffer("subsets", torch.from_numpy(np.array(subsets, np.int64)), persistent=False)
+
+    @property
+    def n_processes(self) -> int:
+        return int(self.subsets.shape[0])
+
+    @property
+    def step(self) -> float:
+        """The distance of two neighbours."""
+        return 2 / (self.n_points - 3)
+
+    def lags(self, device: torch.device) -> Tensor:
+        """The distances (n,) of the points from the first, in float64."""
+        return torch.arange(self.n_points, dtype=torch.float64, device=device) * self.step
+
+    def follow(self, h: Tensor) -> None:
+        """Put the grid where features (N, Q) lie."""
+        low, high = np.quantile(h.double().cpu().numpy(), (_TAIL, 1 - _TAIL), axis=0)
+        centre, half = (high + low) / 2, (high - low) / 2
+        least = _LEAST_SHARE * np.maximum(np.abs(centre), 1e-3)
+        self.centre.copy_(torch.from_numpy(centre))
+        self.scale.copy_(torch.from_numpy(np.maximum(half, least) / _LINEAR))
+
+    def squash(self, h: Tensor) -> Tensor:
+        """z (B, Q); what is not finite becomes not a number."""
+        s = (h - self.centre) / self.scale
+        inner = s.clamp(-_LINEAR, _LINEAR)
+        # How far beyond c; of what is infinite ∞ / ∞, which is not a number.
+        x = (s - inner) / (1 - _LINEAR)
+        return inner + (1 - _LINEAR) * x / (1 + x.abs())
+
+    def windows(self, h: Tensor) -> Windows:
+        """Where features (B, Q) lie."""
+        z = self.squash(h)
+        z = z.unsqueeze(-1) if self._is_in_order else z[:, self.subsets]
+        # Coordinates from 1 to n - 2, as squashing sees to: nothing need be asked of a GPU.
+        return Windows(*locate((z + 1) * (0.5 * (self.n_points - 3)) + 1, self.n_points, check=False))
+
+    def features(self) -> Tensor:
+        """The features (Q, n) at the points of the grid, as if the linear part went on."""
+        z = torch.from_numpy(np.linspace(-1 - self.step, 1 + self.step, self.n_points)).to(self.centre)
+        return self.centre.unsqueeze(1) + self.scale.unsqueeze(1) * z

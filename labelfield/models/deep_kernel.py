@@ -1,0 +1,220 @@
+"""Stochastic variational deep kernel learning [DKL].
+
+    h = network(x) (Q features)      f_j ~ GP(0, k_j) on some of them, j = 1 … J      g = A f + b
+    p(y | g): a softmax for one class a row, Bernoulli for several labels a row
+
+The plain network, which comes first and which everything is compared with, has the sum of each process's features in
+place of f_j; the processes start there too, so that training goes on where the network stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from labelfield.likelihoods import Bernoulli
+from labelfield.likelihoods.monte_carlo import expected_mixed_softmax
+from labelfield.likelihoods.softmax import mean_log_softmax
+from labelfield.linalg.rows import first_columns, take
+from labelfield.models.calibration import Calibration, Temperature
+from labelfield.models.grid_processes import GridProcesses, normal_noise
+from labelfield.models.mlgpf import Elbo
+from labelfield.models.sampling import choose_labels
+from labelfield.networks import seed_dropout
+from labelfield.variational import Moments
+from labelfield.variational.grid import GridPrior
+
+__all__ = ["Baseline", "DeepKernel"]
+
+
+class Features(nn.Module):
+    """A network and how rows come to it: dense or sparse, on a GPU in bfloat16 where that is asked for."""
+
+    def __init__(self, network: nn.Module, *, takes_sparse: bool, is_own: bool, is_mixed: bool = False) -> None:
+        super().__init__()
+        self.network = network
+        self.takes_sparse, self.is_own, self.is_mixed = takes_sparse, is_own, is_mixed
+
+    def forward(self, X: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """h (B, Q) in the type of the rest of the model. What a network drops in training follows the generator."""
+        if X.layout == torch.sparse_csr and not self.takes_sparse:
+            X = X.to_dense()
+        seed = int(torch.randint(1 << 62, (), generator=generator)) if self.training and generator is not None else None
+        if seed is not None and not self.is_own:
+            seed_dropout(self.network, seed, X.device)
+        is_mixed = self.is_mixed and X.device.type == "cuda"
+        with (
+            _seeded(seed, X.device) if self.is_own and seed is not None else nullcontext(),
+            torch.autocast("cuda", torch.bfloat16, enabled=is_mixed),
+        ):
+            h: Tensor = self.network(X)
+        return h.float() if is_mixed else h
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Whatever draws from torch's own generators draws the same each time; they are then as they were."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+class DeepKernel(nn.Module):
+    """The model: features, processes, the mixing A (K, J), the bias b (K,) and the likelihood."""
+
+    def __init__(
+        self,
+        features: Features,
+        processes: GridProcesses,
+        A: Tensor,
+        b: Tensor,
+        *,
+        is_multilabel: bool,
+        n_samples: int = 1,
+        is_sampled: bool = False,
+        n_points: int = 10,
+        n_samples_predict: int = 128,
+        is_plain: bool = False,
+    ) -> None:
+        super().__init__()
+        self.features, self.processes = features, processes
+        self.A, self.b = nn.Parameter(A), nn.Parameter(b)
+        self.is_multilabel, self.is_sampled, self.n_samples = is_multilabel, is_sampled, n_samples
+        self.n_samples_predict, self.is_plain = n_samples_predict, is_plain
+        self.bernoulli = Bernoulli(n_points)
+        self.calibration: nn.Module = Calibration() if is_multilabel else Temperature()
+        self.baseline: Baseline | None = None
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.b.shape[0])
+
+    @property
+    def n_processes(self) -> int:
+        return int(self.A.shape[1])
+
+    def sums(self, h: Tensor) -> Tensor:
+        """What the plain network has in place of f (B, J): the sum of each process's features."""
+        return h[:, self.processes.grid.subsets].sum(-1)
+
+    # The bound
+
+    def elbo(
+        self,
+        h: Tensor,
+        Y: Tensor,
+        n_data: int,
+        *,
+        n_negatives: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Elbo:
+        """An unbiased estimate of the bound [DKL 4] on n_data rows from the features (B, Q) and labels of a batch.
+
+        Draws are of f at each row, from its exact moments, or with `is_sampled` of u, for all rows the same. Several
+        labels a row need no draws beside the latter; for one class a row the softmax does.
+        """
+        prior = self.processes.prior()
+        kl = self.processes.kl(prior).sum()
+        scale = n_data / h.shape[0]
+        if not self.is_multilabel:
+            each = mean_log_softmax(self._drawn(h, prior, generator) @ self.A.T + self.b, first_columns(Y))
+            return Elbo(each.sum(dtype=torch.float64) * scale, kl)
+        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
+        weight = None if weight is None else weight.to(self.b.dtype)
+        A, b = self._of(chosen)
+        if not self.is_sampled:
+            f = self.processes.moments(h, prior)
+            g = Moments(torch.addmm(b, f.mean, A.T), f.var @ A.square().T)
+            return Elbo(self.bernoulli.expected_log_prob(*g, Y, column, weight) * scale, kl)
+        plain, total = Bernoulli(1), torch.zeros((), dtype=torch.float64, device=h.device)
+        for f_drawn in self._drawn(h, prior, generator):
+            mean = torch.addmm(b, f_drawn, A.T)
+            total = total + plain.expected_log_prob(mean, torch.zeros_like(mean), Y, column, weight)
+        return Elbo(total * (scale / self.n_samples), kl)
+
+    def _drawn(self, h: Tensor, prior: GridPrior, generator: torch.Generator | None) -> Tensor:
+        """f (T, B, J)."""
+        if self.is_sampled:
+            return self.processes.draw(h, self.n_samples, generator, prior)
+        f = self.processes.moments(h, prior)
+        noise = normal_noise((self.n_samples, *f.mean.shape), f.mean, generator)
+        return torch.addcmul(f.mean, f.var.sqrt(), noise)
+
+    def _of(self, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        return (self.A, self.b) if labels is None else (take(self.A, labels), take(self.b, labels))
+
+    def plain_log_prob(
+        self,
+        h: Tensor,
+        Y: Tensor,
+        n_data: int,
+        *,
+        n_negatives: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Elbo:
+        """The log-likelihood of n_data rows under the plain network; there is nothing to diverge."""
+        nothing = torch.zeros((), dtype=torch.float64, device=h.device)
+        scale = n_data / h.shape[0]
+        # A square mixing is the identity until the processes come.
+        is_fixed = self.A.shape[0] == self.A.shape[1]
+        if not self.is_multilabel:
+            A = self.A.detach() if is_fixed else self.A
+            each = mean_log_softmax((self.sums(h) @ A.T + self.b).unsqueeze(0), first_columns(Y))
+            return Elbo(each.sum(dtype=torch.float64) * scale, nothing)
+        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
+        weight = None if weight is None else weight.to(self.b.dtype)
+        A, b = self._of(chosen)
+        mean = torch.addmm(b, self.sums(h), (A.detach() if is_fixed else A).T)
+        fit = Bernoulli(1).expected_log_prob(mean, torch.zeros_like(mean), Y, column, weight)
+        return Elbo(fit * scale, nothing)
+
+    # Predicting
+
+    def latent(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
+        """q(f) (B, J) at features; of the plain network the sums of features, without a doubt."""
+        if not self.is_plain:
+            return self.processes.moments(h, prior)
+        sums = self.sums(h)
+        return Moments(sums, torch.zeros_like(sums))
+
+    def utilities(self, f: Moments) -> Moments:
+        """q(g) (B, K), one label at a time; they go together through A."""
+        return Moments(torch.addmm(self.b, f.mean, self.A.T), f.var @ self.A.square().T)
+
+    def predict_proba(self, f: Moments) -> Tensor:
+        """The probability of each label (B, K), with the uncertainty of f integrated out; it has no gradient."""
+        if self.is_plain:
+            return plain_proba(torch.addmm(self.b, f.mean, self.A.T), self.is_multilabel)
+        if self.is_multilabel:
+            return self.bernoulli.predict_proba(*self.utilities(f))
+        return expected_mixed_softmax(f.mean, f.var, self.A, self.b, self.n_samples_predict)
+
+    def keep_baseline(self) -> None:
+        """Keep the plain network as it is now, beside the model."""
+        self.baseline = Baseline(self)
+
+
+def plain_proba(g: Tensor, is_multilabel: bool) -> Tensor:
+    """Probabilities (B, K) from utilities that are known."""
+    return torch.sigmoid(g) if is_multilabel else g.softmax(1)
+
+
+class Baseline(nn.Module):
+    """The plain network: features, their sums, the mixing, no processes. It is not trained further."""
+
+    def __init__(self, model: DeepKernel) -> None:
+        super().__init__()
+        self.features = deepcopy(model.features)
+        self.calibration = deepcopy(model.calibration)
+        self.is_multilabel = model.is_multilabel
+        self.register_buffer("A", model.A.detach().clone())
+        self.register_buffer("b", model.b.detach().clone())
+        self.requires_grad_(False)
+
+    def predict_proba(self, sums: Tensor) -> Tensor:
+        """The probability of each label (B, K) from the sums of features (B, J)."""
+        return plain_proba(torch.addmm(self.get_buffer("b"), sums, self.get_buffer("A").T), self.is_multilabel)

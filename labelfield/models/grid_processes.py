@@ -1,0 +1,103 @@
+"""J additive Gaussian processes, each on some features of a network, by interpolation from a grid [DKL 3].
+
+    f_j(h) = w(h)ᵀ u_j,  w the local cubic interpolation from the grid
+
+Given u there is no variance left, so q(f_j) = N(wᵀ μ_j, wᵀ S_j w) exactly. With S_j = ⊗_d S_jd and w = ⊗_d w_d the
+variance is ∏_d w_dᵀ S_jd w_d: what four neighbouring points a dimension have.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from labelfield.inducing.grid import Grid, Windows
+from labelfield.kernels import LagKernel
+from labelfield.linalg.interpolation import banded_window_forms, interpolate, quadratic
+from labelfield.variational import Moments
+from labelfield.variational.grid import GridFamily, GridPrior
+
+__all__ = ["GridProcesses", "normal_noise"]
+
+# Rounding may leave a variance a little below 0.
+_SMALLEST_VARIANCE = 1e-8
+# The share of the prior's deviation that processes start with.
+_SPREAD = 0.1
+
+
+class GridProcesses(nn.Module):
+    """The layer: a kernel of lags and a variance for each process or for all, a grid, and q(u)."""
+
+    def __init__(self, kernel: LagKernel, grid: Grid, family: GridFamily, n_own: int, jitter: float = 1e-4) -> None:
+        super().__init__()
+        self.kernel, self.grid, self.family, self.jitter = kernel, grid, family, jitter
+        self.log_variance = nn.Parameter(torch.zeros(n_own))
+
+    def prior(self) -> GridPrior:
+        """p(u), of as many processes as have a kernel of their own."""
+        lags = self.grid.lags(self.log_variance.device)
+        columns = self.kernel.of_lag(lags).view(-1, self.grid.n_dimensions, self.grid.n_points)
+        # One variance a process: it goes to the first dimension.
+        scale = torch.cat(
+            [
+                self.log_variance.double().exp().unsqueeze(1),
+                columns.new_ones(len(self.log_variance), self.grid.n_dimensions - 1),
+            ],
+            1,
+        )
+        return GridPrior(columns * scale.unsqueeze(-1), self.jitter)
+
+    def moments(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
+        """q(f) (B, J) at features (B, Q)."""
+        prior = prior or self.prior()
+        windows = self.grid.windows(h)
+        mean = self._interpolate(self.family.values(prior).unsqueeze(-1), windows).squeeze(-1)
+        forms = quadratic(banded_window_forms(self.family.roots(prior)), windows.cells, windows.weights)
+        var = forms.squeeze(-1) if self.grid.n_dimensions == 1 else forms.prod(-1)
+        return Moments(mean, var.clamp_min(_SMALLEST_VARIANCE))
+
+    def draw(
+        self, h: Tensor, n_samples: int, generator: torch.Generator | None = None, prior: GridPrior | None = None
+    ) -> Tensor:
+        """Draws of f (T, B, J) at features, each from one u [DKL 9]: rows of a draw go together."""
+        prior = prior or self.prior()
+        mean = self.family.mean
+        noise = normal_noise((*mean.shape, n_samples), mean, generator)
+        return self._interpolate(self.family.draw(prior, noise), self.grid.windows(h)).movedim(-1, 0)
+
+    def _interpolate(self, u: Tensor, windows: Windows) -> Tensor:
+        return interpolate(u, windows.cells, windows.weights, self.grid.n_points)
+
+    def kl(self, prior: GridPrior | None = None) -> Tensor:
+        """KL(q(u_j) ‖ p(u_j)) (J,)."""
+        return self.family.kl(prior or self.prior())
+
+    @torch.no_grad()
+    def start(self, h: Tensor) -> None:
+        """Follow features (N, Q), and begin as the sum of each process's features, a little uncertain."""
+        grid = self.grid
+        grid.follow(h)
+        at_points = grid.features()[grid.subsets]  # (J, d, n)
+        shape = [grid.n_points] * grid.n_dimensions
+        values = at_points.new_zeros(grid.n_processes, *shape)
+        for d in range(grid.n_dimensions):
+            along = [1] * grid.n_dimensions
+            along[d] = grid.n_points
+            values += at_points[:, d].view(-1, *along)
+        sizes = values.flatten(1).square().mean(1).clamp_min(1e-6)
+        self.log_variance.copy_((sizes if len(self.log_variance) > 1 else sizes.mean(0, keepdim=True)).log())
+        self.family.start(self.prior(), values.flatten(1), _SPREAD)
+
+    def prior_variance(self) -> Tensor:
+        """Of f at any features (J,) or (1,)."""
+        return self.log_variance.exp()
+
+
+def normal_noise(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Standard normal numbers; on a GPU from a generator there that is seeded by the given one, which is on the CPU."""
+    if like.device.type == "cpu" or generator is None:
+        return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
+    seed = int(torch.randint(1 << 62, (), generator=generator))
+    return torch.randn(
+        shape, dtype=like.dtype, device=like.device, generator=torch.Generator(like.device).manual_seed(seed)
+    )

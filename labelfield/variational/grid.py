@@ -1,0 +1,167 @@
+"""Families of q(u) for inducing variables on a grid: u_j (m = n^d values) with a covariance that is a Kronecker product
+[DKL 4].
+
+    q(u_j) = N(μ_j, S_j),  S_j = ⊗_d S_jd          p(u_j) = N(0, K_j),  K_j = ⊗_d K_jd,  K_jd Toeplitz
+
+Three of the paper's formulas are taken as corrected: S = L Lᵀ, as u = μ + L ε gives; -m where [DKL 10] has -D; and
+rank_d of [DKL 11] is m / n.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from labelfield.linalg.cholesky import cholesky
+from labelfield.linalg.gaussian import tril_log_det
+from labelfield.linalg.kronecker import (
+    kronecker_logdet,
+    kronecker_multiply,
+    kronecker_solve_triangular,
+    kronecker_trace,
+)
+from labelfield.linalg.toeplitz import toeplitz, toeplitz_logdet, toeplitz_solve
+from labelfield.variational.base import factor_parameter, mean_parameter
+
+__all__ = ["GridFamily", "GridPrior", "Kronecker", "WhitenedKronecker"]
+
+# From so many points a dimension on the O(n²) recursions of Toeplitz matrices are faster than an n³ factorisation.
+LARGE_GRID = 1024
+
+
+class GridPrior:
+    """p(u_j) = N(0, ⊗_d K_jd), from the first columns of K_jd (J, d, n) in float64, or (1, d, n) for all processes."""
+
+    def __init__(self, columns: Tensor, jitter: float) -> None:
+        self.columns, self.jitter = columns, jitter
+
+    @property
+    def n_points(self) -> int:
+        return int(self.columns.shape[-1])
+
+    @property
+    def is_large(self) -> bool:
+        return self.n_points >= LARGE_GRID
+
+    @cached_property
+    def roots(self) -> Tensor:
+        """Cholesky factors R_jd of K_jd (J, d, n, n)."""
+        return cholesky(toeplitz(self.columns), "K_Z, the covariance of the grid,", self.jitter)
+
+    @cached_property
+    def _jittered(self) -> Tensor:
+        """The first columns with the jitter that a factorisation adds."""
+        at_zero = torch.zeros_like(self.columns[0, 0])
+        at_zero[0] = self.jitter
+        return self.columns + at_zero * self.columns[..., :1].detach()
+
+    def log_dets(self) -> Tensor:
+        """log |K_jd| (J, d)."""
+        return toeplitz_logdet(self._jittered) if self.is_large else tril_log_det(self.roots)
+
+    def traces(self, L: Tensor) -> Tensor:
+        """tr(K_jd⁻¹ L_jd L_jdᵀ) (J, d) for factors (J, d, n, n)."""
+        if self.is_large:
+            return (toeplitz_solve(self._jittered.expand(L.shape[:-1]), L) * L).sum((-2, -1))
+        white: Tensor = torch.linalg.solve_triangular(self.roots.expand_as(L), L, upper=False)
+        return white.square().sum((-2, -1))
+
+    def quadratic(self, mean: Tensor) -> Tensor:
+        """μ_jᵀ K_j⁻¹ μ_j (J,)."""
+        if not self.is_large:
+            return kronecker_solve_triangular(self.roots, mean.unsqueeze(-1)).square().sum((-2, -1))
+        n, n_dimensions = self.n_points, self.columns.shape[1]
+        columns = self._jittered.expand(mean.shape[0], -1, -1)
+        solved = mean.view(-1, *[n] * n_dimensions)
+        for dimension in range(n_dimensions):
+            moved = solved.movedim(1 + dimension, 1)
+            solved = toeplitz_solve(columns[:, dimension], moved.flatten(2)).view(moved.shape).movedim(1, 1 + dimension)
+        return (solved.flatten(1) * mean).sum(1)
+
+
+class GridFamily(nn.Module, ABC):
+    """q(u_j) for j = 1 … J, with means (J, m) and lower factors (J, d, n, n)."""
+
+    per_process = ("mean", "factor")
+
+    def __init__(self, n_points: int, n_dimensions: int, n_processes: int) -> None:
+        super().__init__()
+        self.n_points, self.n_dimensions = n_points, n_dimensions
+        self.mean = mean_parameter(n_points**n_dimensions, n_processes)
+        self.factor = factor_parameter(1.0, n_processes, n_dimensions, n_points, n_points)
+
+    @abstractmethod
+    def values(self, prior: GridPrior) -> Tensor:
+        """The means of u (J, m)."""
+
+    @abstractmethod
+    def roots(self, prior: GridPrior) -> Tensor:
+        """W_jd (J, d, n, n) with S_jd = W_jd W_jdᵀ."""
+
+    @abstractmethod
+    def kl(self, prior: GridPrior) -> Tensor:
+        """KL(q(u_j) ‖ p(u_j)) (J,) in float64."""
+
+    @abstractmethod
+    def start(self, prior: GridPrior, values: Tensor, spread: float) -> None:
+        """Begin with these means of u (J, m) and spread² times the prior's covariance."""
+
+    def draw(self, prior: GridPrior, noise: Tensor) -> Tensor:
+        """u = μ + (⊗_d W_d) ε (J, m, T) for standard normal ε of that shape [DKL 9]."""
+        return self.values(prior).unsqueeze(-1) + kronecker_multiply(self.roots(prior), noise)
+
+    def _lower(self) -> Tensor:
+        return self.factor.tril()
+
+    def _log_det(self) -> Tensor:
+        """log |⊗_d L_d L_dᵀ| (J,)."""
+        return kronecker_logdet(tril_log_det(self.factor), self.n_points)
+
+
+class WhitenedKronecker(GridFamily):
+    """u_j = (⊗_d R_jd) v_j with R_jd R_jdᵀ = K_jd, and q(v_j) = N(m_j, ⊗_d L_jd L_jdᵀ), so that p(v_j) = N(0, I)."""
+
+    def values(self, prior: GridPrior) -> Tensor:
+        return kronecker_multiply(prior.roots.to(self.mean.dtype), self.mean.unsqueeze(-1)).squeeze(-1)
+
+    def roots(self, prior: GridPrior) -> Tensor:
+        return prior.roots.to(self.factor.dtype) @ self._lower()
+
+    def kl(self, prior: GridPrior) -> Tensor:
+        traces = self._lower().double().square().sum((-2, -1))
+        squares = self.mean.double().square().sum(1)
+        return 0.5 * (kronecker_trace(traces) + squares - self.mean.shape[1] - self._log_det())
+
+    @torch.no_grad()
+    def start(self, prior: GridPrior, values: Tensor, spread: float) -> None:
+        self.mean.copy_(kronecker_solve_triangular(prior.roots, values.double().unsqueeze(-1)).squeeze(-1))
+        self.factor.zero_()
+        self.factor.diagonal(dim1=-2, dim2=-1).fill_(spread ** (1 / self.n_dimensions))
+
+
+class Kronecker(GridFamily):
+    """q(u_j) = N(μ_j, ⊗_d L_jd L_jdᵀ) itself, as the paper has it. It never factorises a large K_jd."""
+
+    def values(self, prior: GridPrior) -> Tensor:
+        return self.mean
+
+    def roots(self, prior: GridPrior) -> Tensor:
+        return self._lower()
+
+    def kl(self, prior: GridPrior) -> Tensor:
+        log_ratio = kronecker_logdet(prior.log_dets(), self.n_points) - self._log_det()
+        trace = kronecker_trace(prior.traces(self._lower().double()))
+        return 0.5 * (log_ratio - self.mean.shape[1] + trace + prior.quadratic(self.mean.double()))
+
+    @torch.no_grad()
+    def start(self, prior: GridPrior, values: Tensor, spread: float) -> None:
+        self.mean.copy_(values)
+        each = spread ** (1 / self.n_dimensions)
+        if prior.is_large:  # without its factor: independent, at a tenth of the prior's deviation
+            deviation = prior.columns[..., :1].sqrt().expand(*self.factor.shape[:2], self.n_points)
+            self.factor.copy_(torch.diag_embed(0.1 * each * deviation))
+        else:
+            self.factor.copy_(each * prior.roots.expand_as(self.factor))
