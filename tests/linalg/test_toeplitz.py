@@ -130,7 +130,8 @@ def test_single_precision_is_solved_in_double():
 
 def test_what_is_not_positive_definite_is_an_error():
     good = columns(rbf, 3)
-    for bad, variance in (([1.0, 0.9, 0.0], "-3.26"), ([-1.0, 0.0, 0.0], "-1"), ([0.0, 0.0, 0.0], "0")):
+    cases = (([1.0, 0.9, 0.0], "-3.26"), ([-1.0, 0.0, 0.0], "-1"), ([0.0, 0.0, 0.0], "0"), ([1.0, 1.0, 1.0], "0"))
+    for bad, variance in cases:
         c = torch.stack([good, torch.tensor(bad, dtype=torch.float64)])
         with pytest.raises(FactorisationError, match=rf"K of 3 rows is not positive .* variance of {variance};"):
             levinson(c, "K")
