@@ -46,21 +46,24 @@ def interpolate(u: Tensor, cells: Tensor, weights: Tensor, n_points: int) -> Ten
 
     Cells (B, J, d) and weights (B, J, d, 4) are those of `locate` and `cubic_weights` in each dimension.
     """
-    (J, m, T), (B, _, d) = u.shape, cells.shape
+    (J, m, _), d = u.shape, cells.shape[-1]
     if m != n_points**d:
         raise ValueError(f"{m} values for {n_points}^{d} grid points")
-    first = torch.arange(0, J * m, m, device=u.device)
-    window, product = torch.arange(4, device=u.device), weights[:, :, -1]
-    for k in range(d):
-        first = first + n_points ** (d - 1 - k) * cells[:, :, k]
-    # Windows of four in a row along the last dimension; along the others, 4^(d - 1) of them.
-    first = first.unsqueeze(-1)
-    for k in reversed(range(d - 1)):
-        first = (n_points ** (d - 1 - k) * window.unsqueeze(-1) + first.unsqueeze(-2)).flatten(-2)
-        product = (weights[:, :, k].unsqueeze(-1) * product.unsqueeze(-2)).flatten(-2)
     apply: Any = _WindowSums.apply  # torch's is untyped
-    sums: Tensor = apply(u.reshape(J * m, T), first.reshape(-1), product.reshape(-1, 4))
-    return sums.view(B, J, T) if d == 1 else sums.view(B, J, -1, T).sum(2)
+    starts, strides = torch.arange(0, J * m, m, device=u.device), [n_points ** (d - 1 - k) for k in range(d)]
+    if d == 1:
+        sums: Tensor = apply(u, starts.unsqueeze(-1) + cells, weights)
+        return sums.squeeze(2)
+    # Windows of four in a row along the last dimension; along the others, 4^(d - 1) of them with a weight each.
+    first, product = starts, weights[:, :, -1:]
+    for k in range(d):
+        first = first + strides[k] * cells[:, :, k]
+    first, window = first.unsqueeze(-1), torch.arange(4, device=u.device)
+    for k in reversed(range(d - 1)):
+        first = (strides[k] * window.unsqueeze(-1) + first.unsqueeze(-2)).flatten(-2)
+        product = (weights[:, :, k, :, None, None] * product.unsqueeze(-3)).flatten(-3, -2)
+    sums = apply(u, first, product)
+    return sums.sum(2)
 
 
 def banded_window_forms(W: Tensor) -> Tensor:
@@ -79,10 +82,10 @@ def quadratic(forms: Tensor, cells: Tensor, weights: Tensor) -> Tensor:
     For S = ⊗_d S_d and w = ⊗_d w_d their product over d is the whole form.
     """
     J, d, windows = forms.shape[:3]
-    first = torch.arange(0, J * d * windows, windows, device=forms.device).view(J, d) + cells
+    starts = torch.arange(0, J * d * windows, windows, device=forms.device).view(J, d)
     apply: Any = _Quadratic.apply  # torch's is untyped
-    values: Tensor = apply(forms.reshape(-1, 16), first.reshape(-1), weights.reshape(-1, 4))
-    return values.view(cells.shape)
+    values: Tensor = apply(forms, starts + cells, weights)
+    return values
 
 
 class _CubicWeights(torch.autograd.Function):
@@ -93,52 +96,62 @@ class _CubicWeights(torch.autograd.Function):
         ctx.save_for_backward(t)
         s = 1 - t
         p = s * t
-        first, last = -0.5 * p * s, -0.5 * p * t
-        return torch.stack((first, s - 3 * first - 0.5 * p, t - 3 * last - 0.5 * p, last), -1)
+        first, last = (-0.5 * p).mul_(s), (-0.5 * p).mul_(t)
+        second, third = s.sub_(first, alpha=3).sub_(p, alpha=0.5), t.sub(last, alpha=3).sub_(p, alpha=0.5)
+        return torch.stack((first, second, third, last), -1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """½ (g_2 - g_0) + t (2g_0 - 5g_1 + 4g_2 - g_3) + 3/2 t² (3 (g_1 - g_2) + g_3 - g_0), by Horner's rule."""
         (t,) = ctx.saved_tensors
         g = gradients[0].unbind(-1)
-        s = 1 - t
-        p, dp = s * t, s - t
-        first, last, middle = 0.5 * (p - dp * s), -0.5 * (p + dp * t), 0.5 * dp
-        total: Tensor = g[0] * first - g[1] * (1 + 3 * first + middle) + g[2] * (1 - 3 * last - middle) + g[3] * last
-        return total
+        inner, outer = g[1] - g[2], g[3] - g[0]
+        linear = (g[0] - g[1]).sub_(outer).sub_(inner, alpha=4)
+        result: Tensor = outer.add_(inner, alpha=3).mul_(t).mul_(1.5).add_(linear).mul_(t)
+        return result.add_(g[2] - g[0], alpha=0.5)
 
 
 class _WindowSums(torch.autograd.Function):
-    """Σ_k w_ik table[first_i + k] (N, T) over four rows of a table (M, T) in a row."""
+    """Σ_k w_ik u[first_i + k] (…, T) over four rows in a row of all rows of u (J, m, T), for first (…) and w (…, 4)."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, first: Tensor, weights: Tensor) -> Tensor:
-        M, T = table.shape
+    def forward(ctx: Any, u: Tensor, first: Tensor, weights: Tensor) -> Tensor:
+        n_rows, T = u.shape[0] * u.shape[1], u.shape[2]
         # Four rows in a row are one row of overlapping memory: one look-up instead of four.
-        rows = table.contiguous().as_strided((M - 3, 4 * T), (T, 1)).index_select(0, first)
-        ctx.save_for_backward(first, weights, rows)
-        ctx.size = (M, T)
+        overlapping = u.contiguous().as_strided((n_rows - 3, 4 * T), (T, 1))
+        rows, w = overlapping.index_select(0, first.reshape(-1)), weights.reshape(-1, 4)
+        ctx.save_for_backward(first, w, rows)
+        ctx.u_shape, ctx.weights_shape = u.shape, weights.shape
         if T == 1:
-            return (rows * weights).mv(rows.new_ones(4)).unsqueeze(1)
-        return torch.bmm(weights.unsqueeze(1), rows.view(-1, 4, T)).squeeze(1)
+            return (rows * w).mv(rows.new_ones(4)).view(*first.shape, 1)
+        return torch.bmm(w.unsqueeze(1), rows.view(-1, 4, T)).view(*first.shape, T)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
-        first, weights, rows = ctx.saved_tensors
-        (M, T), g = ctx.size, gradients[0]
-        d_table = d_weights = None
+        first, w, rows = ctx.saved_tensors
+        T = ctx.u_shape[-1]
+        g = gradients[0].reshape(-1, T)
+        d_u = d_weights = None
         if ctx.needs_input_grad[0]:
-            if T == 1:
-                places = (first.unsqueeze(1) + torch.arange(4, device=first.device)).view(-1)
-                d_table = g.new_zeros(M).scatter_add_(0, places, (weights * g).view(-1)).unsqueeze(1)
-            else:
-                parts = (weights.unsqueeze(2) * g.unsqueeze(1)).flatten(1)
-                sums = g.new_zeros(M, 4 * T).index_add_(0, first, parts)
-                d_table = sums[:, :T].clone()
-                for k in range(1, 4):
-                    d_table[k:] += sums[:-k, k * T : (k + 1) * T]
+            d_u = _sums_by_row(first.reshape(-1), w, g, ctx.u_shape)
         if ctx.needs_input_grad[2]:
-            d_weights = rows * g if T == 1 else torch.bmm(rows.view(-1, 4, T), g.unsqueeze(2)).squeeze(2)
-        return d_table, None, d_weights
+            d_weights = rows * g if T == 1 else torch.bmm(rows.view(-1, 4, T), g.unsqueeze(2))
+            d_weights = d_weights.view(ctx.weights_shape)
+        return d_u, None, d_weights
+
+
+def _sums_by_row(first: Tensor, w: Tensor, g: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The sums of w_ik g_i over all i and k with first_i + k = each row of u."""
+    n_rows, T = shape[0] * shape[1], shape[2]
+    if T == 1:
+        places = (first.unsqueeze(1) + torch.arange(4, device=first.device)).view(-1)
+        return g.new_zeros(n_rows).scatter_add_(0, places, (w * g).view(-1)).view(shape)
+    parts = (w.unsqueeze(2) * g.unsqueeze(1)).view(-1, 4 * T)
+    sums = g.new_zeros(n_rows, 4 * T).index_add_(0, first, parts)
+    result = sums[:, :T].clone()
+    for k in range(1, 4):
+        result[k:] += sums[:-k, k * T : (k + 1) * T]
+    return result.view(shape)
 
 
 class _BandedWindowForms(torch.autograd.Function):
@@ -155,38 +168,39 @@ class _BandedWindowForms(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (W,) = ctx.saved_tensors
-        n, G = W.shape[-2], gradients[0]
+        n, both = W.shape[-2], gradients[0] + gradients[0].mT
         d_W = torch.zeros_like(W)
         for k in range(4):
-            d_diagonal = W.new_zeros(*W.shape[:-2], n - k, 1)
+            d_diagonal = W.new_zeros(*W.shape[:-2], n - k)
             for a in range(4 - k):
-                both = G[..., a, a + k] if k == 0 else G[..., a, a + k] + G[..., a + k, a]
-                d_diagonal.narrow(-2, a, n - 3).add_(both.unsqueeze(-1))
-            d_W[..., : n - k, :].addcmul_(d_diagonal, W[..., k:, :])
-            d_W[..., k:, :].addcmul_(d_diagonal, W[..., : n - k, :])
+                d_diagonal.narrow(-1, a, n - 3).add_(both[..., a, a + k])
+            d_W[..., : n - k, :].addcmul_(d_diagonal.unsqueeze(-1), W[..., k:, :])
+            if k:
+                d_W[..., k:, :].addcmul_(d_diagonal.unsqueeze(-1), W[..., : n - k, :])
         return d_W
 
 
 class _Quadratic(torch.autograd.Function):
-    """w_iᵀ S_i w_i (N,) for the symmetric blocks S_i = table[first_i] of a table (M, 16)."""
+    """w_iᵀ S_i w_i (…) for the symmetric blocks S_i, the first_i-th of all of (…, 4, 4), for first (…) and w (…, 4)."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, first: Tensor, weights: Tensor) -> Tensor:
-        ones = weights.new_ones(4)
-        blocks = table.index_select(0, first).view(-1, 4, 4)
-        products = blocks.mul_(weights.unsqueeze(1)).view(-1, 4).mv(ones).view(-1, 4)
-        ctx.save_for_backward(first, weights, products)
-        ctx.size = table.shape
-        return (products * weights).mv(ones)
+    def forward(ctx: Any, forms: Tensor, first: Tensor, weights: Tensor) -> Tensor:
+        w, ones = weights.reshape(-1, 4), weights.new_ones(4)
+        blocks = forms.reshape(-1, 16).index_select(0, first.reshape(-1)).view(-1, 4, 4)
+        products = blocks.mul_(w.unsqueeze(1)).view(-1, 4).mv(ones).view(-1, 4)
+        ctx.save_for_backward(first, w, products)
+        ctx.forms_shape = forms.shape
+        return (products * w).mv(ones).view(first.shape)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
-        first, weights, products = ctx.saved_tensors
-        g = gradients[0].unsqueeze(1)
-        d_table = d_weights = None
+        first, w, products = ctx.saved_tensors
+        g = gradients[0].reshape(-1, 1)
+        d_forms = d_weights = None
         if ctx.needs_input_grad[0]:
-            outer = ((weights * g).unsqueeze(2) * weights.unsqueeze(1)).view(-1, 16)
-            d_table = weights.new_zeros(ctx.size).index_add_(0, first, outer)
+            outer = ((w * g).unsqueeze(2) * w.unsqueeze(1)).view(-1, 16)
+            d_forms = w.new_zeros(ctx.forms_shape)
+            d_forms.view(-1, 16).index_add_(0, first.reshape(-1), outer)
         if ctx.needs_input_grad[2]:
-            d_weights = products * (2 * g)
-        return d_table, None, d_weights
+            d_weights = (products * (2 * g)).view(*first.shape, 4)
+        return d_forms, None, d_weights

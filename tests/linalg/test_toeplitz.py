@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -75,6 +76,20 @@ def test_inverse_and_determinant_are_those_of_the_whole_matrix(kernel, n, batch,
     close(first, torch.linalg.inv(K)[..., 0], jitter)
     close(logdet, torch.logdet(K), jitter)
     close(toeplitz_solve(c, V), torch.linalg.solve(K, V), jitter)
+
+
+def test_the_recursion_is_the_same_for_tensors_and_arrays():
+    """A GPU's are tensors."""
+    scaled = columns(matern52, 30, (3,), jitter=0).flip(-1)
+    results = []
+    for of, flip, dot in (
+        (torch.Tensor.numpy, lambda part: part[:, ::-1], np.vecdot),
+        (torch.Tensor.detach, lambda part: part.flip(-1), torch.linalg.vecdot),
+    ):
+        a, errors = torch.eye(3, 30, dtype=torch.float64)[:1].repeat(3, 1), torch.ones(3, 30, dtype=torch.float64)
+        module._recursion(of(scaled), of(a), of(errors), flip, dot)
+        results.append((a, errors))
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
 
 
 @given(*COLUMNS)
