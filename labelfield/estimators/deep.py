@@ -61,7 +61,8 @@ _TIME = {"network": 1.0, "processes": 0.1, "joint": 1.0}
 _RULES: dict[str, Rule] = {
     **{name: Number(1, is_integer=True) for name in ("n_processes", "n_mixtures", "batch_size", "n_samples_predict")},
     **{name: Number(0, is_integer=True) for name in ("network_epochs", "process_epochs", "max_epochs", "n_negatives")},
-    **{name: Number(1e-12) for name in ("learning_rate", "process_learning_rate", "clip_norm", "time_budget")},
+    **{name: Number(1e-12) for name in ("learning_rate", "clip_norm", "time_budget")},
+    **{name: Number(1e-12) for name in ("process_learning_rate", "joint_learning_rate")},
     **{name: Number(0) for name in ("kl_weight", "jitter")},
     "n_samples": Number(1, is_integer=True, highest=10_000),
     "subset_size": Number(1, is_integer=True, highest=MOST_DIMENSIONS),
@@ -89,9 +90,10 @@ class DeepKernelClassifier(DeepPredictions):
     features of rows (B, D); a module with `takes_sparse = True` is given sparse CSR tensors, others dense ones. Left at
     None, it and all sizes and rates follow the rule of `labelfield.models.defaults`.
 
-    Each of `n_processes` processes is on `subset_size` features of its own, or on those that `subsets` lists for it. One
-    class a row has a softmax and, unless told otherwise, a process for each class, as in the paper; several labels a row
-    have a Bernoulli likelihood each. `moments="sampled"` draws u as the paper does, "exact" draws f at each row.
+    Each of `n_processes` processes is on `subset_size` features of its own, or on those that `subsets` lists for it.
+    One class a row has a softmax and, unless told otherwise, a process for each class, as in the paper; several labels
+    a row have a Bernoulli likelihood each. In training `moments="sampled"` draws u, as the paper does, and "exact" f at
+    each row from its exact moments, `n_samples` times.
 
     Training has three stages, each of which may be left out (0 epochs): `network_epochs` of the plain network, which is
     kept as the baseline; `process_epochs` of the processes on its features; `max_epochs` of everything jointly.
@@ -129,6 +131,7 @@ class DeepKernelClassifier(DeepPredictions):
         batch_size: int | None = None,
         learning_rate: float | None = None,
         process_learning_rate: float | None = None,
+        joint_learning_rate: float | None = None,
         schedule: str = "one_cycle",
         kl_weight: float = 1.0,
         clip_norm: float | None = None,
@@ -167,6 +170,7 @@ class DeepKernelClassifier(DeepPredictions):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.process_learning_rate = process_learning_rate
+        self.joint_learning_rate = joint_learning_rate
         self.schedule = schedule
         self.kl_weight = kl_weight
         self.clip_norm = clip_norm
@@ -246,7 +250,7 @@ class DeepKernelClassifier(DeepPredictions):
 
     def _plain_params(self) -> dict[str, Any]:
         """The options, without a network of the user's own."""
-        options = self.get_params(deep=False)
+        options: dict[str, Any] = self.get_params(deep=False)
         if isinstance(options["network"], nn.Module):
             options["network"] = "own"
         elif options["network"] is not None and options["network"] not in NETWORKS:
@@ -272,8 +276,9 @@ class DeepKernelClassifier(DeepPredictions):
         rates = {
             "network": given(option.learning_rate, chosen.learning_rate),
             "processes": given(option.process_learning_rate, chosen.process_learning_rate),
-            "joint": given(option.learning_rate, chosen.learning_rate),
+            "joint": given(option.joint_learning_rate, chosen.joint_learning_rate),
         }
+        self._process_scale = rates["processes"] / rates["joint"]
         last = list(epochs)[-1]
         final = SimpleNamespace(**vars(option) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
         self.settings_ = self._decide(final, chosen, n_rows, seed, kl_weight=option.kl_weight)
@@ -326,7 +331,7 @@ class DeepKernelClassifier(DeepPredictions):
             chosen.network,
             n_features,
             1 + max(max(subset) for subset in subsets),
-            tuple(given(option.hidden, chosen.hidden)) if not isinstance(option.hidden, str) else option.hidden,
+            given(option.hidden, chosen.hidden),
             channels=option.channels,
             image_shape=shape,
             dropout=given(option.dropout, chosen.dropout),
@@ -412,7 +417,7 @@ class DeepKernelClassifier(DeepPredictions):
                     settings["network"],
                     self._plain_objective(),
                     lambda: self._source(data),
-                    lambda: [*model.features.parameters(), *head],
+                    lambda: dict.fromkeys([*model.features.parameters(), *head], 1.0),
                     calibrate=calibrate_plain,
                 )
             )
@@ -423,7 +428,7 @@ class DeepKernelClassifier(DeepPredictions):
                     settings["processes"],
                     self._process_objective(),
                     lambda: self._feature_source(data),
-                    lambda: [*model.processes.parameters(), model.A, model.b],
+                    lambda: dict.fromkeys([*model.processes.parameters(), model.A, model.b], 1.0),
                     begin_processes,
                     calibrate=calibrate,
                 )
@@ -435,7 +440,10 @@ class DeepKernelClassifier(DeepPredictions):
                     settings["joint"],
                     self._joint_objective(),
                     lambda: self._source(data),
-                    lambda: [*model.features.parameters(), *model.processes.parameters(), model.A, model.b],
+                    lambda: {
+                        **dict.fromkeys([*model.features.parameters(), model.A, model.b], 1.0),
+                        **dict.fromkeys(model.processes.parameters(), self._process_scale),
+                    },
                     begin_processes if "processes" not in settings else lambda: None,
                     calibrate=calibrate,
                 )
@@ -557,8 +565,8 @@ def _choose_subsets(option: Any, chosen: DeepPlan, n_outputs: int, is_own: bool)
     n_processes = given(option.n_processes, n_outputs // size if is_own and n_outputs >= size else chosen.n_processes)
     if is_own and n_processes * size != n_outputs:
         raise ValueError(
-            f"the network gives {n_outputs} features; {n_processes} processes on {size} each need {n_processes * size}. "
-            f"Change n_processes, subset_size or the network's last layer"
+            f"the network gives {n_outputs} features; {n_processes} processes on {size} each need "
+            f"{n_processes * size}. Change n_processes, subset_size or the network's last layer"
         )
     return tuple(tuple(range(j * size, (j + 1) * size)) for j in range(n_processes))
 

@@ -135,8 +135,8 @@ class DeepPredictions(BlockPredictions):
     # Answers
 
     def predict(self, X: Any, k: int | None = None) -> Any:
-        """The most probable class of each row (N,); of several labels a row those whose probability reaches `threshold`,
-        or the k most probable, as a CSR indicator (N, K)."""
+        """The most probable class of each row (N,); of several labels a row those whose probability reaches
+        `threshold`, or the k most probable, as a CSR indicator (N, K)."""
         self._check_fitted()
         if self.label_kind_ == "classes":
             return np.asarray(self.classes_[self.predict_topk(X, 1).indices])

@@ -1,6 +1,7 @@
 """Inducing inputs on a regular grid that follows the features: these are moved into it and never leave it [DKL 3].
 
-    s = (h - centre) / scale            z = s where |s| ≤ c, and beyond ±(c + (1 - c) x / (1 + x)), x = (|s| - c) / (1 - c)
+    s = (h - centre) / scale
+    z = s where |s| ≤ c, and beyond it ±(c + (1 - c) x / (1 + x)) with x = (|s| - c) / (1 - c)
 
 So -1 < z < 1; almost all features are in the part where z is linear in h, and those far away come close to the edge.
 The grid has n points a dimension: n - 2 from -1 to 1 and one beyond each end, so that every z has two neighbours on

@@ -23,8 +23,12 @@ class RowAdam:
     first used: one to six seconds.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, scales: Iterable[float] | None = None) -> None:
+        """With `scales` the rate of each parameter is so many times the common one."""
         self.parameters = list(parameters)
+        self.scales = [1.0] * len(self.parameters) if scales is None else list(scales)
+        if len(self.scales) != len(self.parameters):
+            raise ValueError(f"{len(self.scales)} scales for {len(self.parameters)} parameters")
         self.state: list[dict[str, Tensor]] = [{} for _ in self.parameters]
         device = self.parameters[0].device
         # On a GPU the rate is a tensor, so that a captured step sees it change.
@@ -49,8 +53,8 @@ class RowAdam:
     @torch.no_grad()
     def update(self, is_bad: Tensor) -> None:
         """A step, unless it is bad."""
-        dense = []
-        for parameter, state in zip(self.parameters, self.state, strict=True):
+        dense: dict[float, list[tuple[Tensor, Tensor, dict[str, Tensor]]]] = {}
+        for parameter, state, scale in zip(self.parameters, self.state, self.scales, strict=True):
             if (gradient := parameter.grad) is None:
                 continue
             if not state:
@@ -58,18 +62,20 @@ class RowAdam:
                 state["step"] = torch.zeros(shape, device=parameter.device)
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
             if not gradient.is_sparse:
-                dense.append((parameter, gradient, state))
+                dense.setdefault(scale, []).append((parameter, gradient, state))
             elif not is_bad:
-                self._update_rows(parameter, gradient._indices()[0], gradient._values(), state)
-        if dense:
-            self._update_whole(dense, is_bad)
+                self._update_rows(parameter, gradient._indices()[0], gradient._values(), state, scale)
+        for scale, parts in dense.items():
+            self._update_whole(parts, is_bad, scale)
         self.mark_changed()
 
     def mark_changed(self) -> None:
         """Tell torch that the parameters are others now: neither a fused nor a captured step does."""
         torch.autograd.graph.increment_version(self.parameters)
 
-    def _update_whole(self, parts: Sequence[tuple[Tensor, Tensor, dict[str, Tensor]]], is_bad: Tensor) -> None:
+    def _update_whole(
+        self, parts: Sequence[tuple[Tensor, Tensor, dict[str, Tensor]]], is_bad: Tensor, scale: float
+    ) -> None:
         means, squares, steps = ([state[name] for *_, state in parts] for name in ("exp_avg", "exp_avg_sq", "step"))
         torch._foreach_add_(steps, 1)
         torch._fused_adam_(
@@ -79,7 +85,7 @@ class RowAdam:
             squares,
             [],
             steps,
-            lr=self._rate,
+            lr=self._rate if scale == 1 else self._rate * scale,
             beta1=_FIRST,
             beta2=_SECOND,
             weight_decay=0.0,
@@ -90,7 +96,9 @@ class RowAdam:
         )
         torch._foreach_sub_(steps, [is_bad] * len(steps))  # a bad one does not count
 
-    def _update_rows(self, parameter: Tensor, rows: Tensor, gradient: Tensor, state: dict[str, Tensor]) -> None:
+    def _update_rows(
+        self, parameter: Tensor, rows: Tensor, gradient: Tensor, state: dict[str, Tensor], scale: float
+    ) -> None:
         shape = (-1, *[1] * (gradient.dim() - 1))
         step = state["step"].index_select(0, rows) + 1
         mean = state["exp_avg"].index_select(0, rows).lerp_(gradient, 1 - _FIRST)
@@ -98,7 +106,7 @@ class RowAdam:
         for name, value in (("step", step), ("exp_avg", mean), ("exp_avg_sq", square)):
             state[name].index_copy_(0, rows, value)
         size = (square / (1 - _SECOND**step).view(shape)).sqrt_().add_(_TINY)
-        parameter.index_add_(0, rows, mean.div_((1 - _FIRST**step).view(shape)).div_(size).mul_(-self._rate))
+        parameter.index_add_(0, rows, mean.div_((1 - _FIRST**step).view(shape)).div_(size).mul_(-self._rate * scale))
 
     def tensors(self) -> dict[str, Tensor]:
         """All it has to know to go on."""

@@ -5,7 +5,7 @@ One checkpoint serves all: it says which stage it is of, and the stages before i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,14 +22,14 @@ __all__ = ["Stage", "train_stages"]
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a training. `begin` is called when it starts, not when it is resumed; `source` and `parameters` when
-    the model is as it was left by then."""
+    """A part of a training. `begin` is called when it starts, not when it is resumed; `source` and `rates`, of the
+    parameters that it trains, when the model is as it was left by then."""
 
     name: str
     settings: Settings
     objective: Objective
     source: Callable[[], Source]
-    parameters: Callable[[], Iterable[nn.Parameter]]
+    rates: Callable[[], Mapping[nn.Parameter, float]]
     begin: Callable[[], None] = lambda: None
     calibrate: Calibrate | None = None
 
@@ -60,7 +60,7 @@ def train_stages(
                 on_step=on_step,
                 validate=validate,
                 calibrate=stage.calibrate,
-                parameters=stage.parameters(),
+                rates=stage.rates(),
                 stage=stage.name,
                 history=run.history,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -194,19 +194,24 @@ class Training:
         calibrate: Calibrate | None = None,
         batches: Batches | None = None,
         is_capturable: bool = False,
-        parameters: Iterable[nn.Parameter] | None = None,
+        rates: Mapping[nn.Parameter, float] | None = None,
         stage: str = "",
         history: Iterable[Epoch] = (),
     ) -> None:
-        """All parameters of the model are trained, or those given; `history` is of the stages before this one."""
+        """All parameters of the model are trained, or those of `rates`, each at so many times the rate of the settings;
+        `history` is of the stages before this one."""
         self.batches = batches
         self.model, self.settings = model, settings
         self.checkpoint, self.identity = checkpoint, identity
         self.on_step, self.validate, self.calibrate = on_step, validate, calibrate
         self.is_capturable = is_capturable
-        self.parameters = [p for p in parameters or model.parameters() if p.requires_grad]
+        if rates is None:
+            rates = dict.fromkeys(model.parameters(), 1.0)
+        self.parameters = [parameter for parameter in rates if parameter.requires_grad]
         self.device = self.parameters[0].device
-        self.optimiser = RowAdam(self.parameters, lr=settings.learning_rate)
+        self.optimiser = RowAdam(
+            self.parameters, settings.learning_rate, [rates[parameter] for parameter in self.parameters]
+        )
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.state = Run(stage=stage, history=list(history))
         self.problem = ""

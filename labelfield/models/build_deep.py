@@ -80,8 +80,9 @@ class DeepSpec:
             raise ValueError(f"n_labels={self.n_labels}; expected at least 2 classes")
         if not isinstance(self.jitter, int | float) or not 0 <= self.jitter < float("inf"):
             raise ValueError(f"jitter={self.jitter!r}; expected a number of at least 0")
-        if isinstance(self.network, dict):
-            object.__setattr__(self, "network", NetworkSpec(**self.network))
+        described: Any = self.network
+        if isinstance(described, dict):  # as JSON has it
+            object.__setattr__(self, "network", NetworkSpec(**described))
         object.__setattr__(self, "subsets", _subsets(self.subsets, self.n_outputs))
         if isinstance(self.network, NetworkSpec) and (
             self.network.n_outputs != self.n_outputs or self.network.n_features != self.n_features

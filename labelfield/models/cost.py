@@ -71,7 +71,7 @@ def multiclass_bytes(spec: ClassSpec, batch_size: int, n_classes: int) -> int:
 def deep_bytes(spec: DeepSpec, n_weights: int, batch_size: int, n_labels: int) -> int:
     """The parameters with the optimiser's share, and the largest arrays of a step that looks at so many labels."""
     J, n, d, b = spec.n_processes, spec.grid_size, spec.n_dimensions, batch_size
-    parameters = n_weights + spec.n_labels * (J + 1) + J * (n**d + d * n * n)
+    parameters: int = n_weights + spec.n_labels * (J + 1) + J * (n**d + d * n * n)
     baseline = _FLOAT * (n_weights + spec.n_labels * J) * spec.has_baseline
     widths = sum(spec.network.hidden) + spec.n_outputs if spec.network is not None else 4 * spec.n_outputs
     if spec.network is not None and spec.network.name == "cnn" and spec.network.image_shape is not None:
@@ -80,7 +80,7 @@ def deep_bytes(spec: DeepSpec, n_weights: int, batch_size: int, n_labels: int) -
         widths += sum(3 * area * channels >> 2 * place for place, channels in enumerate(spec.network.channels))
     network = 4 * _FLOAT * b * (widths + spec.n_features * (spec.network is None or spec.network.name != "bag"))
     matrices = J * d * n * n * (4 * _DOUBLE + 6 * _FLOAT)
-    windows = _FLOAT * b * J * (24 * d + 3 * 4**d)
+    windows: int = _FLOAT * b * J * (24 * d + 3 * 4**d)
     draws = 1 if spec.likelihood == "bernoulli" and spec.moments == "exact" else spec.n_samples
     labels = _FLOAT * b * (6 * n_labels * draws + 4 * J * draws)
     return _BYTES_PER_PARAMETER * parameters + baseline + network + matrices + windows + labels

@@ -153,6 +153,7 @@ class DeepPlan:
     max_epochs: int
     learning_rate: float
     process_learning_rate: float
+    joint_learning_rate: float
     n_negatives: int | None
 
 
@@ -189,5 +190,6 @@ def plan_deep(
         max_epochs=epochs,
         learning_rate=1e-3,
         process_learning_rate=1e-2,
+        joint_learning_rate=3e-4,
         n_negatives=1000 if is_multilabel and n_labels > _ALL_LABELS else None,
     )

@@ -36,7 +36,9 @@ class BagMLP(Network):
 
     def forward(self, X: Tensor) -> Tensor:
         is_by_feature = self.is_large and X.layout == torch.sparse_csr
-        product = (dot_of_features if is_by_feature else dot)(X, self.bag.W)
+        # A sparse product has no form in half precision, whatever the rest is computed in.
+        with torch.autocast(X.device.type, enabled=False):
+            product = (dot_of_features if is_by_feature else dot)(X, self.bag.W)
         result: Tensor = self.rest(self.dropout((product + self.bag.b).relu()))
         return result
 
