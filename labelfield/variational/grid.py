@@ -78,7 +78,8 @@ class GridPrior:
         solved = mean.view(-1, *[n] * n_dimensions)
         for dimension in range(n_dimensions):
             moved = solved.movedim(1 + dimension, 1)
-            solved = toeplitz_solve(columns[:, dimension], moved.flatten(2)).view(moved.shape).movedim(1, 1 + dimension)
+            right = moved.reshape(*moved.shape[:2], -1)
+            solved = toeplitz_solve(columns[:, dimension], right).view(moved.shape).movedim(1, 1 + dimension)
         return (solved.flatten(1) * mean).sum(1)
 
 
