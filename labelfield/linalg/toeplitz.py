@@ -15,12 +15,20 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from labelfield.linalg.cholesky import FactorisationError
+from labelfield.linalg.cholesky import FactorisationError, cholesky
 
-__all__ = ["Levinson", "levinson", "toeplitz", "toeplitz_logdet", "toeplitz_multiply", "toeplitz_solve"]
+__all__ = [
+    "Levinson",
+    "levinson",
+    "toeplitz",
+    "toeplitz_cholesky",
+    "toeplitz_logdet",
+    "toeplitz_multiply",
+    "toeplitz_solve",
+]
 
-# Numbers in one temporary: right-hand sides are solved for as many at once as that allows.
-_SCRATCH = 1 << 22
+# Numbers in one temporary: right-hand sides are solved for as many at once as that allows. A core's cache holds a few.
+_SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 
 class Levinson(NamedTuple):
@@ -34,6 +42,14 @@ def toeplitz(column: Tensor) -> Tensor:
     """K (…, n, n) in full."""
     apply: Any = _Dense.apply  # torch's is untyped
     result: Tensor = apply(column)
+    return result
+
+
+def toeplitz_cholesky(column: Tensor, name: str, jitter: float) -> Tensor:
+    """Lower R (…, n, n) with R Rᵀ = K + jitter c_0 I, as `cholesky` makes it; its gradient costs two triangular solves
+    and goes straight to the column."""
+    apply: Any = _Cholesky.apply  # torch's is untyped
+    result: Tensor = apply(column, name, jitter)
     return result
 
 
@@ -132,6 +148,34 @@ class _Dense(torch.autograd.Function):
         return result
 
 
+class _Cholesky(torch.autograd.Function):
+    """∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, Φ the lower triangle with half of its diagonal; then ∂c sums both its diagonals k."""
+
+    @staticmethod
+    def forward(ctx: Any, column: Tensor, name: str, jitter: float) -> Tensor:
+        jittered = column.clone()
+        jittered[..., 0] *= 1 + jitter
+        K = _Dense.forward(None, jittered)
+        R: Tensor
+        R, info = torch.linalg.cholesky_ex(K)
+        is_captured = K.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        if is_captured:
+            R = torch.where((info > 0)[..., None, None], torch.nan, R)
+        elif info.any():  # with more jitter, or an error that explains
+            R = cholesky(_Dense.forward(None, column), name, jitter)
+        ctx.save_for_backward(R)
+        return R
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (R,) = ctx.saved_tensors
+        inner = (R.mT @ gradients[0]).tril_()
+        inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        left: Tensor = torch.linalg.solve_triangular(R.mT, inner, upper=True)
+        whole: Tensor = torch.linalg.solve_triangular(R, left, upper=False, left=False)
+        return _Dense.backward(None, whole), None, None
+
+
 class _LogDet(torch.autograd.Function):
     """∂c_k = Σ_{|i-j|=k} (K⁻¹)_ij: twice, or once for k = 0, the sum Σ_s (n - k - 2s) x_s x_{s+k} / x_0 of a diagonal,
     which follows from the formula of Gohberg and Semencul."""
@@ -184,7 +228,8 @@ class _Solve(torch.autograd.Function):
 
 def _parts(V: Tensor, size: int) -> tuple[Tensor, ...]:
     """A few columns of V at a time."""
-    return torch.split(V, max(1, _SCRATCH // (size * max(1, prod(V.shape[:-2])))), -1)
+    scratch = _SCRATCH.get(V.device.type, _SCRATCH["cuda"])
+    return torch.split(V, max(1, scratch // (size * max(1, prod(V.shape[:-2])))), -1)
 
 
 def _solve(column: Tensor, first: Tensor, V: Tensor) -> Tensor:

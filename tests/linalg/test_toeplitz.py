@@ -122,7 +122,7 @@ def test_one_matrix_for_many_right_hand_sides():
 
 
 def test_a_few_right_hand_sides_at_a_time(monkeypatch):
-    monkeypatch.setattr(module, "_SCRATCH", 64)
+    monkeypatch.setattr(module, "_SCRATCH", {"cpu": 64, "cuda": 64})
     c, V = columns(rbf, 5, (2,), jitter=0.5).requires_grad_(), normal(2, 5, 7).requires_grad_()
     torch.testing.assert_close(toeplitz_solve(c, V), torch.linalg.solve(toeplitz(c), V))
     assert torch.autograd.gradcheck(toeplitz_solve, (c, V))
