@@ -28,12 +28,14 @@ from labelfield.estimators.options import (
     choose_seed,
     given,
 )
+from labelfield.estimators.restoring import restore_model
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.source import Source, TensorSource
 from labelfield.inference.stages import Stage, train_stages
 from labelfield.inference.trainer import Run, Settings, stop_requests
 from labelfield.kernels.names import LAG_KERNELS
 from labelfield.linalg.rows import Rows
+from labelfield.models.artifact import ModelError
 from labelfield.models.build_deep import (
     DEEP_LIKELIHOODS,
     DEEP_MOMENTS,
@@ -418,7 +420,7 @@ class DeepKernelClassifier(DeepPredictions):
                     self._plain_objective(),
                     lambda: self._source(data),
                     lambda: dict.fromkeys([*model.features.parameters(), *head], 1.0),
-                    calibrate=calibrate_plain,
+                    calibrate=calibrate if self.spec_.is_plain else calibrate_plain,
                 )
             )
         if "processes" in settings:
@@ -506,9 +508,36 @@ class DeepKernelClassifier(DeepPredictions):
             )
         model.processes.start(h)
 
-    @staticmethod
-    def _build(spec: DeepSpec, network: nn.Module | None = None) -> nn.Module:
-        return build_deep(spec, network)
+    # Loading
+
+    _build = staticmethod(build_deep)
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Tensor], names: list[str] | None) -> Self:
+        """From what `save` wrote. A network of the user's own is given by the user; its weights are loaded."""
+        own, network = config["spec"]["network_class"], config["options"].get("network")
+        if own and not isinstance(network, nn.Module):
+            raise ModelError(
+                f"the model has a network of your own, {own}, which is not in its folder; build it as it was and pass "
+                "it: labelfield.load(folder, network=…)"
+            )
+        if isinstance(network, nn.Module) and not own:
+            raise ModelError("the model has a network of its own; load it without network=")
+        self = super()._restore(config, arrays, names)
+        if self.label_kind_ != "classes" and self.spec_.likelihood == "softmax":
+            raise ValueError(f"label_kind is {self.label_kind_!r} for a softmax")
+        return self
+
+    def _restore_model(self, arrays: dict[str, Tensor]) -> tuple[Any, NDArray[np.int64]]:
+        if not isinstance(self.network, nn.Module):
+            return super()._restore_model(arrays)
+        network = deepcopy(self.network)
+        return restore_model(
+            self.spec_,
+            lambda spec: build_deep(spec, network, is_mixed=self.mixed_precision),
+            arrays,
+            ("features.network.", "baseline.features.network."),
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -552,6 +581,14 @@ def _stage_epochs(option: Any, chosen: DeepPlan) -> dict[str, int]:
     if not any(epochs.values()):
         raise ValueError("network_epochs, process_epochs and max_epochs are all 0; expected something to train")
     return epochs
+
+
+def _n_dimensions(option: Any) -> int:
+    """How many features a process is on, as far as that can be told; what is wrong with subsets is said later."""
+    try:
+        return min(max(len(option.subsets[0]), 1), MOST_DIMENSIONS)
+    except (TypeError, IndexError, KeyError):
+        return int(option.subset_size)
 
 
 def _choose_subsets(option: Any, chosen: DeepPlan, n_outputs: int, is_own: bool) -> tuple[tuple[int, ...], ...]:

@@ -22,7 +22,7 @@ from labelfield.linalg.rows import to_tensor
 from labelfield.metrics.ranking import judge
 from labelfield.models.build_deep import DeepSpec, require_features
 from labelfield.models.calibration import N_RANKS, Calibration, places
-from labelfield.models.deep_kernel import DeepKernel
+from labelfield.models.deep_kernel import Baseline, DeepKernel
 from labelfield.models.prediction import Latent, to_indicator
 
 __all__ = ["DeepPredictions"]
@@ -81,14 +81,13 @@ class DeepPredictions(BlockPredictions):
                 yield part, P
 
     def _plain_probabilities(
-        self, rows: sparse.csr_array, calibrated: bool, source: Any = None
+        self, rows: sparse.csr_array, calibrated: bool, plain: Baseline
     ) -> Iterator[tuple[slice, Tensor]]:
-        """Of the plain network: the baseline, or the network as it is."""
-        for block, h in self._features(rows, source or self.model_):
+        for block, h in self._features(rows, plain):
             for part in self._parts(block):
                 with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                    P = source.predict_proba(self.model_.sums(h[_within(part, block)]))
-                    P = self._calibrated(source.calibration, P) if calibrated else P
+                    P = plain.predict_proba(self.model_.sums(h[_within(part, block)]))
+                    P = self._calibrated(plain.calibration, P) if calibrated else P
                 yield part, P
 
     def _parts(self, block: slice) -> Iterator[slice]:
@@ -117,9 +116,8 @@ class DeepPredictions(BlockPredictions):
 
     def _calibrate_plain(self, held_out: Dataset) -> None:
         """The same for the plain network, before the processes come."""
-        model, some = self.model_, self._few(held_out)
-        model.keep_baseline()
-        self._fit_calibration(model.calibration, self._plain_probabilities(some.X, False, model.baseline), some)
+        some, plain = self._few(held_out), Baseline(self.model_)
+        self._fit_calibration(self.model_.calibration, self._plain_probabilities(some.X, False, plain), some)
 
     def _few(self, held_out: Dataset) -> Dataset:
         return held_out.take(slice(min(held_out.n_rows, max(1, 8 * _BLOCK_ENTRIES // self.spec_.n_labels))))

@@ -64,6 +64,11 @@ class SavedClassifier(TrainedClassifier):
         config, arrays = self._whole()
         save_artifact(Path(folder), {"method": self._method(), "classes": classes, **config}, arrays, names)
 
+    def _plain_params(self) -> dict[str, Any]:
+        """The options, as JSON can hold them."""
+        params: dict[str, Any] = self.get_params()
+        return params
+
     def _names(self) -> list[str]:
         """What labels are called: as before they were saved, or as their classes are written in files."""
         if hasattr(self, "label_names_"):
@@ -76,7 +81,7 @@ class SavedClassifier(TrainedClassifier):
 
     def _description(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What the model is, in words and in arrays."""
-        options = {name: given(value, None) for name, value in self.get_params().items()}
+        options = {name: given(value, None) for name, value in self._plain_params().items()}
         config = {
             "options": options | {"random_state": self.settings_.seed, "device": "auto"},
             "spec": asdict(self.spec_),
@@ -128,9 +133,13 @@ class SavedClassifier(TrainedClassifier):
             raise ValueError("feature_names_sha256 is no text")
         self.feature_names_digest_ = digest
         self.n_rows_ = integer(config, "n_rows")
-        self.model_, self.label_counts_ = restore_model(self.spec_, cls._build, arrays)
+        self.model_, self.label_counts_ = self._restore_model(arrays)
         self._training = None
         return self
+
+    def _restore_model(self, arrays: dict[str, torch.Tensor]) -> tuple[Any, Any]:
+        """The model that the arrays are of, and how often each label held in training."""
+        return restore_model(self.spec_, self._build, arrays)
 
 
 def _is_text(name: str) -> bool:

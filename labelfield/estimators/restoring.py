@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from labelfield.data.transform import RowTransform
-from labelfield.inducing import Subspace
+from labelfield.inducing import Grid, Subspace
 from labelfield.inference.trainer import Epoch
 from labelfield.models.build import Spec
 from labelfield.models.calibration import Calibration, Temperature
@@ -62,6 +62,8 @@ def restore_history(history: Any) -> list[dict[str, Any]]:
     """What each epoch was like."""
     epochs = [asdict(Epoch(**epoch)) for epoch in history]
     for epoch in epochs:
+        if not isinstance(epoch["stage"], str):
+            raise ValueError("the history holds a stage that is no word")
         numbers = [epoch[name] for name in ("epoch", "bound", "learning_rate", "seconds")] + [*epoch["scores"].values()]
         if not all(isinstance(number, int | float) for number in numbers):
             raise ValueError("the history holds other things than numbers")
@@ -103,12 +105,13 @@ def restore_transform(
 
 
 def restore_model(
-    spec: Any, build: Callable[[Any], nn.Module], arrays: dict[str, torch.Tensor]
+    spec: Any, build: Callable[[Any], nn.Module], arrays: dict[str, torch.Tensor], free: tuple[str, ...] = ()
 ) -> tuple[Any, NDArray[np.int64]]:
     """The model, and how often each label held in training.
 
     It is built without memory of its own and takes the arrays as they are: a description that asks for more than the
-    arrays hold fails before anything is allocated.
+    arrays hold fails before anything is allocated. Arrays whose names begin with one of `free`, of a network of the
+    user's own, may be of any type, as long as they are finite.
     """
     arrays = dict(arrays)
     counts = arrays.pop(COUNTS)
@@ -116,6 +119,10 @@ def restore_model(
         raise ValueError(f"label counts of shape {tuple(counts.shape)}, or negative ones")
     for name, array in arrays.items():
         if name in (*_PATTERN, *_SUPPORT):
+            continue
+        if free and name.startswith(free):
+            if array.is_floating_point() and not torch.isfinite(array).all():
+                raise ValueError(f"{name} is not of finite numbers")
             continue
         if array.dtype != torch.float32 or not torch.isfinite(array).all():
             raise ValueError(f"{name} is not of finite float32 numbers")
@@ -136,6 +143,8 @@ def restore_model(
             _check_pattern(spec, *(arrays[name] for name in _PATTERN))
         elif isinstance(part, Subspace):
             part.refresh()
+        elif isinstance(part, Grid):
+            part.check()
     for name in _SUPPORT:
         support = arrays.get(name)
         if support is None:

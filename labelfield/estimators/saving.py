@@ -6,6 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from labelfield.estimators.deep import DeepKernelClassifier
 from labelfield.estimators.folders import SavedClassifier
 from labelfield.estimators.gp import GPClassifier
@@ -22,16 +24,25 @@ METHODS: dict[str, type[SavedClassifier]] = {
 }
 
 
-def load(folder: str | PathLike[str], *, device: str = "auto") -> Any:
-    """The fitted estimator that `save` wrote; a folder that is unknown, incomplete or damaged gives a ModelError."""
+def load(folder: str | PathLike[str], *, device: str = "auto", network: nn.Module | None = None) -> Any:
+    """The fitted estimator that `save` wrote; a folder that is unknown, incomplete or damaged gives a ModelError.
+
+    A deep kernel model with a network of your own needs that `network`, built as it was; its weights are loaded.
+    """
     path = Path(folder)
     config, arrays, labels = load_artifact(path)
     name = config.get("method")
     method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
         raise ModelError(f"{path}: a model of the unknown method {name!r}; known are {', '.join(METHODS)}")
+    if network is not None:
+        if method is not DeepKernelClassifier:
+            raise ModelError(f"{path}: a model of the method {name!r}, which has no network; load it without network=")
+        config = {**config, "options": {**config["options"], "network": network}}
     try:
         estimator = method._restore(config, arrays, labels)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
     except KeyError as error:
         raise ModelError(f"{path}: {error.args[0]!r} is missing in config.json. Train the model again") from None
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:

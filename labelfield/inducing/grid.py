@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from labelfield.linalg.interpolation import cubic_weights, locate
+from labelfield.linalg.interpolation import locate
 
-__all__ = ["LEAST_GRID", "Grid", "Windows"]
+__all__ = ["LEAST_GRID", "Grid"]
 
 # Below it a cubic has no four points within.
 LEAST_GRID = 5
@@ -26,14 +26,6 @@ _LINEAR = 0.8
 _TAIL = 0.005
 # Of features that hardly vary the scale is this share of their size.
 _LEAST_SHARE = 1e-3
-
-
-class Windows:
-    """Where features lie: the cell of each (B, J, d) and the weights of the four points around it (B, J, d, 4)."""
-
-    def __init__(self, cells: Tensor, t: Tensor) -> None:
-        self.cells = cells
-        self.weights = cubic_weights(t)
 
 
 class Grid(nn.Module):
@@ -50,7 +42,9 @@ class Grid(nn.Module):
         self._is_in_order = subsets == tuple((feature,) for feature in range(n_features))
         self.register_buffer("centre", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(n_features))
-        self.register_buffer("subsets", torch.from_numpy(np.array(subsets, np.int64)), persistent=False)
+        # A copy that stays where it is while a model is built without memory of its own, to be loaded.
+        self._subsets = torch.from_numpy(np.array(subsets, np.int64))
+        self.register_buffer("subsets", self._subsets, persistent=False)
 
     @property
     def n_processes(self) -> int:
@@ -81,12 +75,18 @@ class Grid(nn.Module):
         x = (s - inner) / (1 - _LINEAR)
         return inner + (1 - _LINEAR) * x / (1 + x.abs())
 
-    def windows(self, h: Tensor) -> Windows:
-        """Where features (B, Q) lie."""
+    def locate(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Where features (B, Q) lie: the cell of each (B, J, d), and how far in it."""
         z = self.squash(h)
         z = z.unsqueeze(-1) if self._is_in_order else z[:, self.subsets]
         # Coordinates from 1 to n - 2, as squashing sees to: nothing need be asked of a GPU.
-        return Windows(*locate((z + 1) * (0.5 * (self.n_points - 3)) + 1, self.n_points, check=False))
+        return locate((z + 1) * (0.5 * (self.n_points - 3)) + 1, self.n_points, check=False)
+
+    def check(self) -> None:
+        """A grid from a file must be somewhere, and what is not saved of it must be there again."""
+        self.subsets = self._subsets.to(self.centre.device)
+        if not (self.scale > 0).all():
+            raise ValueError("the grid has scales that are not positive")
 
     def features(self) -> Tensor:
         """The features (Q, n) at the points of the grid, as if the linear part went on."""

@@ -69,7 +69,7 @@ def interpolate(u: Tensor, cells: Tensor, weights: Tensor, n_points: int) -> Ten
 def banded_window_forms(W: Tensor) -> Tensor:
     """The blocks (…, n - 3, 4, 4) of S = W Wᵀ around its diagonal, one for each window of four adjacent points.
 
-    They come from four diagonals of S, at a cost of 4 n² each; S is never formed.
+    They come from four diagonals of S, at a cost of 4 n² each; only a small S is formed, which is faster.
     """
     apply: Any = _BandedWindowForms.apply  # torch's is untyped
     result: Tensor = apply(W)
@@ -86,6 +86,10 @@ def quadratic(forms: Tensor, cells: Tensor, weights: Tensor) -> Tensor:
     apply: Any = _Quadratic.apply  # torch's is untyped
     values: Tensor = apply(forms, starts + cells, weights)
     return values
+
+
+# Points of a grid whose S is formed.
+_SMALL = 256
 
 
 class _CubicWeights(torch.autograd.Function):
@@ -161,6 +165,10 @@ class _BandedWindowForms(torch.autograd.Function):
     def forward(ctx: Any, W: Tensor) -> Tensor:
         ctx.save_for_backward(W)
         n = W.shape[-2]
+        if n <= _SMALL:
+            S = W @ W.mT
+            shape, strides = (*W.shape[:-2], n - 3, 4, 4), (*S.stride()[:-2], n + 1, n, 1)
+            return S.as_strided(shape, strides).clone(memory_format=torch.contiguous_format)
         diagonals = [(W[..., : n - k, :] * W[..., k:, :]).sum(-1) for k in range(4)]
         entries = [diagonals[abs(a - b)].narrow(-1, min(a, b), n - 3) for a in range(4) for b in range(4)]
         return torch.stack(entries, -1).view(*W.shape[:-2], n - 3, 4, 4)

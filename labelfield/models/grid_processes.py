@@ -11,9 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from labelfield.inducing.grid import Grid, Windows
+from labelfield.inducing.grid import Grid
 from labelfield.kernels import LagKernel
-from labelfield.linalg.interpolation import banded_window_forms, interpolate, quadratic
+from labelfield.linalg.interpolation import banded_window_forms, cubic_weights, interpolate
+from labelfield.linalg.piecewise import CUBIC, SEXTIC, cubics, evaluate, sextics
 from labelfield.variational import Moments
 from labelfield.variational.grid import GridFamily, GridPrior
 
@@ -21,8 +22,8 @@ __all__ = ["GridProcesses", "normal_noise"]
 
 # Rounding may leave a variance a little below 0.
 _SMALLEST_VARIANCE = 1e-8
-# The share of the prior's deviation that processes start with.
-_SPREAD = 0.1
+# Processes start as if measured on the grid with noise of this share of their variance.
+_NOISE = 0.05
 
 
 class GridProcesses(nn.Module):
@@ -50,10 +51,17 @@ class GridProcesses(nn.Module):
     def moments(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
         """q(f) (B, J) at features (B, Q)."""
         prior = prior or self.prior()
-        windows = self.grid.windows(h)
-        mean = self._interpolate(self.family.values(prior).unsqueeze(-1), windows).squeeze(-1)
-        forms = quadratic(banded_window_forms(self.family.roots(prior)), windows.cells, windows.weights)
-        var = forms.squeeze(-1) if self.grid.n_dimensions == 1 else forms.prod(-1)
+        J, n, d = self.grid.n_processes, self.grid.n_points, self.grid.n_dimensions
+        values, roots = self.family.values_and_roots(prior)
+        cells, t = self.grid.locate(h)
+        first = (torch.arange(0, J * d * (n - 3), n - 3, device=h.device).view(J, d) + cells).flatten()
+        table = sextics(banded_window_forms(roots))
+        if d == 1:
+            table = torch.cat([cubics(values).unsqueeze(1), table], -1)
+            found = evaluate(table.flatten(0, 2), first, t.flatten(), (CUBIC, SEXTIC)).view(-1, J, 2)
+            return Moments(found[..., 0], found[..., 1].clamp_min(_SMALLEST_VARIANCE))
+        mean = interpolate(values.unsqueeze(-1), cells, cubic_weights(t), n).squeeze(-1)
+        var = evaluate(table.flatten(0, 2), first, t.flatten(), (SEXTIC,)).view(-1, J, d).prod(-1)
         return Moments(mean, var.clamp_min(_SMALLEST_VARIANCE))
 
     def draw(
@@ -63,10 +71,9 @@ class GridProcesses(nn.Module):
         prior = prior or self.prior()
         mean = self.family.mean
         noise = normal_noise((*mean.shape, n_samples), mean, generator)
-        return self._interpolate(self.family.draw(prior, noise), self.grid.windows(h)).movedim(-1, 0)
-
-    def _interpolate(self, u: Tensor, windows: Windows) -> Tensor:
-        return interpolate(u, windows.cells, windows.weights, self.grid.n_points)
+        cells, t = self.grid.locate(h)
+        u = self.family.draw(prior, noise)
+        return interpolate(u, cells, cubic_weights(t), self.grid.n_points).movedim(-1, 0)
 
     def kl(self, prior: GridPrior | None = None) -> Tensor:
         """KL(q(u_j) ‖ p(u_j)) (J,)."""
@@ -86,7 +93,7 @@ class GridProcesses(nn.Module):
             values += at_points[:, d].view(-1, *along)
         sizes = values.flatten(1).square().mean(1).clamp_min(1e-6)
         self.log_variance.copy_((sizes if len(self.log_variance) > 1 else sizes.mean(0, keepdim=True)).log())
-        self.family.start(self.prior(), values.flatten(1), _SPREAD)
+        self.family.start(self.prior(), values.flatten(1), _NOISE)
 
     def prior_variance(self) -> Tensor:
         """Of f at any features (J,) or (1,)."""

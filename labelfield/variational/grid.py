@@ -15,15 +15,14 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from labelfield.linalg.cholesky import cholesky
-from labelfield.linalg.gaussian import tril_log_det
+from labelfield.linalg.gaussian import kl_full_standard, tril_log_det
 from labelfield.linalg.kronecker import (
     kronecker_logdet,
     kronecker_multiply,
     kronecker_solve_triangular,
     kronecker_trace,
 )
-from labelfield.linalg.toeplitz import toeplitz, toeplitz_logdet, toeplitz_solve
+from labelfield.linalg.toeplitz import toeplitz_cholesky, toeplitz_logdet, toeplitz_solve
 from labelfield.variational.base import factor_parameter, mean_parameter
 
 __all__ = ["GridFamily", "GridPrior", "Kronecker", "WhitenedKronecker"]
@@ -49,7 +48,7 @@ class GridPrior:
     @cached_property
     def roots(self) -> Tensor:
         """Cholesky factors R_jd of K_jd (J, d, n, n)."""
-        return cholesky(toeplitz(self.columns), "K_Z, the covariance of the grid,", self.jitter)
+        return toeplitz_cholesky(self.columns, "K_Z, the covariance of the grid,", self.jitter)
 
     @cached_property
     def _jittered(self) -> Tensor:
@@ -102,13 +101,18 @@ class GridFamily(nn.Module, ABC):
     def roots(self, prior: GridPrior) -> Tensor:
         """W_jd (J, d, n, n) with S_jd = W_jd W_jdᵀ."""
 
+    def values_and_roots(self, prior: GridPrior) -> tuple[Tensor, Tensor]:
+        """Both, which together may cost less."""
+        return self.values(prior), self.roots(prior)
+
     @abstractmethod
     def kl(self, prior: GridPrior) -> Tensor:
         """KL(q(u_j) ‖ p(u_j)) (J,) in float64."""
 
     @abstractmethod
-    def start(self, prior: GridPrior, values: Tensor, spread: float) -> None:
-        """Begin with these means of u (J, m) and spread² times the prior's covariance."""
+    def start(self, prior: GridPrior, values: Tensor, noise: float) -> None:
+        """Begin with these means of u (J, m), and as uncertain as if they had been measured with noise of this share of
+        the prior's variance: where the prior knows more it stays as it is, which costs no divergence."""
 
     def draw(self, prior: GridPrior, noise: Tensor) -> Tensor:
         """u = μ + (⊗_d W_d) ε (J, m, T) for standard normal ε of that shape [DKL 9]."""
@@ -116,6 +120,14 @@ class GridFamily(nn.Module, ABC):
 
     def _lower(self) -> Tensor:
         return self.factor.tril()
+
+    def _measured(self, prior: GridPrior, noise: float) -> Tensor:
+        """Cholesky factors (…, n, n) of (I + Rᵀ R / σ²)⁻¹, the covariances of v = R⁻¹ u after such measurements."""
+        R = prior.roots
+        precision = R.mT @ R / (noise ** (1 / self.n_dimensions) * prior.columns[..., :1, None])
+        precision.diagonal(dim1=-2, dim2=-1).add_(1)
+        covariance = torch.cholesky_inverse(torch.linalg.cholesky(precision))
+        return torch.as_tensor(torch.linalg.cholesky(covariance))
 
     def _log_det(self) -> Tensor:
         """log |⊗_d L_d L_dᵀ| (J,)."""
@@ -131,16 +143,24 @@ class WhitenedKronecker(GridFamily):
     def roots(self, prior: GridPrior) -> Tensor:
         return prior.roots.to(self.factor.dtype) @ self._lower()
 
+    def values_and_roots(self, prior: GridPrior) -> tuple[Tensor, Tensor]:
+        if self.n_dimensions > 1:
+            return super().values_and_roots(prior)
+        both = torch.cat([self._lower(), self.mean[:, None, :, None]], -1)
+        product = prior.roots.to(both.dtype) @ both
+        return product[:, 0, :, -1], product[..., :-1]
+
     def kl(self, prior: GridPrior) -> Tensor:
+        if self.n_dimensions == 1:
+            return kl_full_standard(self.mean, self.factor[:, 0])
         traces = self._lower().double().square().sum((-2, -1))
         squares = self.mean.double().square().sum(1)
         return 0.5 * (kronecker_trace(traces) + squares - self.mean.shape[1] - self._log_det())
 
     @torch.no_grad()
-    def start(self, prior: GridPrior, values: Tensor, spread: float) -> None:
+    def start(self, prior: GridPrior, values: Tensor, noise: float) -> None:
         self.mean.copy_(kronecker_solve_triangular(prior.roots, values.double().unsqueeze(-1)).squeeze(-1))
-        self.factor.zero_()
-        self.factor.diagonal(dim1=-2, dim2=-1).fill_(spread ** (1 / self.n_dimensions))
+        self.factor.copy_(self._measured(prior, noise).expand_as(self.factor))
 
 
 class Kronecker(GridFamily):
@@ -158,11 +178,10 @@ class Kronecker(GridFamily):
         return 0.5 * (log_ratio - self.mean.shape[1] + trace + prior.quadratic(self.mean.double()))
 
     @torch.no_grad()
-    def start(self, prior: GridPrior, values: Tensor, spread: float) -> None:
+    def start(self, prior: GridPrior, values: Tensor, noise: float) -> None:
         self.mean.copy_(values)
-        each = spread ** (1 / self.n_dimensions)
-        if prior.is_large:  # without its factor: independent, at a tenth of the prior's deviation
-            deviation = prior.columns[..., :1].sqrt().expand(*self.factor.shape[:2], self.n_points)
-            self.factor.copy_(torch.diag_embed(0.1 * each * deviation))
+        if prior.is_large:  # without its factor: independent
+            variance = noise ** (1 / self.n_dimensions) * prior.columns[..., :1]
+            self.factor.copy_(torch.diag_embed(variance.sqrt().expand(*self.factor.shape[:2], self.n_points)))
         else:
-            self.factor.copy_(each * prior.roots.expand_as(self.factor))
+            self.factor.copy_((prior.roots @ self._measured(prior, noise)).expand_as(self.factor))

@@ -1,0 +1,79 @@
+"""Interpolated processes as piecewise polynomials: between two grid points the mean is a cubic, the variance a sextic.
+
+With weights w_a(t) = Σ_k C_ak t^k of the four points around, wᵀu = Σ_k (Cᵀu)_k t^k and wᵀSw = Σ_k (Dᵀ vec S)_k t^k. The
+coefficients cost as much as there are cells; a row then needs one look-up and a few products.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["CUBIC", "SEXTIC", "cubics", "evaluate", "sextics"]
+
+# Coefficients of each.
+CUBIC, SEXTIC = 4, 7
+# w_a(t), a = 0 … 3, of Keys' convolution (a = -½), by powers of t.
+_WEIGHTS = np.array([[0, -0.5, 1, -0.5], [1, 0, -2.5, 1.5], [0, 0.5, 2, -1.5], [0, 0, -0.5, 0.5]])
+
+
+def cubics(u: Tensor) -> Tensor:
+    """The means in each cell (…, n - 3, 4) by powers of t, from values u (…, n)."""
+    return u.unfold(-1, 4, 1) @ _constant(CUBIC, u.dtype, u.device)
+
+
+def sextics(forms: Tensor) -> Tensor:
+    """The variances in each cell (…, n - 3, 7) by powers of t, from the blocks (…, n - 3, 4, 4) of S."""
+    return forms.flatten(-2) @ _constant(SEXTIC, forms.dtype, forms.device)
+
+
+def evaluate(table: Tensor, first: Tensor, t: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Polynomials with so many coefficients each, at t (N,): rows `first` (N,) of a table (M, Σ sizes), as (N, p)."""
+    apply: Any = _Evaluate.apply  # torch's is untyped
+    result: Tensor = apply(table, first, t, sizes)
+    return result
+
+
+@lru_cache(maxsize=16)
+def _constant(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.from_numpy(_WEIGHTS if size == CUBIC else _products()).to(device, dtype)
+
+
+def _products() -> NDArray[np.float64]:
+    """w_a(t) w_b(t) (16, 7) by powers of t."""
+    return np.stack([np.convolve(a, b) for a in _WEIGHTS for b in _WEIGHTS])
+
+
+class _Evaluate(torch.autograd.Function):
+    """Σ_k c_k t^k, with ∂c_k = g t^k and ∂t = g Σ_k k c_k t^(k - 1)."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, first: Tensor, t: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        rows = table.index_select(0, first)
+        powers = t.new_ones(len(t), max(sizes))
+        torch.cumprod(t.unsqueeze(1).expand(-1, max(sizes) - 1), 1, out=powers[:, 1:])
+        ctx.save_for_backward(first, powers, rows)
+        ctx.sizes, ctx.n_rows = sizes, len(table)
+        return torch.stack(
+            [(part * powers[:, : part.shape[1]]).sum(1) for part in torch.split(rows, list(sizes), 1)], 1
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+        first, powers, rows = ctx.saved_tensors
+        g, d_table, d_t = gradients[0], None, None
+        if ctx.needs_input_grad[0]:
+            parts = torch.cat([g[:, i : i + 1] * powers[:, :size] for i, size in enumerate(ctx.sizes)], 1)
+            d_table = rows.new_zeros(ctx.n_rows, rows.shape[1]).index_add_(0, first, parts)
+        if ctx.needs_input_grad[2]:
+            slopes = powers[:, :-1] * torch.arange(1, powers.shape[1], dtype=powers.dtype, device=powers.device)
+            each = [
+                (part[:, 1:] * slopes[:, : part.shape[1] - 1]).sum(1) for part in torch.split(rows, list(ctx.sizes), 1)
+            ]
+            d_t = (g * torch.stack(each, 1)).sum(1)
+        return d_table, None, d_t, None
