@@ -118,7 +118,16 @@ def evaluate(
     Y_train = None if training is None else training.Y
     with Bar("scoring"):
         result = evaluate_scores(rows.Y, scores, Y_train, k=ks, unlabelled=unlabelled, a=a, b=b, inverse=inverse)
+        if estimator is not None and _has_baseline(estimator):
+            plain = estimator.baseline_topk(rows.X, max(ks))
+            alone = evaluate_scores(rows.Y, plain, k=ks, unlabelled=unlabelled)
+            result |= {f"network alone: {name}": alone[name] for name in alone if name.startswith(("P@", "ECE@"))}
     _print_result(f"{predictions} on {truth}", result, ks, unlabelled, as_json, started)
+
+
+def _has_baseline(estimator: Any) -> bool:
+    """Whether a model has kept the plain network that it started from, to be compared with."""
+    return bool(getattr(getattr(estimator, "spec_", None), "has_baseline", False))
 
 
 def _by_class_number(dataset: Dataset, path: Path, n_labels: int = 0) -> Dataset:
@@ -143,6 +152,7 @@ def _evaluate_classes(estimator: Any, dataset: Dataset, truth: Path, ks: list[in
     n_classes = estimator.spec_.n_labels
     with Bar("predicting"):
         P = estimator.predict_proba(rows.X)
+        plain = estimator.baseline_proba(rows.X) if _has_baseline(estimator) else None
     y = rows.Y.indices
     is_known = y < n_classes
     with Bar("scoring"):
@@ -153,6 +163,10 @@ def _evaluate_classes(estimator: Any, dataset: Dataset, truth: Path, ks: list[in
             scores[f"ECE@{k}"] = 100 * ece_at_k(rows.Y, everything, k)
         scores["error rate %"] = 100 * error_rate(y, everything)
         scores["nlpd"] = nlpd(y[is_known], P[is_known])
+        if plain is not None:
+            everything = np.pad(plain, ((0, 0), (0, rows.n_labels - n_classes)))
+            scores["network alone: error rate %"] = 100 * error_rate(y, everything)
+            scores["network alone: nlpd"] = nlpd(y[is_known], plain[is_known])
     if not is_known.all():
         unseen = sorted({rows.label_names[column] for column in y[~is_known]}) if rows.label_names else []
         say(f"{np.count_nonzero(~is_known)} rows are of classes that the model has not seen ({', '.join(unseen[:5])})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -17,7 +18,7 @@ __all__ = ["TrainingBar"]
 
 @dataclass(eq=False)
 class _Shown:
-    """A line of the bar: one member of an ensemble, or all there is."""
+    """A line of the bar: one member of an ensemble, one stage, or all there is."""
 
     run: Run
     task: TaskID
@@ -28,7 +29,8 @@ class _Shown:
 class TrainingBar:
     """Epoch, bound and speed of a run on stderr, if that is a terminal; of members that train at once, of each."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Mapping[str, Settings]) -> None:
+        """With the settings of each stage, by its name."""
         self.settings = settings
         columns = (
             TextColumn("{task.fields[member]}epoch {task.fields[epoch]}"),
@@ -51,6 +53,9 @@ class TrainingBar:
         if self.bar.live.is_started:
             self.bar.stop()
 
+    def _member(self, shown: _Shown) -> str:
+        return f"member {self.shown.index(shown) + 1}, " if len(self.shown) > 1 else ""
+
     def __call__(self, run: Run, n_steps: int) -> None:
         shown = next((shown for shown in self.shown if shown.run is run), None)
         if shown is None:
@@ -58,14 +63,14 @@ class TrainingBar:
             self.shown.append(shown)
         shown.n_steps += 1
         done = run.epoch * n_steps + run.step
-        budget, total = self.settings.time_budget, run.max_epochs * n_steps
+        budget, total = self.settings[run.stage].time_budget, run.max_epochs * n_steps
         if budget is not None and run.seconds > 0:
             total = max(done, min(total, int(done * budget / run.seconds)))
         self.bar.update(
             shown.task,
             completed=done,
             total=total,
-            member=f"member {self.shown.index(shown) + 1}, " if len(self.shown) > 1 else "",
+            member=f"{run.stage}, " if run.stage else self._member(shown),
             epoch=run.epoch + 1,
             bound=run.sum_bound / run.n_good_steps if run.n_good_steps else float("nan"),
             rate=shown.n_steps / max(time.monotonic() - shown.started, 1e-9),

@@ -6,6 +6,7 @@ import inspect
 import re
 import time
 import tomllib
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,9 @@ from labelfield.errors import DataError
 
 __all__ = ["config", "show", "train"]
 
-Method = Literal["mlgpf", "one_vs_each", "robustmax", "softmax"]
+Method = Literal["mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl"]
+# Longer lists are not shown in full.
+_MOST_LISTED = 10
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # What each option is, for `labelfield config` and messages; those of the estimator's signature, in its order.
 _MEANING = {
@@ -82,27 +85,69 @@ _MEANING_OF_CLASSES = {
     "scale": "of the prior of the weights of a point estimate",
     "n_samples": "draws of the utilities in prediction",
 }
+# Where it differs for deep kernels.
+_MEANING_OF_DEEP = {
+    "network": "mlp, bag for sparse rows, or cnn for images; a network of your own is for Python alone",
+    "hidden": "widths of its hidden layers, such as [256, 128]",
+    "channels": "of the convolutions of a cnn",
+    "image_shape": "of a cnn: channels, height and width; found out for square images",
+    "dropout": "share of hidden numbers that a step leaves out",
+    "n_processes": "processes J; as many as classes if not given",
+    "subset_size": "features of each process: 1, 2 or 3",
+    "subsets": "which features each process is on, such as [[0, 1], [1, 2]], instead of one after the other",
+    "grid_size": "grid points a dimension",
+    "kernel": "of the processes: se, matern12, matern32, matern52 or spectral_mixture",
+    "n_mixtures": "components of a spectral mixture",
+    "own_kernel": "a kernel of each process's own",
+    "posterior": "whitened_kronecker, or kronecker as in the paper, which suits more than 1,000 points a dimension",
+    "likelihood": "softmax for one class a row, bernoulli for several labels; by the data if not given",
+    "moments": "exact, or sampled as in the paper",
+    "n_samples": "draws in a step of training T",
+    "n_samples_predict": "draws in prediction, for one class a row",
+    "row_transform": "of rows: scaled, range, deskew, unit, sqrt, log, tfidf, some of the last four joined by +, none",
+    "network_epochs": "passes over the rows that train the network alone, the baseline",
+    "process_epochs": "… the processes alone",
+    "max_epochs": "… everything jointly",
+    "learning_rate": "of Adam for the network alone, at its highest",
+    "process_learning_rate": "… for the processes",
+    "joint_learning_rate": "… for the network in the joint stage",
+    "keep_baseline": "keep the plain network beside the model",
+    "mixed_precision": "the network in bfloat16 on a GPU",
+}
+_MEANINGS: dict[str, dict[str, str]] = {"mlgpf": {}, "svdkl": _MEANING_OF_DEEP}
 
 
 def _defaults(method: str) -> dict[str, Any]:
-    """The options of a method; of multi-class ones the likelihood is what the method is."""
+    """The options of a method; of multi-class Gaussian processes the likelihood is what the method is."""
     from labelfield.estimators.saving import METHODS
 
     parameters = inspect.signature(METHODS[method]).parameters
-    return {name: parameter.default for name, parameter in parameters.items() if name != "likelihood"}
+    return {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if name != "likelihood" or not _is_likelihood(method)
+    }
 
 
 def _estimator(method: str, options: dict[str, Any]) -> Any:
     from labelfield.estimators.saving import METHODS
 
-    return METHODS[method](**options if method == "mlgpf" else {"likelihood": method, **options})
+    return METHODS[method](**{"likelihood": method, **options} if _is_likelihood(method) else options)
+
+
+def _is_likelihood(method: str) -> bool:
+    """Whether a method is a likelihood of multi-class Gaussian processes."""
+    return method not in ("mlgpf", "svdkl")
 
 
 def train(
     data: Annotated[Path, typer.Argument(help="Training data; of a folder with two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
     method: Annotated[
-        Method, typer.Option("--method", help="mlgpf for several labels a row, the others for one class a row.")
+        Method,
+        typer.Option(
+            "--method", help="mlgpf for several labels a row, svdkl for both, the others for one class a row."
+        ),
     ] = "mlgpf",
     config_file: Annotated[
         Path | None, typer.Option("--config", help="Options in TOML; see labelfield config.")
@@ -139,16 +184,15 @@ def train(
             hint = "--resume to go on or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     refuse_strangers(out, MODEL_FILES)
-    has_classes = method != "mlgpf"
-    reading = partial(load, classes=has_classes, label_column=label_column)
-    dataset = reading(data, one_based, one_based_labels)
+    reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
+    dataset, has_classes = _read_training(reading, data, method, options)
     require_rows(dataset, data)
     if has_classes:
         _require_two_classes(dataset, data)
     validation = None
     if valid is not None:
         n_features, n_labels = dataset.n_features, 0 if has_classes else dataset.n_labels
-        rows = reading(valid, one_based, one_based_labels, n_features=n_features, n_labels=n_labels)
+        rows = reading(valid, classes=has_classes, n_features=n_features, n_labels=n_labels)
         rows = rows if rows.test is None else rows.test
         require_columns(rows, valid, n_features, None if has_classes else n_labels)
         require_rows(rows, valid)
@@ -156,7 +200,7 @@ def train(
     estimator = _estimator(method, options)
     started = time.perf_counter()
     try:
-        _fit(estimator, dataset, out, validation, resume)
+        _fit(estimator, dataset, out, validation, resume, has_classes)
     except Interrupted as stop:
         say(f"{stop}; the same command with --resume goes on")
         raise typer.Exit(128 + stop.signal_number) from None
@@ -168,6 +212,19 @@ def train(
     for name in CHECKPOINTS:
         (out / name).unlink(missing_ok=True)
     _report(estimator, out, time.perf_counter() - started, as_json)
+
+
+def _read_training(
+    reading: Callable[..., Dataset], data: Path, method: str, options: dict[str, Any]
+) -> tuple[Dataset, bool]:
+    """The training rows, and whether they have one class each: by the method, the likelihood, or else the rows."""
+    if method == "svdkl" and options.get("likelihood") is None:
+        try:
+            return reading(data, classes=True), True
+        except DataError:  # not one class a row; whatever else is wrong will be said again
+            return reading(data), False
+    has_classes = method != "mlgpf" and options.get("likelihood") != "bernoulli"
+    return reading(data, classes=has_classes), has_classes
 
 
 def _class_names(dataset: Dataset) -> list[str]:
@@ -199,17 +256,16 @@ def _known_classes(rows: Dataset, training: Dataset, path: Path) -> NDArray[Any]
     return _classes_of(align_classes(rows, training.label_names or ()), training)
 
 
-def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: bool) -> None:
+def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: bool, has_classes: bool) -> None:
     """Train with checkpoints in the folder of the model; a model that is there stays until the new one is saved."""
     from labelfield.cli.live import TrainingBar
     from labelfield.models.artifact import CHECKPOINT
 
-    has_classes = estimator._method() != "mlgpf"
     prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
     if dataset.feature_names is not None:
         estimator.feature_names_digest_ = dataset.feature_names.digest()
     _announce(estimator, prepared)
-    with TrainingBar(estimator.settings_) as bar:
+    with TrainingBar(estimator.stage_settings()) as bar:
         estimator.train_prepared(
             prepared, validation=validation, checkpoint=out / CHECKPOINT, resume=resume, on_step=bar
         )
@@ -225,13 +281,15 @@ def _announce(estimator: Any, data: Dataset) -> None:
         f"({estimator.row_transform_.name}), {estimator.summary()}"
     )
     n_steps = -(-data.n_rows // settings.batch_size)
-    seconds = settings.max_epochs * n_steps * estimator.seconds_per_step(data)
+    stages = estimator.stage_settings()
+    seconds = estimator.n_whole_epochs() * n_steps * estimator.seconds_per_step(data)
     if settings.time_budget is not None:
-        seconds = min(seconds, settings.time_budget)
+        seconds = min(seconds, sum(stage.time_budget for stage in stages.values()))
+    epochs = " + ".join(f"{stage.max_epochs} {name}".strip() for name, stage in stages.items())
     if getattr(estimator, "ensemble", None) is not None:
         say(f"an ensemble of {estimator.n_members}; the first member is this, others may take twice as long:")
     say(
-        f"{n_parameters} parameters, about {megabytes:.0f} MB and {seconds:.0f} s; {settings.max_epochs} epochs of "
+        f"{n_parameters} parameters, about {megabytes:.0f} MB and {seconds:.0f} s; {epochs} epochs of "
         f"{n_steps} steps on {estimator.model_.b.device}"
     )
 
@@ -293,7 +351,7 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
     history = estimator.history_
     facts = {
         "method": estimator._method(),
-        **asdict(estimator.spec_),
+        **_parts(asdict(estimator.spec_)),
         "row_transform": estimator.row_transform_.name,
         "n_negatives": estimator.n_negatives_,
         "training rows": estimator.n_rows_,
@@ -308,6 +366,20 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
         print_json({"path": str(model), **facts, "history": history})
     else:
         print_table(str(model), ["", ""], [[name, shown(value)] for name, value in facts.items()])
+
+
+def _parts(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What a model is made of, with the parts of its parts by name, and long lists by their length."""
+    result: dict[str, Any] = {}
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            result |= _parts(value, f"{prefix}{name}: ")
+        elif isinstance(value, tuple | list):
+            is_long = len(value) > _MOST_LISTED
+            result[f"{prefix}{name}"] = f"{len(value)}, from {value[0]} on" if is_long else str(list(value))
+        else:
+            result[f"{prefix}{name}"] = value
+    return result
 
 
 def _members(estimator: Any) -> dict[str, Any]:
@@ -335,7 +407,7 @@ def config(
     Example: labelfield config mlgpf
     """
     print(f"# Options of {method}. A line without value follows a rule of the data's size.")
-    meaning = _MEANING if method == "mlgpf" else _MEANING | _MEANING_OF_CLASSES
+    meaning = _MEANING | _MEANINGS.get(method, _MEANING_OF_CLASSES)
     for name, default in _defaults(method).items():
         text = f"# {name} =" if default is None else f"{name} = {_toml(default)}"
         print(f"{text:<36} # {meaning[name]}")
@@ -344,4 +416,6 @@ def config(
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return repr(list(value))
     return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -201,7 +201,7 @@ class DeepKernelClassifier(DeepPredictions):
         _require_labels(Y, likelihood)
         own = self.network if isinstance(self.network, nn.Module) else None
         chosen = plan_deep(
-            X.shape[0], X.shape[1], Y.shape[1], likelihood == "bernoulli", option.network, option.subset_size
+            X.shape[0], X.shape[1], Y.shape[1], likelihood == "bernoulli", option.network, _n_dimensions(option)
         )
         self.row_transform_ = self._choose_rows(option, X, chosen.network, likelihood)
         data = Dataset(self.row_transform_(X), Y)
@@ -357,6 +357,12 @@ class DeepKernelClassifier(DeepPredictions):
             per_row = self.label_counts_.sum() / max(self.n_rows_, 1)
             n_labels = min(n_labels, int(per_row * self.settings_.batch_size) + self.n_negatives_)
         return deep_bytes(self.spec_, self._n_weights, self.settings_.batch_size, n_labels)
+
+    def stage_settings(self) -> dict[str, Settings]:
+        return self._stage_settings
+
+    def n_whole_epochs(self) -> float:
+        return sum(settings.max_epochs * _TIME[name] for name, settings in self._stage_settings.items())
 
     def _facts(self) -> tuple[Any, ...]:
         return self.n_negatives_, self.mixed_precision, self._stage_settings

@@ -225,6 +225,14 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
+    def stage_settings(self) -> dict[str, Settings]:
+        """How each stage of the training goes, by name; a training in one has no name for it."""
+        return {"": self.settings_}
+
+    def n_whole_epochs(self) -> float:
+        """How many epochs of the whole model the training takes as long as, unless something ends it before."""
+        return self.settings_.max_epochs
+
     def _require_memory(self, device: torch.device) -> None:
         """Refuse what cannot be held before the system kills the process for it."""
         needed, free = self.training_bytes(), free_bytes(device)
