@@ -36,16 +36,17 @@ def test_every_finite_feature_has_four_points_around_it(followed, values, n_poin
     grid.follow(column(followed, dtype))
     z = grid.squash(h)
     assert (z.abs() <= 1).all()
-    windows = grid.windows(h)
-    assert windows.cells.min() >= 0
-    assert windows.cells.max() <= n_points - 4
-    # Where each lies, told by the points around it: the weights of a linear function.
-    points = torch.linspace(-1 - grid.step, 1 + grid.step, n_points, dtype=dtype)
-    around = points[windows.cells + torch.arange(4)]
-    torch.testing.assert_close((windows.weights.squeeze((1, 2)) * around.squeeze(1)).sum(-1, keepdim=True), z)
+    cells, t = grid.locate(h)
+    assert cells.min() >= 0
+    assert cells.max() <= n_points - 4
+    assert t.min() >= 0
+    assert t.max() <= 1
+    # Each lies so far between the second and the third point of its cell.
+    torch.testing.assert_close(-1 - grid.step + (cells[..., 0] + 1 + t[..., 0]) * grid.step, z)
     z.sum().backward()
-    assert (h.grad >= 0).all()
-    assert (h.grad <= 1 / grid.scale * (1 + 1e-5)).all()
+    slope = h.grad * grid.scale
+    assert (slope >= -1e-5).all()
+    assert (slope <= 1 + 1e-5).all()
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20), st.floats(-5, 5), st.floats(0.01, 100))
@@ -83,12 +84,13 @@ def test_continuous_and_once_differentiable_at_c(sign):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_what_is_not_finite_is_not_a_number_and_spares_the_rest(bad, dtype):
     grid = one_feature(dtype=dtype)
-    good, windows = grid.windows(column([0.3], dtype)), grid.windows(column([0.3, bad], dtype))
-    assert windows.weights[1].isnan().all()
-    assert (windows.cells >= 0).all()
-    assert (windows.cells <= grid.n_points - 4).all()
-    assert torch.equal(windows.weights[:1], good.weights)
-    assert torch.equal(windows.cells[:1], good.cells)
+    cells, t = grid.locate(column([0.3, bad], dtype))
+    assert t[1].isnan()
+    assert (cells >= 0).all()
+    assert (cells <= grid.n_points - 4).all()
+    alone = grid.locate(column([0.3], dtype))
+    assert torch.equal(cells[:1], alone[0])
+    assert torch.equal(t[:1], alone[1])
 
 
 @pytest.mark.parametrize("draw", ["standard_normal", "standard_cauchy", "standard_exponential", "random"])
@@ -124,14 +126,14 @@ def test_subsets_may_overlap_and_be_in_any_order(subsets):
     h = torch.randn(6, 4)
     grid = Grid(9, subsets, 4)
     grid.follow(h)
-    found = grid.windows(h)
+    cells, t = grid.locate(h)
     assert (grid.n_processes, grid.n_dimensions) == (len(subsets), len(subsets[0]))
     for process, subset in enumerate(subsets):
         for dimension, feature in enumerate(subset):
             alone = one_feature(9, grid.centre[feature], grid.scale[feature], torch.float32)
-            expected = alone.windows(h[:, feature : feature + 1])
-            assert torch.equal(found.cells[:, process, dimension], expected.cells[:, 0, 0])
-            assert torch.equal(found.weights[:, process, dimension], expected.weights[:, 0, 0])
+            expected = alone.locate(h[:, feature : feature + 1])
+            assert torch.equal(cells[:, process, dimension], expected[0][:, 0, 0])
+            assert torch.equal(t[:, process, dimension], expected[1][:, 0, 0])
 
 
 @given(st.integers(1, 5), st.integers(LEAST_GRID, 40))
@@ -140,9 +142,8 @@ def test_a_feature_each_is_what_gathering_gives(n_features, n_points):
     h = torch.randn(3, n_features)
     in_order = Grid(n_points, tuple((q,) for q in range(n_features)), n_features)
     turned = Grid(n_points, tuple((q,) for q in reversed(range(n_features))), n_features)
-    a, b = in_order.windows(h), turned.windows(h)
-    assert torch.equal(a.cells, b.cells.flip(1))
-    assert torch.equal(a.weights, b.weights.flip(1))
+    for a, b in zip(in_order.locate(h), turned.locate(h), strict=True):
+        assert torch.equal(a, b.flip(1))
 
 
 @given(st.integers(LEAST_GRID, 40), st.floats(-10, 10), st.floats(0.1, 10))
