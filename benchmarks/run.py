@@ -6,7 +6,21 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import ensemble, gpu, large, mlgpf, multiclass, reading, scale, scores, steps, subspace, trust
+from benchmarks import (
+    deep,
+    deep_cost,
+    ensemble,
+    gpu,
+    large,
+    mlgpf,
+    multiclass,
+    reading,
+    scale,
+    scores,
+    steps,
+    subspace,
+    trust,
+)
 from benchmarks.record import DATA, accelerator, write_record
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -21,16 +35,22 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "scale": scale.run,
     "multiclass": multiclass.run,
     "covertype": multiclass.run_covertype,
+    "deep-steps": deep_cost.run_steps,
+    "deep-scaling": deep_cost.run_scaling,
     "gpu": gpu.run,
     "gpu-scale": scale.run_on_gpu,
     "gpu-mnist": multiclass.run_on_gpu,
+    "gpu-deep": deep.run_on_gpu,
+    "gpu-deep-tables": deep.run_tables,
 }
 NEEDS_DATA = {
     **dict.fromkeys(("reading", "large", "mlgpf", "ensemble", "trust", "gpu"), "eurlex-4k"),
     "covertype": "covertype",
     "gpu-mnist": "mnist",
+    "gpu-deep": "mnist",
+    "gpu-deep-tables": "adult",
 }
-NEEDS_GPU = ("gpu", "gpu-scale", "gpu-mnist")
+NEEDS_GPU = tuple(name for name in BENCHMARKS if name.startswith("gpu"))
 
 
 def main() -> None:

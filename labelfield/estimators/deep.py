@@ -201,7 +201,13 @@ class DeepKernelClassifier(DeepPredictions):
         _require_labels(Y, likelihood)
         own = self.network if isinstance(self.network, nn.Module) else None
         chosen = plan_deep(
-            X.shape[0], X.shape[1], Y.shape[1], likelihood == "bernoulli", option.network, _n_dimensions(option)
+            X.shape[0],
+            X.shape[1],
+            Y.shape[1],
+            likelihood == "bernoulli",
+            option.network,
+            _n_dimensions(option),
+            option.grid_size,
         )
         self.row_transform_ = self._choose_rows(option, X, chosen.network, likelihood)
         data = Dataset(self.row_transform_(X), Y)

@@ -47,9 +47,13 @@ def toeplitz(column: Tensor) -> Tensor:
 
 def toeplitz_cholesky(column: Tensor, name: str, jitter: float) -> Tensor:
     """Lower R (…, n, n) with R Rᵀ = K + jitter c_0 I, as `cholesky` makes it; its gradient costs two triangular solves
-    and goes straight to the column."""
+    and goes straight to the column.
+
+    In training a GPU is not asked whether K is positive definite, since it would stand still: where it is not, R is not
+    a number, as in a step that was captured.
+    """
     apply: Any = _Cholesky.apply  # torch's is untyped
-    result: Tensor = apply(column, name, jitter)
+    result: Tensor = apply(column, name, jitter, column.device.type == "cuda" and torch.is_grad_enabled())
     return result
 
 
@@ -152,14 +156,13 @@ class _Cholesky(torch.autograd.Function):
     """∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, Φ the lower triangle with half of its diagonal; then ∂c sums both its diagonals k."""
 
     @staticmethod
-    def forward(ctx: Any, column: Tensor, name: str, jitter: float) -> Tensor:
+    def forward(ctx: Any, column: Tensor, name: str, jitter: float, is_unasked: bool) -> Tensor:
         jittered = column.clone()
         jittered[..., 0] *= 1 + jitter
         K = _Dense.forward(None, jittered)
         R: Tensor
         R, info = torch.linalg.cholesky_ex(K)
-        is_captured = K.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-        if is_captured:
+        if is_unasked:
             R = torch.where((info > 0)[..., None, None], torch.nan, R)
         elif info.any():  # with more jitter, or an error that explains
             R = cholesky(_Dense.forward(None, column), name, jitter)
@@ -167,13 +170,13 @@ class _Cholesky(torch.autograd.Function):
         return R
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (R,) = ctx.saved_tensors
         inner = (R.mT @ gradients[0]).tril_()
         inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)
         left: Tensor = torch.linalg.solve_triangular(R.mT, inner, upper=True)
         whole: Tensor = torch.linalg.solve_triangular(R, left, upper=False, left=False)
-        return _Dense.backward(None, whole), None, None
+        return _Dense.backward(None, whole), None, None, None
 
 
 class _LogDet(torch.autograd.Function):

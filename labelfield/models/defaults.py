@@ -27,6 +27,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from labelfield.variational.grid import LARGE_GRID
+
 __all__ = ["SUPPORT", "VOCABULARY", "ClassPlan", "DeepPlan", "Plan", "plan", "plan_deep", "plan_multiclass"]
 
 VOCABULARY = 1000
@@ -159,11 +161,16 @@ class DeepPlan:
 
 _GRIDS = {1: 64, 2: 20, 3: 10}
 _DEEP_STEPS = 3000
-_LARGE_GRID = 1024
 
 
 def plan_deep(
-    n_rows: int, n_features: int, n_labels: int, is_multilabel: bool, network: str | None, subset_size: int
+    n_rows: int,
+    n_features: int,
+    n_labels: int,
+    is_multilabel: bool,
+    network: str | None,
+    subset_size: int,
+    grid_size: int | None,
 ) -> DeepPlan:
     """Sizes and rates of a network with Gaussian processes on its features.
 
@@ -173,6 +180,7 @@ def plan_deep(
     | J, processes | as many as classes; of several labels a row at most 256 | the paper's; the mixing is K × J |
     """
     is_vocabulary = n_features >= VOCABULARY
+    grid_size = grid_size or _GRIDS[subset_size]
     network = network or ("bag" if is_vocabulary else "mlp")
     batch_size = max(1, min(n_rows, 1000 if n_rows >= _MANY_ROWS else 250))
     epochs = max(4, min(60, ceil(_DEEP_STEPS * batch_size / n_rows)))
@@ -181,9 +189,9 @@ def plan_deep(
         hidden={"mlp": (256, 128), "bag": (512,), "cnn": (256,)}.get(network, ()),
         dropout={"mlp": 0.1, "bag": 0.5, "cnn": 0.4}.get(network, 0.0),
         n_processes=min(n_labels, 256) if is_multilabel else n_labels,
-        grid_size=_GRIDS[subset_size],
+        grid_size=grid_size,
         own_kernel=True,
-        posterior="whitened_kronecker",
+        posterior="whitened_kronecker" if grid_size < LARGE_GRID else "kronecker",
         batch_size=batch_size,
         network_epochs=epochs,
         process_epochs=max(1, epochs // 4),
