@@ -22,6 +22,8 @@ __all__ = ["LEAST_GRID", "Grid"]
 LEAST_GRID = 5
 # c: where features begin to be held back.
 _LINEAR = 0.8
+# Features so many times as far are at the edge.
+_FAR = 1e30
 # All but this share of the features, on each side, is in the linear part.
 _TAIL = 0.005
 # Of features that hardly vary the scale is this share of their size.
@@ -71,8 +73,8 @@ class Grid(nn.Module):
         """z (B, Q); what is not finite becomes not a number."""
         s = (h - self.centre) / self.scale
         inner = s.clamp(-_LINEAR, _LINEAR)
-        # How far beyond c; of what is infinite ∞ / ∞, which is not a number.
-        x = (s - inner) / (1 - _LINEAR)
+        # How far beyond c; farther than this is at the edge all the same. 0 h is not a number if h is not finite.
+        x = ((s - inner) / (1 - _LINEAR)).clamp(-_FAR, _FAR) + 0 * h
         return inner + (1 - _LINEAR) * x / (1 + x.abs())
 
     def locate(self, h: Tensor) -> tuple[Tensor, Tensor]:

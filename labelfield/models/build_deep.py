@@ -32,6 +32,7 @@ DEEP_LIKELIHOODS = ("softmax", "bernoulli")
 DEEP_MOMENTS = ("exact", "sampled")
 GRID_POSTERIORS = {"whitened_kronecker": WhitenedKronecker, "kronecker": Kronecker}
 MOST_DIMENSIONS = 3
+_KINDS: dict[str, type] = {"own_kernel": bool, "is_plain": bool, "has_baseline": bool, "network_class": str}
 # Of what is learned of u: beyond it nobody has the memory.
 _MOST_NUMBERS = 1 << 33
 
@@ -78,11 +79,20 @@ class DeepSpec:
             raise ValueError(f"n_points={self.n_points}; expected at most {MOST_POINTS}")
         if self.likelihood == "softmax" and self.n_labels < 2:
             raise ValueError(f"n_labels={self.n_labels}; expected at least 2 classes")
-        if not isinstance(self.jitter, int | float) or not 0 <= self.jitter < float("inf"):
-            raise ValueError(f"jitter={self.jitter!r}; expected a number of at least 0")
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name}={getattr(self, name)!r}; expected {kind.__name__}")
+        is_number = isinstance(self.jitter, int | float) and not isinstance(self.jitter, bool)
+        if not is_number or not 0 <= self.jitter < 1:
+            raise ValueError(f"jitter={self.jitter!r}; expected a number of at least 0 and below 1")
         described: Any = self.network
         if isinstance(described, dict):  # as JSON has it
-            object.__setattr__(self, "network", NetworkSpec(**described))
+            try:
+                object.__setattr__(self, "network", NetworkSpec(**described))
+            except TypeError as error:
+                raise ValueError(f"the network is described by other words: {error}") from None
+        elif not isinstance(described, NetworkSpec | None):
+            raise ValueError(f"network={described!r}; expected its description")
         object.__setattr__(self, "subsets", _subsets(self.subsets, self.n_outputs))
         if isinstance(self.network, NetworkSpec) and (
             self.network.n_outputs != self.n_outputs or self.network.n_features != self.n_features

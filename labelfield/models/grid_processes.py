@@ -54,14 +54,13 @@ class GridProcesses(nn.Module):
         J, n, d = self.grid.n_processes, self.grid.n_points, self.grid.n_dimensions
         values, roots = self.family.values_and_roots(prior)
         cells, t = self.grid.locate(h)
-        first = (torch.arange(0, J * d * (n - 3), n - 3, device=h.device).view(J, d) + cells).flatten()
         table = sextics(banded_window_forms(roots))
         if d == 1:
-            table = torch.cat([cubics(values).unsqueeze(1), table], -1)
-            found = evaluate(table.flatten(0, 2), first, t.flatten(), (CUBIC, SEXTIC)).view(-1, J, 2)
+            table = torch.cat([cubics(values), table[:, 0]], -1)
+            found = evaluate(table, cells[..., 0], t[..., 0], (CUBIC, SEXTIC))
             return Moments(found[..., 0], found[..., 1].clamp_min(_SMALLEST_VARIANCE))
         mean = interpolate(values.unsqueeze(-1), cells, cubic_weights(t), n).squeeze(-1)
-        var = evaluate(table.flatten(0, 2), first, t.flatten(), (SEXTIC,)).view(-1, J, d).prod(-1)
+        var = evaluate(table.flatten(0, 1), cells.flatten(1), t.flatten(1), (SEXTIC,)).view(-1, J, d).prod(-1)
         return Moments(mean, var.clamp_min(_SMALLEST_VARIANCE))
 
     def draw(
