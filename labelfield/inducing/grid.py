@@ -10,6 +10,9 @@ both sides, as local cubic interpolation asks.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -59,7 +62,7 @@ class Grid(nn.Module):
 
     def lags(self, device: torch.device) -> Tensor:
         """The distances (n,) of the points from the first, in float64."""
-        return torch.arange(self.n_points, dtype=torch.float64, device=device) * self.step
+        return _lags(self.n_points, self.step, device)
 
     def follow(self, h: Tensor) -> None:
         """Put the grid where features (N, Q) lie."""
@@ -71,11 +74,9 @@ class Grid(nn.Module):
 
     def squash(self, h: Tensor) -> Tensor:
         """z (B, Q); what is not finite becomes not a number."""
-        s = (h - self.centre) / self.scale
-        inner = s.clamp(-_LINEAR, _LINEAR)
-        # How far beyond c; farther than this is at the edge all the same. 0 h is not a number if h is not finite.
-        x = ((s - inner) / (1 - _LINEAR)).clamp(-_FAR, _FAR) + 0 * h
-        return inner + (1 - _LINEAR) * x / (1 + x.abs())
+        apply: Any = _Squash.apply  # torch's is untyped
+        result: Tensor = apply(h, self.centre, self.scale)
+        return result
 
     def locate(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Where features (B, Q) lie: the cell of each (B, J, d), and how far in it."""
@@ -94,3 +95,28 @@ class Grid(nn.Module):
         """The features (Q, n) at the points of the grid, as if the linear part went on."""
         z = torch.from_numpy(np.linspace(-1 - self.step, 1 + self.step, self.n_points)).to(self.centre)
         return self.centre.unsqueeze(1) + self.scale.unsqueeze(1) * z
+
+
+class _Squash(torch.autograd.Function):
+    """z of the top, with ∂h = g / (scale (1 + |x|)²), x = 0 in the linear part."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
+        s = (h - centre).div_(scale)
+        inner = s.clamp(-_LINEAR, _LINEAR)
+        # How far beyond c; farther than this is at the edge all the same. 0 h is not a number if h is not finite.
+        x = s.sub_(inner).div_(1 - _LINEAR).clamp_(-_FAR, _FAR).add_(0 * h)
+        one = x.abs().add_(1)
+        ctx.save_for_backward(one, scale)
+        return inner.add_(x.div_(one), alpha=1 - _LINEAR)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        one, scale = ctx.saved_tensors
+        return gradients[0] / (one * one).mul_(scale), None, None
+
+
+# Kept, since a step would spend as long on making them as on much else.
+@lru_cache(maxsize=16)
+def _lags(n_points: int, step: float, device: torch.device) -> Tensor:
+    return torch.arange(n_points, dtype=torch.float64, device=device) * step

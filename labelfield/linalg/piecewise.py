@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["CUBIC", "SEXTIC", "cubics", "evaluate", "sextics"]
+__all__ = ["CUBIC", "SEXTIC", "coefficients", "cubics", "evaluate", "sextics", "sums_of_cells"]
 
 # Coefficients of each.
 CUBIC, SEXTIC = 4, 7
@@ -27,12 +27,12 @@ _WEIGHTS = np.array([[0, -0.5, 1, -0.5], [1, 0, -2.5, 1.5], [0, 0.5, 2, -1.5], [
 
 def cubics(u: Tensor) -> Tensor:
     """The means in each cell (…, n - 3, 4) by powers of t, from values u (…, n)."""
-    return u.unfold(-1, 4, 1) @ _constant(CUBIC, u.dtype, u.device)
+    return u.unfold(-1, 4, 1) @ coefficients(CUBIC, u)
 
 
 def sextics(forms: Tensor) -> Tensor:
     """The variances in each cell (…, n - 3, 7) by powers of t, from the blocks (…, n - 3, 4, 4) of S."""
-    return forms.flatten(-2) @ _constant(SEXTIC, forms.dtype, forms.device)
+    return forms.flatten(-2) @ coefficients(SEXTIC, forms)
 
 
 def evaluate(table: Tensor, cells: Tensor, t: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -40,6 +40,11 @@ def evaluate(table: Tensor, cells: Tensor, t: Tensor, sizes: tuple[int, ...]) ->
     apply: Any = _Evaluate.apply  # torch's is untyped
     result: Tensor = apply(table, cells, t, sizes)
     return result
+
+
+def coefficients(size: int, like: Tensor) -> Tensor:
+    """What turns the values of a window into a cubic (4, 4), or its block of S into a sextic (16, 7)."""
+    return _constant(size, like.dtype, like.device)
 
 
 @lru_cache(maxsize=16)
@@ -73,7 +78,7 @@ class _Evaluate(torch.autograd.Function):
         g, d_table, d_t = gradients[0].reshape(-1, len(ctx.sizes)), None, None
         if ctx.needs_input_grad[0]:
             parts = torch.cat([g[:, i : i + 1] * powers[:, :size] for i, size in enumerate(ctx.sizes)], 1)
-            d_table = _sums_of_cells(parts, cells, first, ctx.table_shape)
+            d_table = sums_of_cells(parts, cells, first, ctx.table_shape)
         if ctx.needs_input_grad[2]:
             slopes = powers[:, :-1] * torch.arange(1, powers.shape[1], dtype=powers.dtype, device=powers.device)
             polynomials = torch.split(rows, list(ctx.sizes), 1)
@@ -82,7 +87,7 @@ class _Evaluate(torch.autograd.Function):
         return d_table, None, d_t, None
 
 
-def _sums_of_cells(parts: Tensor, cells: Tensor, first: Tensor, shape: tuple[int, int, int]) -> Tensor:
+def sums_of_cells(parts: Tensor, cells: Tensor, first: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """What rows (B G, width) add up to in each cell (G, C, width).
 
     On a GPU thousands of rows that meet in one cell would wait for each other, and be added in any order: a product

@@ -53,7 +53,7 @@ def toeplitz_cholesky(column: Tensor, name: str, jitter: float) -> Tensor:
     a number, as in a step that was captured.
     """
     apply: Any = _Cholesky.apply  # torch's is untyped
-    result: Tensor = apply(column, name, jitter, column.device.type == "cuda" and torch.is_grad_enabled())
+    result: Tensor = apply(column, name, jitter, may_ask(column))
     return result
 
 
@@ -152,31 +152,45 @@ class _Dense(torch.autograd.Function):
         return result
 
 
+def factorised(column: Tensor, name: str, jitter: float, is_asked: bool) -> Tensor:
+    """R of `toeplitz_cholesky`, without a gradient."""
+    jittered = column.clone()
+    jittered[..., 0] *= 1 + jitter
+    R: Tensor
+    R, info = torch.linalg.cholesky_ex(_Dense.forward(None, jittered))
+    if not is_asked:
+        return torch.where((info > 0)[..., None, None], torch.nan, R)
+    # With more jitter, or an error that explains.
+    return cholesky(_Dense.forward(None, column), name, jitter) if info.any() else R
+
+
+def column_gradient(R: Tensor, d_R: Tensor) -> Tensor:
+    """∂c from ∂R: ∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, Φ the lower triangle with half of its diagonal, and ∂c sums both diagonals."""
+    inner = (R.mT @ d_R).tril_()
+    inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+    left: Tensor = torch.linalg.solve_triangular(R.mT, inner, upper=True)
+    whole: Tensor = torch.linalg.solve_triangular(R, left, upper=False, left=False)
+    return _Dense.backward(None, whole)
+
+
+def may_ask(column: Tensor) -> bool:
+    """Whether a device may be asked how a factorisation went: in training a GPU may not, it would stand still."""
+    return column.device.type != "cuda" or not torch.is_grad_enabled()
+
+
 class _Cholesky(torch.autograd.Function):
-    """∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, Φ the lower triangle with half of its diagonal; then ∂c sums both its diagonals k."""
+    """R, and ∂c by `column_gradient`."""
 
     @staticmethod
-    def forward(ctx: Any, column: Tensor, name: str, jitter: float, is_unasked: bool) -> Tensor:
-        jittered = column.clone()
-        jittered[..., 0] *= 1 + jitter
-        K = _Dense.forward(None, jittered)
-        R: Tensor
-        R, info = torch.linalg.cholesky_ex(K)
-        if is_unasked:
-            R = torch.where((info > 0)[..., None, None], torch.nan, R)
-        elif info.any():  # with more jitter, or an error that explains
-            R = cholesky(_Dense.forward(None, column), name, jitter)
+    def forward(ctx: Any, column: Tensor, name: str, jitter: float, is_asked: bool) -> Tensor:
+        R = factorised(column, name, jitter, is_asked)
         ctx.save_for_backward(R)
         return R
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (R,) = ctx.saved_tensors
-        inner = (R.mT @ gradients[0]).tril_()
-        inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-        left: Tensor = torch.linalg.solve_triangular(R.mT, inner, upper=True)
-        whole: Tensor = torch.linalg.solve_triangular(R, left, upper=False, left=False)
-        return _Dense.backward(None, whole), None, None, None
+        return column_gradient(R, gradients[0]), None, None, None
 
 
 class _LogDet(torch.autograd.Function):

@@ -117,32 +117,33 @@ class DeepKernel(nn.Module):
         Draws are of f at each row, from its exact moments, or with `is_sampled` of u, for all rows the same. Several
         labels a row need no draws beside the latter; for one class a row the softmax does.
         """
-        prior = self.processes.prior()
-        kl = self.processes.kl(prior).sum()
         scale = n_data / h.shape[0]
+        f, drawn, kl = self._latent_and_kl(h, generator)
         if not self.is_multilabel:
-            each = mean_log_softmax(self._drawn(h, prior, generator) @ self.A.T + self.b, first_columns(Y))
+            each = mean_log_softmax(drawn @ self.A.T + self.b, first_columns(Y))
             return Elbo(each.sum(dtype=torch.float64) * scale, kl)
         chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
         weight = None if weight is None else weight.to(self.b.dtype)
         A, b = self._of(chosen)
-        if not self.is_sampled:
-            f = self.processes.moments(h, prior)
+        if f is not None:
             g = Moments(torch.addmm(b, f.mean, A.T), f.var @ A.square().T)
             return Elbo(self.bernoulli.expected_log_prob(*g, Y, column, weight) * scale, kl)
         plain, total = Bernoulli(1), torch.zeros((), dtype=torch.float64, device=h.device)
-        for f_drawn in self._drawn(h, prior, generator):
+        for f_drawn in drawn:
             mean = torch.addmm(b, f_drawn, A.T)
             total = total + plain.expected_log_prob(mean, torch.zeros_like(mean), Y, column, weight)
         return Elbo(total * (scale / self.n_samples), kl)
 
-    def _drawn(self, h: Tensor, prior: GridPrior, generator: torch.Generator | None) -> Tensor:
-        """f (T, B, J)."""
+    def _latent_and_kl(self, h: Tensor, generator: torch.Generator | None) -> tuple[Moments | None, Tensor, Tensor]:
+        """The moments of f, unless u is drawn; draws of f (T, B, J), as far as they are needed; the divergence."""
         if self.is_sampled:
-            return self.processes.draw(h, self.n_samples, generator, prior)
-        f = self.processes.moments(h, prior)
+            prior = self.processes.prior()
+            return None, self.processes.draw(h, self.n_samples, generator, prior), self.processes.kl(prior).sum()
+        f, kl = self.processes.moments_and_kl(h)
+        if self.is_multilabel:
+            return f, f.mean.unsqueeze(0), kl.sum()
         noise = normal_noise((self.n_samples, *f.mean.shape), f.mean, generator)
-        return torch.addcmul(f.mean, f.var.sqrt(), noise)
+        return f, torch.addcmul(f.mean, f.var.sqrt(), noise), kl.sum()
 
     def _of(self, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         return (self.A, self.b) if labels is None else (take(self.A, labels), take(self.b, labels))

@@ -15,8 +15,9 @@ from labelfield.inducing.grid import Grid
 from labelfield.kernels import LagKernel
 from labelfield.linalg.interpolation import banded_window_forms, cubic_weights, interpolate
 from labelfield.linalg.piecewise import CUBIC, SEXTIC, cubics, evaluate, sextics
+from labelfield.linalg.whitened_grid import LARGEST_GRID, whitened_moments
 from labelfield.variational import Moments
-from labelfield.variational.grid import GridFamily, GridPrior
+from labelfield.variational.grid import GridFamily, GridPrior, WhitenedKronecker
 
 __all__ = ["GridProcesses", "normal_noise"]
 
@@ -36,17 +37,25 @@ class GridProcesses(nn.Module):
 
     def prior(self) -> GridPrior:
         """p(u), of as many processes as have a kernel of their own."""
-        lags = self.grid.lags(self.log_variance.device)
-        columns = self.kernel.of_lag(lags).view(-1, self.grid.n_dimensions, self.grid.n_points)
+        columns = self.kernel.of_lag(self.grid.lags(self.log_variance.device))
+        columns = columns.view(-1, self.grid.n_dimensions, self.grid.n_points)
+        variance = self.log_variance.double().exp()[:, None, None]
+        if self.grid.n_dimensions == 1:
+            return GridPrior(columns * variance, self.jitter)
         # One variance a process: it goes to the first dimension.
-        scale = torch.cat(
-            [
-                self.log_variance.double().exp().unsqueeze(1),
-                columns.new_ones(len(self.log_variance), self.grid.n_dimensions - 1),
-            ],
-            1,
+        return GridPrior(torch.cat([columns[:, :1] * variance, columns[:, 1:]], 1), self.jitter)
+
+    def moments_and_kl(self, h: Tensor) -> tuple[Moments, Tensor]:
+        """q(f) (B, J) at features (B, Q), and KL(q(u_j) ‖ p(u_j)) (J,); together they cost less."""
+        prior = self.prior()
+        is_small = self.grid.n_dimensions == 1 and self.grid.n_points <= LARGEST_GRID
+        if not is_small or not isinstance(self.family, WhitenedKronecker):
+            return self.moments(h, prior), self.kl(prior)
+        cells, t = self.grid.locate(h)
+        mean, var, kl = whitened_moments(
+            prior.columns[:, 0], self.jitter, self.family.mean, self.family.factor[:, 0], cells[..., 0], t[..., 0]
         )
-        return GridPrior(columns * scale.unsqueeze(-1), self.jitter)
+        return Moments(mean, var.clamp_min(_SMALLEST_VARIANCE)), kl
 
     def moments(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
         """q(f) (B, J) at features (B, Q)."""
