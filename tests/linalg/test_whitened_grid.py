@@ -67,3 +67,17 @@ def test_what_is_above_the_diagonal_does_not_count():
         strict=True,
     ):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("n_own", [J, 1], ids=["own kernels", "one kernel"])
+def test_a_gpu_says_the_same(n_own):
+    results = []
+    for device in ("cpu", "cuda"):
+        *inputs, cells, t = (part.detach().to(device) for part in drawn(40, n_own))
+        columns, mean, factor, t = (part.requires_grad_() for part in (*inputs, t))
+        outputs = whitened_moments(columns, JITTER, mean, factor, cells, t)
+        gradients = torch.autograd.grad(sum(output.sum() for output in outputs), (columns, mean, factor, t))
+        results.append([part.cpu() for part in (*outputs, *gradients)])
+    for here, there in zip(*results, strict=True):
+        torch.testing.assert_close(here, there, rtol=1e-7, atol=1e-9)
