@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import inducing_images
+from benchmarks import deep_kernel_images, inducing_images
 from benchmarks.record import DATA, isolated, write_record
+
+_FIGURES = {"inducing": inducing_images.run, "deep_kernels": deep_kernel_images.run}
 
 
 def _prepare() -> None:
@@ -32,12 +34,9 @@ def _run_row(dataset: str, options: dict[str, Any], _: None) -> dict[str, float]
 def run(recipe: Path, device: str, jobs: int) -> dict[str, Any]:
     """Every row of a recipe, some at once, or its figure; a row that fails says why and fails the run at the end."""
     content = tomllib.loads(recipe.read_text())
-    if content.get("figure") == "inducing":
-        return {
-            "recipe": recipe.name,
-            "device": device,
-            **inducing_images.run({**content["options"], "device": device}),
-        }
+    if "figure" in content:
+        draw = _FIGURES[content["figure"]]
+        return {"recipe": recipe.name, "device": device, **draw({**content["options"], "device": device})}
 
     def one(name: str) -> dict[str, Any]:
         row = dict(content["rows"][name])
