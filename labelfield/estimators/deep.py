@@ -15,7 +15,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from labelfield.data import Dataset
-from labelfield.data.transform import RowTransform, choose_class_transform, choose_transform
+from labelfield.data.transform import RowTransform, choose_class_transform
 from labelfield.errors import DataError
 from labelfield.estimators.deep_prediction import DeepPredictions
 from labelfield.estimators.inputs import as_rows, encode_labels
@@ -210,7 +210,7 @@ class DeepKernelClassifier(DeepPredictions):
             _n_dimensions(option),
             option.grid_size,
         )
-        self.row_transform_ = self._choose_rows(option, X, chosen.network, likelihood)
+        self.row_transform_ = self._choose_rows(option, X, chosen.network)
         data = Dataset(self.row_transform_(X), Y)
         self._stage_epochs = _stage_epochs(option, chosen)
         self._decide_settings(option, chosen, data.n_rows, seed)
@@ -268,15 +268,15 @@ class DeepKernelClassifier(DeepPredictions):
             )
         return options
 
-    def _choose_rows(self, option: Any, X: sparse.csr_array, network: str, likelihood: str) -> RowTransform:
-        """What is done to rows: a rule for images, for one class a row, for several labels a row."""
+    def _choose_rows(self, option: Any, X: sparse.csr_array, network: str) -> RowTransform:
+        """What is done to rows: as the user says, or by what they look like; a network of the user's own has its way."""
         name = option.row_transform
         if name is None and network == "cnn":
             name = "range"
         elif name is None and network == "own":
             name = "none"
         elif name is None:
-            name = choose_class_transform(X) if likelihood == "softmax" else choose_transform(X)
+            name = choose_class_transform(X)
         return RowTransform.fit(name, X)
 
     def _decide_settings(self, option: Any, chosen: DeepPlan, n_rows: int, seed: int) -> None:
