@@ -269,7 +269,7 @@ class DeepKernelClassifier(DeepPredictions):
         return options
 
     def _choose_rows(self, option: Any, X: sparse.csr_array, network: str) -> RowTransform:
-        """What is done to rows: as the user says, or by what they look like; a network of the user's own has its way."""
+        """What is done to rows: as the user says, or by what they look like; for a network of their own, nothing."""
         name = option.row_transform
         if name is None and network == "cnn":
             name = "range"
