@@ -197,8 +197,10 @@ class DeepKernelClassifier(DeepPredictions):
         device, seed = choose_device(self.device), choose_seed(self.random_state)
         X = as_rows(self, X, reset=True)
         Y, labels = encode_labels(Y, X.shape[0], classes)
-        self.label_kind_, self.classes_ = labels.kind, labels.classes
         likelihood = given(option.likelihood, "softmax" if labels.kind == "classes" else "bernoulli")
+        # A softmax has one class a row, in whatever form it was given.
+        self.label_kind_ = "classes" if likelihood == "softmax" else labels.kind
+        self.classes_ = labels.classes
         _require_labels(Y, likelihood)
         own = self.network if isinstance(self.network, nn.Module) else None
         chosen = plan_deep(
@@ -536,6 +538,8 @@ class DeepKernelClassifier(DeepPredictions):
             )
         if isinstance(network, nn.Module) and not own:
             raise ModelError("the model has a network of its own; load it without network=")
+        if bool(own) == bool(config["spec"]["network"]):
+            raise ValueError("the network is described twice or not at all")
         self = super()._restore(config, arrays, names)
         if self.label_kind_ != "classes" and self.spec_.likelihood == "softmax":
             raise ValueError(f"label_kind is {self.label_kind_!r} for a softmax")
