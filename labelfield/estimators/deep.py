@@ -61,13 +61,14 @@ _MOST_DENSE = 8192
 # What an epoch of each stage takes of the time, as a share of one of the whole.
 _TIME = {"network": 1.0, "processes": 0.1, "joint": 1.0}
 _RULES: dict[str, Rule] = {
-    **{name: Number(1, is_integer=True) for name in ("n_processes", "n_mixtures", "batch_size", "n_samples_predict")},
+    **{name: Number(1, is_integer=True) for name in ("n_processes", "n_mixtures", "batch_size")},
     **{name: Number(0, is_integer=True) for name in ("network_epochs", "process_epochs", "max_epochs", "n_negatives")},
     **{name: Number(1e-12) for name in ("learning_rate", "clip_norm", "time_budget")},
     **{name: Number(1e-12) for name in ("process_learning_rate", "joint_learning_rate")},
     "kl_weight": Number(0),
     "jitter": Number(0, highest=0.5),
     "n_samples": Number(1, is_integer=True, highest=10_000),
+    "n_samples_predict": Number(1, is_integer=True, highest=100_000),
     "subset_size": Number(1, is_integer=True, highest=MOST_DIMENSIONS),
     "grid_size": Number(5, is_integer=True, highest=100_000),
     "dropout": Number(0, highest=0.99),
@@ -260,8 +261,9 @@ class DeepKernelClassifier(DeepPredictions):
         return data
 
     def _plain_params(self) -> dict[str, Any]:
-        """The options, without a network of the user's own."""
+        """The options, without a network of the user's own, and with lists where the user has arrays."""
         options: dict[str, Any] = self.get_params(deep=False)
+        options |= {name: value.tolist() for name, value in options.items() if isinstance(value, np.ndarray)}
         if isinstance(options["network"], nn.Module):
             options["network"] = "own"
         elif options["network"] is not None and options["network"] not in NETWORKS:
@@ -318,7 +320,7 @@ class DeepKernelClassifier(DeepPredictions):
         try:
             with torch.no_grad():
                 h = network(X)
-        except (RuntimeError, TypeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ValueError(
                 f"the network {type(network).__name__} cannot take rows of shape {tuple(X.shape)}: "
                 f"{str(error).splitlines()[0]}"
@@ -326,6 +328,8 @@ class DeepKernelClassifier(DeepPredictions):
         if not isinstance(h, Tensor) or h.dim() != 2 or h.shape[0] != X.shape[0] or not h.is_floating_point():
             found = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
             raise ValueError(f"the network gives {found} for {X.shape[0]} rows; expected a tensor ({X.shape[0]}, Q)")
+        if h.dtype != X.dtype:
+            raise ValueError(f"the network gives features of {h.dtype}; expected {X.dtype}, as rows are")
         return int(h.shape[1])
 
     def _network_spec(
@@ -351,7 +355,9 @@ class DeepKernelClassifier(DeepPredictions):
     def summary(self) -> str:
         """What the model is made of, in a line."""
         spec = self.spec_
-        network = spec.network_class or f"{spec.network.name} {'-'.join(map(str, spec.network.hidden))}"  # type: ignore[union-attr]
+        network = spec.network_class
+        if spec.network is not None:
+            network = " ".join([spec.network.name, "-".join(map(str, spec.network.hidden))]).strip()
         if spec.is_plain:
             return f"{spec.n_labels} labels; network {network} alone"
         return (
@@ -612,7 +618,9 @@ def _choose_subsets(option: Any, chosen: DeepPlan, n_outputs: int, is_own: bool)
     """Which features each process is on: as the user says, or one after the other."""
     size = option.subset_size
     if option.subsets is not None:
-        subsets = option.subsets.tolist() if isinstance(option.subsets, np.ndarray) else option.subsets
+        subsets = option.subsets
+        if not _are_subsets(subsets):
+            raise ValueError(f"subsets={subsets!r}; expected a list for each process of the numbers of its features")
         if option.n_processes is not None and option.n_processes != len(subsets):
             raise ValueError(f"n_processes={option.n_processes} with {len(subsets)} subsets; expected as many")
         return tuple(tuple(subset) for subset in subsets)
@@ -623,6 +631,15 @@ def _choose_subsets(option: Any, chosen: DeepPlan, n_outputs: int, is_own: bool)
             f"{n_processes * size}. Change n_processes, subset_size or the network's last layer"
         )
     return tuple(tuple(range(j * size, (j + 1) * size)) for j in range(n_processes))
+
+
+def _are_subsets(subsets: Any) -> bool:
+    """Whether they are lists of numbers from 0 on; what else is wrong with them, the spec says."""
+    if not isinstance(subsets, list | tuple) or not subsets:
+        return False
+    if not all(isinstance(subset, list | tuple) and subset for subset in subsets):
+        return False
+    return all(type(feature) is int and feature >= 0 for subset in subsets for feature in subset)
 
 
 def _n_weights(spec: DeepSpec, network: nn.Module | None) -> int:
