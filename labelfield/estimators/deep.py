@@ -425,6 +425,11 @@ class DeepKernelClassifier(DeepPredictions):
                 model.keep_baseline()
             self._follow_features(model, data, self.settings_.seed)
 
+        def source_of(stage: str) -> Source:
+            # Scores after an epoch of the network alone are its own: the processes do not know its features yet.
+            model.is_plain = stage == "network"
+            return self._feature_source(data) if stage == "processes" else self._source(data)
+
         def calibrate_plain(rows: NDArray[np.int64]) -> dict[str, Tensor]:
             self._calibrate_plain(data.take(rows))
             return {}
@@ -439,7 +444,7 @@ class DeepKernelClassifier(DeepPredictions):
                     "network",
                     settings["network"],
                     self._plain_objective(),
-                    lambda: self._source(data),
+                    lambda: source_of("network"),
                     lambda: dict.fromkeys([*model.features.parameters(), *head], 1.0),
                     calibrate=calibrate if self.spec_.is_plain else calibrate_plain,
                 )
@@ -450,7 +455,7 @@ class DeepKernelClassifier(DeepPredictions):
                     "processes",
                     settings["processes"],
                     self._process_objective(),
-                    lambda: self._feature_source(data),
+                    lambda: source_of("processes"),
                     lambda: dict.fromkeys([*model.processes.parameters(), model.A, model.b], 1.0),
                     begin_processes,
                     calibrate=calibrate,
@@ -462,7 +467,7 @@ class DeepKernelClassifier(DeepPredictions):
                     "joint",
                     settings["joint"],
                     self._joint_objective(),
-                    lambda: self._source(data),
+                    lambda: source_of("joint"),
                     lambda: {
                         **dict.fromkeys([*model.features.parameters(), model.A, model.b], 1.0),
                         **dict.fromkeys(model.processes.parameters(), self._process_scale),
@@ -474,16 +479,19 @@ class DeepKernelClassifier(DeepPredictions):
         return stages
 
     def _train(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
-        with stop_requests(), advising_on_memory(self._lower):
-            run = train_stages(
-                self.model_,
-                self._stages(data),
-                checkpoint=checkpoint,
-                resume=resume,
-                identity="" if checkpoint is None else self._identity(data),
-                on_step=on_step,
-                validate=validate,
-            )
+        try:
+            with stop_requests(), advising_on_memory(self._lower):
+                run = train_stages(
+                    self.model_,
+                    self._stages(data),
+                    checkpoint=checkpoint,
+                    resume=resume,
+                    identity="" if checkpoint is None else self._identity(data),
+                    on_step=on_step,
+                    validate=validate,
+                )
+        finally:
+            self.model_.is_plain = self.spec_.is_plain
         self._remember(run)
         return run
 
