@@ -498,9 +498,14 @@ class DeepKernelClassifier(DeepPredictions):
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Go on training everything jointly with these rows, by one epoch over them; the first call prepares the model.
 
-        The network is not trained by itself first: fit does that. `classes` names all labels there will be.
+        The network is not trained by itself first: fit does that, and keeps it as the baseline. `classes` names all
+        labels there will be.
         """
-        return super().partial_fit(X, Y, classes)
+        is_new = not hasattr(self, "model_")
+        super().partial_fit(X, Y, classes)
+        if is_new and self.spec_.has_baseline:
+            self.model_.baseline, self.spec_ = None, replace(self.spec_, has_baseline=False)
+        return self
 
     # Rows as the network takes them
 
