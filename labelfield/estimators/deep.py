@@ -43,7 +43,6 @@ from labelfield.models.build_deep import (
     MOST_DIMENSIONS,
     DeepSpec,
     build_deep,
-    require_features,
     start_deep,
 )
 from labelfield.models.cost import deep_bytes, free_bytes
@@ -532,9 +531,13 @@ class DeepKernelClassifier(DeepPredictions):
         """Put the grid where the features of some rows lie, and start the processes there."""
         rows = np.random.default_rng(seed).permutation(data.n_rows)[:_SEEN_ROWS]
         some = data.take(np.sort(rows))
-        parts = [h for _, h in self._features(some.X, model)]
-        h = torch.cat(parts)
-        require_features(h)
+        try:
+            h = torch.cat([h for _, h in self._features(some.X, model)])
+        except DataError:
+            # It names a row by its number among these; the user knows it by that among all.
+            for _ in self._features(data.X, model):
+                pass
+            raise
         if len(h) > 1 and bool((h == h[0]).all()):
             raise ValueError(
                 f"the network gives the same features for all rows, such as {h[0, 0]:.4g}; nothing can be learned from "

@@ -20,7 +20,7 @@ from labelfield.estimators.options import advising_on_memory, count_of_labels
 from labelfield.estimators.probabilities import FEWER_ROWS, BlockPredictions
 from labelfield.linalg.rows import to_tensor
 from labelfield.metrics.ranking import judge
-from labelfield.models.build_deep import DeepSpec, require_features
+from labelfield.models.build_deep import DeepSpec, FeatureError, require_features
 from labelfield.models.calibration import N_RANKS, Calibration, places
 from labelfield.models.deep_kernel import Baseline, DeepKernel
 from labelfield.models.prediction import Latent, to_indicator
@@ -66,7 +66,10 @@ class DeepPredictions(BlockPredictions):
         for block, X in self._dense_or_sparse(data, model.features.takes_sparse, device):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 h = model.features.eval()(X)
-                require_features(h, block.start)
+                try:
+                    require_features(h, block.start)
+                except FeatureError as error:
+                    raise DataError(str(error)) from None
             yield block, h
 
     def _probabilities(self, rows: sparse.csr_array, calibrated: bool) -> Iterator[tuple[slice, Tensor]]:
