@@ -221,8 +221,12 @@ def _read_training(
     if method == "svdkl" and options.get("likelihood") is None:
         try:
             return reading(data, classes=True), True
-        except DataError:  # not one class a row; whatever else is wrong will be said again
-            return reading(data), False
+        except DataError as error:  # not one class a row, or wrong however it is read
+            try:
+                return reading(data), False
+            except DataError as other:
+                # What was found further down was found by the reading that suits the file.
+                raise max(error, other, key=lambda found: found.line or 0) from None
     has_classes = method != "mlgpf" and options.get("likelihood") != "bernoulli"
     return reading(data, classes=has_classes), has_classes
 
