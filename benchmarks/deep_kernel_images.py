@@ -23,7 +23,7 @@ _N_SHADES = 48
 
 
 def run(options: dict[str, Any]) -> dict[str, Any]:
-    """Train, draw, and say how good the model, and its network before the processes came, are and what the picture shows."""
+    """Train, draw, and say what the picture shows and how good the model is, and its network before the processes."""
     import labelfield
     from labelfield import metrics
 
