@@ -1,0 +1,229 @@
+"""How a deep kernel model is trained: its stages, their settings and objectives, and where rows come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from labelfield.data import Dataset
+from labelfield.errors import DataError
+from labelfield.estimators.deep_prediction import DeepPredictions
+from labelfield.estimators.options import (
+    advising_on_memory,
+    given,
+)
+from labelfield.inference.source import Source, TensorSource
+from labelfield.inference.stages import Stage, train_stages
+from labelfield.inference.trainer import Run, Settings, stop_requests
+from labelfield.linalg.rows import Rows
+from labelfield.models.cost import free_bytes
+from labelfield.models.deep_kernel import DeepKernel
+from labelfield.models.defaults import DeepPlan
+from labelfield.models.mlgpf import Elbo
+
+__all__ = ["DeepTraining"]
+
+# Rows whose features say where the grid is to be.
+_SEEN_ROWS = 20_000
+# What an epoch of each stage takes of the time, as a share of one of the whole.
+_TIME = {"network": 1.0, "processes": 0.1, "joint": 1.0}
+
+
+class DeepTraining(DeepPredictions):
+    """The training half of a classifier with a network: the network alone, the processes, everything jointly."""
+
+    _stage_epochs: dict[str, int]
+    _stage_settings: dict[str, Settings]
+    _process_scale: float
+    mixed_precision: bool
+
+    def _decide_settings(self, option: Any, chosen: DeepPlan, n_rows: int, seed: int) -> None:
+        """How to train in each stage. The last one calibrates and then takes in the rows that were held out."""
+        epochs = {name: count for name, count in self._stage_epochs.items() if count}
+        rates = {
+            "network": given(option.learning_rate, chosen.learning_rate),
+            "processes": given(option.process_learning_rate, chosen.process_learning_rate),
+            "joint": given(option.joint_learning_rate, chosen.joint_learning_rate),
+        }
+        self._process_scale = rates["processes"] / rates["joint"]
+        last = list(epochs)[-1]
+        final = SimpleNamespace(**vars(option) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
+        self.settings_ = self._decide(final, chosen, n_rows, seed, kl_weight=option.kl_weight)
+        weight = {name: count * _TIME[name] for name, count in epochs.items()}
+        self._stage_settings: dict[str, Settings] = {}
+        for name, count in epochs.items():
+            settings = self.settings_
+            if name != last:
+                settings = replace(settings, max_epochs=count, finishing_epochs=0, learning_rate=rates[name])
+            if option.time_budget is not None:
+                settings = replace(settings, time_budget=option.time_budget * weight[name] / sum(weight.values()))
+            self._stage_settings[name] = settings
+        self.settings_ = self._stage_settings[last]
+
+    def stage_settings(self) -> dict[str, Settings]:
+        return self._stage_settings
+
+    def n_whole_epochs(self) -> float:
+        return sum(settings.max_epochs * _TIME[name] for name, settings in self._stage_settings.items())
+
+    def _facts(self) -> tuple[Any, ...]:
+        return self.n_negatives_, self.mixed_precision, self._stage_settings
+
+    def _objective(self) -> Any:
+        return self._plain_objective() if self.spec_.is_plain else self._joint_objective()
+
+    def _joint_objective(self) -> Any:
+        model = self.model_
+
+        def bound(X: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
+            assert isinstance(X, Tensor)
+            h = model.features.train()(X, generator)
+            return model.elbo(h, Y, n_data, n_negatives=self.n_negatives_, generator=generator)
+
+        return bound
+
+    def _plain_objective(self) -> Any:
+        model = self.model_
+
+        def log_prob(X: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
+            assert isinstance(X, Tensor)
+            h = model.features.train()(X, generator)
+            return model.plain_log_prob(h, Y, n_data, n_negatives=self.n_negatives_, generator=generator)
+
+        return log_prob
+
+    def _process_objective(self) -> Any:
+        """Of features that are known: the network does not change."""
+        model = self.model_
+
+        def bound(h: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
+            assert isinstance(h, Tensor)
+            return model.elbo(h, Y, n_data, n_negatives=self.n_negatives_, generator=generator)
+
+        return bound
+
+    def _stages(self, data: Dataset) -> list[Stage]:
+        model, settings = self.model_, self._stage_settings
+        is_square = model.A.shape[0] == model.A.shape[1]
+        head = [model.b] if is_square else [model.A, model.b]
+
+        def begin_processes() -> None:
+            if self.spec_.has_baseline:
+                model.keep_baseline()
+            self._follow_features(model, data, self.settings_.seed)
+
+        def source_of(stage: str) -> Source:
+            # Scores after an epoch of the network alone are its own: the processes do not know its features yet.
+            model.is_plain = stage == "network"
+            return self._feature_source(data) if stage == "processes" else self._source(data)
+
+        def calibrate_plain(rows: NDArray[np.int64]) -> dict[str, Tensor]:
+            self._calibrate_plain(data.take(rows))
+            return {}
+
+        def calibrate(rows: NDArray[np.int64]) -> dict[str, Tensor]:
+            return self._calibrate(data.take(rows))
+
+        stages = []
+        if "network" in settings:
+            stages.append(
+                Stage(
+                    "network",
+                    settings["network"],
+                    self._plain_objective(),
+                    lambda: source_of("network"),
+                    lambda: dict.fromkeys([*model.features.parameters(), *head], 1.0),
+                    calibrate=calibrate if self.spec_.is_plain else calibrate_plain,
+                )
+            )
+        if "processes" in settings:
+            stages.append(
+                Stage(
+                    "processes",
+                    settings["processes"],
+                    self._process_objective(),
+                    lambda: source_of("processes"),
+                    lambda: dict.fromkeys([*model.processes.parameters(), model.A, model.b], 1.0),
+                    begin_processes,
+                    calibrate=calibrate,
+                )
+            )
+        if "joint" in settings:
+            stages.append(
+                Stage(
+                    "joint",
+                    settings["joint"],
+                    self._joint_objective(),
+                    lambda: source_of("joint"),
+                    lambda: {
+                        **dict.fromkeys([*model.features.parameters(), model.A, model.b], 1.0),
+                        **dict.fromkeys(model.processes.parameters(), self._process_scale),
+                    },
+                    begin_processes if "processes" not in settings else lambda: None,
+                    calibrate=calibrate,
+                )
+            )
+        return stages
+
+    def _train(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
+        try:
+            with stop_requests(), advising_on_memory(self._lower):
+                run = train_stages(
+                    self.model_,
+                    self._stages(data),
+                    checkpoint=checkpoint,
+                    resume=resume,
+                    identity="" if checkpoint is None else self._identity(data),
+                    on_step=on_step,
+                    validate=validate,
+                )
+        finally:
+            self.model_.is_plain = self.spec_.is_plain
+        self._remember(run)
+        return run
+
+    # Rows as the network takes them
+
+    def _source(self, data: Dataset) -> Source:
+        """Of a dense network dense rows, where the model is if they take no more than a quarter of what is free."""
+        features = self.model_.features
+        if features.takes_sparse:
+            return self._source_of_rows(data)
+        device = self.model_.b.device
+        free = free_bytes(device)
+        if free is not None and 16 * data.n_rows * data.n_features > free:
+            return self._source_of_rows(data)
+        X = torch.empty(data.n_rows, data.n_features)
+        for first in range(0, data.n_rows, 4096):
+            X[first : first + 4096] = torch.from_numpy(data.X[first : first + 4096].toarray())
+        return TensorSource(X.to(device), data)
+
+    def _feature_source(self, data: Dataset) -> Source:
+        """The features of all rows: the network does not change while the processes are fitted."""
+        parts = [h for _, h in self._features(data.X)]
+        return TensorSource(torch.cat(parts), data)
+
+    def _follow_features(self, model: DeepKernel, data: Dataset, seed: int) -> None:
+        """Put the grid where the features of some rows lie, and start the processes there."""
+        rows = np.random.default_rng(seed).permutation(data.n_rows)[:_SEEN_ROWS]
+        some = data.take(np.sort(rows))
+        try:
+            h = torch.cat([h for _, h in self._features(some.X, model)])
+        except DataError:
+            # It names a row by its number among these; the user knows it by that among all.
+            for _ in self._features(data.X, model):
+                pass
+            raise
+        if len(h) > 1 and bool((h == h[0]).all()):
+            raise ValueError(
+                f"the network gives the same features for all rows, such as {h[0, 0]:.4g}; nothing can be learned from "
+                "them. Lower learning_rate, or check the network and the rows"
+            )
+        model.processes.start(h)
