@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils import TransformerTags
 from torch import Tensor, nn
 
 from labelfield.data import Dataset
@@ -394,4 +395,5 @@ class DeepKernelClassifier(DeepTraining):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
+        tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])  # it can give features to another model
         return tags

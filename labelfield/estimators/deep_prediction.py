@@ -172,6 +172,10 @@ class DeepPredictions(BlockPredictions):
             found[block] = h.cpu().numpy()
         return found
 
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> NDArray[np.float32]:
+        """Fit, and give the features h of the same rows."""
+        return self.fit(X, y, **options).transform(X)
+
     def baseline_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
         """The probability of each label (N, K) under the plain network, as it was before the processes came."""
         rows = self._rows(X)
