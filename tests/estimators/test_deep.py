@@ -1132,6 +1132,13 @@ class TestWithScikitLearn:
         assert pipeline.score(rings.test.X.toarray(), WORDS[rings.test.Y.indices]) > 0.9
         assert cross_val_score(model, X, y, cv=2).mean() > 0.85
 
+    def test_its_features_go_to_another_model(self, rings):
+        """Rings are apart for a linear model that sees them as the network does."""
+        X, y = rings.X.toarray(), WORDS[rings.Y.indices]
+        np.testing.assert_array_equal(tiny().fit_transform(X, y), tiny().fit(X, y).transform(X))
+        pipeline = make_pipeline(small(process_epochs=0), LogisticRegression()).fit(X, y)
+        assert pipeline.score(rings.test.X.toarray(), WORDS[rings.test.Y.indices]) > 0.9
+
     def test_fitting_twice_is_like_fitting_once(self, few, data):
         model = tiny().fit(data.X, data.Y)
         model.fit(few.X, WORDS[few.Y.indices])

@@ -2,7 +2,7 @@
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from labelfield import GPClassifier, MLGPFClassifier
+from labelfield import DeepKernelClassifier, GPClassifier, MLGPFClassifier
 
 SPARSE = "predict answers with a sparse indicator, whatever form Y had: with very many labels a dense one is too large"
 ROUNDING = "probabilities are float32: their last bit may depend on where in memory a row lies; asked for is less"
@@ -10,6 +10,10 @@ REASONS = {
     GPClassifier: {"check_methods_sample_order_invariance": ROUNDING},
     MLGPFClassifier: {
         "check_methods_sample_order_invariance": ROUNDING,
+        "check_classifiers_multilabel_output_format_predict": SPARSE,
+        "check_classifiers_multilabel_representation_invariance": SPARSE,
+    },
+    DeepKernelClassifier: {
         "check_classifiers_multilabel_output_format_predict": SPARSE,
         "check_classifiers_multilabel_representation_invariance": SPARSE,
     },
@@ -21,6 +25,17 @@ REASONS = {
         MLGPFClassifier(n_latent=3, n_inducing=10, max_epochs=15, batch_size=60, learning_rate=0.2),
         # A step takes as long for few rows as for many: few large ones are enough here.
         GPClassifier(n_inducing=10, max_epochs=4, batch_size=150, learning_rate=0.5),
+        # As few epochs as tell the checks' blobs apart.
+        DeepKernelClassifier(
+            hidden=(16,),
+            dropout=0.0,
+            grid_size=8,
+            network_epochs=8,
+            process_epochs=1,
+            max_epochs=1,
+            batch_size=50,
+            learning_rate=0.03,
+        ),
     ],
     expected_failed_checks=lambda estimator: REASONS[type(estimator)],
 )
