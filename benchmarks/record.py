@@ -95,6 +95,10 @@ def _commit() -> str:
     return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+changes" if changed else "")
 
 
+# As it is when a benchmark starts: others may commit while it runs.
+_COMMIT = _commit()
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
@@ -114,7 +118,7 @@ def write_record(name: str, results: dict[str, Any], *, seed: int = 0, command: 
     record = {
         "benchmark": name,
         "command": command or f"python -m benchmarks.run {name}",
-        "commit": _commit(),
+        "commit": _COMMIT,
         "machine": _machine(),
         "python": platform.python_version(),
         "packages": versions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform, choose_class_transform
 from labelfield.estimators.deep_choices import (
     choose_subsets,
+    is_dense,
     n_dimensions,
     n_weights,
     require_dense,
@@ -213,8 +215,10 @@ class DeepKernelClassifier(DeepTraining):
         self._stage_epochs = stage_epochs(option, chosen)
         self._decide_settings(option, chosen, data.n_rows, seed)
         network = None if own is None else deepcopy(own)
-        if network is None:
-            require_dense(chosen.network, data.n_features)
+        takes_sparse = chosen.network == "bag" if network is None else bool(getattr(network, "takes_sparse", False))
+        if not takes_sparse:
+            require_dense(chosen.network, data.X)
+        self._is_dense = not takes_sparse and is_dense(data.X)
         n_outputs = self._count_outputs(network, data, device, chosen, option)
         subsets = choose_subsets(option, chosen, n_outputs, is_own=own is not None)
         stages = self._stage_epochs
@@ -284,24 +288,24 @@ class DeepKernelClassifier(DeepTraining):
         """How many features a network gives: of the user's own by asking it."""
         if network is None:
             return 0
-        if not getattr(network, "takes_sparse", False):
-            require_dense("own", data.n_features)
-        some = Dataset(data.X[:2], data.Y[:2])
+        n_tried = min(2, self.settings_.batch_size)
+        some = Dataset(data.X[:n_tried], data.Y[:n_tried])
         X = next(iter(self._dense_or_sparse(some, bool(getattr(network, "takes_sparse", False)), device)))[1]
-        network.to(device).eval()
-        try:
-            with torch.no_grad():
-                h = network(X)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise ValueError(
-                f"the network {type(network).__name__} cannot take rows of shape {tuple(X.shape)}: "
-                f"{str(error).splitlines()[0]}"
-            ) from None
+        network.to(device)
+        h = _try(network.eval(), X)
         if not isinstance(h, Tensor) or h.dim() != 2 or h.shape[0] != X.shape[0] or not h.is_floating_point():
             found = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
             raise ValueError(f"the network gives {found} for {X.shape[0]} rows; expected a tensor ({X.shape[0]}, Q)")
         if h.dtype != X.dtype:
             raise ValueError(f"the network gives features of {h.dtype}; expected {X.dtype}, as rows are")
+        # As in training, on a copy: what a network learns of its rows by itself is not to be touched.
+        copy = _try(deepcopy(network).train(), X)
+        if isinstance(copy, Tensor) and not copy.requires_grad and any(p.requires_grad for p in network.parameters()):
+            warnings.warn(
+                f"no gradient reaches the parameters of the network {type(network).__name__}: they will not be trained",
+                UserWarning,
+                stacklevel=4,
+            )
         return int(h.shape[1])
 
     def _network_spec(
@@ -343,7 +347,9 @@ class DeepKernelClassifier(DeepTraining):
         if self.n_negatives_:
             per_row = self.label_counts_.sum() / max(self.n_rows_, 1)
             n_labels = min(n_labels, int(per_row * self.settings_.batch_size) + self.n_negatives_)
-        return deep_bytes(self.spec_, self._n_weights, self.settings_.batch_size, n_labels)
+        # Rows that are dense are held so, beside what they came in.
+        dense = 4 * self.n_rows_ * self.spec_.n_features if self._is_dense else 0
+        return dense + deep_bytes(self.spec_, self._n_weights, self.settings_.batch_size, n_labels)
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Go on training everything jointly with these rows, by one epoch over them; the first call prepares the model.
@@ -365,6 +371,8 @@ class DeepKernelClassifier(DeepTraining):
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Tensor], names: list[str] | None) -> Self:
         """From what `save` wrote. A network of the user's own is given by the user; its weights are loaded."""
         own, network = config["spec"]["network_class"], config["options"].get("network")
+        if not isinstance(network, str | nn.Module | None):
+            raise ValueError(f"network is {network!r}, not a name")
         if own and not isinstance(network, nn.Module):
             raise ModelError(
                 f"the model has a network of your own, {own}, which is not in its folder; build it as it was and pass "
@@ -377,6 +385,7 @@ class DeepKernelClassifier(DeepTraining):
         if bool(own) == bool(config["spec"]["network"]):
             raise ValueError("the network is described twice or not at all")
         self = super()._restore(config, arrays, names)
+        self._check_answers()
         if self.label_kind_ != "classes" and self.spec_.likelihood == "softmax":
             raise ValueError(f"label_kind is {self.label_kind_!r} for a softmax")
         return self
@@ -385,15 +394,36 @@ class DeepKernelClassifier(DeepTraining):
         if not isinstance(self.network, nn.Module):
             return super()._restore_model(arrays)
         network = deepcopy(self.network)
-        return restore_model(
-            self.spec_,
-            lambda spec: build_deep(spec, network, is_mixed=self.mixed_precision),
-            arrays,
-            ("features.network.", "baseline.features.network."),
-        )
+        own = ("features.network.", "baseline.features.network.")
+        known = {f"{prefix}{name}": value.dtype for prefix in own for name, value in network.state_dict().items()}
+        for name, array in arrays.items():
+            if name in known and array.dtype != known[name]:
+                raise ModelError(f"{name} is of {array.dtype} and the network has {known[name]}; build it as it was")
+        try:
+            return restore_model(
+                self.spec_, lambda spec: build_deep(spec, network, is_mixed=self.mixed_precision), arrays, own
+            )
+        except RuntimeError as error:
+            lines = [line.strip() for line in str(error).splitlines()]
+            raise ModelError(f"the network does not fit its weights: {lines[-1][:200]}. Build it as it was") from None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])  # it can give features to another model
         return tags
+
+
+def _try(network: nn.Module, X: Tensor) -> Any:
+    """What a network of the user's own makes of some rows; whatever it raises becomes one error."""
+    try:
+        # Whatever it draws, torch's generators are then as they were.
+        with torch.random.fork_rng(devices=[X.device] if X.device.type == "cuda" else []):
+            return network(X)
+    except Exception as error:  # it may raise anything
+        mode = "in training, " if network.training else ""
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"the network {type(network).__name__} cannot take {mode}rows of shape {tuple(X.shape)}: "
+            f"{type(error).__name__}: {reason}"
+        ) from None

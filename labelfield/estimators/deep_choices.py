@@ -18,7 +18,7 @@ from labelfield.models.build_deep import (
 )
 from labelfield.models.defaults import DeepPlan
 
-__all__ = ["choose_subsets", "n_dimensions", "n_weights", "require_dense", "require_labels", "stage_epochs"]
+__all__ = ["choose_subsets", "is_dense", "n_dimensions", "n_weights", "require_dense", "require_labels", "stage_epochs"]
 
 # A dense network is given rows this wide in batches that are made dense; wider ones need one that takes sparse rows.
 _MOST_DENSE = 8192
@@ -40,13 +40,19 @@ def require_labels(Y: sparse.csr_array, likelihood: str) -> None:
         raise DataError("y has one class", expected="at least two classes", fix="Check the labels.")
 
 
-def require_dense(network: str, n_features: int) -> None:
-    """Rows this wide are sparse, and a network of dense rows would make them dense."""
-    if network != "bag" and n_features > _MOST_DENSE:
+def is_dense(X: sparse.csr_array) -> bool:
+    """Whether rows are dense in fact, in whatever form they came: an eighth of their numbers at least is not 0."""
+    return bool(8 * X.nnz >= X.shape[0] * X.shape[1])
+
+
+def require_dense(network: str, X: sparse.csr_array) -> None:
+    """Wide sparse rows are not for a network of dense rows, which would make them dense."""
+    n_features = X.shape[1]
+    if n_features > _MOST_DENSE and not is_dense(X):
         whose = "your network takes" if network == "own" else f"network={network!r} takes"
         fix = "set takes_sparse = True on one that takes sparse CSR tensors, or " if network == "own" else ""
         raise DataError(
-            f"{n_features} features, and {whose} dense rows",
+            f"sparse rows of {n_features} features, and {whose} dense rows",
             expected=f"at most {_MOST_DENSE} for a network of dense rows",
             fix=f"For sparse rows {fix}use network='bag'.",
         )

@@ -81,6 +81,11 @@ class DeepPredictions(BlockPredictions):
                 with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                     P = model.predict_proba(model.latent(h[_within(part, block)], prior))
                     P = self._calibrated(model.calibration, P) if calibrated else P
+                    if not bool(torch.isfinite(P).all()):
+                        raise DataError(
+                            f"probabilities of rows from {part.start} on are not numbers",
+                            fix="The model is broken; train it again.",
+                        )
                 yield part, P
 
     def _plain_probabilities(
@@ -108,6 +113,15 @@ class DeepPredictions(BlockPredictions):
             return P
         best = P.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
         return calibration(P, places(best, slice(0, P.shape[1])))  # type: ignore[no-any-return]
+
+    def _check_answers(self) -> None:
+        """A model from a file must give numbers: it is tried where features are usual."""
+        model = self.model_
+        if not model.is_plain:
+            with torch.no_grad():
+                f = model.latent(model.processes.grid.centre.unsqueeze(0))
+            if not all(bool(torch.isfinite(part).all()) for part in f):
+                raise ValueError("the processes give values that are not finite")
 
     # Calibrating
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from labelfield.data import Dataset
 from labelfield.errors import DataError
@@ -21,11 +21,11 @@ from labelfield.estimators.options import (
 )
 from labelfield.inference.source import Source, TensorSource
 from labelfield.inference.stages import Stage, train_stages
-from labelfield.inference.trainer import Run, Settings, stop_requests
+from labelfield.inference.trainer import HOW_LONG, Run, Settings, stop_requests
 from labelfield.linalg.rows import Rows
 from labelfield.models.cost import free_bytes
 from labelfield.models.deep_kernel import DeepKernel
-from labelfield.models.defaults import DeepPlan
+from labelfield.models.defaults import DeepPlan, plan_deep
 from labelfield.models.mlgpf import Elbo
 
 __all__ = ["DeepTraining"]
@@ -41,8 +41,11 @@ class DeepTraining(DeepPredictions):
 
     _stage_epochs: dict[str, int]
     _stage_settings: dict[str, Settings]
-    _process_scale: float
+    # Of a loaded model nothing is known of the rows to come.
+    _is_dense: bool = False
     mixed_precision: bool
+    process_learning_rate: float | None
+    joint_learning_rate: float | None
 
     def _decide_settings(self, option: Any, chosen: DeepPlan, n_rows: int, seed: int) -> None:
         """How to train in each stage. The last one calibrates and then takes in the rows that were held out."""
@@ -52,7 +55,6 @@ class DeepTraining(DeepPredictions):
             "processes": given(option.process_learning_rate, chosen.process_learning_rate),
             "joint": given(option.joint_learning_rate, chosen.joint_learning_rate),
         }
-        self._process_scale = rates["processes"] / rates["joint"]
         last = list(epochs)[-1]
         final = SimpleNamespace(**vars(option) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
         self.settings_ = self._decide(final, chosen, n_rows, seed, kl_weight=option.kl_weight)
@@ -65,7 +67,8 @@ class DeepTraining(DeepPredictions):
             if option.time_budget is not None:
                 settings = replace(settings, time_budget=option.time_budget * weight[name] / sum(weight.values()))
             self._stage_settings[name] = settings
-        self.settings_ = self._stage_settings[last]
+        # What is said of the whole is the user's.
+        self.settings_ = replace(self._stage_settings[last], time_budget=option.time_budget)
 
     def stage_settings(self) -> dict[str, Settings]:
         return self._stage_settings
@@ -74,45 +77,58 @@ class DeepTraining(DeepPredictions):
         return sum(settings.max_epochs * _TIME[name] for name, settings in self._stage_settings.items())
 
     def _facts(self) -> tuple[Any, ...]:
-        return self.n_negatives_, self.mixed_precision, self._stage_settings
+        # How long to go on may change when a training is resumed; what has been done may not.
+        rates = {
+            name: {key: value for key, value in asdict(settings).items() if key not in HOW_LONG}
+            for name, settings in self._stage_settings.items()
+        }
+        return self.n_negatives_, self.mixed_precision, self.process_learning_rate, rates
 
     def _objective(self) -> Any:
-        return self._plain_objective() if self.spec_.is_plain else self._joint_objective()
+        return self._objective_of("network" if self.spec_.is_plain else "joint")
 
-    def _joint_objective(self) -> Any:
+    def _objective_of(self, stage: str) -> Any:
+        """What a stage maximises. While processes are fitted, rows come as features: the network does not change."""
         model = self.model_
+        estimate = model.plain_log_prob if stage == "network" else model.elbo
 
         def bound(X: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
             assert isinstance(X, Tensor)
-            h = model.features.train()(X, generator)
-            return model.elbo(h, Y, n_data, n_negatives=self.n_negatives_, generator=generator)
+            h = X if stage == "processes" else model.features.train()(X, generator)
+            return estimate(h, Y, n_data, n_negatives=self.n_negatives_, generator=generator)
 
         return bound
 
-    def _plain_objective(self) -> Any:
+    def _rate(self) -> float:
+        if self.spec_.is_plain:
+            return self.settings_.learning_rate
+        return float(given(self.joint_learning_rate, self._plan().joint_learning_rate))
+
+    def _rates(self) -> dict[nn.Parameter, float]:
         model = self.model_
+        if self.spec_.is_plain:
+            return dict.fromkeys([*model.features.parameters(), *self._head()], 1.0)
+        rate = given(self.process_learning_rate, self._plan().process_learning_rate)
+        return {
+            **dict.fromkeys([*model.features.parameters(), model.A, model.b], 1.0),
+            **dict.fromkeys(model.processes.parameters(), rate / self._rate()),
+        }
 
-        def log_prob(X: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
-            assert isinstance(X, Tensor)
-            h = model.features.train()(X, generator)
-            return model.plain_log_prob(h, Y, n_data, n_negatives=self.n_negatives_, generator=generator)
-
-        return log_prob
-
-    def _process_objective(self) -> Any:
-        """Of features that are known: the network does not change."""
+    def _head(self) -> list[nn.Parameter]:
+        """What the plain network has beside its features. A square mixing is the identity until the processes come."""
         model = self.model_
+        return [model.b] if model.A.shape[0] == model.A.shape[1] else [model.A, model.b]
 
-        def bound(h: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
-            assert isinstance(h, Tensor)
-            return model.elbo(h, Y, n_data, n_negatives=self.n_negatives_, generator=generator)
-
-        return bound
+    def _plan(self) -> DeepPlan:
+        """What the rule says for this model, fitted or loaded."""
+        spec = self.spec_
+        network = "own" if spec.network is None else spec.network.name
+        is_multilabel = spec.likelihood == "bernoulli"
+        sizes = (self.n_rows_, spec.n_features, spec.n_labels)
+        return plan_deep(*sizes, is_multilabel, network, spec.n_dimensions, spec.grid_size)
 
     def _stages(self, data: Dataset) -> list[Stage]:
         model, settings = self.model_, self._stage_settings
-        is_square = model.A.shape[0] == model.A.shape[1]
-        head = [model.b] if is_square else [model.A, model.b]
 
         def begin_processes() -> None:
             if self.spec_.has_baseline:
@@ -137,9 +153,9 @@ class DeepTraining(DeepPredictions):
                 Stage(
                     "network",
                     settings["network"],
-                    self._plain_objective(),
+                    self._objective_of("network"),
                     lambda: source_of("network"),
-                    lambda: dict.fromkeys([*model.features.parameters(), *head], 1.0),
+                    lambda: dict.fromkeys([*model.features.parameters(), *self._head()], 1.0),
                     calibrate=calibrate if self.spec_.is_plain else calibrate_plain,
                 )
             )
@@ -148,7 +164,7 @@ class DeepTraining(DeepPredictions):
                 Stage(
                     "processes",
                     settings["processes"],
-                    self._process_objective(),
+                    self._objective_of("processes"),
                     lambda: source_of("processes"),
                     lambda: dict.fromkeys([*model.processes.parameters(), model.A, model.b], 1.0),
                     begin_processes,
@@ -160,12 +176,9 @@ class DeepTraining(DeepPredictions):
                 Stage(
                     "joint",
                     settings["joint"],
-                    self._joint_objective(),
+                    self._objective_of("joint"),
                     lambda: source_of("joint"),
-                    lambda: {
-                        **dict.fromkeys([*model.features.parameters(), model.A, model.b], 1.0),
-                        **dict.fromkeys(model.processes.parameters(), self._process_scale),
-                    },
+                    self._rates,
                     begin_processes if "processes" not in settings else lambda: None,
                     calibrate=calibrate,
                 )
@@ -192,9 +205,9 @@ class DeepTraining(DeepPredictions):
     # Rows as the network takes them
 
     def _source(self, data: Dataset) -> Source:
-        """Of a dense network dense rows, where the model is if they take no more than a quarter of what is free."""
-        features = self.model_.features
-        if features.takes_sparse:
+        """Of a dense network and rows that are dense, these once and for all, where the model is, if they take no more
+        than a quarter of what is free; else some at a time."""
+        if not self._is_dense:
             return self._source_of_rows(data)
         device = self.model_.b.device
         free = free_bytes(device)
@@ -224,6 +237,6 @@ class DeepTraining(DeepPredictions):
         if len(h) > 1 and bool((h == h[0]).all()):
             raise ValueError(
                 f"the network gives the same features for all rows, such as {h[0, 0]:.4g}; nothing can be learned from "
-                "them. Lower learning_rate, or check the network and the rows"
+                "them. Check the rows and the network; if they come from training, lower learning_rate"
             )
         model.processes.start(h)

@@ -35,11 +35,11 @@ def load(folder: str | PathLike[str], *, device: str = "auto", network: nn.Modul
     method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
         raise ModelError(f"{path}: a model of the unknown method {name!r}; known are {', '.join(METHODS)}")
-    if network is not None:
-        if method is not DeepKernelClassifier:
-            raise ModelError(f"{path}: a model of the method {name!r}, which has no network; load it without network=")
-        config = {**config, "options": {**config["options"], "network": network}}
+    if network is not None and method is not DeepKernelClassifier:
+        raise ModelError(f"{path}: a model of the method {name!r}, which has no network; load it without network=")
     try:
+        if network is not None:
+            config = {**config, "options": {**config["options"], "network": network}}
         estimator = method._restore(config, arrays, labels)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None

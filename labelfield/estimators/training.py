@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
+from torch import nn
 
 from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform
@@ -96,6 +97,14 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _without_held_out(self) -> None:
         """Nothing is held out: whatever waits for the held-out rows need not."""
 
+    def _rate(self) -> float:
+        """At which `partial_fit` goes on."""
+        return self.settings_.learning_rate
+
+    def _rates(self) -> dict[nn.Parameter, float] | None:
+        """What `partial_fit` trains, each at so many times that rate; None for everything at the same."""
+        return None
+
     def _end(self) -> None:
         """After training."""
 
@@ -161,7 +170,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
                 self.settings_, schedule="constant", patience=None, time_budget=None, held_out=0, finishing_epochs=0
             )
             self._without_held_out()
-            self._training = Training(self.model_, endless)
+            self._training = Training(self.model_, replace(endless, learning_rate=self._rate()), rates=self._rates())
             self._training.state.history = [Epoch(**epoch) for epoch in self.history_]
             self._training.state.epoch = len(self.history_)
         # A call that was interrupted leaves nothing over for the next one, whose rows are others.

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +27,7 @@ from labelfield.inference.stepper import Objective, Stepper, all_finite
 from labelfield.linalg.cholesky import FactorisationError
 
 __all__ = [
+    "HOW_LONG",
     "Batches",
     "Epoch",
     "Interrupted",
@@ -38,6 +40,8 @@ __all__ = [
     "train",
 ]
 
+# Settings that may change when a training goes on.
+HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "patience")
 _MOST_BAD_STEPS = 20
 # Steps that a GPU is given before it is asked how they went.
 _STEPS_AHEAD = 64
@@ -86,7 +90,7 @@ class Settings:
             raise ValueError(f"finishing_epochs={self.finishing_epochs}; expected fewer than max_epochs")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate={self.learning_rate}; expected a positive number")
-        if not self.kl_weight >= 0:
+        if not 0 <= self.kl_weight < inf:
             raise ValueError(f"kl_weight={self.kl_weight}; expected 0 or more")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule={self.schedule!r}; expected one of {', '.join(SCHEDULES)}")
@@ -389,12 +393,13 @@ class Training:
         if state.n_good_steps < state.step / 2:
             raise self._breakdown(self.problem)
         scores = self.validate() if self.validate is not None else {}
+        before = max((epoch.seconds for epoch in state.history if epoch.stage != state.stage), default=0.0)
         state.history.append(
             Epoch(
                 epoch=len(state.history),
                 bound=state.sum_bound / state.n_good_steps,
                 learning_rate=self.rate(),
-                seconds=state.seconds,
+                seconds=before + state.seconds,
                 scores=scores,
                 stage=state.stage,
             )
@@ -438,7 +443,7 @@ class Training:
     def _require_same(self, facts: dict[str, Any]) -> None:
         """How long to go on may change; what has been done may not."""
         ours, theirs = asdict(self.settings), dict(facts["settings"])
-        for name in ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "patience"):
+        for name in HOW_LONG:
             ours.pop(name), theirs.pop(name)
         if ours != theirs or facts["identity"] != self.identity:
             differs = [name for name in ours if ours[name] != theirs.get(name)] or ["model or other training data"]

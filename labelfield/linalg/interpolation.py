@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["banded_window_forms", "cubic_weights", "interpolate", "locate", "quadratic"]
+__all__ = ["banded_window_forms", "cubic_weights", "interpolate", "locate"]
 
 
 def locate(x: Tensor, n_points: int, *, check: bool = True) -> tuple[Tensor, Tensor]:
@@ -74,18 +74,6 @@ def banded_window_forms(W: Tensor) -> Tensor:
     apply: Any = _BandedWindowForms.apply  # torch's is untyped
     result: Tensor = apply(W)
     return result
-
-
-def quadratic(forms: Tensor, cells: Tensor, weights: Tensor) -> Tensor:
-    """wᵀ S w (B, J, d) in each dimension, for forms (J, d, n - 3, 4, 4), cells (B, J, d) and weights (B, J, d, 4).
-
-    For S = ⊗_d S_d and w = ⊗_d w_d their product over d is the whole form.
-    """
-    J, d, windows = forms.shape[:3]
-    starts = torch.arange(0, J * d * windows, windows, device=forms.device).view(J, d)
-    apply: Any = _Quadratic.apply  # torch's is untyped
-    values: Tensor = apply(forms, starts + cells, weights)
-    return values
 
 
 # Points of a grid whose S is formed.
@@ -186,29 +174,3 @@ class _BandedWindowForms(torch.autograd.Function):
             if k:
                 d_W[..., k:, :].addcmul_(d_diagonal.unsqueeze(-1), W[..., : n - k, :])
         return d_W
-
-
-class _Quadratic(torch.autograd.Function):
-    """w_iᵀ S_i w_i (…) for the symmetric blocks S_i, the first_i-th of all of (…, 4, 4), for first (…) and w (…, 4)."""
-
-    @staticmethod
-    def forward(ctx: Any, forms: Tensor, first: Tensor, weights: Tensor) -> Tensor:
-        w, ones = weights.reshape(-1, 4), weights.new_ones(4)
-        blocks = forms.reshape(-1, 16).index_select(0, first.reshape(-1)).view(-1, 4, 4)
-        products = blocks.mul_(w.unsqueeze(1)).view(-1, 4).mv(ones).view(-1, 4)
-        ctx.save_for_backward(first, w, products)
-        ctx.forms_shape = forms.shape
-        return (products * w).mv(ones).view(first.shape)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
-        first, w, products = ctx.saved_tensors
-        g = gradients[0].reshape(-1, 1)
-        d_forms = d_weights = None
-        if ctx.needs_input_grad[0]:
-            outer = ((w * g).unsqueeze(2) * w.unsqueeze(1)).view(-1, 16)
-            d_forms = w.new_zeros(ctx.forms_shape)
-            d_forms.view(-1, 16).index_add_(0, first.reshape(-1), outer)
-        if ctx.needs_input_grad[2]:
-            d_weights = (products * (2 * g)).view(*first.shape, 4)
-        return d_forms, None, d_weights

@@ -33,6 +33,8 @@ DEEP_MOMENTS = ("exact", "sampled")
 GRID_POSTERIORS = {"whitened_kronecker": WhitenedKronecker, "kronecker": Kronecker}
 MOST_DIMENSIONS = 3
 _KINDS: dict[str, type] = {"own_kernel": bool, "is_plain": bool, "has_baseline": bool, "network_class": str}
+# Its square is still a number.
+_LARGEST_FEATURE = 1e18
 # Of what is learned of u: beyond it nobody has the memory.
 _MOST_NUMBERS = 1 << 33
 
@@ -190,12 +192,14 @@ def start_deep(model: DeepKernel, counts: NDArray[np.int64], n_rows: int, seed: 
 
 
 def require_features(h: Tensor, first_row: int = 0) -> None:
-    """Features must be finite: one error that names the first row whose are not."""
-    is_bad = ~torch.isfinite(h).all(1)
+    """Features must be finite, and their squares too: one error that names the first row whose are not."""
+    is_bad = ~(h.abs() < _LARGEST_FEATURE).all(1)
     if bool(is_bad.any()):
-        row = first_row + int(is_bad.nonzero()[0, 0])
+        row = int(is_bad.nonzero()[0, 0])
+        found = f"as large as {h[row].abs().max():.3g}" if bool(torch.isfinite(h[row]).all()) else "that are not finite"
         raise FeatureError(
-            f"the network gives features that are not finite for row {row}; check the row, the network and its weights"
+            f"the network gives features {found} for row {first_row + row}; check the row, the network and its "
+            "weights; scale its last layer, or lower learning_rate"
         )
 
 

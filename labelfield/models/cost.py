@@ -82,7 +82,7 @@ def deep_bytes(spec: DeepSpec, n_weights: int, batch_size: int, n_labels: int) -
     matrices = J * d * n * n * (4 * _DOUBLE + 6 * _FLOAT)
     windows: int = _FLOAT * b * J * (24 * d + 3 * 4**d)
     draws = 1 if spec.likelihood == "bernoulli" and spec.moments == "exact" else spec.n_samples
-    labels = _FLOAT * b * (6 * n_labels * draws + 4 * J * draws)
+    labels = _FLOAT * b * (10 * n_labels * draws + 4 * J * draws)
     return _BYTES_PER_PARAMETER * parameters + baseline + network + matrices + windows + labels
 
 

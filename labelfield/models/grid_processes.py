@@ -23,8 +23,8 @@ __all__ = ["GridProcesses", "normal_noise"]
 
 # Rounding may leave a variance a little below 0.
 _SMALLEST_VARIANCE = 1e-8
-# Processes start as if measured on the grid with noise of this share of their variance.
-_NOISE = 0.05
+# Processes start as if each had been measured once with noise of this share of its variance.
+_NOISE = 1e-3
 
 
 class GridProcesses(nn.Module):
@@ -94,7 +94,7 @@ class GridProcesses(nn.Module):
         grid.follow(h)
         at_points = grid.features()[grid.subsets]  # (J, d, n)
         shape = [grid.n_points] * grid.n_dimensions
-        values = at_points.new_zeros(grid.n_processes, *shape)
+        values = at_points.new_zeros(grid.n_processes, *shape, dtype=torch.float64)
         for d in range(grid.n_dimensions):
             along = [1] * grid.n_dimensions
             along[d] = grid.n_points

@@ -75,7 +75,7 @@ def _require_integer(name: str, value: Any, most: int) -> None:
 
 def _integers(name: str, values: Any, most: int) -> tuple[int, ...]:
     if not isinstance(values, list | tuple) or len(values) > _MOST_LAYERS:
-        raise ValueError(f"{name}={values!r}; expected at most {_MOST_LAYERS} integers")
+        raise ValueError(f"{name}={values!r}; expected a list of at most {_MOST_LAYERS} integers")
     for number, value in enumerate(values):
         _require_integer(f"{name}[{number}]", value, most)
     return tuple(values)

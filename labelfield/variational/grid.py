@@ -29,6 +29,8 @@ __all__ = ["GridFamily", "GridPrior", "Kronecker", "WhitenedKronecker"]
 
 # From so many points a dimension on the O(n²) recursions of Toeplitz matrices are faster than an n³ factorisation.
 LARGE_GRID = 1024
+# Once, at the start, a factor of K_d is worth its n³ up to so many points.
+_LARGEST_FACTORISED = 4096
 
 
 class GridPrior:
@@ -111,8 +113,9 @@ class GridFamily(nn.Module, ABC):
 
     @abstractmethod
     def start(self, prior: GridPrior, values: Tensor, noise: float) -> None:
-        """Begin with these means of u (J, m), and as uncertain as if they had been measured with noise of this share of
-        the prior's variance: where the prior knows more it stays as it is, which costs no divergence."""
+        """Begin with these means of u (J, m), and as uncertain as if u had been measured in each dimension with noise
+        of so many shares of the prior's variance in all: directions of which that tells nothing stay as in the prior,
+        and cost no divergence. (Of several dimensions it is the product of what each would be by itself.)"""
 
     def draw(self, prior: GridPrior, noise: Tensor) -> Tensor:
         """u = μ + (⊗_d W_d) ε (J, m, T) for standard normal ε of that shape [DKL 9]."""
@@ -121,10 +124,14 @@ class GridFamily(nn.Module, ABC):
     def _lower(self) -> Tensor:
         return self.factor.tril()
 
+    def _noise(self, noise: float) -> float:
+        """At each point: the more points, the more noise, so that a finer grid is as uncertain as a coarse one."""
+        return float(noise ** (1 / self.n_dimensions) * self.n_points)
+
     def _measured(self, prior: GridPrior, noise: float) -> Tensor:
         """Cholesky factors (…, n, n) of (I + Rᵀ R / σ²)⁻¹, the covariances of v = R⁻¹ u after such measurements."""
         R = prior.roots
-        precision = R.mT @ R / (noise ** (1 / self.n_dimensions) * prior.columns[..., :1, None])
+        precision = R.mT @ R / (self._noise(noise) * prior.columns[..., :1, None])
         precision.diagonal(dim1=-2, dim2=-1).add_(1)
         covariance = torch.cholesky_inverse(torch.linalg.cholesky(precision))
         return torch.as_tensor(torch.linalg.cholesky(covariance))
@@ -180,8 +187,8 @@ class Kronecker(GridFamily):
     @torch.no_grad()
     def start(self, prior: GridPrior, values: Tensor, noise: float) -> None:
         self.mean.copy_(values)
-        if prior.is_large:  # without its factor: independent
-            variance = noise ** (1 / self.n_dimensions) * prior.columns[..., :1]
+        if self.n_points > _LARGEST_FACTORISED:  # independent, which diverges far from the prior
+            variance = min(self._noise(noise), 1.0) * prior.columns[..., :1]
             self.factor.copy_(torch.diag_embed(variance.sqrt().expand(*self.factor.shape[:2], self.n_points)))
         else:
             self.factor.copy_((prior.roots @ self._measured(prior, noise)).expand_as(self.factor))

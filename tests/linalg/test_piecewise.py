@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from labelfield.linalg import piecewise
-from labelfield.linalg.interpolation import banded_window_forms, cubic_weights, interpolate, quadratic
+from labelfield.linalg.interpolation import banded_window_forms, cubic_weights, interpolate
 from labelfield.linalg.piecewise import CUBIC, SEXTIC, cubics, evaluate, sextics
 
 J, B = 3, 17
@@ -32,7 +32,10 @@ def test_means_and_variances_are_those_of_the_weights(n):
     found = evaluate(torch.cat([cubics(u), sextics(forms)], -1), cells, t, (CUBIC, SEXTIC))
     weights = cubic_weights(t)
     mean = interpolate(u.unsqueeze(-1), cells.unsqueeze(-1), weights.unsqueeze(2), n).squeeze(-1)
-    var = quadratic(forms.unsqueeze(1), cells.unsqueeze(-1), weights.unsqueeze(2)).squeeze(-1)
+    S = W @ W.mT
+    window = cells.unsqueeze(-1) + torch.arange(4)
+    blocks = S[torch.arange(J)[:, None, None], window[..., None], window[..., None, :]]
+    var = torch.einsum("bja,bjac,bjc->bj", weights, blocks, weights)
     torch.testing.assert_close(found[..., 0], mean)
     torch.testing.assert_close(found[..., 1], var)
 

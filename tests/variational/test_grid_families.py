@@ -165,15 +165,15 @@ def test_it_starts_where_it_is_told(kind, d, n, is_shared, noise):
     mean, S = dense_q(family, prior)
     torch.testing.assert_close(mean, values, rtol=1e-7, atol=1e-7)
     K = toeplitz(column) + JITTER * column[..., :1, None] * torch.eye(n)
-    sigma2 = noise ** (1 / d) * column[..., :1, None]
+    sigma2 = noise ** (1 / d) * n * column[..., :1, None]
     expected = kronecker_product(torch.linalg.inv(torch.linalg.inv(K) + torch.eye(n) / sigma2))
     torch.testing.assert_close(S, expected.expand_as(S), rtol=1e-6, atol=1e-8)
     whole, variance = dense_prior(column, 2), column[..., 0].prod(1)[:, None, None]
     assert torch.linalg.eigvalsh(whole - S).min() > -1e-9
-    assert torch.linalg.eigvalsh(noise * variance * torch.eye(n**d) - S).min() > -1e-9
+    assert torch.linalg.eigvalsh(noise * n**d * variance * torch.eye(n**d) - S).min() > -1e-9
     if d == 1:
         # The posterior of u measured with noise.
-        posterior = whole - whole @ torch.linalg.solve(whole + noise * variance * torch.eye(n), whole)
+        posterior = whole - whole @ torch.linalg.solve(whole + noise * n * variance * torch.eye(n), whole)
         torch.testing.assert_close(S, posterior, rtol=1e-6, atol=1e-8)
 
 
@@ -181,14 +181,14 @@ def test_it_starts_where_it_is_told(kind, d, n, is_shared, noise):
 @each_size
 def test_the_plain_family_starts_independent_on_a_large_grid(d, n, is_shared, monkeypatch):
     """With the variance of the noise, and without a factorisation of K."""
-    monkeypatch.setattr(grid_module, "LARGE_GRID", n)
+    monkeypatch.setattr(grid_module, "_LARGEST_FACTORISED", n - 1)
     prior, family = GridPrior(columns(d, n, 2, is_shared), JITTER), random_family(Kronecker, d, n)
-    values, noise = torch.randn(2, n**d), 0.3
+    values, noise = torch.randn(2, n**d), 0.3 / n**d
     family.start(prior, values, noise)
     mean, S = dense_q(family, prior)
     assert torch.equal(mean, values)
     variance = prior.columns[..., 0].prod(1)[:, None, None]
-    torch.testing.assert_close(S, (noise * variance * torch.eye(n**d)).expand_as(S))
+    torch.testing.assert_close(S, (0.3 * variance * torch.eye(n**d)).expand_as(S))
     assert "roots" not in vars(prior)
 
 
