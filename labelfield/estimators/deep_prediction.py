@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,19 +18,29 @@ from labelfield.errors import DataError
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory, count_of_labels
 from labelfield.estimators.probabilities import FEWER_ROWS, BlockPredictions
+from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import to_tensor
 from labelfield.metrics.ranking import judge
 from labelfield.models.build_deep import DeepSpec, FeatureError, require_features
 from labelfield.models.calibration import N_RANKS, Calibration, places
 from labelfield.models.deep_kernel import Baseline, DeepKernel
-from labelfield.models.prediction import Latent, to_indicator
+from labelfield.models.prediction import to_indicator
 
-__all__ = ["DeepPredictions"]
+__all__ = ["DeepLatent", "DeepPredictions"]
 
 # Rows times labels whose probabilities exist at once, and rows that go through a network together.
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 4096
 # Labels of each held-out row that the map of probabilities is learned from.
 _N_CALIBRATED = 20
+
+
+class DeepLatent(NamedTuple):
+    """Means and variances of the processes f (N, J) and of the utilities g = A f + b (N, K)."""
+
+    f_mean: NDArray[np.float32]
+    f_var: NDArray[np.float32]
+    g_mean: NDArray[np.float32]
+    g_var: NDArray[np.float32]
 
 
 class DeepPredictions(BlockPredictions):
@@ -118,8 +128,11 @@ class DeepPredictions(BlockPredictions):
         """A model from a file must give numbers: it is tried where features are usual."""
         model = self.model_
         if not model.is_plain:
-            with torch.no_grad():
-                f = model.latent(model.processes.grid.centre.unsqueeze(0))
+            try:
+                with torch.no_grad():
+                    f = model.latent(model.processes.grid.centre.unsqueeze(0))
+            except FactorisationError as error:
+                raise ValueError(str(error)) from None
             if not all(bool(torch.isfinite(part).all()) for part in f):
                 raise ValueError("the processes give values that are not finite")
 
@@ -163,12 +176,12 @@ class DeepPredictions(BlockPredictions):
         reached = ((block, every, self.threshold <= P) for block, P in self._probabilities(rows, calibrated=True))
         return to_indicator(reached, (rows.shape[0], self.spec_.n_labels))
 
-    def predict_latent(self, X: Any) -> Latent:
-        """Means and variances of the processes f (N, J) and of the utilities A f + b (N, K), which go together."""
+    def predict_latent(self, X: Any) -> DeepLatent:
+        """Means and variances of the processes f (N, J) and of the utilities g = A f + b (N, K), which go together."""
         rows = self._rows(X)
         widths = (self.spec_.n_processes,) * 2 + (self.spec_.n_labels,) * 2
         with advising_on_memory(FEWER_ROWS):
-            found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
+            found = DeepLatent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
         for block, h in self._features(rows):
             for part in self._parts(block):
                 with torch.no_grad(), advising_on_memory(FEWER_ROWS):
@@ -229,9 +242,9 @@ class DeepPredictions(BlockPredictions):
         is above the first (N,)."""
         P = self.predict_proba(X, calibrated=False)
         tiny = np.finfo(np.float32).tiny
-        if self.model_.is_multilabel:
-            return np.asarray(logit(np.clip(P, tiny, 1 - np.finfo(np.float32).epsneg)), np.float32)
         scores = np.log(np.maximum(P, tiny))
+        if self.model_.is_multilabel:
+            scores = np.asarray(logit(np.clip(P, tiny, 1 - np.finfo(np.float32).epsneg)), np.float32)
         is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
         return scores[:, 1] - scores[:, 0] if is_binary else scores
 

@@ -246,9 +246,8 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """Refuse what cannot be held before the system kills the process for it."""
         needed, free = self.training_bytes(), free_bytes(device)
         if free is not None and needed > free:
-            sizes = [
-                f"{name}={getattr(self.spec_, name)}" for name in ("n_latent", "n_inducing") if name in vars(self.spec_)
-            ]
+            names = ("n_latent", "n_inducing", "n_outputs", "grid_size")
+            sizes = [f"{name}={getattr(self.spec_, name)}" for name in names if name in vars(self.spec_)]
             raise OutOfMemoryError(
                 f"training needs about {needed / 2**30:,.1f} GiB and {device} has {free / 2**30:,.1f} GiB free; "
                 f"{', '.join(sizes)}, batch_size={self.settings_.batch_size}",

@@ -216,8 +216,8 @@ class TestStages:
         assert power != 1
         np.testing.assert_allclose(model.predict_proba(X), softmax(power * logits, 1), atol=1e-5)
         latent = model.predict_latent(X)
-        np.testing.assert_allclose(latent.h_mean, sums, rtol=1e-5, atol=1e-6)
-        assert not latent.h_var.any()
+        np.testing.assert_allclose(latent.f_mean, sums, rtol=1e-5, atol=1e-6)
+        assert not latent.f_var.any()
         bound = model.bound(X, rings.test.Y.indices)
         assert bound["kl"] == 0
         log_prob = np.log(softmax(logits, 1))[np.arange(100), rings.test.Y.indices].sum()
@@ -250,7 +250,7 @@ class TestStages:
         h = torch.from_numpy(model.transform(rings.X))
         # Almost all features are where the grid takes them as they are.
         assert (model.model_.processes.grid.squash(h).abs() <= 0.8).float().mean() > 0.98
-        np.testing.assert_allclose(model.predict_latent(rings.X).h_mean, h, atol=0.1 * h.abs().max())
+        np.testing.assert_allclose(model.predict_latent(rings.X).f_mean, h, atol=0.1 * h.abs().max())
         best = [ask(rings.X).argmax(1) for ask in (model.predict_proba, model.baseline_proba)]
         assert np.mean(best[0] == best[1]) > 0.9
 
@@ -324,9 +324,9 @@ def test_variants(options, few, plain_variant, tmp_path):
     if options.get("likelihood") != "bernoulli":
         np.testing.assert_allclose(P.sum(1), 1, rtol=1e-5)
     assert not np.array_equal(P, plain_variant)
-    assert (latent.h_var > 0).all()
-    assert latent.h_mean.shape == latent.h_var.shape == (120, model.spec_.n_processes)
-    assert latent.f_mean.shape == latent.f_var.shape == (120, 3)
+    assert (latent.f_var > 0).all()
+    assert latent.f_mean.shape == latent.f_var.shape == (120, model.spec_.n_processes)
+    assert latent.g_mean.shape == latent.g_var.shape == (120, 3)
     assert np.isfinite(bound["bound"])
     assert bound["kl"] > 0
     assert np.isfinite([epoch["bound"] for epoch in model.history_]).all()
@@ -913,7 +913,7 @@ class TestBadInput:
         assert fitted.predict(none).shape == fitted.predict_uncertainty(none).shape == (0,)
         for ask in (fitted.predict_proba, fitted.predict_topk, fitted.decision_function, fitted.transform):
             assert ask(none).shape == (0, 3)
-        assert fitted.predict_latent(none).h_var.shape == (0, 3)
+        assert fitted.predict_latent(none).f_var.shape == (0, 3)
         assert several.predict(sparse.csr_array((0, 200))).shape == (0, 40)
 
     def test_wrong_width_and_nothing_fitted(self, fitted):
@@ -1047,15 +1047,15 @@ class TestAnswers:
 
     def test_latent(self, rings, fitted):
         latent = fitted.predict_latent(rings.test.X)
-        assert latent.h_mean.shape == latent.h_var.shape == latent.f_mean.shape == latent.f_var.shape == (100, 3)
-        assert (latent.h_var > 0).all()
+        assert latent.f_mean.shape == latent.f_var.shape == latent.g_mean.shape == latent.g_var.shape == (100, 3)
+        assert (latent.f_var > 0).all()
         A, b = (getattr(fitted.model_, name).detach().numpy() for name in "Ab")
-        np.testing.assert_allclose(latent.f_mean, latent.h_mean @ A.T + b, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(latent.f_var, latent.h_var @ np.square(A).T, rtol=1e-4)
+        np.testing.assert_allclose(latent.g_mean, latent.f_mean @ A.T + b, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(latent.g_var, latent.f_var @ np.square(A).T, rtol=1e-4)
         raw = fitted.predict_proba(rings.test.X, calibrated=False)
         is_sure = raw.max(1) > 0.9
         assert is_sure.sum() > 50
-        np.testing.assert_array_equal(latent.f_mean.argmax(1)[is_sure], raw.argmax(1)[is_sure])
+        np.testing.assert_array_equal(latent.g_mean.argmax(1)[is_sure], raw.argmax(1)[is_sure])
 
     def test_uncertainty(self, rings, fitted):
         U = fitted.predict_uncertainty(rings.test.X)
