@@ -22,13 +22,21 @@ from labelfield.linalg.kronecker import (
     kronecker_solve_triangular,
     kronecker_trace,
 )
-from labelfield.linalg.toeplitz import toeplitz_cholesky, toeplitz_logdet, toeplitz_solve
+from labelfield.linalg.toeplitz import (
+    Levinson,
+    levinson,
+    toeplitz_cholesky,
+    toeplitz_logdet,
+    toeplitz_solve,
+    toeplitz_trace,
+)
 from labelfield.variational.base import factor_parameter, mean_parameter
 
 __all__ = ["GridFamily", "GridPrior", "Kronecker", "WhitenedKronecker"]
 
 # From so many points a dimension on the O(n²) recursions of Toeplitz matrices are faster than an n³ factorisation.
 LARGE_GRID = 1024
+_NAME = "K_Z, the covariance of the grid,"
 # Once, at the start, a factor of K_d is worth its n³ up to so many points.
 _LARGEST_FACTORISED = 4096
 
@@ -50,7 +58,7 @@ class GridPrior:
     @cached_property
     def roots(self) -> Tensor:
         """Cholesky factors R_jd of K_jd (J, d, n, n)."""
-        return toeplitz_cholesky(self.columns, "K_Z, the covariance of the grid,", self.jitter)
+        return toeplitz_cholesky(self.columns, _NAME, self.jitter)
 
     @cached_property
     def _jittered(self) -> Tensor:
@@ -59,14 +67,18 @@ class GridPrior:
         at_zero[0] = self.jitter
         return self.columns + at_zero * self.columns[..., :1].detach()
 
+    @cached_property
+    def _inverse(self) -> Levinson:
+        return levinson(self._jittered, _NAME)
+
     def log_dets(self) -> Tensor:
         """log |K_jd| (J, d)."""
-        return toeplitz_logdet(self._jittered) if self.is_large else tril_log_det(self.roots)
+        return toeplitz_logdet(self._jittered, self._inverse) if self.is_large else tril_log_det(self.roots)
 
     def traces(self, L: Tensor) -> Tensor:
         """tr(K_jd⁻¹ L_jd L_jdᵀ) (J, d) for factors (J, d, n, n)."""
         if self.is_large:
-            return (toeplitz_solve(self._jittered.expand(L.shape[:-1]), L) * L).sum((-2, -1))
+            return toeplitz_trace(self._jittered, L, self._inverse)
         white: Tensor = torch.linalg.solve_triangular(self.roots.expand_as(L), L, upper=False)
         return white.square().sum((-2, -1))
 
@@ -75,12 +87,13 @@ class GridPrior:
         if not self.is_large:
             return kronecker_solve_triangular(self.roots, mean.unsqueeze(-1)).square().sum((-2, -1))
         n, n_dimensions = self.n_points, self.columns.shape[1]
-        columns = self._jittered.expand(mean.shape[0], -1, -1)
         solved = mean.view(-1, *[n] * n_dimensions)
         for dimension in range(n_dimensions):
             moved = solved.movedim(1 + dimension, 1)
             right = moved.reshape(*moved.shape[:2], -1)
-            solved = toeplitz_solve(columns[:, dimension], right).view(moved.shape).movedim(1, 1 + dimension)
+            inverse = Levinson(*(part[:, dimension] for part in self._inverse))
+            found = toeplitz_solve(self._jittered[:, dimension], right, inverse)
+            solved = found.view(moved.shape).movedim(1, 1 + dimension)
         return (solved.flatten(1) * mean).sum(1)
 
 

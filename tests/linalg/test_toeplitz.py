@@ -11,7 +11,14 @@ from linear_operator.operators import ToeplitzLinearOperator
 
 from labelfield.linalg import toeplitz as module
 from labelfield.linalg.cholesky import FactorisationError
-from labelfield.linalg.toeplitz import levinson, toeplitz, toeplitz_logdet, toeplitz_multiply, toeplitz_solve
+from labelfield.linalg.toeplitz import (
+    levinson,
+    toeplitz,
+    toeplitz_logdet,
+    toeplitz_multiply,
+    toeplitz_solve,
+    toeplitz_trace,
+)
 
 
 def rbf(r, length):
@@ -152,3 +159,22 @@ def test_what_is_not_positive_definite_is_an_error():
             levinson(c, "K")
     with pytest.raises(FactorisationError, match="not finite"):
         toeplitz_logdet(torch.tensor([1.0, float("nan")]))
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+@pytest.mark.parametrize("n_columns", [3, 1], ids=["own columns", "one column"])
+def test_traces_are_dense_ones(n, n_columns):
+    generator = torch.Generator().manual_seed(n)
+    lags = torch.arange(n, dtype=torch.float64)
+    column = (-lags / torch.tensor([[2.0], [3.0], [5.0]])[:n_columns]).exp().requires_grad_()
+    L = torch.randn(3, n, n, generator=generator, dtype=torch.float64).requires_grad_()
+    weight = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    ours = toeplitz_trace(column, L)
+    dense = (torch.linalg.solve(toeplitz(column), L) * L).sum((-2, -1))
+    torch.testing.assert_close(ours, dense)
+    for one, other in zip(
+        torch.autograd.grad((ours * weight).sum(), (column, L)),
+        torch.autograd.grad((dense * weight).sum(), (column, L)),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
