@@ -421,9 +421,9 @@ def _try(network: nn.Module, X: Tensor) -> Any:
         with torch.random.fork_rng(devices=[X.device] if X.device.type == "cuda" else []):
             return network(X)
     except Exception as error:  # it may raise anything
-        mode = "in training, " if network.training else ""
+        mode = ", in training," if network.training else ""
         reason = (str(error).splitlines() or [""])[0]
         raise ValueError(
-            f"the network {type(network).__name__} cannot take {mode}rows of shape {tuple(X.shape)}: "
+            f"the network {type(network).__name__} cannot take{mode} rows of shape {tuple(X.shape)}: "
             f"{type(error).__name__}: {reason}"
         ) from None

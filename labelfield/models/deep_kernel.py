@@ -32,7 +32,7 @@ __all__ = ["Baseline", "DeepKernel"]
 
 
 class Features(nn.Module):
-    """A network and how rows come to it: dense or sparse, on a GPU in bfloat16 where that is asked for."""
+    """A network and how rows come to it: dense or sparse, in training on a GPU in bfloat16 where that is asked for."""
 
     def __init__(self, network: nn.Module, *, takes_sparse: bool, is_own: bool, is_mixed: bool = False) -> None:
         super().__init__()
@@ -46,7 +46,8 @@ class Features(nn.Module):
         seed = int(torch.randint(1 << 62, (), generator=generator)) if self.training and generator is not None else None
         if seed is not None and not self.is_own:
             seed_dropout(self.network, seed, X.device)
-        is_mixed = self.is_mixed and X.device.type == "cuda"
+        # In training alone: predictions are the same whether or not the model was saved in between.
+        is_mixed = self.is_mixed and self.training and X.device.type == "cuda"
         with (
             _seeded(seed, X.device) if self.is_own and seed is not None else nullcontext(),
             torch.autocast("cuda", torch.bfloat16, enabled=is_mixed),

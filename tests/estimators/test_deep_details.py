@@ -88,7 +88,7 @@ def test_partial_fit_goes_on_at_the_rates_of_the_joint_stage(options, few, tmp_p
 
 
 def test_what_a_batch_of_one_does_to_a_network_is_one_error(few):
-    with pytest.raises(ValueError, match=r"cannot take in training, rows of shape \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"cannot take, in training, rows of shape \(1, 2\)"):
         tiny(network=Plain(norm=nn.BatchNorm1d(3)), batch_size=1).fit(few.X, few.Y.indices)
 
 
