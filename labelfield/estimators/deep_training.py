@@ -31,7 +31,7 @@ from labelfield.models.mlgpf import Elbo
 __all__ = ["DeepTraining"]
 
 # Rows whose features say where the grid is to be.
-_SEEN_ROWS = 20_000
+_SEEN_ROWS = 5_000
 # What an epoch of each stage takes of the time, as a share of one of the whole.
 _TIME = {"network": 1.0, "processes": 0.1, "joint": 1.0}
 
