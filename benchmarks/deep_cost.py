@@ -102,7 +102,7 @@ def _layer(n_points: int, n_dimensions: int) -> Callable[[], None]:
     def evaluate() -> None:
         model.zero_grad(set_to_none=True)
         h.grad = None
-        (-model.elbo(h, Y, _N_ROWS, generator=generator).bound()).backward()  # type: ignore[no-untyped-call]
+        (-model.elbo(h, Y, _N_ROWS, generator=generator).bound()).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
 
     return evaluate
 

@@ -343,13 +343,9 @@ class DeepKernelClassifier(DeepTraining):
 
     def training_bytes(self) -> int:
         """About how much memory a step of training takes, beside the rows, according to the sizes that were decided."""
-        n_labels = self.spec_.n_labels
-        if self.n_negatives_:
-            per_row = self.label_counts_.sum() / max(self.n_rows_, 1)
-            n_labels = min(n_labels, int(per_row * self.settings_.batch_size) + self.n_negatives_)
         # Rows that are dense are held so, beside what they came in.
         dense = 4 * self.n_rows_ * self.spec_.n_features if self._is_dense else 0
-        return dense + deep_bytes(self.spec_, self._n_weights, self.settings_.batch_size, n_labels)
+        return dense + deep_bytes(self.spec_, self._n_weights, self.settings_.batch_size, self._n_labels_of_step())
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Go on training everything jointly with these rows, by one epoch over them; the first call prepares the model.

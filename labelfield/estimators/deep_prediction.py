@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from labelfield.csr import gather_rows
 from labelfield.data import Dataset
 from labelfield.errors import DataError
-from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory, count_of_labels
 from labelfield.estimators.probabilities import FEWER_ROWS, BlockPredictions
 from labelfield.linalg.cholesky import FactorisationError
@@ -265,13 +264,6 @@ class DeepPredictions(BlockPredictions):
         with torch.no_grad():
             kl = 0.0 if self.model_.is_plain else float(self.model_.processes.kl().sum())
         return {"fit": fit, "kl": kl, "bound": fit - kl}
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose labels are all right."""
-        self._check_fitted()
-        if self.label_kind_ == "classes" and np.ndim(y) == 2:
-            y = self.classes_[self._encode(y, as_rows(self, X, reset=False).shape[0]).indices]
-        return super().score(X, y, sample_weight)
 
     def _encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
         encoded = super()._encode(Y, n_rows)

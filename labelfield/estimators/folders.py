@@ -38,7 +38,6 @@ class SavedClassifier(TrainedClassifier):
     # What a model is made of.
     _spec_type: ClassVar[type[Any]]
     n_features_in_: int
-    n_negatives_: int | None
     label_names_: list[str]
     # Of what features were called in training, where that is known.
     feature_names_digest_: str | None

@@ -406,13 +406,6 @@ class GPClassifier(BlockPredictions):
             kl = sum(float(self.model_.utilities.of(some).kl().sum()) for some in self._class_blocks())
         return {"fit": fit, "kl": kl, "bound": fit - kl}
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose class is right."""
-        self._check_fitted()
-        if np.ndim(y) == 2:  # indicators, or lists of one class each
-            y = self.classes_[self._encode(y, as_rows(self, X, reset=False).shape[0]).indices]
-        return super().score(X, y, sample_weight)
-
     def _encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
         encoded = super()._encode(Y, n_rows)
         _require_one_class_a_row(encoded)

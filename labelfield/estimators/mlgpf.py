@@ -251,11 +251,7 @@ class MLGPFClassifier(SavedFactors):
 
     def training_bytes(self) -> int:
         """About how much memory a step of training takes, beside the rows, according to the sizes that were decided."""
-        settings, n_labels = self.settings_, self.spec_.n_labels
-        if self.n_negatives_:
-            per_row = self.label_counts_.sum() / max(self.n_rows_, 1)
-            n_labels = min(n_labels, int(per_row * settings.batch_size) + self.n_negatives_)
-        return training_bytes(self.spec_, settings.batch_size, n_labels)
+        return training_bytes(self.spec_, self.settings_.batch_size, self._n_labels_of_step())
 
     def _prepare_others(self, X: sparse.csr_array, Y: sparse.csr_array) -> list[tuple[MLGPFClassifier, Dataset]]:
         """The other members, before training, and the same rows as each sees them."""

@@ -12,6 +12,7 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.estimators.folders import SavedClassifier
+from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory, count_of_labels
 from labelfield.models.prediction import to_csr
 
@@ -43,6 +44,13 @@ class BlockPredictions(SavedClassifier):
     def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
         """The k most probable labels of each row and their probabilities, as CSR (N, K)."""
         return self._best(self._probabilities(self._rows(X), calibrated), count_of_labels(k))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose class, or whose labels all, are right."""
+        self._check_fitted()
+        if self.label_kind_ == "classes" and np.ndim(y) == 2:  # indicators, or lists of one class each
+            y = self.classes_[self._encode(y, as_rows(self, X, reset=False).shape[0]).indices]
+        return super().score(X, y, sample_weight)
 
     def _best(self, blocks: Iterator[tuple[slice, Tensor]], k: int) -> sparse.csr_array:
         k = min(k, self.spec_.n_labels)

@@ -49,6 +49,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     classes_: NDArray[Any]
     label_counts_: NDArray[np.int64]
     n_rows_: int
+    n_negatives_: int | None
     n_iter_: int
     history_: list[dict[str, Any]]
     _training: Training | None
@@ -233,6 +234,14 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+    def _n_labels_of_step(self) -> int:
+        """How many labels a step looks at: all, or about those that hold in a batch and the drawn negatives."""
+        n_labels = int(self.spec_.n_labels)
+        if not self.n_negatives_:
+            return n_labels
+        per_row = self.label_counts_.sum() / max(self.n_rows_, 1)
+        return min(n_labels, int(per_row * self.settings_.batch_size) + self.n_negatives_)
 
     def stage_settings(self) -> dict[str, Settings]:
         """How each stage of the training goes, by name; a training in one has no name for it."""
