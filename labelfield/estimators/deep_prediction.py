@@ -252,7 +252,7 @@ class DeepPredictions(BlockPredictions):
         the fit is drawn, always with the same draws."""
         rows = self._rows(X)
         data = Dataset(rows, self._encode(Y, rows.shape[0]))
-        fit, generator = 0.0, torch.Generator().manual_seed(0)
+        fit, generator = 0.0, torch.Generator(self.model_.b.device).manual_seed(0)
         for block, h in self._features(rows):
             for part in self._parts(block):
                 with torch.no_grad(), advising_on_memory(FEWER_ROWS):

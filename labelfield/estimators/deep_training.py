@@ -19,7 +19,7 @@ from labelfield.estimators.options import (
     advising_on_memory,
     given,
 )
-from labelfield.inference.source import Source, TensorSource
+from labelfield.inference.source import ResidentSource, Source, TensorSource
 from labelfield.inference.stages import Stage, train_stages
 from labelfield.inference.trainer import HOW_LONG, Run, Settings, stop_requests
 from labelfield.linalg.rows import Rows
@@ -27,6 +27,7 @@ from labelfield.models.cost import free_bytes
 from labelfield.models.deep_kernel import DeepKernel
 from labelfield.models.defaults import DeepPlan, plan_deep
 from labelfield.models.mlgpf import Elbo
+from labelfield.networks import Network
 
 __all__ = ["DeepTraining"]
 
@@ -127,8 +128,13 @@ class DeepTraining(DeepPredictions):
         sizes = (self.n_rows_, spec.n_features, spec.n_labels)
         return plan_deep(*sizes, is_multilabel, network, spec.n_dimensions, spec.grid_size)
 
+    def _is_capturable(self) -> bool:
+        """A network of the user's may do whatever it likes in a step."""
+        network = self.model_.features.network
+        return not self.n_negatives_ and isinstance(network, Network) and network.is_capturable
+
     def _stages(self, data: Dataset) -> list[Stage]:
-        model, settings = self.model_, self._stage_settings
+        model, settings, is_capturable = self.model_, self._stage_settings, self._is_capturable()
 
         def begin_processes() -> None:
             if self.spec_.has_baseline:
@@ -157,6 +163,7 @@ class DeepTraining(DeepPredictions):
                     lambda: source_of("network"),
                     lambda: dict.fromkeys([*model.features.parameters(), *self._head()], 1.0),
                     calibrate=calibrate if self.spec_.is_plain else calibrate_plain,
+                    is_capturable=is_capturable,
                 )
             )
         if "processes" in settings:
@@ -169,6 +176,7 @@ class DeepTraining(DeepPredictions):
                     lambda: dict.fromkeys([*model.processes.parameters(), model.A, model.b], 1.0),
                     begin_processes,
                     calibrate=calibrate,
+                    is_capturable=not self.n_negatives_,
                 )
             )
         if "joint" in settings:
@@ -181,6 +189,7 @@ class DeepTraining(DeepPredictions):
                     self._rates,
                     begin_processes if "processes" not in settings else lambda: None,
                     calibrate=calibrate,
+                    is_capturable=is_capturable,
                 )
             )
         return stages
@@ -216,12 +225,12 @@ class DeepTraining(DeepPredictions):
         X = torch.empty(data.n_rows, data.n_features)
         for first in range(0, data.n_rows, 4096):
             X[first : first + 4096] = torch.from_numpy(data.X[first : first + 4096].toarray())
-        return TensorSource(X.to(device), data)
+        return _dense_source(X.to(device), data)
 
     def _feature_source(self, data: Dataset) -> Source:
         """The features of all rows: the network does not change while the processes are fitted."""
         parts = [h for _, h in self._features(data.X)]
-        return TensorSource(torch.cat(parts), data)
+        return _dense_source(torch.cat(parts), data)
 
     def _follow_features(self, model: DeepKernel, data: Dataset, seed: int) -> None:
         """Put the grid where the features of some rows lie, and start the processes there."""
@@ -240,3 +249,8 @@ class DeepTraining(DeepPredictions):
                 "them. Check the rows and the network; if they come from training, lower learning_rate"
             )
         model.processes.start(h)
+
+
+def _dense_source(X: Tensor, data: Dataset) -> Source:
+    """Dense rows that stand for those of a data set, on a GPU or here."""
+    return ResidentSource(data, X.device, X) if X.device.type == "cuda" else TensorSource(X, data)

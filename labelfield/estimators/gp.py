@@ -264,8 +264,7 @@ class GPClassifier(BlockPredictions):
         return int(given(self.n_points, 20 if self.spec_.likelihood == "robustmax" else 5))
 
     def _is_capturable(self) -> bool:
-        is_plain = self.n_negatives_ is None and not self.classes_per_batch
-        return is_plain and self.spec_.likelihood != "softmax"
+        return self.n_negatives_ is None and not self.classes_per_batch
 
     def _batches(self, data: Dataset) -> Batches | None:
         self._class_batches = None
@@ -396,7 +395,7 @@ class GPClassifier(BlockPredictions):
         """The evidence lower bound on these rows, over all classes: fit, kl and their difference, in nats."""
         rows = self._rows(X)
         target = torch.from_numpy(self._encode(Y, rows.shape[0]).indices.astype(np.int64))
-        generator, fit = torch.Generator().manual_seed(0), 0.0
+        generator, fit = torch.Generator(self.model_.b.device).manual_seed(0), 0.0
         for block, f in self._moments(rows):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 own = target[block].to(f.mean.device)

@@ -92,7 +92,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         return None
 
     def _is_capturable(self) -> bool:
-        """Whether the shapes of a step depend on the sizes of the batch alone, and nothing is drawn in it."""
+        """Whether the shapes of a step depend on the sizes of the batch alone."""
         return False
 
     def _without_held_out(self) -> None:
@@ -279,7 +279,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             for _ in range(2):  # the first also warms up
                 started = time.perf_counter()
                 X, Y = source.batch(np.arange(source.n_rows), self.model_.b.device)
-                (-objective(X, Y, data.n_rows, torch.Generator()).bound()).backward()
+                (-objective(X, Y, data.n_rows, torch.Generator(self.model_.b.device)).bound()).backward()
                 self.model_.zero_grad(set_to_none=True)
                 times.append(time.perf_counter() - started)
         for name, value in self.model_.named_buffers():

@@ -14,7 +14,7 @@ from labelfield.data import Dataset
 from labelfield.data.batch import Batch
 from labelfield.linalg.rows import Projected, Rows, gather
 
-__all__ = ["DatasetSource", "ResidentSource", "Source", "TensorSource"]
+__all__ = ["DatasetSource", "ResidentSource", "Sizes", "Source", "TensorSource"]
 
 # A batch with more entries than the mean by so many standard deviations is not expected in a lifetime.
 _DEVIATIONS = 6.0
@@ -57,22 +57,44 @@ class _Resident:
     def rows(self, rows: Tensor, n_entries: int) -> Tensor:
         return gather(self.pointers, self.indices, self.values, rows, n_entries, self.width)
 
+    def count(self, rows: NDArray[np.int64]) -> int:
+        """How many entries these rows have."""
+        return int(self.counts[rows].sum())
+
     def capacity(self, n_rows: int) -> int:
         """What almost no random batch of so many rows exceeds."""
         expected = n_rows * self.counts.mean() + _DEVIATIONS * self.counts.std() * n_rows**0.5
         return min(int(expected) + 1, int(self.counts.sum()))
 
 
+class _ResidentTensor:
+    """Dense rows on a device, as `_Resident`: they have no entries to count."""
+
+    def __init__(self, X: Tensor) -> None:
+        self.X = X
+
+    def rows(self, rows: Tensor, _: int) -> Tensor:
+        return self.X.index_select(0, rows)
+
+    def count(self, _: NDArray[np.int64]) -> int:
+        return 0
+
+    def capacity(self, _: int) -> int:
+        return 0
+
+
 class ResidentSource:
     """All rows on a GPU: a batch is gathered there, and nothing is asked of the GPU on the way."""
 
-    def __init__(self, dataset: Dataset, device: torch.device) -> None:
+    def __init__(self, dataset: Dataset, device: torch.device, X: Tensor | None = None) -> None:
+        """With X, dense rows there that stand for those of the data set."""
         self.n_rows = dataset.n_rows
-        self.X, self.Y = _Resident(dataset.X, device), _Resident(dataset.Y, device)
+        self.X = _Resident(dataset.X, device) if X is None else _ResidentTensor(X)
+        self.Y = _Resident(dataset.Y, device)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         chosen = torch.from_numpy(rows).to(device)
-        return self.gather(chosen, Sizes(int(self.X.counts[rows].sum()), int(self.Y.counts[rows].sum())))
+        return self.gather(chosen, Sizes(self.X.count(rows), self.Y.count(rows)))
 
     def gather(self, rows: Tensor, sizes: Sizes) -> tuple[Rows, Tensor]:
         """These rows, with entries of value 0 up to these sizes."""
@@ -83,7 +105,7 @@ class ResidentSource:
         return Sizes(self.X.capacity(n_rows), self.Y.capacity(n_rows))
 
     def fits(self, rows: NDArray[np.int64], sizes: Sizes) -> bool:
-        return bool(self.X.counts[rows].sum() <= sizes.X and self.Y.counts[rows].sum() <= sizes.Y)
+        return self.X.count(rows) <= sizes.X and self.Y.count(rows) <= sizes.Y
 
 
 class Sizes(NamedTuple):
@@ -94,13 +116,11 @@ class Sizes(NamedTuple):
 
 
 class TensorSource:
-    """Rows that are tensors already, here or on a GPU: dense ones, or such as were projected onto a basis once."""
+    """Rows that are tensors here already: dense ones, or such as were projected onto a basis once."""
 
     def __init__(self, X: Tensor | Projected, dataset: Dataset) -> None:
         self.X = X
         self.labels = Dataset(dataset.X[:, :0], dataset.Y)
-        where = (X.norms if isinstance(X, Projected) else X).device
-        self.resident = _Resident(dataset.Y, where) if where.type == "cuda" else None
 
     @property
     def n_rows(self) -> int:
@@ -108,14 +128,7 @@ class TensorSource:
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         chosen = torch.from_numpy(rows)
-        if self.resident is None:
-            Y = Batch.gather(self.labels, rows, device).Y
-        else:
-            Y = self.resident.rows(chosen.to(device), int(self.resident.counts[rows].sum()))
+        Y = Batch.gather(self.labels, rows, device).Y
         if isinstance(self.X, Projected):
-            return Projected(*(_taken(part, chosen, device) for part in self.X)), Y
-        return _taken(self.X, chosen, device), Y
-
-
-def _taken(array: Tensor, rows: Tensor, device: torch.device) -> Tensor:
-    return array[rows.to(array.device)].to(device)
+            return Projected(*(part[chosen].to(device) for part in self.X)), Y
+        return self.X[chosen].to(device), Y

@@ -32,6 +32,7 @@ class Stage:
     rates: Callable[[], Mapping[nn.Parameter, float]]
     begin: Callable[[], None] = lambda: None
     calibrate: Calibrate | None = None
+    is_capturable: bool = False
 
 
 def train_stages(
@@ -60,6 +61,7 @@ def train_stages(
                 on_step=on_step,
                 validate=validate,
                 calibrate=stage.calibrate,
+                is_capturable=stage.is_capturable,
                 rates=stage.rates(),
                 stage=stage.name,
                 history=run.history,

@@ -29,6 +29,7 @@ class Estimate(Protocol):
         ...
 
 
+# Of rows, their labels, how many rows there are in all, and a generator, on the same device, to draw from.
 Objective = Callable[[Rows, Tensor, int, torch.Generator], Estimate]
 
 
@@ -59,12 +60,17 @@ class Stepper:
         self.kl_weight, self.clip_norm = kl_weight, clip_norm
         self.parameters = optimiser.parameters
         self.device = self.parameters[0].device
+        # Where the parameters are. The given one is on the CPU, where its state can be kept.
+        self.draws = generator if self.device.type == "cpu" else torch.Generator(self.device)
         self._tally = torch.zeros(4, dtype=torch.float64, device=self.device)
         self.is_capturable = is_capturable and isinstance(source, ResidentSource) and self.device.type == "cuda"
         self._captured: _Captured | None = None
 
     def step(self, rows: NDArray[np.int64], n_data: int) -> None:
         """A step on these rows of n_data."""
+        if self.draws is not self.generator:
+            # For each step anew, so that what is drawn is the same whether it is launched or replayed.
+            self.draws.manual_seed(int(torch.randint(1 << 62, (), generator=self.generator)))
         captured = self._captured
         if captured is not None and captured.fits(rows, n_data):
             captured.replay(rows)
@@ -78,7 +84,7 @@ class Stepper:
     def compute(self, X: Rows, Y: Tensor, n_data: int) -> None:
         """The step itself, with nothing asked of the device."""
         self.optimiser.zero_grad()
-        loss = -self.objective(X, Y, n_data, self.generator).bound(self.kl_weight) / n_data
+        loss = -self.objective(X, Y, n_data, self.draws).bound(self.kl_weight) / n_data
         loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
         with torch.no_grad():
             gradients = [_values(p.grad) for p in self.parameters if p.grad is not None]
@@ -112,6 +118,7 @@ class _Captured:
         self.sizes: Sizes = source.fixed_sizes(n_rows)
         self.rows = torch.zeros(n_rows, dtype=torch.long, device=stepper.device)
         self.graph = torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(stepper.draws)
         stepper.optimiser.zero_grad()
         torch.cuda.synchronize()
         with torch.cuda.graph(self.graph):

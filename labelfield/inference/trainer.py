@@ -160,7 +160,7 @@ def train(
     one that was never interrupted. `identity` says what is trained on what; a checkpoint of anything else is refused.
     `on_step` is called with the run and the steps of an epoch; `validate` gives scores after each epoch; `calibrate`
     is given the rows that were held out; `batches` makes batches of rows, which are else cut from their random order.
-    An objective whose shapes depend on the sizes of the batch alone, and that draws nothing, `is_capturable` on a GPU.
+    An objective whose shapes depend on the sizes of the batch alone `is_capturable` on a GPU.
     """
     training = Training(
         model,

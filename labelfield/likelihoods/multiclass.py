@@ -31,7 +31,7 @@ class MultiClass(ABC):
         """E_q log p(y | f) (B,) for means and variances (B, C) of the classes at hand; row b's own is column target_b.
 
         Column ℓ counts `rival_weight` (C,) times as a rival of other classes, 1 if None; never as a rival of itself.
-        `generator`, on the CPU, is for likelihoods that draw.
+        `generator`, where the moments are, is for likelihoods that draw.
         """
         if rival_weight is not None and self.needs_all_classes:
             raise ValueError(f"{type(self).__name__} needs all classes: its rivals cannot be sampled and weighted")

@@ -35,8 +35,7 @@ class Softmax(MultiClass):
         generator: torch.Generator | None,
     ) -> Tensor:
         """Other draws at each call; from torch's own generator only where none is given."""
-        # Drawn on the CPU, so that a seed means the same on every device.
-        draws = torch.randn((self.n_samples, *mean.shape), dtype=mean.dtype, generator=generator).to(mean.device)
+        draws = torch.randn((self.n_samples, *mean.shape), dtype=mean.dtype, device=mean.device, generator=generator)
         f = torch.addcmul(mean, var.clamp_min(SMALLEST_VARIANCE).sqrt(), draws)
         return mean_log_softmax(f, target)
 

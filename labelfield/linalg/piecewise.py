@@ -13,14 +13,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
-__all__ = ["CUBIC", "SEXTIC", "coefficients", "cubics", "evaluate", "sextics", "sums_of_cells"]
+__all__ = ["CUBIC", "SEXTIC", "coefficients", "cubics", "evaluate", "powers_of", "sextics", "sums_of_cells"]
 
 # Coefficients of each.
 CUBIC, SEXTIC = 4, 7
 # Devices on which rows are added up by a product, and how many numbers may be made for that.
 _BY_PRODUCT = ("cuda",)
 _MOST_INDICATORS = 1 << 28
+# Rows of each of the products that this takes: one over all rows would leave most of a GPU idle.
+_ROWS_OF_PRODUCT = 512
 # w_a(t), a = 0 … 3, of Keys' convolution (a = -½), by powers of t.
 _WEIGHTS = np.array([[0, -0.5, 1, -0.5], [1, 0, -2.5, 1.5], [0, 0.5, 2, -1.5], [0, 0, -0.5, 0.5]])
 
@@ -57,6 +60,15 @@ def _products() -> NDArray[np.float64]:
     return np.stack([np.convolve(a, b) for a in _WEIGHTS for b in _WEIGHTS])
 
 
+def powers_of(t: Tensor, n: int) -> Tensor:
+    """1, t, t² … (numel, n). A GPU does each by itself: running products of so few it does row after row."""
+    if t.device.type == "cuda":
+        return t.reshape(-1, 1) ** torch.arange(n, device=t.device)
+    powers = t.new_ones(t.numel(), n)
+    torch.cumprod(t.reshape(-1, 1).expand(-1, n - 1), 1, out=powers[:, 1:])
+    return powers
+
+
 class _Evaluate(torch.autograd.Function):
     """Σ_k c_k t^k, with ∂c_k = g t^k and ∂t = g Σ_k k c_k t^(k - 1)."""
 
@@ -65,8 +77,7 @@ class _Evaluate(torch.autograd.Function):
         G, C, width = table.shape
         first = (torch.arange(0, G * C, C, device=cells.device) + cells).view(-1)
         rows = table.reshape(-1, width).index_select(0, first)
-        powers = t.new_ones(t.numel(), max(sizes))
-        torch.cumprod(t.reshape(-1, 1).expand(-1, max(sizes) - 1), 1, out=powers[:, 1:])
+        powers = powers_of(t, max(sizes))
         ctx.save_for_backward(cells, first, powers, rows)
         ctx.sizes, ctx.table_shape = sizes, table.shape
         parts = torch.split(rows, list(sizes), 1)
@@ -96,5 +107,10 @@ def sums_of_cells(parts: Tensor, cells: Tensor, first: Tensor, shape: tuple[int,
     G, C, width = shape
     if parts.device.type not in _BY_PRODUCT or cells.numel() * C > _MOST_INDICATORS:
         return parts.new_zeros(G * C, width).index_add_(0, first, parts).view(shape)
-    indicators = parts.new_zeros(G, C, len(cells)).scatter_(1, cells.T.unsqueeze(1), 1)
-    return torch.bmm(indicators, parts.view(len(cells), G, width).transpose(0, 1))
+    n_products = -(-len(cells) // _ROWS_OF_PRODUCT)
+    missing = n_products * _ROWS_OF_PRODUCT - len(cells)  # rows of 0 in any cell
+    cell = pad(cells.T, (0, missing)).reshape(-1, 1, _ROWS_OF_PRODUCT)
+    part = pad(parts.view(len(cells), G, width).transpose(0, 1), (0, 0, 0, missing))
+    indicators = parts.new_zeros(G * n_products, C, _ROWS_OF_PRODUCT).scatter_(1, cell, 1)
+    sums = torch.bmm(indicators, part.reshape(-1, _ROWS_OF_PRODUCT, width))
+    return sums.view(G, n_products, C, width).sum(1)

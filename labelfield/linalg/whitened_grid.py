@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labelfield.linalg.piecewise import CUBIC, SEXTIC, coefficients, sums_of_cells
+from labelfield.linalg.piecewise import CUBIC, SEXTIC, coefficients, powers_of, sums_of_cells
 from labelfield.linalg.toeplitz import column_gradient, factorised, may_ask
 
 __all__ = ["LARGEST_GRID", "whitened_moments"]
@@ -55,8 +55,7 @@ class _WhitenedMoments(torch.autograd.Function):
         table = torch.cat([u.unfold(-1, 4, 1) @ cubic, blocks @ sextic], -1)
         first = (torch.arange(0, J * (n - 3), n - 3, device=cells.device) + cells).view(-1)
         rows = table.view(-1, CUBIC + SEXTIC).index_select(0, first)
-        powers = t.new_ones(t.numel(), SEXTIC)
-        torch.cumprod(t.reshape(-1, 1).expand(-1, SEXTIC - 1), 1, out=powers[:, 1:])
+        powers = powers_of(t, SEXTIC)
         f_mean = (rows[:, :CUBIC] * powers[:, :CUBIC]).sum(1).view(t.shape)
         f_var = (rows[:, CUBIC:] * powers).sum(1).view(t.shape)
         log_det = 2 * L.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)

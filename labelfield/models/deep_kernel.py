@@ -21,10 +21,10 @@ from labelfield.likelihoods.monte_carlo import expected_mixed_softmax
 from labelfield.likelihoods.softmax import mean_log_softmax
 from labelfield.linalg.rows import first_columns, take
 from labelfield.models.calibration import Calibration, Temperature
-from labelfield.models.grid_processes import GridProcesses, normal_noise
+from labelfield.models.grid_processes import GridProcesses
 from labelfield.models.mlgpf import Elbo
 from labelfield.models.sampling import choose_labels
-from labelfield.networks import seed_dropout
+from labelfield.networks import draw_dropout_from
 from labelfield.variational import Moments
 from labelfield.variational.grid import GridPrior
 
@@ -40,16 +40,18 @@ class Features(nn.Module):
         self.takes_sparse, self.is_own, self.is_mixed = takes_sparse, is_own, is_mixed
 
     def forward(self, X: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """h (B, Q) in the type of the rest of the model. What a network drops in training follows the generator."""
+        """h (B, Q) in the type of the rest of the model. What a network drops in training is drawn from the generator,
+        which is where the rows are."""
         if X.layout == torch.sparse_csr and not self.takes_sparse:
             X = X.to_dense()
-        seed = int(torch.randint(1 << 62, (), generator=generator)) if self.training and generator is not None else None
-        if seed is not None and not self.is_own:
-            seed_dropout(self.network, seed, X.device)
+        if not self.training:
+            generator = None
+        if generator is not None and not self.is_own:
+            draw_dropout_from(self.network, generator)
         # In training alone: predictions are the same whether or not the model was saved in between.
         is_mixed = self.is_mixed and self.training and X.device.type == "cuda"
         with (
-            _seeded(seed, X.device) if self.is_own and seed is not None else nullcontext(),
+            _seeded(generator) if self.is_own and generator is not None else nullcontext(),
             torch.autocast("cuda", torch.bfloat16, enabled=is_mixed),
         ):
             h: Tensor = self.network(X)
@@ -57,9 +59,12 @@ class Features(nn.Module):
 
 
 @contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Whatever draws from torch's own generators draws the same each time; they are then as they were."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+def _seeded(generator: torch.Generator) -> Iterator[None]:
+    """Whatever draws from torch's own generators follows this one; they are then as they were."""
+    is_on_gpu = generator.device.type == "cuda"
+    # A generator on a GPU is seeded for each step, and need not be asked.
+    seed = generator.initial_seed() if is_on_gpu else int(torch.randint(1 << 62, (), generator=generator))
+    with torch.random.fork_rng(devices=[generator.device] if is_on_gpu else []):
         torch.manual_seed(seed)
         yield
 
@@ -143,7 +148,9 @@ class DeepKernel(nn.Module):
         f, kl = self.processes.moments_and_kl(h)
         if self.is_multilabel:
             return f, f.mean.unsqueeze(0), kl.sum()
-        noise = normal_noise((self.n_samples, *f.mean.shape), f.mean, generator)
+        noise = torch.randn(
+            (self.n_samples, *f.mean.shape), dtype=f.mean.dtype, device=f.mean.device, generator=generator
+        )
         return f, torch.addcmul(f.mean, f.var.sqrt(), noise), kl.sum()
 
     def _of(self, labels: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from labelfield.linalg.whitened_grid import LARGEST_GRID, whitened_moments
 from labelfield.variational import Moments
 from labelfield.variational.grid import GridFamily, GridPrior, WhitenedKronecker
 
-__all__ = ["GridProcesses", "normal_noise"]
+__all__ = ["GridProcesses"]
 
 # Rounding may leave a variance a little below 0.
 _SMALLEST_VARIANCE = 1e-8
@@ -78,7 +78,7 @@ class GridProcesses(nn.Module):
         """Draws of f (T, B, J) at features, each from one u [DKL 9]: rows of a draw go together."""
         prior = prior or self.prior()
         mean = self.family.mean
-        noise = normal_noise((*mean.shape, n_samples), mean, generator)
+        noise = torch.randn((*mean.shape, n_samples), dtype=mean.dtype, device=mean.device, generator=generator)
         cells, t = self.grid.locate(h)
         u = self.family.draw(prior, noise)
         return interpolate(u, cells, cubic_weights(t), self.grid.n_points).movedim(-1, 0)
@@ -106,13 +106,3 @@ class GridProcesses(nn.Module):
     def prior_variance(self) -> Tensor:
         """Of f at any features (J,) or (1,)."""
         return self.log_variance.exp()
-
-
-def normal_noise(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Standard normal numbers; on a GPU from a generator there that is seeded by the given one, which is on the CPU."""
-    if like.device.type == "cpu" or generator is None:
-        return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
-    seed = int(torch.randint(1 << 62, (), generator=generator))
-    return torch.randn(
-        shape, dtype=like.dtype, device=like.device, generator=torch.Generator(like.device).manual_seed(seed)
-    )

@@ -36,7 +36,7 @@ def choose_labels(column: Tensor, n_negatives: int | None, n_labels: int, genera
         return Choice(None, None, column)
     held, column = torch.unique(column, return_inverse=True)
     n_others = n_labels - held.numel()
-    drawn = _draw_others(held.cpu(), n_labels, min(n_negatives, n_others), generator).to(held.device)
+    drawn = _draw_others(held, n_labels, min(n_negatives, n_others), generator)
     weight = torch.ones(held.numel() + drawn.numel(), device=held.device)
     weight[held.numel() :] = n_others / max(drawn.numel(), 1)
     return Choice(torch.cat([held, drawn]), weight, column)
@@ -44,19 +44,19 @@ def choose_labels(column: Tensor, n_negatives: int | None, n_labels: int, genera
 
 def _draw_others(held: Tensor, n_labels: int, n_drawn: int, generator: torch.Generator | None) -> Tensor:
     """So many labels that are not among these, each set of them equally likely, at a cost that does not grow with K."""
-    n_others = n_labels - held.numel()
+    n_others, where = n_labels - held.numel(), held.device
     if 2 * n_drawn >= n_others:
-        places = torch.randperm(n_others, generator=generator)[:n_drawn]
+        places = torch.randperm(n_others, generator=generator, device=where)[:n_drawn]
     else:
         # Half of the places at most are taken, so that a few rounds find enough. Of places that were found together any
         # are as likely as any others.
-        places = torch.zeros(0, dtype=torch.long)
+        places = torch.zeros(0, dtype=torch.long, device=where)
         while places.numel() < n_drawn:
-            more = torch.randint(n_others, (2 * n_drawn,), generator=generator)
+            more = torch.randint(n_others, (2 * n_drawn,), generator=generator, device=where)
             places = torch.unique(torch.cat([places, more]))
-        places = places[torch.randperm(places.numel(), generator=generator)[:n_drawn]]
+        places = places[torch.randperm(places.numel(), generator=generator, device=where)[:n_drawn]]
     # The place-th label that is not held: as many held ones come before it as have no more than `place` others below.
-    others_below = held - torch.arange(held.numel())
+    others_below = held - torch.arange(held.numel(), device=where)
     return places + torch.searchsorted(others_below, places, right=True)
 
 
@@ -87,7 +87,7 @@ class Rivals(nn.Module):
         else:
             found = torch.zeros(0, dtype=torch.long, device=held.device)
             while found.numel() < n_drawn:
-                u = torch.rand(2 * n_drawn, dtype=torch.float64, generator=generator).to(held.device)
+                u = torch.rand(2 * n_drawn, dtype=torch.float64, generator=generator, device=held.device)
                 more = torch.searchsorted(table, u * table[-1]).clamp_max_(len(table) - 1)
                 found = torch.cat([found, more[~torch.isin(more, held)]])
             drawn, counts = torch.unique(found[:n_drawn], return_counts=True)

@@ -4,7 +4,7 @@ from labelfield.networks.bag import BagMLP
 from labelfield.networks.base import Network
 from labelfield.networks.build import NETWORKS, NetworkSpec, build_network, square_image_shape
 from labelfield.networks.cnn import CNN
-from labelfield.networks.dropout import Dropout, seed_dropout
+from labelfield.networks.dropout import Dropout, draw_dropout_from
 from labelfield.networks.mlp import MLP
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "Network",
     "NetworkSpec",
     "build_network",
-    "seed_dropout",
+    "draw_dropout_from",
     "square_image_shape",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Dropout", "seed_dropout"]
+__all__ = ["Dropout", "draw_dropout_from"]
 
 
 class Dropout(nn.Module):
@@ -26,7 +26,7 @@ class Dropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         if self.generator is None:
-            raise RuntimeError("dropout has nothing to draw from; call seed_dropout first")
+            raise RuntimeError("dropout has nothing to draw from; call draw_dropout_from first")
         kept = torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
         return x * kept.div_(1 - self.p)
 
@@ -38,11 +38,8 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
-def seed_dropout(module: nn.Module, seed: int, device: torch.device | str) -> None:
-    """Let all dropout in a module, in the order in which it is passed, draw from one new generator on this device."""
-    parts = [part for part in module.modules() if isinstance(part, Dropout) and part.p > 0]
-    if not parts:
-        return
-    generator = torch.Generator(device).manual_seed(seed)
-    for part in parts:
-        part.generator = generator
+def draw_dropout_from(module: nn.Module, generator: torch.Generator) -> None:
+    """Let all dropout in a module, in the order it is passed, draw from this generator, where the module is."""
+    for part in module.modules():
+        if isinstance(part, Dropout):
+            part.generator = generator

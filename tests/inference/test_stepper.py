@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from labelfield import MLGPFClassifier, synth
+from labelfield import DeepKernelClassifier, MLGPFClassifier, synth
 from labelfield.inference.adam import RowAdam
 from labelfield.inference.source import DatasetSource, ResidentSource
 from labelfield.inference.stepper import Stepper
@@ -67,6 +67,40 @@ def test_replayed_steps_give_the_arrays_of_launched_ones(kernel):
         a, b = (model.get_parameter(name) for model in (estimator.model_, twin))
         # Sums on a GPU come in any order, and Adam makes much of gradients that are nearly 0.
         assert (a - b).norm() < 0.05 * (b - before).norm(), name
+
+
+@needs_cuda
+@pytest.mark.parametrize("likelihood", ["softmax", "bernoulli"])
+@pytest.mark.parametrize("stage", ["network", "joint"])
+def test_what_is_drawn_is_the_same_whether_a_step_is_replayed_or_launched(stage, likelihood):
+    """Dropout and draws of the processes, from a generator that is seeded for each step."""
+    rng = np.random.default_rng(0)
+    X, classes = rng.normal(size=(300, 8)).astype(np.float32), rng.integers(0, 3, 300)
+    y = classes if likelihood == "softmax" else np.eye(3, dtype=np.int8)[classes] | (X[:, :3] > 0)
+    found = []
+    for is_captured in (True, False):
+        model = DeepKernelClassifier(
+            network="mlp", hidden=(20, 10), dropout=0.5, likelihood=likelihood, mixed_precision=False, device="cuda"
+        )
+        data = model.prepare(X, y)
+        model._follow_features(model.model_, data, 0)
+        steps = Stepper(
+            model._objective_of(stage),
+            model._source(data),
+            RowAdam(model._rates(), 1e-3),
+            torch.Generator().manual_seed(0),
+            is_capturable=is_captured,
+        )
+        for rows in batches(12):
+            steps.step(rows, 300)
+        assert (steps._captured is not None) == is_captured
+        tally = steps.read()
+        assert tally.n_good == 12
+        found.append((tally.sum_bound, [p.detach().clone() for p in model.model_.parameters()]))
+    (ours, replayed), (theirs, launched) = found
+    assert ours == pytest.approx(theirs, rel=1e-3)
+    for a, b in zip(replayed, launched, strict=True):
+        assert (a - b).norm() <= 0.05 * b.norm() + 1e-6
 
 
 @needs_cuda

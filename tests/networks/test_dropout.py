@@ -6,14 +6,14 @@ from copy import deepcopy
 import pytest
 import torch
 
-from labelfield.networks import MLP, BagMLP, Dropout, NetworkSpec, build_network, seed_dropout
+from labelfield.networks import MLP, BagMLP, Dropout, NetworkSpec, build_network, draw_dropout_from
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_the_mean_is_kept(p):
     """By five standard errors of a mean of n numbers that are 1 / (1 - p) with probability 1 - p and else 0."""
     dropout, n = Dropout(p), 100_000
-    seed_dropout(dropout, 0, "cpu")
+    draw_dropout_from(dropout, torch.Generator().manual_seed(0))
     result = dropout(torch.ones(n, dtype=torch.float64))
     assert result.unique().tolist() == pytest.approx([0, 1 / (1 - p)])
     assert abs(result.mean() - 1) < 5 * (p / (1 - p) / n) ** 0.5
@@ -25,7 +25,7 @@ def test_a_seed_is_a_mask():
     before = torch.get_rng_state()
 
     def outputs(seed):
-        seed_dropout(network, seed, "cpu")
+        draw_dropout_from(network, torch.Generator().manual_seed(seed))
         return network(X), network(X)
 
     first, second = outputs(1)
@@ -46,9 +46,7 @@ def test_without_training_nothing_is_dropped(name):
         networks.append(network)
     X = torch.ones(2, 36)
     without, dropping = networks
-    assert without.is_capturable
-    assert not dropping.is_capturable
-    seed_dropout(dropping, 0, "cpu")
+    draw_dropout_from(dropping, torch.Generator().manual_seed(0))
     assert not torch.equal(dropping(X), without(X))
     assert torch.equal(dropping.eval()(X), without(X))
     assert torch.equal(dropping(X), without.eval()(X))
@@ -56,7 +54,7 @@ def test_without_training_nothing_is_dropped(name):
 
 def test_gradients_pass_what_was_kept():
     dropout, x = Dropout(0.5), torch.ones(100, requires_grad=True)
-    seed_dropout(dropout, 0, "cpu")
+    draw_dropout_from(dropout, torch.Generator().manual_seed(0))
     result = dropout(x)
     result.sum().backward()
     assert torch.equal(x.grad, result.detach())
@@ -64,14 +62,14 @@ def test_gradients_pass_what_was_kept():
 
 def test_unseeded_dropout_says_so():
     network = BagMLP(4, (3,), 2, dropout=0.5)
-    with pytest.raises(RuntimeError, match="call seed_dropout first"):
+    with pytest.raises(RuntimeError, match="call draw_dropout_from first"):
         network(torch.ones(1, 4))
 
 
 @pytest.mark.parametrize("copied", [deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
 def test_a_copy_is_seeded_anew(copied):
     dropout = Dropout(0.5)
-    seed_dropout(dropout, 0, "cpu")
+    draw_dropout_from(dropout, torch.Generator().manual_seed(0))
     again = copied(dropout)
     assert dropout.generator is not None
     assert (again.p, again.generator) == (0.5, None)
@@ -82,7 +80,7 @@ def test_a_gpu_draws_its_own_masks():
     dropout, x = Dropout(0.5), torch.ones(100, device="cuda")
     masks = []
     for seed in (0, 0, 1):
-        seed_dropout(dropout, seed, x.device)
+        draw_dropout_from(dropout, torch.Generator(x.device).manual_seed(seed))
         masks.append(dropout(x))
     assert torch.equal(masks[0], masks[1])
     assert not torch.equal(masks[0], masks[2])
