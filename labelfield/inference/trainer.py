@@ -216,8 +216,8 @@ class Training:
         self.optimiser = RowAdam(
             self.parameters, settings.learning_rate, [rates[parameter] for parameter in self.parameters]
         )
-        self.generator = torch.Generator().manual_seed(settings.seed)
         self.state = Run(stage=stage, history=list(history))
+        self.generator = torch.Generator().manual_seed(_seed_of(settings.seed, len(self.state.history)))
         self.problem = ""
 
     def run(self, objective: Objective, source: Source, max_epochs: int) -> Run:
@@ -286,8 +286,9 @@ class Training:
         return held_out_rows(self.source.n_rows, self._n_held_out(), self.settings.seed)
 
     def remaining_batches(self) -> list[NDArray[np.int64]]:
-        """The batches of this epoch that are still to come. The order depends on the seed and the epoch alone."""
-        rng = np.random.default_rng((self.settings.seed, self.state.epoch))
+        """The batches of this epoch that are still to come. The order depends on the seed and the epoch alone, which is
+        counted through all stages."""
+        rng = np.random.default_rng((self.settings.seed, len(self.state.history)))
         order = rng.permutation(self.source.n_rows)
         if self._n_held_out() and not self.is_finishing():
             is_held = np.zeros(self.source.n_rows, np.bool_)
@@ -453,6 +454,14 @@ class Training:
                 expected="the same options and data",
                 fix="Resume with the options it was started with, or start anew.",
             )
+
+
+def _seed_of(seed: int, n_epochs_before: int) -> int:
+    """What a stage draws from. Drawn as in the stage before, dropout would be the same for the same rows once more, and
+    regularise nothing."""
+    if n_epochs_before == 0:
+        return seed
+    return int(np.random.SeedSequence((seed, n_epochs_before)).generate_state(1, np.uint64)[0])
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

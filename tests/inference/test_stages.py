@@ -328,3 +328,22 @@ def test_scales_are_parameter_groups(is_sparse):
 def test_a_scale_for_each_parameter():
     with pytest.raises(ValueError, match="1 scales for 2 parameters"):
         RowAdam([torch.nn.Parameter(torch.zeros(1)) for _ in range(2)], 0.1, [1.0])
+
+
+def test_no_stage_draws_what_another_drew(data):
+    """With one seed for all: the same masks for the same rows a second time would regularise nothing."""
+    model, drawn, rows = Toy(), [], []
+
+    def objective(X, Y, n_data, generator):
+        drawn.append(torch.randn(3, generator=generator))
+        rows.append(X.to_dense().sum())
+        return Estimate(-model.first.square().sum(), model.second.sum())
+
+    settings = Settings(max_epochs=2, batch_size=20, seed=5)
+    train_stages(
+        model,
+        [Stage(name, settings, objective, lambda: DatasetSource(data), lambda: {model.first: 1.0}) for name in NAMES],
+    )
+    assert len(drawn) == 2 * 3 * STEPS
+    assert len(torch.unique(torch.stack(drawn), dim=0)) == len(drawn)
+    assert len(torch.unique(torch.stack(rows))) > len(rows) // 2
