@@ -1,0 +1,249 @@
+"""Expectation maximisation of the topic model, on all rows or on some at a time [BMLPL 9-16].
+
+What never falls, from step to step on all rows, is a lower bound of the log posterior of V, W, r and λ,
+
+    F = Σ_{positives} log(e^{λ̃_ln} - 1)
+        + Σ_kn [(r_k - a_kn) ψ(a_kn) + log Γ(a_kn) - log Γ(r_k) - r_k log(1 + c_kn e^{ψ_kn})]
+        + log p(V | η) + log p(W | λ) + log p(λ) + log p(r),     λ̃_ln = Σ_k v_lk ũ_kn,  ũ_kn = exp(E log u_kn)
+
+for q(u_kn) = Gamma(a_kn, rate c_kn + e^{-ψ_kn}); q(m) is at its best for these. c_kn is the weight in topic k of the
+labels observed in row n, 1 where all were. η, where it is learned, follows another objective (`label_weights.best_eta`),
+so that F may fall where η changes. Departures from the paper: it has E u in place of exp(E log u), for which there is no
+such bound; the zero-truncated variable is m_ln, not each m_lkn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from labelfield.topics.label_weights import best_eta, dirichlet_log_density, normalised
+from labelfield.topics.rows import Pattern, TopicRows
+from labelfield.topics.state import Priors, Topics
+from labelfield.topics.weights import Quadratic, conjugate_gradients, omega_of, solve_exactly
+
+__all__ = ["EMOptions", "EMState", "StepInfo", "em_step", "expected_counts", "start_em"]
+
+# Numbers that are made at a time where a product of two rows is taken for each positive.
+_CHUNK = 1 << 22
+# How often counts and intensities of rows that are seen anew are brought into agreement.
+_N_FIRST = 4
+_SHAPES = (1e-3, 1e3)
+# The steps at which η is learned: topics differ enough by then to say how sparse they are. Of a random start η would be
+# learned to be large, which keeps topics alike for good.
+_WHEN_ETA = (20, 30, 40)
+
+
+@dataclass(frozen=True)
+class EMOptions:
+    """`n_gradient_steps` of conjugate gradients a step for W, or None to solve for it; what is learned beside V, W."""
+
+    n_gradient_steps: int | None = 2
+    priors: Priors = field(default_factory=Priors)
+    learns_shapes: bool = True
+    learns_precision: bool = True
+    learns_eta: bool = True
+
+
+class RowState(NamedTuple):
+    """Of rows that come again: the shapes a (N, K) of q(u), and ψ (N, K)."""
+
+    shape: Tensor
+    psi: Tensor
+
+
+class Sums(NamedTuple):
+    """What is remembered of rows: Σ_n m_lkn (A, K), exposures (A, K) and (K,) where labels were missing, the expected
+    tables of r_k (K,) and Σ_n log(1 + c e^ψ) (K,)."""
+
+    counts: Tensor
+    exposure: Tensor | None
+    exposure_rest: Tensor | None
+    tables: Tensor
+    softplus: Tensor
+
+    def scaled(self, scale: float) -> Sums:
+        """As if of so many times the rows."""
+        exposure = None if self.exposure is None else self.exposure * scale
+        rest = None if self.exposure_rest is None else self.exposure_rest * scale
+        return Sums(self.counts * scale, exposure, rest, self.tables * scale, self.softplus * scale)
+
+
+@dataclass(frozen=True, eq=False)
+class EMState:
+    """Where EM stands. `rows` are those of the last step: on the same rows again it goes on from there."""
+
+    topics: Topics
+    sums: Sums | None = None
+    rows: RowState | None = None
+    rows_of: TopicRows | None = None
+    n_steps: int = 0
+
+
+class StepInfo(NamedTuple):
+    """`objective`: F at the state before the step, in nats, on the rows of the step if these are all there are."""
+
+    objective: float
+
+
+def start_em(topics: Topics) -> EMState:
+    """Before the first step."""
+    return EMState(topics)
+
+
+def em_step(
+    state: EMState, data: TopicRows, options: EMOptions, *, rate: float = 1.0, n_data: int | None = None
+) -> tuple[EMState, StepInfo]:
+    """A step on rows that stand for n_data; with a rate below 1 what was known before counts for the rest (online EM).
+
+    On all rows and with the rate 1 this is EM.
+    """
+    topics, n_data = state.topics, n_data or data.n_rows
+    scale = n_data / data.n_rows
+    is_known = state.rows is not None and state.rows_of is data
+    rows = state.rows if is_known and state.rows is not None else _first_rows(topics, data)
+    # The E-step, at F of the state as it is.
+    V, t = _label_terms(topics, data)
+    fit, row_counts, counts = expected_counts(_intensities(rows, t), V, data.positives)
+    objective = fit + _row_terms(topics, rows, t) + _log_prior(topics, options.priors, n_data)
+    # W, for the best q(u) given the counts.
+    total, psi = row_counts + topics.r.to(row_counts.dtype), rows.psi
+    shifted = psi if t is None else psi + t
+    omega = omega_of(total, shifted)
+    target = row_counts - 0.5 * total  # κ
+    if t is not None:
+        target = torch.addcmul(target, omega, t, value=-1)
+    problem = Quadratic(data.design, omega, target, topics.precision, scale)
+    if options.n_gradient_steps is None:
+        W = solve_exactly(problem, topics.W.dtype)
+        psi = data.design.times(W)
+    else:
+        W, psi = conjugate_gradients(problem, topics.W, psi, options.n_gradient_steps)
+    if rate < 1:
+        W, psi = torch.lerp(topics.W, W, rate), torch.lerp(rows.psi, psi, rate)
+    # r, by the expected number of tables [BMLPL 17]; then q(u).
+    shifted = psi if t is None else psi + t
+    r = topics.r.to(row_counts.dtype)
+    tables = (torch.digamma(total) - torch.digamma(r)).mul_(r).sum(0, dtype=torch.float64)
+    softplus = torch.nn.functional.softplus(shifted).sum(0, dtype=torch.float64)
+    sums = Sums(counts, None, None, tables, softplus)
+    if (exposure := data.exposure(total / _rate(psi, t))) is not None:
+        sums = sums._replace(exposure=exposure[0], exposure_rest=exposure[1])
+    sums = _blended(state.sums, sums, rate, scale)
+    topics = _maximised(replace(topics, W=W), sums, options, n_data, state.n_steps)
+    rows = RowState(row_counts + topics.r.to(row_counts.dtype), psi)
+    return EMState(topics, sums, rows, data, state.n_steps + 1), StepInfo(objective)
+
+
+def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_data: int, n_steps: int) -> Topics:
+    """r, λ and V, each where F is highest; now and then η."""
+    priors = options.priors
+    if options.learns_shapes:
+        strength = priors.shape_strength * n_data
+        r = ((strength + sums.tables) / (strength + sums.softplus)).clamp(*_SHAPES)
+        topics = replace(topics, r=r)
+    if options.learns_precision:
+        squares = topics.W.square().mean(1, dtype=torch.float64)
+        learned = (1 + 2 / topics.n_topics) / (priors.least_variance() + squares)
+        precision = learned.to(topics.precision.dtype)
+        precision[-1] = topics.precision[-1]
+        topics = replace(topics, precision=precision)
+    eta = topics.eta
+    if options.learns_eta and n_steps in _WHEN_ETA:
+        eta = best_eta(sums.counts, topics.n_rest, eta)
+    exposure = None
+    if sums.exposure is not None and sums.exposure_rest is not None:
+        exposure = (sums.exposure, sums.exposure_rest)
+    V, rest = normalised(sums.counts, exposure, topics.n_rest, eta)
+    return replace(topics, V=V.to(topics.V.dtype), rest=rest.to(topics.rest.dtype), eta=eta)
+
+
+def _blended(before: Sums | None, now: Sums, rate: float, scale: float) -> Sums:
+    """(1 - rate) of what was known and rate of what these rows say, each as if of all rows."""
+    new = now.scaled(scale)
+    if before is None or rate >= 1:
+        return new
+    exposure, exposure_rest = new.exposure, new.exposure_rest
+    if exposure is not None and exposure_rest is not None and before.exposure is not None:
+        assert before.exposure_rest is not None
+        exposure = torch.lerp(before.exposure, exposure, rate)
+        exposure_rest = torch.lerp(before.exposure_rest, exposure_rest, rate)
+    counts, tables, softplus = (
+        torch.lerp(old, own, rate)
+        for old, own in ((before.counts, new.counts), (before.tables, new.tables), (before.softplus, new.softplus))
+    )
+    return Sums(counts, exposure, exposure_rest, tables, softplus)
+
+
+# Rows
+
+
+def _first_rows(topics: Topics, data: TopicRows) -> RowState:
+    """Rows that are seen anew: as the prior has them, then a few rounds of counts and intensities."""
+    psi = data.design.times(topics.W)
+    r, (V, t) = topics.r.to(psi.dtype), _label_terms(topics, data)
+    rows = RowState(r.expand_as(psi), psi)
+    for _ in range(_N_FIRST):
+        _, row_counts, _ = expected_counts(_intensities(rows, t), V, data.positives, needs_labels=False)
+        rows = RowState(row_counts + r, psi)
+    return rows
+
+
+def _label_terms(topics: Topics, data: TopicRows) -> tuple[Tensor, Tensor | None]:
+    """V (A, K), and t = log c (N, K) unless everything was observed."""
+    weight = data.observed_weight(topics.V)
+    return topics.V, None if weight is None else weight.log_()
+
+
+def _rate(psi: Tensor, t: Tensor | None) -> Tensor:
+    """Of q(u): c + e^{-ψ}."""
+    return torch.exp(-psi).add_(1 if t is None else t.exp())
+
+
+def _intensities(rows: RowState, t: Tensor | None) -> Tensor:
+    """ũ = exp(E log u)."""
+    return torch.digamma(rows.shape).exp_().div_(_rate(rows.psi, t))
+
+
+def expected_counts(
+    U: Tensor, V: Tensor, positives: Pattern, needs_labels: bool = True
+) -> tuple[float, Tensor, Tensor]:
+    """Σ log(e^λ - 1) over positives, Σ_l E m_lkn (N, K) and Σ_n E m_lkn (A, K), for λ_ln = Σ_k v_lk u_kn.
+
+    E m_lkn = v_lk u_kn / (1 - e^{-λ_ln}) at positives and 0 elsewhere: zeros that were observed cost nothing.
+    """
+    rate = U.new_empty(positives.n_entries)
+    size = max(1, _CHUNK // max(U.shape[1], 1))
+    for first in range(0, positives.n_entries, size):
+        some = slice(first, first + size)
+        torch.sum(U[positives.row[some]] * V[positives.label[some]], 1, out=rate[some])
+    rate.clamp_min_(torch.finfo(rate.dtype).tiny)
+    share = torch.expm1(-rate).neg_()
+    fit = float((rate.double() + share.double().log()).sum())
+    share.reciprocal_()
+    row_counts = positives.sum_of_labels(share, V).mul_(U)
+    counts = positives.sum_of_rows(share, U).mul_(V) if needs_labels else V
+    return fit, row_counts, counts
+
+
+# F
+
+
+def _row_terms(topics: Topics, rows: RowState, t: Tensor | None) -> float:
+    r, a = topics.r.to(rows.shape.dtype), rows.shape
+    each = (r - a).mul_(torch.digamma(a)).add_(torch.lgamma(a))
+    each.addcmul_(r, torch.nn.functional.softplus(rows.psi if t is None else rows.psi + t), value=-1)
+    return float(each.sum(dtype=torch.float64) - len(a) * torch.lgamma(topics.r).sum())
+
+
+def _log_prior(topics: Topics, priors: Priors, n_data: int) -> float:
+    """In the coordinates log v, log λ and log r, whose modes the steps find."""
+    K, strength = topics.n_topics, priors.shape_strength * n_data
+    precision, squares = topics.precision.double(), topics.W.square().sum(1, dtype=torch.float64)
+    of_weights = 0.5 * (K * precision.log() - precision * squares)
+    of_precision = precision.log() - 0.5 * K * priors.least_variance() * precision
+    of_shapes = strength * (topics.r.log() - topics.r)
+    return float(of_weights.sum() + of_precision[:-1].sum() + of_shapes.sum()) + dirichlet_log_density(topics)

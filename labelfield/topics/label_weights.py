@@ -1,0 +1,73 @@
+"""The weights of labels in topics: the M-step of v_k on the simplex, and of η.
+
+    v_lk = (η + m_lk) / (e_lk + ν_k),  e_lk = Σ_{n where l is observed} u_kn,  ν_k such that Σ_l v_lk = 1
+
+Where everything was observed e_lk is the same for all labels, and v_lk ∝ η + m_lk [BMLPL 12]. The Dirichlet's density
+is taken in the coordinates log v, where its mode is there for every η > 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from scipy.special import gammaln
+from torch import Tensor
+
+from labelfield.topics.state import Topics
+
+__all__ = ["best_eta", "dirichlet_log_density", "normalised"]
+
+_LEAST_ETA, _LARGEST_ETA = 1e-4, 1.0
+_N_NEWTON, _N_MINKA = 60, 20
+
+
+def normalised(
+    counts: Tensor, exposure: tuple[Tensor, Tensor] | None, n_rest: int, eta: float
+) -> tuple[Tensor, Tensor]:
+    """V (A, K) and the weight of each of the n_rest other labels (K,), in float64, from expected counts m (A, K)."""
+    above = counts.double() + eta
+    rest = above.new_full(above.shape[1:], eta)
+    if exposure is None:
+        total = above.sum(0) + n_rest * rest
+        return above / total, rest / total
+    of_labels, of_rest = (part.double() for part in exposure)
+    least = torch.minimum(of_labels.min(0).values, of_rest) if n_rest else of_labels.min(0).values
+    # Σ_l v_lk falls with ν_k, from above 1 where a label alone has η / (e + ν) = 1. Newton's steps on 1 / Σ, which is
+    # almost linear, do not overshoot.
+    nu = eta - least
+    for _ in range(_N_NEWTON):
+        under, under_rest = of_labels + nu, of_rest + nu
+        total = (above / under).sum(0) + n_rest * rest / under_rest
+        slope = (above / under.square()).sum(0) + n_rest * rest / under_rest.square()
+        change = (total - 1) * total / slope
+        nu = torch.maximum(nu + change, 1e-12 - least)
+        if bool((change.abs() <= 1e-12 * (nu + least)).all()):
+            break
+    V, of_others = above / (of_labels + nu), rest / (of_rest + nu)
+    total = V.sum(0) + n_rest * of_others
+    return V / total, of_others / total
+
+
+def dirichlet_log_density(topics: Topics) -> float:
+    """Σ_k log Dirichlet(v_k; η) in the coordinates log v."""
+    K, L, eta = topics.n_topics, topics.n_labels, topics.eta
+    tiny = torch.finfo(topics.V.dtype).tiny
+    logs = topics.V.double().clamp_min(tiny).log().sum()
+    logs += topics.n_rest * topics.rest.double().clamp_min(tiny).log().sum()
+    return float(K * (gammaln(L * eta) - L * gammaln(eta)) + eta * logs)
+
+
+def best_eta(counts: Tensor, n_rest: int, eta: float) -> float:
+    """The η under which these counts (A, K) are most probable with V integrated out, by Minka's iteration from `eta`.
+
+    In the joint density of V and η it would be the η of flat topics: V has to be integrated out.
+    """
+    counts = counts.double()
+    in_topics, L = counts.sum(0), counts.shape[0] + n_rest
+    for _ in range(_N_MINKA):
+        start = counts.new_tensor(eta)
+        above = (torch.digamma(counts + eta) - torch.digamma(start)).sum()
+        below = L * (torch.digamma(in_topics + L * eta) - torch.digamma(L * start)).sum()
+        if not float(above) > 0:
+            break
+        eta = float((eta * above / below).clamp(_LEAST_ETA, _LARGEST_ETA))
+    return eta

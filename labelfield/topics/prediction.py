@@ -1,0 +1,55 @@
+"""What the topic model says of rows [BMLPL 19].
+
+    p(y_l = 1 | x) = 1 - ∏_k (1 + v_lk e^{ψ_k})^{-r_k},   ψ = Wᵀx
+
+with u integrated out. Of several draws of V, W and r it is the mean over them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from labelfield.linalg.rows import dot
+
+__all__ = ["Drawn", "label_probabilities", "log_odds", "topic_proportions"]
+
+# Numbers that are made at a time.
+_CHUNK = 1 << 22
+
+
+class Drawn(NamedTuple):
+    """T draws, or one estimate: V (T, A, K) of labels that have a place, of each other one (T, K), W (T, D + 1, K) and
+    r (T, K)."""
+
+    V: Tensor
+    rest: Tensor
+    W: Tensor
+    r: Tensor
+
+
+def log_odds(X: Tensor, W: Tensor) -> Tensor:
+    """ψ (N, K) of sparse or dense rows."""
+    return dot(X, W[:-1]) + W[-1]
+
+
+def label_probabilities(X: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
+    """Of rows: the probability of each label that has a place (N, A), and that of any other one (N,)."""
+    placed, rest = X.new_zeros(X.shape[0], drawn.V.shape[1]), X.new_zeros(X.shape[0])
+    for V, of_rest, W, shape in zip(*drawn, strict=True):
+        odds, r = log_odds(X, W).clamp_(max=80.0).exp_(), shape.to(X.dtype)
+        rest -= torch.expm1(-(torch.log1p(odds * of_rest) @ r))
+        size = max(1, _CHUNK // max(V.numel(), 1))
+        for first in range(0, len(odds), size):
+            each = torch.log1p(odds[first : first + size].unsqueeze(1) * V)
+            placed[first : first + size] -= torch.expm1(-(each @ r))
+    return placed / len(drawn.r), rest / len(drawn.r)
+
+
+def topic_proportions(X: Tensor, drawn: Drawn) -> Tensor:
+    """The share of each topic in what a row is expected to have, r_k e^{ψ_k} (N, K); rows sum to one. Over draws it is
+    the mean: topics of a chain that mixes so well as to exchange them would be lost in it."""
+    shares = [(log_odds(X, W).double() + r.log()).softmax(1) for W, r in zip(drawn.W, drawn.r, strict=True)]
+    return torch.stack(shares).mean(0).to(X.dtype)

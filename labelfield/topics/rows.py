@@ -1,0 +1,144 @@
+"""Rows as the topic model sees them: features that meet weights in products alone, positives, and what was observed.
+
+Labels that no row has, and of which all rows know the same, are alike to the model. They have no place in any array
+here: `labels` names those that have one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from labelfield.linalg.rows import dot, to_tensor, transposed
+
+__all__ = ["Design", "Pattern", "TopicRows", "active_labels", "topic_rows"]
+
+
+class Design:
+    """Features with a constant beside them; of them only products are needed."""
+
+    def __init__(self, X: Tensor) -> None:
+        self.X, self.transposed = X, transposed(X)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def n_weights(self) -> int:
+        return int(self.X.shape[1]) + 1
+
+    def times(self, W: Tensor) -> Tensor:
+        """W (D + 1, K) to (N, K)."""
+        return dot(self.X, W[:-1]).add_(W[-1])
+
+    def transposed_times(self, G: Tensor) -> Tensor:
+        """G (N, K) to (D + 1, K)."""
+        constant = G.sum(0, keepdim=True, dtype=torch.float64).to(G.dtype)
+        return torch.cat([dot(self.transposed, G), constant])
+
+    def squares(self) -> Tensor:
+        """Σ_n x_nd² (D + 1,)."""
+        squares = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device)
+        squares.index_add_(0, self.X.col_indices().long(), self.X.values().double().square())
+        return torch.cat([squares, squares.new_full((1,), self.n_rows)]).to(self.X.dtype)
+
+
+class Pattern:
+    """Places (N, A) of a sparse array, by rows and by labels; values are given when they are needed."""
+
+    def __init__(self, places: sparse.csr_array, device: torch.device | str) -> None:
+        self.shape = (int(places.shape[0]), int(places.shape[1]))
+        turned = sparse.csr_array(
+            (np.arange(places.nnz, dtype=np.int64), places.indices, places.indptr), shape=places.shape
+        ).tocsc()
+        arrays = (places.indptr, places.indices, turned.indptr, turned.indices, turned.data)
+        parts = [torch.from_numpy(np.asarray(part, np.int64)).to(device) for part in arrays]
+        self.pointers, self.label, self.turned_pointers, self.turned_row, self.order = parts
+        self.row = torch.repeat_interleave(torch.arange(self.shape[0], device=device), self.pointers.diff())
+
+    @property
+    def n_entries(self) -> int:
+        return int(self.label.numel())
+
+    def sum_of_labels(self, values: Tensor | None, V: Tensor) -> Tensor:
+        """S V (N, K) for S with these values, or 1, at these places."""
+        return self._product(self.pointers, self.label, values, V, self.shape)
+
+    def sum_of_rows(self, values: Tensor | None, U: Tensor) -> Tensor:
+        """Sᵀ U (A, K)."""
+        turned = None if values is None else values[self.order]
+        return self._product(self.turned_pointers, self.turned_row, turned, U, self.shape[::-1])
+
+    @staticmethod
+    def _product(
+        pointers: Tensor, columns: Tensor, values: Tensor | None, dense: Tensor, shape: tuple[int, int]
+    ) -> Tensor:
+        if values is None:
+            values = dense.new_ones(columns.numel())
+        return dot(torch.sparse_csr_tensor(pointers, columns, values, size=shape, check_invariants=False), dense)
+
+
+@dataclass(frozen=True, eq=False)
+class TopicRows:
+    """Rows of a data set. `mask` has the places that were observed (`is_missing` False) or were not (True); without a
+    mask everything was observed."""
+
+    design: Design
+    positives: Pattern
+    mask: Pattern | None = None
+    is_missing: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        return self.design.n_rows
+
+    def observed_weight(self, V: Tensor) -> Tensor | None:
+        """c_kn = Σ_{l observed in row n} v_lk (N, K); None where that is 1."""
+        if self.mask is None:
+            return None
+        of_mask = self.mask.sum_of_labels(None, V)
+        return (1 - of_mask if self.is_missing else of_mask).clamp_min_(_LEAST_WEIGHT)
+
+    def exposure(self, U: Tensor) -> tuple[Tensor, Tensor] | None:
+        """e_lk = Σ_{n where l is observed} u_kn of each label that has a place (A, K), and of the others (K,); None
+        where it is the same for all."""
+        if self.mask is None:
+            return None
+        total = U.sum(0, dtype=torch.float64).to(U.dtype)
+        of_mask = self.mask.sum_of_rows(None, U)
+        return ((total - of_mask).clamp_min_(0), total) if self.is_missing else (of_mask, torch.zeros_like(total))
+
+
+# Of a row of which nothing was observed: so little changes nothing, and has a logarithm.
+_LEAST_WEIGHT = 1e-6
+
+
+def active_labels(Y: sparse.csr_array, mask: sparse.csr_array | None) -> NDArray[np.int64]:
+    """The labels that have a place: those that hold somewhere, or that the mask names."""
+    used = Y.indices if mask is None else np.concatenate([Y.indices, mask.indices])
+    return np.unique(used).astype(np.int64)
+
+
+def topic_rows(
+    X: sparse.csr_array,
+    Y: sparse.csr_array,
+    labels: NDArray[np.int64],
+    mask: sparse.csr_array | None = None,
+    is_missing: bool = False,
+    device: torch.device | str = "cpu",
+) -> TopicRows:
+    """Rows whose labels, and those of the mask, are all among `labels`, which are sorted."""
+
+    def placed(array: sparse.csr_array) -> Pattern:
+        columns = np.searchsorted(labels, array.indices)
+        shape = (array.shape[0], len(labels))
+        return Pattern(sparse.csr_array((np.ones(columns.size, np.int8), columns, array.indptr), shape=shape), device)
+
+    design = Design(to_tensor(X, device))
+    return TopicRows(design, placed(Y), None if mask is None else placed(mask), is_missing)

@@ -1,0 +1,91 @@
+"""What the topic model knows [BMLPL 1-6].
+
+    y_ln = 1(m_ln ≥ 1),  m_ln = Σ_k m_lkn,  m_lkn ~ Poisson(v_lk u_kn),  u_kn ~ Gamma(r_k, scale e^{ψ_kn}),  ψ = Xw
+    v_k ~ Dirichlet(η),  w_dk ~ N(0, 1/λ_d),  λ_d ~ Gamma(1, K s²/2),  r_k ~ Gamma(g N, g N)
+
+L labels, of which A have a place, K topics, N rows, D features and a constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from labelfield.topics.rows import TopicRows
+
+__all__ = ["Priors", "Topics", "start_topics"]
+
+
+@dataclass(frozen=True)
+class Priors:
+    """Of what is learned: weights vary by `weight_scale` at least; r_k is near 1, which counts as much as
+    `shape_strength` times the rows."""
+
+    weight_scale: float = 2.0
+    shape_strength: float = 1.0
+
+    def least_variance(self) -> float:
+        """s², the scale that λ_d is learned from beside the weights."""
+        return self.weight_scale**2
+
+
+@dataclass(frozen=True, eq=False)
+class Topics:
+    """V (A, K) of the labels that have a place, `rest` (K,) of each of the `n_rest` others, W (D + 1, K), r (K,),
+    λ (D + 1,) and η. The last of λ is of the constant and is not learned."""
+
+    V: Tensor
+    rest: Tensor
+    n_rest: int
+    W: Tensor
+    r: Tensor
+    precision: Tensor
+    eta: float
+
+    @property
+    def n_topics(self) -> int:
+        return int(self.r.shape[0])
+
+    @property
+    def n_labels(self) -> int:
+        """L, with those that have no place."""
+        return int(self.V.shape[0]) + self.n_rest
+
+
+_CONSTANT_PRECISION = 1e-3
+_FIRST_ETA = 0.01
+
+
+def start_topics(
+    data: TopicRows,
+    n_topics: int,
+    n_labels: int,
+    priors: Priors,
+    generator: torch.Generator,
+    dtype: torch.dtype = torch.float32,
+) -> Topics:
+    """Topics at random around how often each label holds; features say nothing yet."""
+    device = data.design.X.device
+    n_active = data.positives.shape[1]
+    counts = torch.bincount(data.positives.label, minlength=n_active).to(torch.float64)
+    noise = torch.rand(n_active, n_topics, generator=generator, dtype=torch.float64).to(device)
+    V = (counts.unsqueeze(1) * (0.1 + noise)).add_(_FIRST_ETA)
+    rest = torch.full((n_topics,), _FIRST_ETA, dtype=torch.float64, device=device)
+    total = V.sum(0) + rest * (n_labels - n_active)
+    # As many labels a row as there are.
+    per_row = max(data.positives.n_entries, 1) / data.n_rows
+    W = torch.zeros(data.design.n_weights, n_topics, dtype=dtype, device=device)
+    W[-1] = float(torch.tensor(per_row / n_topics).log())
+    precision = torch.full((data.design.n_weights,), 1 / priors.least_variance(), dtype=dtype, device=device)
+    precision[-1] = _CONSTANT_PRECISION
+    return Topics(
+        (V / total).to(dtype),
+        (rest / total).to(dtype),
+        n_labels - n_active,
+        W,
+        torch.ones(n_topics, dtype=torch.float64, device=device),
+        precision,
+        _FIRST_ETA,
+    )

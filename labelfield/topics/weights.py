@@ -1,0 +1,98 @@
+"""The weights of the features: the M-step of w_k, which a bound of the negative binomial makes quadratic [BMLPL 13].
+
+    -(m + r) log(1 + e^ψ) ≥ -(m + r) ψ/2 - ½ ω ψ² + const,   ω = (m + r) tanh(ψ/2) / (2ψ),   equal at the ψ of ω
+    (s XᵀΩ_k X + Λ) w_k = s Xᵀ(κ_k - Ω_k t_k),   κ = (m - r)/2
+
+for rows that count s times and whose log-odds are ψ + t: t = log c where not everything was observed, else 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from labelfield.linalg.cholesky import cholesky
+from labelfield.topics.rows import Design
+
+__all__ = ["Quadratic", "conjugate_gradients", "matrices", "omega_of", "solve_exactly"]
+
+
+def omega_of(total: Tensor, psi: Tensor) -> Tensor:
+    """ω = (m + r) tanh(ψ/2) / (2ψ), the mean of PG(m + r, ψ); (m + r)/4 at ψ = 0."""
+    half = psi.abs().mul(0.5).clamp_min_(1e-4)
+    return torch.tanh(half).div_(half).mul_(total).mul_(0.25)
+
+
+class Quadratic(NamedTuple):
+    """½ wᵀ(s XᵀΩX + Λ)w - s wᵀXᵀg, for each topic."""
+
+    design: Design
+    omega: Tensor  # (N, K)
+    target: Tensor  # g = κ - Ω t (N, K)
+    precision: Tensor  # λ (D + 1,)
+    scale: float = 1.0
+
+
+def conjugate_gradients(
+    problem: Quadratic, W: Tensor, psi: Tensor, n_steps: int, tolerance: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """W (D + 1, K) and ψ = XW (N, K) after so many steps from there, for all topics at once; each lowers the quadratic.
+
+    Steps end before that when all residuals are below `tolerance` times those of the start. Preconditioned by the
+    diagonal, as it would be if the ω of a topic were all the same.
+    """
+    design, omega, target, precision, scale = problem
+    precision = precision.unsqueeze(1)
+    diagonal = scale * design.squares().unsqueeze(1) * omega.mean(0) + precision
+    residual = design.transposed_times(torch.addcmul(target, omega, psi, value=-1)).mul_(scale) - precision * W
+    z = residual / diagonal
+    direction, size = z, _dots(residual, z)
+    enough = tolerance**2 * size
+    for step in range(n_steps):
+        along = design.times(direction)
+        curved = design.transposed_times(omega * along).mul_(scale).add_(precision * direction)
+        length = (size / _dots(direction, curved).clamp_min_(1e-300)).to(W.dtype)
+        W, psi = torch.addcmul(W, direction, length), torch.addcmul(psi, along, length)
+        if step == n_steps - 1:
+            break
+        residual = torch.addcmul(residual, curved, length, value=-1)
+        z = residual / diagonal
+        before, size = size, _dots(residual, z)
+        if bool((size <= enough).all()):
+            break
+        direction = torch.addcmul(z, direction, (size / before.clamp_min(1e-300)).to(W.dtype))
+    return W, psi
+
+
+def _dots(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(0, dtype=torch.float64)
+
+
+def solve_exactly(problem: Quadratic, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The W (D + 1, K) where the quadratic is least, by a factor of each topic's matrix, in float64; for small D."""
+    right = problem.scale * problem.design.transposed_times(problem.target).double()
+    found = [
+        torch.cholesky_solve(right[:, k : k + 1], cholesky(matrix, "XᵀΩX + Λ", jitter=0.0))
+        for k, matrix in enumerate(matrices(problem))
+    ]
+    return torch.cat(found, 1).to(dtype)
+
+
+def matrices(problem: Quadratic) -> Iterator[Tensor]:
+    """s XᵀΩ_k X + Λ (D + 1, D + 1), one topic after the other, in float64; X stays sparse."""
+    design, omega, _, precision, scale = problem
+    X = design.X
+    parts = [part.cpu().numpy() for part in (X.values(), X.col_indices(), X.crow_indices())]
+    rows = sparse.csr_array((parts[0].astype(np.float64), parts[1], parts[2]), shape=tuple(X.shape))
+    rows = sparse.csr_array(sparse.hstack([rows, np.ones((rows.shape[0], 1))]))
+    turned = rows.T.tocsr()
+    ridge = precision.double().cpu()
+    for weight in omega.T.double().cpu().numpy():
+        matrix = torch.from_numpy((turned @ (rows * weight[:, None]).tocsr()).toarray()).mul_(scale)
+        matrix.diagonal().add_(ridge)
+        yield matrix.to(X.device)
