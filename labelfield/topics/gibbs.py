@@ -1,0 +1,310 @@
+"""Gibbs sampling of the topic model: draws of V, W, r, λ, η and u from their posterior [BMLPL 7-8].
+
+One sweep, at the cost of positives alone; c_kn is the weight in topic k of the labels observed in row n, t = log c:
+
+    1  m_ln ~ Poisson(Σ_k v_lk u_kn), not 0, at positives; (m_lkn)_k ~ Multinomial(m_ln, ∝ v_lk u_kn)
+       u is integrated out: m_kn ~ NB(r_k, σ(ψ_kn + t_kn))
+    2  ω_kn ~ PG(m_kn + r_k, ψ_kn + t_kn);  w_k ~ N(A⁻¹ Xᵀ(κ_k - Ω_k t_k), A⁻¹),  A = XᵀΩ_k X + Λ,  κ = (m - r)/2
+       λ_d ~ Gamma(1 + K/2, (K s² + Σ_k w_dk²)/2)
+    3  l_kn ~ CRT(m_kn, r_k);  r_k ~ Gamma(gN + Σ_n l_kn, gN + Σ_n log(1 + c_kn e^{ψ_kn}))
+    4  u_kn ~ Gamma(r_k + m_kn, c_kn + e^{-ψ_kn})
+    5  M_lk ~ Poisson(v_lk Σ_{n where l is missing} u_kn);  η given m + M, V integrated out
+       v_k ~ Dirichlet(η + m_lk + M_lk)
+
+M, the counts of what was not observed, are drawn for V alone: with them all labels are exposed alike, and V is
+Dirichlet. What is integrated out is drawn again before anything depends on it, so that the posterior stays as it is.
+A departure from the paper: the zero-truncated variable is m_ln, not each m_lkn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor
+
+from labelfield.linalg.cholesky import cholesky
+from labelfield.topics.draws import polya_gamma, split_counts, table_counts, zero_truncated_poisson
+from labelfield.topics.em import expected_counts
+from labelfield.topics.rows import Pattern, TopicRows
+from labelfield.topics.state import Priors, Topics
+from labelfield.topics.weights import Quadratic, conjugate_gradients, matrices
+
+__all__ = ["GibbsOptions", "GibbsState", "SweepInfo", "draw_counts", "draw_eta", "draw_labels", "draw_weights"]
+__all__ += ["gibbs_step", "start_gibbs"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# Numbers in float64 that are made at a time, beside arrays of the size of the state.
+_CHUNK = 1 << 20
+# How often counts and intensities of the start are brought into agreement.
+_N_FIRST = 4
+# η ~ Gamma(1, 1).
+_ETA_SHAPE, _ETA_RATE = 1.0, 1.0
+# Beyond, e^{-ψ} has no place in float64; u is 0 long before.
+_LARGEST_EXPONENT = 700.0
+# What rounding leaves of the exposure of a label, as a share of all, where it was missing nowhere.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class GibbsOptions:
+    """What is drawn beside V and W. Up to `exact_below` weights a topic W is drawn by factors of A; beyond it by
+    conjugate gradients until residuals are `tolerance` of those of the start, `n_gradient_steps` at most."""
+
+    priors: Priors = field(default_factory=Priors)
+    learns_shapes: bool = True
+    learns_precision: bool = True
+    learns_eta: bool = True
+    exact_below: int = 32
+    n_gradient_steps: int = 300
+    tolerance: float = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class GibbsState:
+    """A draw: topics, u (N, K), and ψ = XW (N, K) which is known from W."""
+
+    topics: Topics
+    U: Tensor
+    psi: Tensor
+    n_steps: int = 0
+
+
+class SweepInfo(NamedTuple):
+    """`log_likelihood`: log p(Y | V, u) of what was observed, at the state before the sweep, in nats."""
+
+    log_likelihood: float
+
+
+def start_gibbs(topics: Topics, data: TopicRows, rng: Generator) -> GibbsState:
+    """Before the first sweep: u drawn given the counts that are expected under these topics."""
+    psi, weight = data.design.times(topics.W), data.observed_weight(topics.V)
+    r = topics.r.to(psi.dtype)
+    rate = torch.exp(-psi).add_(1 if weight is None else weight)
+    U = r / rate
+    for _ in range(_N_FIRST):
+        _, counts, _ = expected_counts(U, topics.V, data.positives, needs_labels=False)
+        U = (counts + r) / rate
+    return GibbsState(topics, _draw_intensities(counts.double().cpu().numpy(), topics, psi, weight, rng), psi)
+
+
+def gibbs_step(
+    state: GibbsState, data: TopicRows, options: GibbsOptions, rng: Generator
+) -> tuple[GibbsState, SweepInfo]:
+    """One sweep: everything is drawn once, given the rest."""
+    topics = state.topics
+    weight = data.observed_weight(topics.V)
+    fit, row_counts, counts = draw_counts(state.U, topics.V, data.positives, rng)
+    exposed = state.U if weight is None else state.U * weight
+    info = SweepInfo(fit - float(exposed.sum(dtype=torch.float64)))
+    t = None if weight is None else weight.log()
+    W, psi = draw_weights(_quadratic(row_counts, topics, state.psi, t, data, rng), topics.W, state.psi, options, rng)
+    topics = replace(topics, W=W)
+    if options.learns_precision:
+        topics = replace(topics, precision=_draw_precision(topics, options.priors, rng))
+    if options.learns_shapes:
+        strength = options.priors.shape_strength * data.n_rows
+        topics = replace(topics, r=_draw_shapes(row_counts, topics.r, psi, t, strength, rng))
+    U = _draw_intensities(row_counts, topics, psi, weight, rng)
+    unseen, unseen_rest = _draw_unseen(topics, U, data, rng)
+    counts += unseen
+    if options.learns_eta:
+        topics = replace(topics, eta=draw_eta(counts, unseen_rest, topics.n_rest, topics.eta, rng))
+    V, rest = draw_labels(counts, unseen_rest, topics.n_rest, topics.eta, rng)
+    topics = replace(topics, V=_floored(V, topics.V), rest=_floored(rest, topics.rest))
+    return GibbsState(topics, U, psi, state.n_steps + 1), info
+
+
+def draw_counts(U: Tensor, V: Tensor, positives: Pattern, rng: Generator) -> tuple[float, Integers, Integers]:
+    """Step 1: Σ log(e^λ - 1) over positives, m_kn = Σ_l m_lkn (N, K) and m_lk = Σ_n m_lkn (A, K)."""
+    of_rows, of_labels = _numpy(U), _numpy(V)
+    row, label = _numpy(positives.row), _numpy(positives.label)
+    n_topics, fit = of_rows.shape[1], 0.0
+    row_counts = torch.zeros(of_rows.size, dtype=torch.int64)
+    counts = torch.zeros(of_labels.size, dtype=torch.int64)
+    for some in _blocks(len(row), n_topics):
+        # In float64, where products of two numbers of float32 are not 0.
+        weights = of_rows[row[some]].astype(np.float64) * of_labels[label[some]]
+        rate = weights.sum(axis=1)
+        fit += float((rate + np.log(-np.expm1(-rate))).sum())
+        split = split_counts(zero_truncated_poisson(rate, rng), weights, rng)
+        # Most entries are 0: one or two topics have what a label has.
+        entry, topic = np.nonzero(split)
+        found = torch.from_numpy(split[entry, topic])
+        for total, owner in ((row_counts, row[some]), (counts, label[some])):
+            total.index_add_(0, torch.from_numpy(owner[entry] * n_topics + topic), found)
+    return fit, row_counts.numpy().reshape(of_rows.shape), counts.numpy().reshape(of_labels.shape)
+
+
+# W, λ and r, with u integrated out
+
+
+def _quadratic(
+    row_counts: Integers, topics: Topics, psi: Tensor, t: Tensor | None, data: TopicRows, rng: Generator
+) -> Quadratic:
+    """Step 2: ω is drawn, and the log density of w_k is a quadratic."""
+    r, m = _numpy(topics.r), torch.from_numpy(row_counts).to(psi)
+    omega = _draw_rows(lambda counts, z: polya_gamma(counts + r, z, rng), psi, row_counts, _shifted(psi, t))
+    target = (m - topics.r.to(psi.dtype)).mul_(0.5)
+    if t is not None:
+        target = torch.addcmul(target, omega, t, value=-1)
+    return Quadratic(data.design, omega, target, topics.precision)
+
+
+def draw_weights(
+    problem: Quadratic, W: Tensor, psi: Tensor, options: GibbsOptions, rng: Generator
+) -> tuple[Tensor, Tensor]:
+    """w_k ~ N(A⁻¹ Xᵀg, A⁻¹), A = XᵀΩ_k X + Λ, and ψ = XW. Without a factor of A, by
+
+        w = δ + A⁻¹ Xᵀ(g + Ω^½ ε - Ω X δ),   δ ~ N(0, Λ⁻¹),  ε ~ N(0, I)
+
+    which is A⁻¹(Xᵀg + Xᵀ Ω^½ ε + Λ δ): the noise in brackets has the covariance A. W and ψ are where to start from.
+    """
+    design, omega, target, precision, scale = problem
+    assert scale == 1
+    noise = torch.from_numpy(rng.standard_normal(W.shape)).to(W.device)
+    if len(W) <= options.exact_below:
+        right, drawn = design.transposed_times(target).double(), []
+        for k, matrix in enumerate(matrices(problem)):
+            L = cholesky(matrix, "XᵀΩX + Λ", jitter=0.0)
+            half = torch.linalg.solve_triangular(L, right[:, k : k + 1], upper=False)
+            drawn.append(torch.linalg.solve_triangular(L.T, half + noise[:, k : k + 1], upper=True))
+        W = torch.cat(drawn, 1).to(W.dtype)
+        return W, design.times(W)
+    prior = (noise / precision.double().sqrt().unsqueeze(1)).to(W.dtype)
+    of_prior = design.times(prior)
+    of_rows = torch.from_numpy(rng.standard_normal(omega.shape, dtype=np.float32)).to(omega)
+    target = (of_rows * omega.sqrt()).add_(target).addcmul_(omega, of_prior, value=-1)
+    found, _ = conjugate_gradients(
+        problem._replace(target=target), W - prior, psi - of_prior, options.n_gradient_steps, options.tolerance
+    )
+    W = found + prior
+    return W, design.times(W)
+
+
+def _draw_precision(topics: Topics, priors: Priors, rng: Generator) -> Tensor:
+    """λ_d, of all but the constant."""
+    K, squares = topics.n_topics, _numpy(topics.W.double().square().sum(1))
+    drawn = rng.standard_gamma(1 + K / 2, len(squares)) * 2 / (K * priors.least_variance() + squares)
+    precision = torch.from_numpy(drawn).to(topics.precision)
+    precision[-1] = topics.precision[-1]
+    return precision
+
+
+def _draw_shapes(
+    row_counts: Integers, r: Tensor, psi: Tensor, t: Tensor | None, strength: float, rng: Generator
+) -> Tensor:
+    """Step 3: r_k by tables of customers m_kn."""
+    above = below = np.full(len(r), strength)
+    shape, z = _numpy(r), _shifted(psi, t)
+    for rows in _blocks(*row_counts.shape):
+        above = above + table_counts(row_counts[rows], shape, rng).sum(axis=0)
+        below = below + np.logaddexp(0, _numpy(z[rows]).astype(np.float64)).sum(axis=0)
+    return torch.from_numpy(rng.standard_gamma(above) / below).to(r)
+
+
+def _draw_intensities(
+    row_counts: Integers | Floats, topics: Topics, psi: Tensor, weight: Tensor | None, rng: Generator
+) -> Tensor:
+    """Step 4: u_kn (N, K)."""
+    r = _numpy(topics.r)
+
+    def draw(counts: Floats, log_odds: Floats, observed: Floats) -> Floats:
+        rate = observed + np.exp(np.minimum(-log_odds, _LARGEST_EXPONENT))
+        return np.asarray(rng.standard_gamma(counts + r) / rate)
+
+    observed = psi.new_ones(1).expand_as(psi) if weight is None else weight
+    return _draw_rows(draw, psi, row_counts, psi, observed).clamp_min_(torch.finfo(psi.dtype).tiny)
+
+
+# V and η
+
+
+def _draw_unseen(topics: Topics, U: Tensor, data: TopicRows, rng: Generator) -> tuple[Integers, Integers]:
+    """M_lk (A, K), and of all labels that have no place together (K,), which are missing everywhere or nowhere."""
+    if data.mask is None:
+        return np.zeros(topics.V.shape, np.int64), np.zeros(topics.n_topics, np.int64)
+    total = U.sum(0, dtype=torch.float64)
+    missing, of_rest = data.mask.sum_of_rows(None, U.double()), torch.zeros_like(total)
+    if not data.is_missing:
+        missing, of_rest = total - missing, total
+        missing[missing < _ROUNDING * total] = 0
+    unseen = rng.poisson(_numpy(missing * topics.V))
+    return unseen, rng.poisson(_numpy(of_rest * topics.rest * topics.n_rest))
+
+
+def draw_eta(counts: Integers, rest_counts: Integers, n_rest: int, eta: float, rng: Generator) -> float:
+    """η ~ p(η | counts), V integrated out, by variables beside it that make it gamma [Escobar and West 1995]:
+
+        p(counts | η) ∝ ∏_k Γ(Lη)/Γ(Lη + n_k) ∏_l Γ(η + n_lk)/Γ(η),   n_k = Σ_l n_lk
+        q_k ~ Beta(Lη, n_k),  l_lk ~ CRT(n_lk, η):   η ~ Gamma(a + Σ l_lk, b - L Σ_k log q_k)
+
+    Labels that have no place are one, with n_rest η: the law of the sum of their counts.
+    """
+    L = len(counts) + n_rest
+    tables = int(table_counts(counts, eta, rng).sum())
+    if n_rest:
+        tables += int(table_counts(rest_counts, n_rest * eta, rng).sum())
+    in_topics = counts.sum(axis=0) + rest_counts
+    in_topics = in_topics[in_topics > 0]  # of the others q is 1
+    mine, others = _log_gamma(np.full(len(in_topics), L * eta), rng), _log_gamma(in_topics.astype(np.float64), rng)
+    rate = _ETA_RATE + L * float((np.logaddexp(mine, others) - mine).sum())
+    return max(float(rng.standard_gamma(_ETA_SHAPE + tables)) / rate, np.finfo(np.float64).tiny)
+
+
+def draw_labels(
+    counts: Integers, rest_counts: Integers, n_rest: int, eta: float, rng: Generator
+) -> tuple[Floats, Floats]:
+    """v_k ~ Dirichlet(η + counts): V (A, K), and (K,) of each label that has no place. Of these only the sum is drawn,
+    on which alone anything that was observed depends; each has an equal share, which is its mean given the sum."""
+    logs = _log_gamma(counts + eta, rng)
+    of_rest = np.full(len(rest_counts), -np.inf)
+    if n_rest:
+        of_rest = _log_gamma(rest_counts + n_rest * eta, rng)
+    total = np.logaddexp(np.logaddexp.reduce(logs, axis=0), of_rest)
+    return np.exp(logs - total), np.exp(of_rest - total) / max(n_rest, 1)
+
+
+def _log_gamma(shape: NDArray[np.floating[Any]], rng: Generator) -> Floats:
+    """log g, g ~ Gamma(shape, 1), as g' p^(1/shape) with g' ~ Gamma(shape + 1, 1) and p uniform: where a shape is as
+    small as η often is, g itself has no place in float64."""
+    return np.asarray(np.log(rng.standard_gamma(shape + 1)) - rng.standard_exponential(shape.shape) / shape)
+
+
+# Arrays
+
+
+def _shifted(psi: Tensor, t: Tensor | None) -> Tensor:
+    return psi if t is None else psi + t
+
+
+def _floored(drawn: Floats, like: Tensor) -> Tensor:
+    """Never 0, so that every label has a topic that it may come from; so little changes nothing."""
+    return torch.from_numpy(drawn).to(like).clamp_min_(torch.finfo(like.dtype).tiny)
+
+
+def _draw_rows(draw: Callable[..., Floats], like: Tensor, *arrays: Tensor | Integers | Floats) -> Tensor:
+    """Of arrays (N, K) some rows at a time, in float64: what is drawn of them (N, K)."""
+    result = torch.empty_like(like)
+    for rows in _blocks(*like.shape):
+        parts = [_numpy(part[rows]).astype(np.float64) if isinstance(part, Tensor) else part[rows] for part in arrays]
+        result[rows] = torch.from_numpy(draw(*parts)).to(like)
+    return result
+
+
+def _blocks(n: int, width: int) -> Iterator[slice]:
+    size = max(1, _CHUNK // max(width, 1))
+    for first in range(0, n, size):
+        yield slice(first, first + size)
+
+
+def _numpy(tensor: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.cpu().numpy()
+    return array
