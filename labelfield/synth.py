@@ -8,7 +8,8 @@
 Everything is made in blocks of rows: no dense N x D or N x K exists. A block has its own random stream, so
 the result depends on the seed alone and not on the number of threads.
 
-`make_rings` draws another kind: one class a row, and nothing that a line could separate.
+`make_topics` draws from the Bernoulli-Poisson topic model instead, and `make_rings` another kind: one class a row, and
+nothing that a line could separate.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from labelfield.csr import from_counts
 from labelfield.data import Dataset, Names
 from labelfield.progress import Progress, ignore
 
-__all__ = ["Truth", "make_multilabel", "make_rings"]
+__all__ = ["TopicTruth", "Truth", "make_multilabel", "make_rings", "make_topics"]
 
 Result = TypeVar("Result")
 _ROW_BLOCK = 8192
@@ -156,6 +157,97 @@ def make_rings(n_rows: int = 1000, n_rings: int = 5, *, noise: float = 0.25, see
     X = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
     names = Names(f"ring {k + 1}" for k in range(n_rings))
     return Dataset(X, from_counts(np.ones(n_rows, np.int64), ring.astype(np.int32), None, n_rings), names)
+
+
+@dataclass(frozen=True, eq=False)
+class TopicTruth:
+    """The topics that a synthetic data set was drawn from. Letters as in labelfield/topics/state.py."""
+
+    V: NDArray[np.float64]  # (L, K), columns sum to one
+    W: NDArray[np.float64]  # (D + 1, K), the last row is that of the constant
+    r: NDArray[np.float64]  # (K,)
+
+    def log_odds(self, X: sparse.csr_array) -> NDArray[np.float64]:
+        """ψ (N, K) at rows X."""
+        return np.asarray(X @ self.W[:-1] + self.W[-1], np.float64)
+
+    def probabilities(self, X: sparse.csr_array) -> NDArray[np.float64]:
+        """1 - ∏_k (1 + v_lk e^{ψ_kn})^{-r_k} (N, L) at rows X: what the best possible model would predict."""
+        odds = np.exp(self.log_odds(X))
+        logs = np.zeros((len(odds), len(self.V)))
+        for k, r in enumerate(self.r):
+            logs -= r * np.log1p(np.outer(odds[:, k], self.V[:, k]))
+        return -np.expm1(logs)
+
+
+@overload
+def make_topics(
+    n_rows: int = ...,
+    n_features: int = ...,
+    n_labels: int = ...,
+    n_topics: int = ...,
+    *,
+    n_nonzeros: float | None = ...,
+    labels_per_row: float | None = ...,
+    signal: float = ...,
+    overlap: float = ...,
+    seed: int = ...,
+    return_truth: Literal[False] = ...,
+    progress: Progress = ...,
+) -> Dataset: ...
+@overload
+def make_topics(
+    n_rows: int = ...,
+    n_features: int = ...,
+    n_labels: int = ...,
+    n_topics: int = ...,
+    *,
+    n_nonzeros: float | None = ...,
+    labels_per_row: float | None = ...,
+    signal: float = ...,
+    overlap: float = ...,
+    seed: int = ...,
+    return_truth: Literal[True],
+    progress: Progress = ...,
+) -> tuple[Dataset, TopicTruth]: ...
+def make_topics(
+    n_rows: int = 3000,
+    n_features: int = 500,
+    n_labels: int = 100,
+    n_topics: int = 8,
+    *,
+    n_nonzeros: float | None = None,
+    labels_per_row: float | None = None,
+    signal: float = 5.0,
+    overlap: float = 0.05,
+    seed: int = 0,
+    return_truth: bool = False,
+    progress: Progress = ignore,
+) -> Dataset | tuple[Dataset, TopicTruth]:
+    """Draw a data set from the Bernoulli-Poisson topic model, and with `return_truth` what it was drawn from.
+
+    Rows are as those of `make_multilabel`: each mixes one or two kinds of words, a kind for each topic. In rows of its
+    kind the log-odds of a topic are higher, by `signal` or nearly so. A topic has labels of its own, with weights 1,
+    1/2, 1/3 …, which share all but `overlap` of its weight; the rest is that of the other labels. `n_nonzeros` (default
+    50, at most D/4) is a mean. So is `labels_per_row` (default 4, at most L/4), of counts: a row has fewer labels than
+    counts where one is drawn twice. `progress` is called with (rows done, twice the rows: once for X, once for Y).
+    """
+    n_nonzeros = min(50.0, n_features / 4) if n_nonzeros is None else n_nonzeros
+    labels_per_row = min(4.0, n_labels / 4) if labels_per_row is None else labels_per_row
+    _check(n_rows, n_features, n_labels, 1, n_topics, n_nonzeros, labels_per_row, "linear")
+    if n_topics > n_labels:
+        raise ValueError(f"n_topics={n_topics} for {n_labels} labels; expected at least one label for each")
+    if not 0 <= overlap < 1:
+        raise ValueError(f"overlap={overlap}; expected a share of at least 0 and below 1")
+    seeds = np.random.SeedSequence(seed).spawn(4)
+    words = _Words(n_features, n_topics, n_nonzeros, np.random.default_rng(seeds[0]))
+    X = _draw_features(words, n_rows, seeds[1], progress)
+    rng = np.random.default_rng(seeds[2])
+    V, r = _topics_of_labels(n_labels, n_topics, overlap, rng), np.exp(rng.uniform(np.log(0.5), np.log(2), n_topics))
+    pilot = X[np.sort(rng.choice(n_rows, min(n_rows, _PILOT_ROWS), replace=False))]
+    truth = TopicTruth(V, _topics_of_words(words, pilot, r, labels_per_row, signal), r)
+    dataset = Dataset(X, _draw_counts(X, truth, seeds[3], progress))
+    return (dataset, truth) if return_truth else dataset
 
 
 def _check(
@@ -335,6 +427,62 @@ def _biases(h: NDArray[np.float32], Phi: NDArray[np.float32], frequency: NDArray
             low, high = np.where(too_rare, middle, low), np.where(too_rare, high, middle)
         b[labels] = (low + high) / 2
     return b
+
+
+def _topics_of_labels(n_labels: int, n_topics: int, overlap: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """V (L, K)."""
+    place = rng.permutation(n_labels)
+    weight = 1.0 / (1 + place // n_topics)
+    is_own = place[:, None] % n_topics == np.arange(n_topics)
+    own, others = np.where(is_own, weight[:, None], 0), np.where(is_own, 0, weight[:, None])
+    share = overlap if n_topics > 1 else 0.0
+    return np.asarray((1 - share) * own / own.sum(axis=0) + share * others / np.maximum(others.sum(axis=0), 1e-300))
+
+
+def _topics_of_words(
+    words: _Words, pilot: sparse.csr_array, r: NDArray[np.float64], labels_per_row: float, signal: float
+) -> NDArray[np.float64]:
+    """W (D + 1, K): the words that make up half of a topic's weigh the same, so that ψ_k is `signal` above its median
+    in two of a hundred rows. The mean of Σ_k r_k e^{ψ_k} is `labels_per_row`, and topics have the same share in it."""
+    n_topics = r.size
+    frequent = np.arange(1 + np.searchsorted(words.cdf, 0.5))
+    W = np.zeros((words.n_features + 1, n_topics))
+    for k in range(n_topics):
+        W[(frequent * words.steps[k + 1] + words.shifts[k + 1]) % words.n_features, k] = 1
+    psi = np.asarray(pilot @ W[:-1])
+    above = np.quantile(psi, 0.98, axis=0) - np.median(psi, axis=0)
+    scale = signal / np.where(above > 1e-6, above, np.inf)  # of few rows all may be alike
+    W[:-1] *= scale
+    W[-1] = np.log(labels_per_row / n_topics / r / np.exp(psi * scale).mean(axis=0))
+    return W
+
+
+def _draw_counts(
+    X: sparse.csr_array, truth: TopicTruth, seed: np.random.SeedSequence, progress: Progress
+) -> sparse.csr_array:
+    """Labels that are counted at least once: Poisson(u_kn) counts of topic k in row n, each of a label drawn by v_k."""
+    n, n_labels = X.shape[0], len(truth.V)
+    blocks = _row_blocks(n)
+    seeds = seed.spawn(len(blocks))
+    cumulative = np.cumsum(truth.V, axis=0).T
+
+    def draw(block: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        rng = np.random.default_rng(seeds[block])
+        psi = truth.log_odds(X[blocks[block]])
+        totals = rng.poisson(rng.gamma(truth.r, np.exp(psi)))
+        keys = []
+        for m, cdf in zip(totals.T, cumulative, strict=True):
+            row = np.repeat(np.arange(len(psi)), m)
+            keys.append(row * n_labels + np.searchsorted(cdf, rng.random(row.size) * cdf[-1], side="right"))
+        key = np.unique(np.concatenate(keys))
+        return np.bincount(key // n_labels, minlength=len(psi)), (key % n_labels).astype(np.int32)
+
+    parts = []
+    for rows, part in zip(blocks, _in_order(draw, len(blocks)), strict=True):
+        parts.append(part)
+        progress(n + rows.stop, 2 * n)
+    counts, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return from_counts(counts, labels, None, n_labels)
 
 
 def _draw_labels(

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 import labelfield
 from labelfield import synth
-from labelfield.synth import make_multilabel, make_rings
+from labelfield.linalg.rows import to_tensor
+from labelfield.synth import make_multilabel, make_rings, make_topics
+from labelfield.topics.prediction import Drawn, label_probabilities
 
 
 def test_the_same_seed_gives_the_same_data(monkeypatch):
@@ -145,6 +148,65 @@ class TestRings:
         for options in ({"n_rows": 4}, {"n_rings": 0}, {"noise": -1.0}, {"noise": float("nan")}):
             with pytest.raises(ValueError, match=next(iter(options))):
                 make_rings(**options)
+
+
+class TestTopics:
+    def test_the_same_seed_gives_the_same_data(self, monkeypatch):
+        monkeypatch.setattr(synth, "_ROW_BLOCK", 64)  # several blocks
+        a, truth = make_topics(500, 300, 40, 5, seed=5, return_truth=True)
+        assert a.X.shape == (500, 300)
+        assert a.Y.shape == (500, 40)
+        assert (truth.V.shape, truth.W.shape, truth.r.shape) == ((40, 5), (301, 5), (5,))
+        monkeypatch.setattr(synth, "cpu_count", lambda: 1)
+        b = make_topics(500, 300, 40, 5, seed=5)
+        for part in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(a.X, part), getattr(b.X, part))
+            np.testing.assert_array_equal(getattr(a.Y, part), getattr(b.Y, part))
+        assert not np.array_equal(a.Y.indices, make_topics(500, 300, 40, 5, seed=6).Y.indices)
+
+    def test_labels_hold_as_often_as_the_closed_form_says(self):
+        """With u integrated out. Labels of a row depend on each other through u, those of different rows do not."""
+        dataset, truth = make_topics(6000, return_truth=True, seed=3)
+        P, y = truth.probabilities(dataset.X), dataset.Y.toarray()
+        per_label = (y - P).sum(axis=0) / np.sqrt((P * (1 - P)).sum(axis=0))
+        assert np.abs(per_label).max() < 4.5  # 100 labels
+        for low, high in [(0, 0.01), (0.01, 0.1), (0.1, 0.5), (0.5, 0.9), (0.9, 1)]:
+            per_row = np.where((low <= P) & (high > P), y - P, 0).sum(axis=1)
+            assert abs(per_row.sum()) < 4 * np.linalg.norm(per_row), (low, high)
+
+    def test_the_truth_is_the_model_of_labelfield_topics(self):
+        dataset, truth = make_topics(50, 40, 12, 3, return_truth=True)
+        V, W, r = (torch.from_numpy(part).unsqueeze(0) for part in (truth.V, truth.W, truth.r))
+        drawn = Drawn(V, torch.zeros_like(r), W, r)
+        placed, _ = label_probabilities(to_tensor(dataset.X.astype(np.float64)), drawn)
+        np.testing.assert_allclose(truth.probabilities(dataset.X), placed, rtol=1e-5)  # rows are float32
+
+    def test_topics_are_separate_and_rows_have_one_or_a_few(self):
+        dataset, truth = make_topics(return_truth=True)
+        np.testing.assert_allclose(truth.V.sum(axis=0), 1)
+        unit = truth.V / np.linalg.norm(truth.V, axis=0)
+        assert (unit.T @ unit - np.eye(8)).max() < 0.1
+        assert (truth.V.max(axis=1) > 0.8 * truth.V.sum(axis=1)).all()
+        expected = truth.r * np.exp(truth.log_odds(dataset.X))
+        np.testing.assert_allclose(expected.mean(axis=0), 4 / 8, rtol=0.15)  # of all rows, as of the pilot's
+        n_topics = (expected > 0.1 * expected.sum(axis=1, keepdims=True)).sum(axis=1)
+        assert n_topics.max() <= 5
+        assert n_topics.mean() < 2.5
+
+    def test_small_sizes_and_many_labels(self):
+        for sizes in [(1, 2, 1, 1), (3, 4, 5, 5), (40, 10, 6, 1)]:
+            assert make_topics(*sizes).Y.shape == (sizes[0], sizes[2])
+        assert make_topics(2000, 100, 100_000, 3).Y.nnz < 10_000  # 200 million entries that nobody makes
+
+    @pytest.mark.parametrize("options", [{"n_rows": 0}, {"n_topics": 0}, {"n_topics": 101}, {"overlap": 1.0}])
+    def test_refused(self, options):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            make_topics(**options)
+
+    def test_progress_reaches_the_end(self):
+        calls = []
+        make_topics(300, 100, 20, 3, progress=lambda done, total: calls.append((done, total)))
+        assert calls[-1] == (600, 600)
 
 
 @pytest.mark.slow

@@ -37,7 +37,8 @@ def log_odds(X: Tensor, W: Tensor) -> Tensor:
 
 def label_probabilities(X: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
     """Of rows: the probability of each label that has a place (N, A), and that of any other one (N,)."""
-    placed, rest = X.new_zeros(X.shape[0], drawn.V.shape[1]), X.new_zeros(X.shape[0])
+    placed = torch.zeros(X.shape[0], drawn.V.shape[1], dtype=X.dtype, device=X.device)
+    rest = placed.new_zeros(X.shape[0])
     for V, of_rest, W, shape in zip(*drawn, strict=True):
         odds, r = log_odds(X, W).clamp_(max=80.0).exp_(), shape.to(X.dtype)
         rest -= torch.expm1(-(torch.log1p(odds * of_rest) @ r))
