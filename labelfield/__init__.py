@@ -10,7 +10,7 @@ from labelfield.version import __version__
 
 if TYPE_CHECKING:
     from labelfield.data.batch import Batch
-    from labelfield.estimators import DeepKernelClassifier, GPClassifier, MLGPFClassifier, load
+    from labelfield.estimators import DeepKernelClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, load
 
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "GPClassifier",
     "LabelfieldError",
     "MLGPFClassifier",
+    "TopicClassifier",
     "__version__",
     "describe",
     "load",
@@ -35,7 +36,9 @@ __all__ = [
 
 _LAZY = {
     "Batch": "labelfield.data.batch",
-    **dict.fromkeys(("DeepKernelClassifier", "GPClassifier", "MLGPFClassifier", "load"), "labelfield.estimators"),
+    **dict.fromkeys(
+        ("DeepKernelClassifier", "GPClassifier", "MLGPFClassifier", "TopicClassifier", "load"), "labelfield.estimators"
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from labelfield.cli.data import convert, info, split, synth
 from labelfield.cli.evaluation import evaluate
 from labelfield.cli.output import say
 from labelfield.cli.prediction import predict
+from labelfield.cli.topics import topics
 from labelfield.cli.training import config, show, train
 from labelfield.errors import LabelfieldError
 
@@ -43,7 +44,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-for command in (info, convert, split, synth, train, predict, evaluate, show, config):
+for command in (info, convert, split, synth, train, predict, evaluate, show, topics, config):
     app.command()(_interruptible(command))
 
 

@@ -35,7 +35,7 @@ from labelfield.errors import DataError
 
 __all__ = ["config", "show", "train"]
 
-Method = Literal["mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl"]
+Method = Literal["mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl", "topics"]
 # Longer lists are not shown in full.
 _MOST_LISTED = 10
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -114,7 +114,22 @@ _MEANING_OF_DEEP = {
     "keep_baseline": "keep the plain network beside the model",
     "mixed_precision": "the network in bfloat16 on a GPU",
 }
-_MEANINGS: dict[str, dict[str, str]] = {"mlgpf": {}, "svdkl": _MEANING_OF_DEEP}
+# Where it differs for topics.
+_MEANING_OF_TOPICS = {
+    "n_topics": "topics K",
+    "algorithm": "em, online_em for rows that do not fit in memory, or gibbs",
+    "n_gradient_steps": "of conjugate gradients for the weights of features, a step; 0 to solve for them",
+    "max_epochs": "passes over the rows at most",
+    "tolerance": "EM ends when a step raises the objective by a smaller share",
+    "batch_size": "rows a step of online EM",
+    "step_power": "the t-th step of online EM counts (t + step_offset)^-step_power",
+    "step_offset": "see step_power",
+    "n_draws": "draws of the sampler that are kept",
+    "weight_scale": "how much weights of features vary at least",
+    "shape_strength": "how strongly r_k is held near 1",
+    "learn_hyper": "learn r_k, λ_d and η",
+}
+_MEANINGS: dict[str, dict[str, str]] = {"mlgpf": {}, "svdkl": _MEANING_OF_DEEP, "topics": _MEANING_OF_TOPICS}
 
 
 def _defaults(method: str) -> dict[str, Any]:
@@ -137,7 +152,7 @@ def _estimator(method: str, options: dict[str, Any]) -> Any:
 
 def _is_likelihood(method: str) -> bool:
     """Whether a method is a likelihood of multi-class Gaussian processes."""
-    return method not in ("mlgpf", "svdkl")
+    return method not in _MEANINGS
 
 
 def train(
@@ -146,7 +161,7 @@ def train(
     method: Annotated[
         Method,
         typer.Option(
-            "--method", help="mlgpf for several labels a row, svdkl for both, the others for one class a row."
+            "--method", help="mlgpf or topics for several labels a row, svdkl for both, the others for one class a row."
         ),
     ] = "mlgpf",
     config_file: Annotated[
@@ -227,7 +242,7 @@ def _read_training(
             except DataError as other:
                 # What was found further down was found by the reading that suits the file.
                 raise max(error, other, key=lambda found: found.line or 0) from None
-    has_classes = method != "mlgpf" and options.get("likelihood") != "bernoulli"
+    has_classes = method not in ("mlgpf", "topics") and options.get("likelihood") != "bernoulli"
     return reading(data, classes=has_classes), has_classes
 
 
@@ -278,7 +293,6 @@ def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: b
 def _announce(estimator: Any, data: Dataset) -> None:
     """What is about to happen and what it will cost, on stderr."""
     settings = estimator.settings_
-    n_parameters = sum(p.numel() for p in estimator.model_.parameters())
     megabytes = (estimator.training_bytes() + 2 * (data.X.data.nbytes + data.X.indices.nbytes)) / 2**20
     say(
         f"{estimator._method()}: {data.n_rows} rows, {estimator.n_features_in_} features "
@@ -293,8 +307,8 @@ def _announce(estimator: Any, data: Dataset) -> None:
     if getattr(estimator, "ensemble", None) is not None:
         say(f"an ensemble of {estimator.n_members}; the first member is this, others may take twice as long:")
     say(
-        f"{n_parameters} parameters, about {megabytes:.0f} MB and {seconds:.0f} s; {epochs} epochs of "
-        f"{n_steps} steps on {estimator.model_.b.device}"
+        f"{estimator.n_parameters()} parameters, about {megabytes:.0f} MB and {seconds:.0f} s; {epochs} epochs of "
+        f"{n_steps} steps on {next(iter(estimator.model_.state_dict().values())).device}"
     )
 
 
@@ -359,7 +373,7 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
         "row_transform": estimator.row_transform_.name,
         "n_negatives": estimator.n_negatives_,
         "training rows": estimator.n_rows_,
-        "parameters": sum(p.numel() for p in estimator.model_.parameters()),
+        "parameters": estimator.n_parameters(),
         **{f"training: {name}": value for name, value in asdict(estimator.settings_).items()},
         "epochs done": len(history),
         "seconds of training": history[-1]["seconds"] if history else None,

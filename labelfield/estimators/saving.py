@@ -12,6 +12,7 @@ from labelfield.estimators.deep import DeepKernelClassifier
 from labelfield.estimators.folders import SavedClassifier
 from labelfield.estimators.gp import GPClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
+from labelfield.estimators.topics import TopicClassifier
 from labelfield.models.artifact import ModelError, load_artifact
 from labelfield.models.build_multiclass import LIKELIHOODS
 
@@ -21,6 +22,7 @@ METHODS: dict[str, type[SavedClassifier]] = {
     "mlgpf": MLGPFClassifier,
     **dict.fromkeys(LIKELIHOODS, GPClassifier),
     "svdkl": DeepKernelClassifier,
+    "topics": TopicClassifier,
 }
 
 

@@ -243,6 +243,10 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         per_row = self.label_counts_.sum() / max(self.n_rows_, 1)
         return min(n_labels, int(per_row * self.settings_.batch_size) + self.n_negatives_)
 
+    def n_parameters(self) -> int:
+        """How many numbers are learned."""
+        return sum(p.numel() for p in self.model_.parameters())
+
     def stage_settings(self) -> dict[str, Settings]:
         """How each stage of the training goes, by name; a training in one has no name for it."""
         return {"": self.settings_}

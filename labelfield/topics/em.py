@@ -7,9 +7,9 @@ What never falls, from step to step on all rows, is a lower bound of the log pos
         + log p(V | η) + log p(W | λ) + log p(λ) + log p(r),     λ̃_ln = Σ_k v_lk ũ_kn,  ũ_kn = exp(E log u_kn)
 
 for q(u_kn) = Gamma(a_kn, rate c_kn + e^{-ψ_kn}); q(m) is at its best for these. c_kn is the weight in topic k of the
-labels observed in row n, 1 where all were. η, where it is learned, follows another objective (`label_weights.best_eta`),
-so that F may fall where η changes. Departures from the paper: it has E u in place of exp(E log u), for which there is no
-such bound; the zero-truncated variable is m_ln, not each m_lkn.
+labels observed in row n, 1 where all were. η, where it is learned, follows another objective (`best_eta`), so that F
+may fall where η changes. Departures from the paper: it has E u in place of exp(E log u), for which there is no such
+bound; the zero-truncated variable is m_ln, not each m_lkn.
 """
 
 from __future__ import annotations
@@ -22,10 +22,20 @@ from torch import Tensor
 
 from labelfield.topics.label_weights import best_eta, dirichlet_log_density, normalised
 from labelfield.topics.rows import Pattern, TopicRows
-from labelfield.topics.state import Priors, Topics
+from labelfield.topics.state import Priors, Topics, restored_topics, tensors_of
 from labelfield.topics.weights import Quadratic, conjugate_gradients, omega_of, solve_exactly
 
-__all__ = ["EMOptions", "EMState", "StepInfo", "em_step", "expected_counts", "start_em"]
+__all__ = [
+    "EMOptions",
+    "EMState",
+    "StepInfo",
+    "em_step",
+    "expected_counts",
+    "is_settled",
+    "restored_em",
+    "start_em",
+    "tensors_of_em",
+]
 
 # Numbers that are made at a time where a product of two rows is taken for each positive.
 _CHUNK = 1 << 22
@@ -34,7 +44,7 @@ _N_FIRST = 4
 _SHAPES = (1e-3, 1e3)
 # The steps at which η is learned: topics differ enough by then to say how sparse they are. Of a random start η would be
 # learned to be large, which keeps topics alike for good.
-_WHEN_ETA = (20, 30, 40)
+_WHEN_ETA = (15, 20, 25)
 
 
 @dataclass(frozen=True)
@@ -176,6 +186,35 @@ def _blended(before: Sums | None, now: Sums, rate: float, scale: float) -> Sums:
         for old, own in ((before.counts, new.counts), (before.tables, new.tables), (before.softplus, new.softplus))
     )
     return Sums(counts, exposure, exposure_rest, tables, softplus)
+
+
+def is_settled(state: EMState, options: EMOptions) -> bool:
+    """Whether η stays what it is from now on, so that F of the next steps can be compared."""
+    return not options.learns_eta or state.n_steps > max(_WHEN_ETA) + 2
+
+
+def tensors_of_em(state: EMState) -> dict[str, Tensor]:
+    """All of it, to be kept in a file."""
+    parts: dict[str, Tensor | None] = {**tensors_of(state.topics), "n_steps": torch.tensor(state.n_steps)}
+    if state.sums is not None:
+        parts |= {f"sums.{name}": value for name, value in state.sums._asdict().items()}
+    if state.rows is not None:
+        parts |= {f"rows.{name}": value for name, value in state.rows._asdict().items()}
+    return {name: value for name, value in parts.items() if value is not None}
+
+
+def restored_em(tensors: dict[str, Tensor], data: TopicRows | None) -> EMState:
+    """What `tensors_of_em` was given, on these rows if they are the same in each step."""
+    if data is not None:
+        tensors = {name: value.to(data.design.X.device) for name, value in tensors.items()}
+    sums = rows = None
+    if "sums.counts" in tensors:
+        sums = Sums(*(tensors.get(f"sums.{name}") for name in Sums._fields))  # type: ignore[arg-type]  # None: no mask
+    if "rows.shape" in tensors and data is not None:
+        rows = RowState(tensors["rows.shape"], tensors["rows.psi"])
+        if rows.psi.shape != (data.n_rows, tensors["r"].numel()):
+            raise ValueError("the rows are others")
+    return EMState(restored_topics(tensors), sums, rows, data if rows is not None else None, int(tensors["n_steps"]))
 
 
 # Rows

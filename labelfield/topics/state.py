@@ -15,7 +15,7 @@ from torch import Tensor
 
 from labelfield.topics.rows import TopicRows
 
-__all__ = ["Priors", "Topics", "start_topics"]
+__all__ = ["Priors", "Topics", "restored_topics", "start_topics", "tensors_of"]
 
 
 @dataclass(frozen=True)
@@ -89,3 +89,15 @@ def start_topics(
         precision,
         _FIRST_ETA,
     )
+
+
+def tensors_of(topics: Topics) -> dict[str, Tensor]:
+    """All of it, to be kept in a file."""
+    numbers = {"n_rest": torch.tensor(topics.n_rest), "eta": torch.tensor(topics.eta, dtype=torch.float64)}
+    return {name: getattr(topics, name) for name in ("V", "rest", "W", "r", "precision")} | numbers
+
+
+def restored_topics(tensors: dict[str, Tensor]) -> Topics:
+    """What `tensors_of` was given."""
+    values = {name: tensors[name] for name in ("V", "rest", "W", "r", "precision")}
+    return Topics(**values, n_rest=int(tensors["n_rest"]), eta=float(tensors["eta"]))

@@ -1,0 +1,66 @@
+"""What was observed of labels, in the forms in which users say it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from labelfield.csr import as_positives
+from labelfield.errors import DataError
+from labelfield.estimators.inputs import Labels, encode_known
+
+__all__ = ["Mask", "read_mask", "split_missing"]
+
+
+class Mask(NamedTuple):
+    """Places (N, L) that were observed or, with `is_missing`, that were not: whichever are fewer."""
+
+    places: sparse.csr_array
+    is_missing: bool
+
+    def take(self, rows: Any) -> Mask:
+        return Mask(self.places[rows], self.is_missing)
+
+    def hides(self, Y: sparse.csr_array) -> sparse.csr_array:
+        """Y without what was not observed."""
+        seen = Y.multiply(self.places).tocsr()
+        return as_positives(Y - seen if self.is_missing else seen)
+
+    def n_observed(self) -> int:
+        n_rows, n_labels = self.places.shape
+        return int(n_rows * n_labels - self.places.nnz if self.is_missing else self.places.nnz)
+
+
+def split_missing(Y: Any) -> tuple[Any, Any]:
+    """Y without numbers that are not numbers, and where they were; None if there are none."""
+    if not isinstance(Y, np.ndarray) or Y.ndim != 2 or Y.dtype.kind != "f":
+        return Y, None
+    is_missing = np.isnan(Y)
+    return (np.where(is_missing, 0, Y), is_missing) if is_missing.any() else (Y, None)
+
+
+def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Labels) -> Mask | None:
+    """From one of: the observed entries, as a boolean or sparse matrix or as a list of labels for each row; the missing
+    ones, in the same forms."""
+    if observed is not None and missing is not None:
+        raise ValueError("pass observed or missing, not both")
+    given, is_missing = (observed, False) if missing is None else (missing, True)
+    if given is None:
+        return None
+    name = "missing" if is_missing else "observed"
+    if sparse.issparse(given) or isinstance(given, np.ndarray):
+        if given.shape != shape:
+            raise DataError(f"{name} has the shape {given.shape}", expected=f"{shape} as Y has")
+        places = as_positives(sparse.csr_array(given))
+    else:
+        places = encode_known(given, shape[0], Labels("lists", labels.classes))
+    if 2 * places.nnz > shape[0] * shape[1]:
+        every = np.ones(shape, np.bool_)  # no larger than what was given
+        every[places.nonzero()] = False
+        places, is_missing = as_positives(sparse.csr_array(every)), not is_missing
+    mask = Mask(places, is_missing)
+    if mask.n_observed() == 0:
+        raise DataError("no label of any row was observed", expected="some", fix="Check the mask.")
+    return mask if places.nnz or not is_missing else None

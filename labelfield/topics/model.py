@@ -1,0 +1,111 @@
+"""A fitted topic model, to be saved: one estimate or several draws of what the model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from labelfield.topics.prediction import Drawn, label_probabilities
+from labelfield.topics.state import Topics
+
+__all__ = ["TopicModel", "TopicSpec"]
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """D features, L labels of which A have a place, K topics, T draws."""
+
+    n_features: int
+    n_labels: int
+    n_placed: int
+    n_topics: int
+    n_draws: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < (1 if name != "n_placed" else 0):
+                raise ValueError(f"{name} is {value!r}, not a count")
+        if self.n_placed > self.n_labels:
+            raise ValueError(f"{self.n_placed} of {self.n_labels} labels")
+
+
+class TopicModel(nn.Module):
+    """V (T, A, K) of the labels in `labels` (A,), `rest` (T, K) of each other one, W (T, D + 1, K), r (T, K),
+    λ (D + 1,), η (1,), and the `share` (K,) of each topic in the labels of the training rows."""
+
+    V: Tensor
+    rest: Tensor
+    W: Tensor
+    r: Tensor
+    precision: Tensor
+    eta: Tensor
+    labels: Tensor
+    share: Tensor
+
+    def __init__(self, spec: TopicSpec) -> None:
+        super().__init__()
+        self.n_labels = spec.n_labels
+        T, A, K, D = spec.n_draws, spec.n_placed, spec.n_topics, spec.n_features
+        shapes = {"V": (T, A, K), "rest": (T, K), "W": (T, D + 1, K), "r": (T, K), "precision": (D + 1,), "eta": (1,)}
+        shapes["share"] = (K,)
+        for name, shape in shapes.items():
+            self.register_buffer(name, torch.zeros(shape))
+        self.register_buffer("labels", torch.zeros(A, dtype=torch.long))
+
+    @property
+    def device(self) -> torch.device:
+        return self.r.device
+
+    def hold(self, draws: Sequence[Topics], labels: NDArray[np.int64]) -> None:
+        """Take over these draws, or the one estimate."""
+        for name in ("V", "rest", "W", "r"):
+            self.get_buffer(name).copy_(torch.stack([getattr(topics, name) for topics in draws]))
+        self.precision.copy_(draws[-1].precision)
+        self.eta.fill_(draws[-1].eta)
+        self.labels.copy_(torch.from_numpy(labels))
+
+    def topics(self) -> Topics:
+        """The estimate, or the last draw."""
+        V, rest, W, r = (part[-1] for part in self.drawn())
+        n_rest = self.n_labels - len(V)
+        return Topics(V, rest, n_rest, W, r.double(), self.precision, float(self.eta))
+
+    def topics_of_all(self) -> Topics:
+        """With a place for every label."""
+        few = self.topics()
+        V = few.rest.repeat(self.n_labels, 1)
+        V[self.labels] = few.V
+        return Topics(V, few.rest, 0, few.W, few.r, few.precision, few.eta)
+
+    def drawn(self) -> Drawn:
+        """All there is."""
+        return Drawn(self.V, self.rest, self.W, self.r)
+
+    def mean_weights(self) -> Tensor:
+        """The mean over draws of V (A, K)."""
+        return self.V.mean(0)
+
+    def predict_proba(self, X: Tensor) -> Tensor:
+        """The probability of each label (N, L)."""
+        placed, rest = label_probabilities(X, self.drawn())
+        if len(self.labels) == self.n_labels:
+            return placed
+        return rest.unsqueeze(1).repeat(1, self.n_labels).index_copy_(1, self.labels, placed)
+
+    def check(self) -> None:
+        """What a file may have wrong."""
+        is_sorted = bool((self.labels.diff() > 0).all())
+        if not is_sorted or (
+            len(self.labels) and not (int(self.labels[0]) >= 0 and int(self.labels[-1]) < self.n_labels)
+        ):
+            raise ValueError("labels that are not there, or not in order")
+        for name in ("r", "precision", "eta"):
+            if not bool((self.get_buffer(name) > 0).all()):
+                raise ValueError(f"{name} is not positive")
+        if bool((self.V < 0).any()) or bool((self.rest < 0).any()):
+            raise ValueError("negative weights of labels")
