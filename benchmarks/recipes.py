@@ -10,10 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import deep_kernel_images, inducing_images
+from benchmarks import deep_kernel_images, inducing_images, topics
 from benchmarks.record import DATA, isolated, write_record
 
-_FIGURES = {"inducing": inducing_images.run, "deep_kernels": deep_kernel_images.run}
+_FIGURES = {
+    "inducing": inducing_images.run,
+    "deep_kernels": deep_kernel_images.run,
+    "topic_times": topics.draw_times,
+    "topic_names": topics.write_topics,
+}
 
 
 def _prepare() -> None:

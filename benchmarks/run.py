@@ -19,6 +19,7 @@ from benchmarks import (
     scores,
     steps,
     subspace,
+    topics,
     trust,
 )
 from benchmarks.record import DATA, accelerator, write_record
@@ -37,14 +38,16 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "covertype": multiclass.run_covertype,
     "deep-steps": deep_cost.run_steps,
     "deep-scaling": deep_cost.run_scaling,
+    "topics": topics.run,
     "gpu": gpu.run,
     "gpu-scale": scale.run_on_gpu,
     "gpu-mnist": multiclass.run_on_gpu,
     "gpu-deep": deep.run_on_gpu,
     "gpu-deep-tables": deep.run_tables,
+    "gpu-topics": topics.run_on_gpu,
 }
 NEEDS_DATA = {
-    **dict.fromkeys(("reading", "large", "mlgpf", "ensemble", "trust", "gpu"), "eurlex-4k"),
+    **dict.fromkeys(("reading", "large", "mlgpf", "ensemble", "trust", "gpu", "topics", "gpu-topics"), "eurlex-4k"),
     "covertype": "covertype",
     "gpu-mnist": "mnist",
     "gpu-deep": "mnist",

@@ -44,7 +44,7 @@ _N_FIRST = 4
 _SHAPES = (1e-3, 1e3)
 # The steps at which η is learned: topics differ enough by then to say how sparse they are. Of a random start η would be
 # learned to be large, which keeps topics alike for good.
-_WHEN_ETA = (15, 20, 25)
+_WHEN_ETA = (20, 25, 30)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from labelfield.topics.state import Topics
 
 __all__ = ["best_eta", "dirichlet_log_density", "normalised"]
 
-_LEAST_ETA, _LARGEST_ETA = 1e-4, 1.0
+_LEAST_ETA, _LARGEST_ETA = 1e-4, 0.05
 _N_NEWTON, _N_MINKA = 60, 20
 
 
@@ -30,7 +30,7 @@ def normalised(
         total = above.sum(0) + n_rest * rest
         return above / total, rest / total
     of_labels, of_rest = (part.double() for part in exposure)
-    least = torch.minimum(of_labels.min(0).values, of_rest) if n_rest else of_labels.min(0).values
+    least = (torch.cat([of_labels, of_rest.unsqueeze(0)]) if n_rest else of_labels).min(0).values
     # Σ_l v_lk falls with ν_k, from above 1 where a label alone has η / (e + ν) = 1. Newton's steps on 1 / Σ, which is
     # almost linear, do not overshoot.
     nu = eta - least
