@@ -78,9 +78,9 @@ class GibbsState:
 
 
 class SweepInfo(NamedTuple):
-    """`log_likelihood`: log p(Y | V, u) of what was observed, at the state before the sweep, in nats."""
+    """`objective`: log p(Y | V, u) of what was observed, at the state before the sweep, in nats."""
 
-    log_likelihood: float
+    objective: float
 
 
 def start_gibbs(topics: Topics, data: TopicRows, rng: Generator) -> GibbsState:
