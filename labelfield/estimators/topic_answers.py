@@ -64,7 +64,8 @@ class TopicAnswers(BlockPredictions):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 P = self.model_.predict_proba(X)
                 if self.label_kind_ == "classes":  # one of them holds
-                    P = P / P.sum(1, keepdim=True).clamp_min(torch.finfo(P.dtype).tiny)
+                    total = P.sum(1, keepdim=True)
+                    P = torch.where(total > 0, P / total, 1 / self.spec_.n_labels)
             yield block, P
 
     def predict(self, X: Any, k: int | None = None) -> Any:
@@ -144,10 +145,14 @@ class TopicAnswers(BlockPredictions):
             X_own = to_tensor(gather_rows(rows, own), model.device)
             psi = log_odds(X_own, model.W[number]).double().cpu().numpy()
             r = model.r[number].double().cpu().numpy()
-            counts = rng.poisson(rng.gamma(r, np.exp(np.minimum(psi, 30.0))))
+            U = rng.gamma(r, np.exp(np.minimum(psi, 30.0)))
+            # Where a topic gives more counts than there are labels, each label is asked for instead.
+            is_many = self.spec_.n_labels < U
+            counts = rng.poisson(np.where(is_many, 0.0, U))
             for k in range(self.spec_.n_topics):
                 ends = np.cumsum(model.V[number, :, k].double().cpu().numpy())
-                total = ends[-1] + len(others) * float(model.rest[number, k]) if len(ends) else 1.0
+                rest = float(model.rest[number, k])
+                total = ends[-1] + len(others) * rest if len(ends) else 1.0
                 u = rng.random(int(counts[:, k].sum())) * total
                 place = np.searchsorted(ends, u, side="right")
                 is_placed = place < len(placed)
@@ -157,6 +162,12 @@ class TopicAnswers(BlockPredictions):
                 label[~is_placed] = others[rng.integers(len(others), size=n_others)] if len(others) else placed[-1]
                 row_parts.append(np.repeat(own, counts[:, k]))
                 label_parts.append(label)
+                v = np.full(self.spec_.n_labels, rest)
+                v[placed] = np.diff(ends, prepend=0.0)
+                for n in np.flatnonzero(is_many[:, k]):
+                    label = np.flatnonzero(rng.random(v.size) < -np.expm1(-v * U[n, k]))
+                    row_parts.append(np.full(label.size, own[n]))
+                    label_parts.append(label)
         row, label = np.concatenate(row_parts), np.concatenate(label_parts)
         shape = (rows.shape[0], self.spec_.n_labels)
         return as_positives(sparse.coo_array((np.ones(row.size, np.float32), (row, label)), shape=shape).tocsr())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import as_positives
@@ -35,10 +36,26 @@ class Mask(NamedTuple):
 
 def split_missing(Y: Any) -> tuple[Any, Any]:
     """Y without numbers that are not numbers, and where they were; None if there are none."""
-    if not isinstance(Y, np.ndarray) or Y.ndim != 2 or Y.dtype.kind != "f":
+    array = _as_matrix(Y)
+    if array is None or array.dtype.kind != "f":
         return Y, None
-    is_missing = np.isnan(Y)
-    return (np.where(is_missing, 0, Y), is_missing) if is_missing.any() else (Y, None)
+    is_missing = np.isnan(array)
+    return (np.where(is_missing, 0, array), is_missing) if is_missing.any() else (Y, None)
+
+
+def _as_matrix(values: Any) -> NDArray[Any] | None:
+    """What is dense and two-dimensional: an array, a table, or lists of numbers some of which are no integers
+    (labels by number are)."""
+    if isinstance(values, list | tuple):
+        if not values or not all(isinstance(row, list | tuple | np.ndarray) for row in values):
+            return None
+        is_table = len({len(row) for row in values}) == 1 and any(
+            isinstance(entry, bool | np.bool_ | float | np.floating) for row in values for entry in row
+        )
+        return np.asarray(values) if is_table else None
+    if sparse.issparse(values) or len(getattr(values, "shape", ())) != 2:
+        return None
+    return np.asarray(values)
 
 
 def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Labels) -> Mask | None:
@@ -50,10 +67,13 @@ def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Label
     if given is None:
         return None
     name = "missing" if is_missing else "observed"
-    if sparse.issparse(given) or isinstance(given, np.ndarray):
-        if given.shape != shape:
-            raise DataError(f"{name} has the shape {given.shape}", expected=f"{shape} as Y has")
-        places = as_positives(sparse.csr_array(given))
+    matrix = given if sparse.issparse(given) or isinstance(given, np.ndarray) else _as_matrix(given)
+    if matrix is not None:
+        if matrix.shape != shape:
+            raise DataError(f"{name} has the shape {matrix.shape}", expected=f"{shape} as Y has")
+        if not np.isin(matrix.data if sparse.issparse(matrix) else matrix, (0, 1)).all():
+            raise DataError(f"{name} is not binary", expected="0 and 1, or True and False")
+        places = as_positives(matrix)
     else:
         places = encode_known(given, shape[0], Labels("lists", labels.classes))
     if 2 * places.nnz > shape[0] * shape[1]:

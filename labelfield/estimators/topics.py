@@ -33,7 +33,7 @@ from labelfield.estimators.restoring import COUNTS
 from labelfield.estimators.topic_answers import TopicAnswers
 from labelfield.estimators.topic_inputs import Mask, read_mask, split_missing
 from labelfield.inference.rounds import Rounds
-from labelfield.inference.topic_runs import EM, Gibbs, Kept, OnlineEM
+from labelfield.inference.topic_runs import EM, Gibbs, Kept, OnlineEM, exposed, sums_behind
 from labelfield.inference.trainer import Epoch, Run, Settings
 from labelfield.topics.em import EMOptions, EMState, em_step, start_em
 from labelfield.topics.gibbs import GibbsOptions, start_gibbs
@@ -171,7 +171,8 @@ class TopicClassifier(TopicAnswers):
         self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
         self.n_rows_, self.n_negatives_, self.history_, self.n_iter_ = data.n_rows, None, [], 0
         self._training, self._online = None, None
-        n_topics = given(self.n_topics, max(1, min(_MOST_TOPICS, Y.shape[1] - 1)))
+        # Fewer topics than labels cannot tell all labels apart, and one tells none: of few labels each has its own.
+        n_topics = given(self.n_topics, min(_MOST_TOPICS, Y.shape[1]))
         if n_topics > Y.shape[1]:
             raise ValueError(
                 f"n_topics={n_topics}, and there are {Y.shape[1]} labels; expected no more topics than labels"
@@ -225,9 +226,10 @@ class TopicClassifier(TopicAnswers):
 
     def _hold(self, draws: list[Topics]) -> None:
         """Put what was found into the model."""
-        if len(draws) < self.spec_.n_draws:
-            draws = [draws[-1]] * (self.spec_.n_draws - len(draws)) + draws
-        self.model_.hold(draws[-self.spec_.n_draws :], self._labels)
+        n = self.spec_.n_draws
+        kept = draws[-n:]
+        # Of a run that ended early there are fewer, each of which then counts several times.
+        self.model_.hold([kept[number * len(kept) // n] for number in range(n)], self._labels)
 
     def _train(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
         settings = self.settings_
@@ -260,7 +262,9 @@ class TopicClassifier(TopicAnswers):
                         state, _ = em_step(state, rows, self._em_options())
                     learns = bool(self.learn_hyper)
                     options = GibbsOptions(self._priors(), learns, learns, learns)
-                    state = Kept(start_gibbs(state.topics, rows, np.random.default_rng(settings.seed)))
+                    # Not what the first sweep draws from, which is (seed, 0) and the same as the seed alone.
+                    rng = np.random.default_rng((settings.seed, 1 << 31))
+                    state = Kept(start_gibbs(state.topics, rows, rng))
                     method = Gibbs(
                         rows, options, n_sweeps=settings.max_epochs, n_draws=self.spec_.n_draws, seed=settings.seed
                     )
@@ -295,8 +299,11 @@ class TopicClassifier(TopicAnswers):
         """Go on with these rows by a step of online EM; the first call prepares the model, and `classes` names all
         labels there will be, where the first rows do not show them all. What is not a number in Y is missing."""
         if not hasattr(self, "model_"):
-            n_labels = np.shape(Y)[1] if classes is None and np.ndim(Y) == 2 else None
-            data = self.prepare(X, Y, np.arange(n_labels) if n_labels is not None else classes)
+            # All columns of an indicator are labels, whether or not they hold in these rows.
+            shape: tuple[int, ...] = getattr(Y, "shape", ())
+            is_indicator = classes is None and len(shape) == 2 and shape[1] > 1
+            data = self.prepare(X, Y, np.arange(shape[1]) if is_indicator else classes)
+            n_before = data.n_rows
         else:
             if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
                 raise DataError("classes differ from those of the first call", fix="Fit anew.")
@@ -306,25 +313,39 @@ class TopicClassifier(TopicAnswers):
             self._mask = read_mask(None, nan, encoded.shape, Labels(self.label_kind_, self.classes_))
             encoded = encoded if self._mask is None else self._mask.hides(encoded)
             data = Dataset(rows if self.algorithm == "online_em" else self.row_transform_(rows), encoded)
-            self.label_counts_ = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
-            self.n_rows_ += data.n_rows
+            n_before, self.n_rows_ = self.n_rows_, self.n_rows_ + data.n_rows
+        started = time.monotonic()
         with torch.no_grad(), advising_on_memory(self._lower):
-            state = self._online or EMState(self._with_all_places(), n_steps=len(self.history_))
+            state, some = self._go_on(data, n_before)
             rate = (state.n_steps + float(self.step_offset)) ** -float(self.step_power) if state.n_steps else 1.0
-            started = time.monotonic()
-            options = self._em_options()
-            state, info = em_step(
-                state, self._topic_rows(data, np.arange(data.n_rows)), options, rate=rate, n_data=self.n_rows_
-            )
+            state, info = em_step(state, some, self._em_options(), rate=rate, n_data=self.n_rows_)
             self._online = EMState(state.topics, state.sums, n_steps=state.n_steps)
             self._hold([state.topics])
             self._find_shares(data)
+        if n_before < self.n_rows_:
+            self.label_counts_ = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
         self._mask = None
         seconds = (self.history_[-1]["seconds"] if self.history_ else 0.0) + time.monotonic() - started
         epoch = Epoch(len(self.history_), info.objective / data.n_rows, rate, seconds)
         self.history_ = [*self.history_, vars(epoch) | {"scores": {}}]
         self.n_iter_ = len(self.history_)
         return self
+
+    def _go_on(self, data: Dataset, n_before: int) -> tuple[EMState, TopicRows]:
+        """Where online EM stands after n_before rows, and the next ones. A model that was fitted or loaded stands where
+        it would have come to what it is."""
+        topics = self._with_all_places() if self._online is None else self._online.topics
+        n_steps = len(self.history_) if self._online is None else self._online.n_steps
+        sums = None if self._online is None else self._online.sums
+        if self._mask is None and sums is not None and sums.exposure is not None:
+            self._mask = Mask(sparse.csr_array(data.Y.shape, dtype=np.float32), is_missing=True)  # nothing is
+        some = self._topic_rows(data, np.arange(data.n_rows))
+        if sums is None and n_steps:
+            in_topics = self.model_.share.double() * float(self.label_counts_.sum())
+            sums = sums_behind(topics, some, self._priors(), in_topics, n_before)
+        if sums is not None and self._mask is not None:
+            sums = exposed(sums)
+        return EMState(topics, sums, n_steps=n_steps), some
 
     def _with_all_places(self) -> Topics:
         """From now on any label may hold."""
@@ -366,8 +387,16 @@ class TopicClassifier(TopicAnswers):
         if self._mask is not None:
             parts = (self._mask.places.indptr, self._mask.places.indices)
             digest = sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+            digest += str(self._mask.is_missing)
         names = ("algorithm", "n_gradient_steps", "step_power", "step_offset", "weight_scale", "shape_strength")
         return (*(getattr(self, name) for name in (*names, "learn_hyper")), digest)
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Tensor], names: list[str] | None) -> Self:
+        # Before anything is made of that length.
+        if config["spec"]["n_labels"] != len(names or ()):
+            raise ValueError(f"{len(names or ())} label names for {config['spec']['n_labels']} labels")
+        return super()._restore(config, arrays, names)
 
     def _restore_model(self, arrays: dict[str, Tensor]) -> tuple[Any, Any]:
         counts = arrays.pop(COUNTS)
@@ -381,6 +410,8 @@ class TopicClassifier(TopicAnswers):
             model = self._build(self.spec_)
         model.load_state_dict(arrays, assign=True)
         model.check()
+        if bool((model.share < 0).any()):
+            raise ValueError("negative shares of topics")
         self._labels = model.labels.numpy()
         self._mask = self._online = None
         return model, counts.numpy()
@@ -390,6 +421,11 @@ class TopicClassifier(TopicAnswers):
 
     def _calibrate(self, held_out: Dataset) -> dict[str, Tensor]:
         raise NotImplementedError("probabilities of topics are in closed form")
+
+    def to(self, device: str) -> Self:
+        super().to(device)
+        self._online = None  # what it remembers stayed where it was
+        return self
 
     def __getstate__(self) -> Any:
         return super().__getstate__() | {"_mask": None, "_online": None}

@@ -85,7 +85,6 @@ class Rounds(Generic[State]):
         with stop_requests() as requests:
             self._save(state)
             while run.epoch < self.settings.max_epochs and not self._is_over():
-                size = method.step_size(state)
                 while run.step < method.n_batches:
                     state, objective = method.step(state, run.epoch, run.step)
                     if not np.isfinite(objective):
@@ -102,17 +101,19 @@ class Rounds(Generic[State]):
                         saved = time.monotonic()
                     if requests:
                         raise Interrupted(requests[0])
-                self._end_epoch(state, size)
+                    if self._is_over():
+                        break
+                self._end_epoch(state)
                 last = time.monotonic()
             self._save(state)
         return state, run
 
-    def _end_epoch(self, state: State, size: float) -> None:
+    def _end_epoch(self, state: State) -> None:
         run = self.run_state
         scores = self.validate(state) if self.validate is not None else {}
         bound = run.sum_bound / max(run.n_good_steps, 1)
         before = run.history[-1].bound if run.history else -np.inf
-        run.history.append(Epoch(run.epoch, bound, size, run.seconds, scores))
+        run.history.append(Epoch(run.epoch, bound, self.method.step_size(state), run.seconds, scores))
         run.epoch += 1
         run.step, run.n_good_steps, run.sum_bound = 0, 0, 0.0
         if self.tolerance and np.isfinite(before) and self.method.is_settled(state):

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from labelfield.topics.em import EMOptions, EMState, em_step, is_settled, restored_em, tensors_of_em
+from labelfield.topics.em import EMOptions, EMState, Sums, em_step, is_settled, restored_em, tensors_of_em
 from labelfield.topics.gibbs import GibbsOptions, GibbsState, gibbs_step
 from labelfield.topics.rows import TopicRows
-from labelfield.topics.state import Topics, restored_topics, tensors_of
+from labelfield.topics.state import Priors, Topics, restored_topics, tensors_of
 
-__all__ = ["EM", "Gibbs", "Kept", "OnlineEM"]
+__all__ = ["EM", "Gibbs", "Kept", "OnlineEM", "exposed", "sums_behind"]
 
 
 class EM:
@@ -59,7 +59,7 @@ class OnlineEM:
         seed: int,
     ) -> None:
         self.rows, self.n_rows, self.options = rows, n_rows, options
-        self.n_batches = max(1, n_rows // batch_size)
+        self.n_batches = -(-n_rows // batch_size)
         self.power, self.offset, self.seed = power, offset, seed
 
     def step(self, state: EMState, epoch: int, number: int) -> tuple[EMState, float]:
@@ -82,6 +82,24 @@ class OnlineEM:
         return restored_em(tensors, None)
 
 
+def sums_behind(topics: Topics, data: TopicRows, priors: Priors, in_topics: Tensor, n_data: int) -> Sums:
+    """What online EM would remember of n_data rows, alike to these, if they had led to these topics, in which every
+    label has a place. `in_topics` (K,) is how many labels each topic gave."""
+    counts = topics.V.double() * (in_topics + topics.n_labels * topics.eta) - topics.eta
+    psi, strength = data.design.times(topics.W), priors.shape_strength * n_data
+    softplus = torch.nn.functional.softplus(psi).sum(0, dtype=torch.float64) * (n_data / data.n_rows)
+    tables = topics.r * (strength + softplus) - strength
+    return Sums(counts.clamp_min_(0).to(topics.V.dtype), None, None, tables.clamp_min_(0), softplus)
+
+
+def exposed(sums: Sums) -> Sums:
+    """With exposures, where everything was observed: those of a topic are as large as its counts where W is best."""
+    if sums.exposure is not None:
+        return sums
+    total = sums.counts.sum(0)
+    return sums._replace(exposure=total.expand_as(sums.counts), exposure_rest=total)
+
+
 @dataclass(frozen=True, eq=False)
 class Kept:
     """A sampler and the draws that it has kept."""
@@ -98,13 +116,13 @@ class Gibbs:
     def __init__(self, data: TopicRows, options: GibbsOptions, *, n_sweeps: int, n_draws: int, seed: int) -> None:
         self.data, self.options, self.n_rows, self.seed = data, options, data.n_rows, seed
         first = n_sweeps // 2
-        self.kept_at = {int(at) for at in np.linspace(n_sweeps, first, n_draws, endpoint=False)}
+        self.kept_at = {int(np.ceil(at)) for at in np.linspace(n_sweeps, first, n_draws, endpoint=False)}
 
     def step(self, state: Kept, epoch: int, number: int) -> tuple[Kept, float]:
         # A generator for each sweep: a resumed run draws as it would have.
         sampler, info = gibbs_step(state.sampler, self.data, self.options, np.random.default_rng((self.seed, epoch)))
         draws = (*state.draws, sampler.topics) if epoch + 1 in self.kept_at else state.draws
-        return Kept(sampler, draws), info.log_likelihood
+        return Kept(sampler, draws), info.objective
 
     def step_size(self, state: Kept) -> float:
         return 1.0
