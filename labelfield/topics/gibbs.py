@@ -63,7 +63,7 @@ class GibbsOptions:
     learns_precision: bool = True
     learns_eta: bool = True
     exact_below: int = 32
-    n_gradient_steps: int = 300
+    n_gradient_steps: int = 1000
     tolerance: float = 1e-5
 
 

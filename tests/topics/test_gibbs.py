@@ -20,25 +20,25 @@ from labelfield.topics.weights import Quadratic
 
 N, L, K, D = 12, 5, 2, 2
 # Weights as small as this: with their heavy tails, counts would be beyond all bounds now and then.
-PRIORS = Priors(weight_scale=0.3, shape_strength=2 / N)
+PRIORS = Priors(weight_scale=0.25, shape_strength=2 / N)
 
 
 def csr(array):
     return sparse.csr_array(np.asarray(array, np.float32))
 
 
-X = csr(np.random.default_rng(0).uniform(-0.7, 0.7, (N, D)))
+X = csr(np.random.default_rng(0).uniform(-0.4, 0.4, (N, D)))
 MASK = np.random.default_rng(1).random((N, L)) < 0.6
 
 
-def from_prior(rng, n_rest=0, eta=None, n_topics=K):
+def from_prior(rng, n_rest=0):
     """A draw of all that there is, labels that have no place being the last."""
-    eta = rng.gamma(1.0) + 1e-3 if eta is None else eta
-    precision = np.append(rng.gamma(1, 2 / (n_topics * PRIORS.least_variance()), D), 1.0)
-    W = rng.standard_normal((D + 1, n_topics)) / np.sqrt(precision)[:, None]
+    eta = rng.gamma(1.0)
+    precision = np.append(rng.gamma(1, 2 / (K * PRIORS.least_variance()), D), 1.0)
+    W = rng.standard_normal((D + 1, K)) / np.sqrt(precision)[:, None]
     strength = PRIORS.shape_strength * N
-    r = rng.gamma(strength, 1 / strength, n_topics)
-    V = rng.dirichlet(np.full(L, eta), n_topics).T
+    r = rng.gamma(strength, 1 / strength, K)
+    V = rng.dirichlet(np.full(L, eta), K).T
     V, rest = V[: L - n_rest], V[L - n_rest :].sum(0) / max(n_rest, 1)
     psi = np.column_stack([X.toarray(), np.ones(N)]) @ W
     tensors = [torch.tensor(part, dtype=torch.float32) for part in (V, rest, W, precision, psi)]
