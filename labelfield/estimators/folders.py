@@ -113,6 +113,9 @@ class SavedClassifier(TrainedClassifier):
         check_options(self, self._rules)
         self.spec_, self.settings_ = cls._spec_type(**config["spec"]), Settings(**config["settings"])
         n_labels = self.spec_.n_labels
+        # Before anything is made of that length.
+        if names is None or len(names) != n_labels:
+            raise ValueError(f"{len(names or [])} label names for {n_labels} labels")
         self.n_features_in_ = integer(config, "n_features")
         arrays = dict(arrays)
         weights, shifts = arrays.pop(WEIGHTS, None), arrays.pop(SHIFTS, None)
@@ -122,8 +125,6 @@ class SavedClassifier(TrainedClassifier):
         self.n_negatives_ = integer(config, "n_negatives") if config["n_negatives"] is not None else None
         self.label_kind_ = one_of(config, "label_kind", LABEL_KINDS)
         self.classes_ = restore_classes(classes, n_labels, self.label_kind_)
-        if names is None or len(names) != n_labels:
-            raise ValueError(f"{len(names or [])} label names for {n_labels} labels")
         self.label_names_ = names
         self.history_ = restore_history(config["history"])
         self.n_iter_ = len(self.history_)

@@ -391,13 +391,6 @@ class TopicClassifier(TopicAnswers):
         names = ("algorithm", "n_gradient_steps", "step_power", "step_offset", "weight_scale", "shape_strength")
         return (*(getattr(self, name) for name in (*names, "learn_hyper")), digest)
 
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Tensor], names: list[str] | None) -> Self:
-        # Before anything is made of that length.
-        if config["spec"]["n_labels"] != len(names or ()):
-            raise ValueError(f"{len(names or ())} label names for {config['spec']['n_labels']} labels")
-        return super()._restore(config, arrays, names)
-
     def _restore_model(self, arrays: dict[str, Tensor]) -> tuple[Any, Any]:
         counts = arrays.pop(COUNTS)
         if counts.shape != (self.spec_.n_labels,) or counts.dtype != torch.int64 or bool((counts < 0).any()):
@@ -410,8 +403,6 @@ class TopicClassifier(TopicAnswers):
             model = self._build(self.spec_)
         model.load_state_dict(arrays, assign=True)
         model.check()
-        if bool((model.share < 0).any()):
-            raise ValueError("negative shares of topics")
         self._labels = model.labels.numpy()
         self._mask = self._online = None
         return model, counts.numpy()

@@ -107,5 +107,5 @@ class TopicModel(nn.Module):
         for name in ("r", "precision", "eta"):
             if not bool((self.get_buffer(name) > 0).all()):
                 raise ValueError(f"{name} is not positive")
-        if bool((self.V < 0).any()) or bool((self.rest < 0).any()):
-            raise ValueError("negative weights of labels")
+        if any(bool((part < 0).any()) for part in (self.V, self.rest, self.share)):
+            raise ValueError("negative weights of labels, or shares of topics")

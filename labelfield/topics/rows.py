@@ -24,6 +24,7 @@ class Design:
 
     def __init__(self, X: Tensor) -> None:
         self.X, self.transposed = X, transposed(X)
+        self._squares: Tensor | None = None
 
     @property
     def n_rows(self) -> int:
@@ -43,7 +44,12 @@ class Design:
         return torch.cat([dot(self.transposed, G), constant])
 
     def squares(self) -> Tensor:
-        """Σ_n x_nd² (D + 1,)."""
+        """Σ_n x_nd² (D + 1,); asked for in each step, and always the same."""
+        if self._squares is None:
+            self._squares = self._sum_of_squares()
+        return self._squares
+
+    def _sum_of_squares(self) -> Tensor:
         squares = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device)
         squares.index_add_(0, self.X.col_indices().long(), self.X.values().double().square())
         return torch.cat([squares, squares.new_full((1,), self.n_rows)]).to(self.X.dtype)
