@@ -443,15 +443,18 @@ def _topics_of_words(
     words: _Words, pilot: sparse.csr_array, r: NDArray[np.float64], labels_per_row: float, signal: float
 ) -> NDArray[np.float64]:
     """W (D + 1, K): the words that make up half of a topic's weigh the same, so that ψ_k is `signal` above its median
-    in two of a hundred rows. The mean of Σ_k r_k e^{ψ_k} is `labels_per_row`, and topics have the same share in it."""
+    in two of a hundred rows, or in fewer where topics are many. The mean of Σ_k r_k e^{ψ_k} is `labels_per_row`, and
+    topics have the same share in it."""
     n_topics = r.size
     frequent = np.arange(1 + np.searchsorted(words.cdf, 0.5))
     W = np.zeros((words.n_features + 1, n_topics))
     for k in range(n_topics):
         W[(frequent * words.steps[k + 1] + words.shifts[k + 1]) % words.n_features, k] = 1
     psi = np.asarray(pilot @ W[:-1])
-    above = np.quantile(psi, 0.98, axis=0) - np.median(psi, axis=0)
-    scale = signal / np.where(above > 1e-6, above, np.inf)  # of few rows all may be alike
+    median = np.median(psi, axis=0)
+    above = np.quantile(psi, max(0.98, 1 - 0.5 / n_topics), axis=0) - median
+    above = np.maximum(above, 0.3 * (psi.max(axis=0) - median))  # of few rows all but some may be alike, or all
+    scale = signal / np.where(above > 1e-6, above, np.inf)
     W[:-1] *= scale
     W[-1] = np.log(labels_per_row / n_topics / r / np.exp(psi * scale).mean(axis=0))
     return W

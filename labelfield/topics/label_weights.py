@@ -31,6 +31,8 @@ def normalised(
         return above / total, rest / total
     of_labels, of_rest = (part.double() for part in exposure)
     least = (torch.cat([of_labels, of_rest.unsqueeze(0)]) if n_rest else of_labels).min(0).values
+    if not n_rest:
+        of_rest = least  # of no label: any for which what follows is positive
     # Σ_l v_lk falls with ν_k, from above 1 where a label alone has η / (e + ν) = 1. Newton's steps on 1 / Σ, which is
     # almost linear, do not overshoot.
     nu = eta - least
