@@ -120,7 +120,7 @@ _MEANING_OF_TOPICS = {
     "algorithm": "em, online_em for rows that do not fit in memory, or gibbs",
     "n_gradient_steps": "of conjugate gradients for the weights of features, a step; 0 to solve for them",
     "max_epochs": "passes over the rows at most",
-    "tolerance": "EM ends when a step raises the objective by a smaller share",
+    "tolerance": "EM ends when a step raises the objective by fewer nats a row",
     "batch_size": "rows a step of online EM",
     "step_power": "the t-th step of online EM counts (t + step_offset)^-step_power",
     "step_offset": "see step_power",

@@ -92,10 +92,10 @@ def choose_seed(random_state: Any) -> int:
     raise ValueError(f"random_state={random_state!r}; expected an integer from 0 to 2^63 - 1, a RandomState or None")
 
 
-def count_of_labels(k: Any) -> int:
-    """How many labels are asked for."""
+def count_of_labels(k: Any, name: str = "k") -> int:
+    """How many labels, or whatever else, are asked for."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise ValueError(f"k={k!r}; expected an integer of at least 1")
+        raise ValueError(f"{name}={k!r}; expected an integer of at least 1")
     return int(k)
 
 

@@ -94,9 +94,10 @@ class TopicAnswers(BlockPredictions):
     def topics(self, n: int = 10, label_names: Sequence[str] | None = None) -> list[Topic]:
         """The topics, those that most labels come from first, each with its n first labels by name."""
         self._check_fitted()
+        _require_names(label_names, self.spec_.n_labels, "label")
         names = self._names() if label_names is None else label_names
         V, shares = self.model_.mean_weights(), self.model_.share
-        weight, place = V.topk(min(count_of_labels(n), V.shape[0]), dim=0)
+        weight, place = V.topk(min(count_of_labels(n, "n"), V.shape[0]), dim=0)
         label = self.model_.labels[place].T.tolist()
         found = []
         for number in shares.argsort(descending=True, stable=True).tolist():
@@ -109,10 +110,12 @@ class TopicAnswers(BlockPredictions):
     ) -> list[tuple[Any, float]]:
         """The features that most raise a topic, by name or number, and their weights in ψ."""
         self._check_fitted()
-        if not isinstance(topic, int | np.integer) or not 0 <= topic < self.spec_.n_topics:
+        is_number = isinstance(topic, int | np.integer) and not isinstance(topic, bool)
+        if not is_number or not 0 <= topic < self.spec_.n_topics:
             raise ValueError(f"topic={topic!r}; expected a number from 0 to {self.spec_.n_topics - 1}")
         weights = self.row_transform_.fold(self.model_.W.mean(0)[:-1, topic].cpu().numpy())
-        best = np.argsort(-weights, kind="stable")[: count_of_labels(n)]
+        _require_names(feature_names, len(weights), "feature")
+        best = np.argsort(-weights, kind="stable")[: count_of_labels(n, "n")]
         return [(int(d) if feature_names is None else feature_names[d], float(weights[d])) for d in best]
 
     def transform(self, X: Any) -> NDArray[np.float32]:
@@ -186,6 +189,11 @@ class TopicAnswers(BlockPredictions):
 
     def most_uncertain(self, X: Any, n: int = 10) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """The n rows, and the n labels on these rows, that the model knows least of, the least known first."""
-        found, n = self.doubts(X), count_of_labels(n)
+        found, n = self.doubts(X), count_of_labels(n, "n")
         rows, labels = (np.argsort(-values, kind="stable")[:n] for values in found)
         return rows, self.classes_[labels]
+
+
+def _require_names(names: Sequence[str] | None, n: int, what: str) -> None:
+    if names is not None and len(names) != n:
+        raise ValueError(f"{len(names)} {what} names; expected {n}")

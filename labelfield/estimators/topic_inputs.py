@@ -36,6 +36,9 @@ class Mask(NamedTuple):
 
 def split_missing(Y: Any) -> tuple[Any, Any]:
     """Y without numbers that are not numbers, and where they were; None if there are none."""
+    if isinstance(Y, np.ma.MaskedArray) and Y.ndim == 2:
+        hidden = np.ma.getmaskarray(Y)
+        return (Y.filled(0), hidden) if hidden.any() else (Y.filled(0), None)
     array = _as_matrix(Y)
     if array is None or array.dtype.kind != "f":
         return Y, None
@@ -67,7 +70,10 @@ def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Label
     if given is None:
         return None
     name = "missing" if is_missing else "observed"
-    matrix = given if sparse.issparse(given) or isinstance(given, np.ndarray) else _as_matrix(given)
+    is_array = isinstance(given, np.ndarray) and given.dtype != object
+    matrix = given.tocsr() if sparse.issparse(given) else given if is_array else _as_matrix(given)
+    if matrix is None and _is_table_of(given, shape):
+        matrix = np.asarray(given)
     if matrix is not None:
         if matrix.shape != shape:
             raise DataError(f"{name} has the shape {matrix.shape}", expected=f"{shape} as Y has")
@@ -75,7 +81,7 @@ def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Label
             raise DataError(f"{name} is not binary", expected="0 and 1, or True and False")
         places = as_positives(matrix)
     else:
-        places = encode_known(given, shape[0], Labels("lists", labels.classes))
+        places = _read_lists(given, shape[0], labels, name)
     if 2 * places.nnz > shape[0] * shape[1]:
         every = np.ones(shape, np.bool_)  # no larger than what was given
         every[places.nonzero()] = False
@@ -84,3 +90,27 @@ def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Label
     if mask.n_observed() == 0:
         raise DataError("no label of any row was observed", expected="some", fix="Check the mask.")
     return mask if places.nnz or not is_missing else None
+
+
+def _is_table_of(values: Any, shape: tuple[int, int]) -> bool:
+    """Whether lists of 0 and 1 have the shape of Y: then they are no lists of labels."""
+    rows = values if isinstance(values, list | tuple) and len(values) == shape[0] else ()
+    return bool(rows) and all(
+        isinstance(row, list | tuple) and len(row) == shape[1] and all(entry in (0, 1) for entry in row) for row in rows
+    )
+
+
+def _read_lists(values: Any, n_rows: int, labels: Labels, name: str) -> sparse.csr_array:
+    """A list of labels for each row."""
+    try:
+        rows = [list(row) for row in values]
+    except TypeError:
+        raise DataError(
+            f"{name} is {type(values).__name__}", expected="a matrix of 0 and 1, or a list of labels for each row"
+        ) from None
+    if len(rows) != n_rows:
+        raise DataError(f"{name} has {len(rows)} rows", expected=f"{n_rows} as Y has")
+    try:
+        return encode_known(rows, n_rows, Labels("lists", labels.classes))
+    except DataError as error:
+        raise DataError(f"{name} as labels of Y: {error}") from None

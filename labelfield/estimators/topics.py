@@ -34,9 +34,9 @@ from labelfield.estimators.topic_answers import TopicAnswers
 from labelfield.estimators.topic_inputs import Mask, read_mask, split_missing
 from labelfield.inference.rounds import Rounds
 from labelfield.inference.topic_runs import EM, Gibbs, Kept, OnlineEM, exposed, sums_behind
-from labelfield.inference.trainer import Epoch, Run, Settings
+from labelfield.inference.trainer import Epoch, Run, Settings, TrainingError
 from labelfield.topics.em import EMOptions, EMState, em_step, start_em
-from labelfield.topics.gibbs import GibbsOptions, start_gibbs
+from labelfield.topics.gibbs import GibbsOptions, gibbs_step, start_gibbs
 from labelfield.topics.model import TopicModel, TopicSpec
 from labelfield.topics.prediction import log_odds
 from labelfield.topics.rows import TopicRows, active_labels, topic_rows
@@ -55,7 +55,8 @@ _RULES: dict[str, Rule] = {
     **{name: Number(1, is_integer=True) for name in ("n_topics", "max_epochs", "batch_size", "n_draws")},
     "n_gradient_steps": Number(0, is_integer=True),
     "algorithm": ALGORITHMS,
-    **{name: Number(1e-6) for name in ("weight_scale", "shape_strength", "time_budget")},
+    **{name: Number(1e-6, highest=1e6) for name in ("weight_scale", "shape_strength")},
+    "time_budget": Number(1e-6),
     **{name: Number(0) for name in ("tolerance", "threshold")},
     "step_power": Number(0.5, highest=1.0),
     "step_offset": Number(1),
@@ -70,7 +71,7 @@ class TopicClassifier(TopicAnswers):
     `algorithm` is "em", "online_em" (some rows at a time, which are read and made when they are needed) or "gibbs" (of
     whose draws `n_draws` are kept, and probabilities averaged over them). For the weights of features EM takes
     `n_gradient_steps` conjugate-gradient steps a step, or solves for them with 0, which is for few features. EM ends
-    when a step raises the objective by a smaller share than `tolerance`. Online EM counts its t-th step
+    when a step raises the objective by less than `tolerance` nats a row. Online EM counts its t-th step
     (t + step_offset)^-step_power. With `learn_hyper` r_k, λ_d and η are learned; `weight_scale` and `shape_strength`
     are of their priors (`labelfield.topics.state`).
 
@@ -78,7 +79,7 @@ class TopicClassifier(TopicAnswers):
     """
 
     _rules = _RULES
-    _lower = "n_topics, or batch_size with algorithm='online_em'"
+    _lower = "n_topics, or batch_size with algorithm='online_em'; with many features do not set n_gradient_steps=0"
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class TopicClassifier(TopicAnswers):
         n_gradient_steps: int = 2,
         row_transform: str | None = None,
         max_epochs: int | None = None,
-        tolerance: float = 5e-5,
+        tolerance: float = 0.01,
         batch_size: int = 1000,
         step_power: float = 0.6,
         step_offset: float = 2.0,
@@ -298,6 +299,17 @@ class TopicClassifier(TopicAnswers):
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Go on with these rows by a step of online EM; the first call prepares the model, and `classes` names all
         labels there will be, where the first rows do not show them all. What is not a number in Y is missing."""
+        before = dict(self.__dict__)
+        try:
+            return self._partial_fit(X, Y, classes)
+        except BaseException:
+            # All as it was: half a step leaves a model that is neither the old one nor the new one.
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _partial_fit(self, X: Any, Y: Any, classes: Any) -> Self:
+        check_options(self, self._rules)
         if not hasattr(self, "model_"):
             # All columns of an indicator are labels, whether or not they hold in these rows.
             shape: tuple[int, ...] = getattr(Y, "shape", ())
@@ -319,6 +331,8 @@ class TopicClassifier(TopicAnswers):
             state, some = self._go_on(data, n_before)
             rate = (state.n_steps + float(self.step_offset)) ** -float(self.step_power) if state.n_steps else 1.0
             state, info = em_step(state, some, self._em_options(), rate=rate, n_data=self.n_rows_)
+            if not np.isfinite(info.objective) or not bool(torch.isfinite(state.topics.W).all()):
+                raise TrainingError("the objective is not finite; scale the rows, or lower weight_scale")
             self._online = EMState(state.topics, state.sums, n_steps=state.n_steps)
             self._hold([state.topics])
             self._find_shares(data)
@@ -326,7 +340,7 @@ class TopicClassifier(TopicAnswers):
             self.label_counts_ = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
         self._mask = None
         seconds = (self.history_[-1]["seconds"] if self.history_ else 0.0) + time.monotonic() - started
-        epoch = Epoch(len(self.history_), info.objective / data.n_rows, rate, seconds)
+        epoch = Epoch(len(self.history_), info.objective / self.n_rows_, rate, seconds)
         self.history_ = [*self.history_, vars(epoch) | {"scores": {}}]
         self.n_iter_ = len(self.history_)
         return self
@@ -366,18 +380,24 @@ class TopicClassifier(TopicAnswers):
     def training_bytes(self) -> int:
         spec, n_rows = self.spec_, self.settings_.batch_size
         of_rows, of_labels, of_features = (size * spec.n_topics for size in (n_rows, spec.n_placed, spec.n_features))
-        return 4 * (10 * of_rows + 6 * of_labels + 8 * of_features + of_labels * spec.n_draws)
+        exact = 0 if self.n_gradient_steps else 24 * spec.n_features**2
+        return 4 * (10 * of_rows + 6 * of_labels + 8 * of_features + of_labels * spec.n_draws) + exact
 
     def n_parameters(self) -> int:
         return sum(part.numel() for part in (self.model_.V, self.model_.W, self.model_.r))
 
     def seconds_per_step(self, data: Dataset) -> float:
-        """How long a step takes, by a step of EM on some rows; nothing is changed by it."""
+        """How long a step takes, by one on some rows; nothing is changed by it."""
         n_rows = min(data.n_rows, _TIMED_ROWS, self.settings_.batch_size)
         with torch.no_grad(), advising_on_memory(self._lower):
-            rows = self._topic_rows(data, np.arange(n_rows))
+            rows, topics = self._topic_rows(data, np.arange(n_rows)), self.model_.topics()
+            rng = np.random.default_rng(self.settings_.seed)
+            sampler = start_gibbs(topics, rows, rng) if self.algorithm == "gibbs" else None
             started = time.perf_counter()
-            em_step(start_em(self.model_.topics()), rows, self._em_options())
+            if sampler is None:
+                em_step(start_em(topics), rows, self._em_options())
+            else:
+                gibbs_step(sampler, rows, GibbsOptions(self._priors()), rng)
         return (time.perf_counter() - started) * self.settings_.batch_size / n_rows
 
     # Saving and loading

@@ -57,8 +57,8 @@ class Method(Protocol[State]):
 
 
 class Rounds(Generic[State]):
-    """A run of a method. It ends with the epochs or the time, or when an epoch raises the objective by a smaller share
-    than `tolerance`."""
+    """A run of a method. It ends with the epochs or the time, or when an epoch raises the objective by less than
+    `tolerance` nats a row."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Rounds(Generic[State]):
         run.epoch += 1
         run.step, run.n_good_steps, run.sum_bound = 0, 0, 0.0
         if self.tolerance and np.isfinite(before) and self.method.is_settled(state):
-            run.is_stopped_early = abs(bound - before) <= self.tolerance * abs(bound)
+            run.is_stopped_early = abs(bound - before) <= self.tolerance
 
     def _is_over(self) -> bool:
         budget = self.settings.time_budget

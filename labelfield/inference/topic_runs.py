@@ -109,7 +109,7 @@ class Kept:
 
 
 class Gibbs:
-    """Sweeps over all rows; after `n_first` of them, n_draws are kept at equal distances."""
+    """Sweeps over all rows; of those of the second half, n_draws are kept at equal distances."""
 
     n_batches = 1
 

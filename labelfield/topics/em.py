@@ -94,7 +94,7 @@ class EMState:
 
 
 class StepInfo(NamedTuple):
-    """`objective`: F at the state before the step, in nats, on the rows of the step if these are all there are."""
+    """`objective`: F at the state before the step, in nats, as the rows of the step tell it of all rows."""
 
     objective: float
 
@@ -118,7 +118,7 @@ def em_step(
     # The E-step, at F of the state as it is.
     V, t = _label_terms(topics, data)
     fit, row_counts, counts = expected_counts(_intensities(rows, t), V, data.positives)
-    objective = fit + _row_terms(topics, rows, t) + _log_prior(topics, options.priors, n_data)
+    objective = scale * (fit + _row_terms(topics, rows, t)) + _log_prior(topics, options.priors, n_data)
     # W, for the best q(u) given the counts.
     total, psi = row_counts + topics.r.to(row_counts.dtype), rows.psi
     shifted = psi if t is None else psi + t
@@ -140,24 +140,32 @@ def em_step(
     tables = (torch.digamma(total) - torch.digamma(r)).mul_(r).sum(0, dtype=torch.float64)
     softplus = torch.nn.functional.softplus(shifted).sum(0, dtype=torch.float64)
     sums = Sums(counts, None, None, tables, softplus)
-    if (exposure := data.exposure(total / _rate(psi, t))) is not None:
+    topics = replace(topics, W=W)
+    if options.learns_shapes:
+        topics = replace(topics, r=_best_shapes(_blended(state.sums, sums, rate, scale), options.priors, n_data))
+    rows = RowState(row_counts + topics.r.to(row_counts.dtype), psi)
+    if (exposure := data.exposure(rows.shape / _rate(psi, t))) is not None:
         sums = sums._replace(exposure=exposure[0], exposure_rest=exposure[1])
     sums = _blended(state.sums, sums, rate, scale)
-    topics = _maximised(replace(topics, W=W), sums, options, n_data, state.n_steps)
-    rows = RowState(row_counts + topics.r.to(row_counts.dtype), psi)
+    first = topics
+    topics = _maximised(topics, sums, options, state.n_steps)
+    if state.sums is None and data.positives.n_entries == 0:
+        # Topics that are all the same would stay so; until there are labels, chance tells them apart.
+        topics = replace(topics, V=first.V, rest=first.rest)
     return EMState(topics, sums, rows, data, state.n_steps + 1), StepInfo(objective)
 
 
-def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_data: int, n_steps: int) -> Topics:
-    """r, λ and V, each where F is highest; now and then η."""
-    priors = options.priors
-    if options.learns_shapes:
-        strength = priors.shape_strength * n_data
-        r = ((strength + sums.tables) / (strength + sums.softplus)).clamp(*_SHAPES)
-        topics = replace(topics, r=r)
+def _best_shapes(sums: Sums, priors: Priors, n_data: int) -> Tensor:
+    """r, where the bound of F by the expected tables is highest."""
+    strength = priors.shape_strength * n_data
+    return ((strength + sums.tables) / (strength + sums.softplus)).clamp(*_SHAPES)
+
+
+def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_steps: int) -> Topics:
+    """λ and V, each where F is highest; now and then η."""
     if options.learns_precision:
         squares = topics.W.square().mean(1, dtype=torch.float64)
-        learned = (1 + 2 / topics.n_topics) / (priors.least_variance() + squares)
+        learned = (1 + 2 / topics.n_topics) / (options.priors.least_variance() + squares)
         precision = learned.to(topics.precision.dtype)
         precision[-1] = topics.precision[-1]
         topics = replace(topics, precision=precision)

@@ -16,6 +16,7 @@ from labelfield.topics.state import Topics
 
 __all__ = ["best_eta", "dirichlet_log_density", "normalised"]
 
+# η is learned within these bounds; of many labels the least is one count in all.
 _LEAST_ETA, _LARGEST_ETA = 1e-4, 0.05
 _N_NEWTON, _N_MINKA = 60, 20
 
@@ -71,5 +72,5 @@ def best_eta(counts: Tensor, n_rest: int, eta: float) -> float:
         below = L * (torch.digamma(in_topics + L * eta) - torch.digamma(L * start)).sum()
         if not float(above) > 0:
             break
-        eta = float((eta * above / below).clamp(_LEAST_ETA, _LARGEST_ETA))
+        eta = float((eta * above / below).clamp(min(_LEAST_ETA, 1 / L), _LARGEST_ETA))
     return eta

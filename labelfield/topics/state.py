@@ -55,7 +55,8 @@ class Topics:
 
 
 _CONSTANT_PRECISION = 1e-3
-_FIRST_ETA = 0.01
+# η begins with this, and adds to the labels of a topic no more than this share of them, however many labels there are.
+_FIRST_ETA, _MOST_ADDED = 0.01, 0.05
 
 
 def start_topics(
@@ -71,8 +72,10 @@ def start_topics(
     n_active = data.positives.shape[1]
     counts = torch.bincount(data.positives.label, minlength=n_active).to(torch.float64)
     noise = torch.rand(n_active, n_topics, generator=generator, dtype=torch.float64).to(device)
-    V = (counts.unsqueeze(1) * (0.1 + noise)).add_(_FIRST_ETA)
-    rest = torch.full((n_topics,), _FIRST_ETA, dtype=torch.float64, device=device)
+    eta = min(_FIRST_ETA, _MOST_ADDED * max(data.positives.n_entries, 1) / (n_topics * n_labels))
+    # Where nothing holds yet, noise alone tells topics apart.
+    V = (counts.unsqueeze(1) + eta) * (0.1 + noise)
+    rest = torch.full((n_topics,), eta, dtype=torch.float64, device=device)
     total = V.sum(0) + rest * (n_labels - n_active)
     # As many labels a row as there are.
     per_row = max(data.positives.n_entries, 1) / data.n_rows
@@ -87,7 +90,7 @@ def start_topics(
         W,
         torch.ones(n_topics, dtype=torch.float64, device=device),
         precision,
-        _FIRST_ETA,
+        eta,
     )
 
 

@@ -721,8 +721,12 @@ class TestMissing:
             for name in ("observed", "missing"):
                 with pytest.raises(DataError, match=rf"{name} has the shape .*; expected \(80, 30\) as Y has"):
                     tiny().fit(X, Y, **{name: mask})
-        with pytest.raises(DataError, match="X has 80 rows and"):
+        with pytest.raises(DataError, match="observed has 79 rows; expected 80"):
             tiny().fit(X, Y, observed=[[0]] * 79)
+        with pytest.raises(DataError, match="observed as labels of Y: Y has the label '99'"):
+            tiny().fit(X, Y, observed=[[99]] * 80)
+        with pytest.raises(DataError, match="observed is int; expected a matrix of 0 and 1, or a list of labels"):
+            tiny().fit(X, Y, observed=3)
         for mask in (every * 2, -every.astype(int), np.where(every, np.nan, 0)):
             with pytest.raises(DataError, match="observed is not binary"):
                 tiny().fit(X, Y, observed=mask)
