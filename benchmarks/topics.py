@@ -22,7 +22,7 @@ _N_TOPICS = 100
 _SHARE_OBSERVED = 0.2
 _SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 _MOST_LABELS = 1_000_000
-_N_STEPS, _N_ROUNDS = 5, 5
+_N_STEPS, _N_ROUNDS = 1, 40
 
 
 def _prepare() -> None:
