@@ -262,7 +262,8 @@ class TopicClassifier(TopicAnswers):
                     for _ in range(0 if is_resumed else _EM_BEFORE_GIBBS):
                         state, _ = em_step(state, rows, self._em_options())
                     learns = bool(self.learn_hyper)
-                    options = GibbsOptions(self._priors(), learns, learns, learns)
+                    # λ stays as EM found it: drawn along with the weights, both drift far beyond what predicts well.
+                    options = GibbsOptions(self._priors(), learns, False, learns)
                     # Not what the first sweep draws from, which is (seed, 0) and the same as the seed alone.
                     rng = np.random.default_rng((settings.seed, 1 << 31))
                     state = Kept(start_gibbs(state.topics, rows, rng))
