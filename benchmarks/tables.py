@@ -10,6 +10,7 @@ from benchmarks.record import RECORDS, ROOT
 
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "BENCHMARKS.md"
+TOPICS = ROOT / "docs" / "TOPICS.md"
 _BLOCK = re.compile(r"(<!-- benchmarks: made by `make tables` -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -230,6 +231,45 @@ def _accuracy(one: dict[str, Any]) -> str:
     return ", ".join(spread)
 
 
+def topics(records: dict[str, dict[str, Any]]) -> str:
+    """Topics of labels: AUC, few labels observed, what a step costs."""
+    results = records["topics"]["results"]
+    rows = []
+    for name in ("bibtex", "delicious", "eurlex-4k", "bibtex, 20% of labels observed"):
+        one = results[name]
+        aucs = " / ".join(f"{one[f'AUC {kind}']:.3f}" for kind in ("micro", "label", "row"))
+        spent = f"{one['steps']} steps, {one['seconds of training']:.0f} s, {one['peak_mb of training']:.0f} MB"
+        others = [_triple(one, "P"), _triple(one, "ECE", (1, 5)), spent]
+        rows.append([f"topics, {name}", f"{one['published AUC']:.3f}", aucs, *others])
+    gpu = records["gpu-topics"]["results"]["eurlex-4k"]
+    cost = results["delicious, cost"]
+    padded = next(key for key in cost if key.startswith("a step with"))
+    note = (
+        f"{results['topics']} topics by EM with conjugate gradients until it converged, 2 cores, memory of the whole "
+        f"process; EUR-Lex on one {records['gpu-topics']['machine']['accelerator']}: "
+        f"{gpu['seconds of training']:.1f} s. "
+        f"Seconds a step on Delicious are a line in the labels that hold (r² {cost['r squared of a line']:.3f} from 20 "
+        f"to 100 % of them); {padded}: {cost[padded]:.2f}×. These probabilities are not calibrated, and too sure."
+    )
+    header = ["", "paper: AUC", "AUC micro / label / row", "P@1 / 3 / 5", "ECE@1 / 5", "train"]
+    return "\n".join([_table(header, rows), f"{note}\n"])
+
+
+def topic_page(text: str, records: dict[str, dict[str, Any]]) -> str:
+    """docs/TOPICS.md with the topics of EUR-Lex made anew."""
+    found = records["eurlex-topics"]["results"]
+    rows = [
+        [f"{100 * one['share']:.1f}", ", ".join(name.removeprefix("tag ") for name in one["labels"])]
+        for one in found["topics"].values()
+    ]
+    table = _table(["share %", "labels, the most frequent first"], rows)
+    note = (
+        f"All {len(rows)} topics of EUR-Lex-4K, by `{records['eurlex-topics']['command']}` in "
+        f"{found['seconds of training']:.0f} s; the share is that of the labels of all training rows.\n\n"
+    )
+    return _BLOCK.sub(lambda match: f"{match[1]}\n{note}{table}\n{match[2]}", text)
+
+
 def large(records: dict[str, dict[str, Any]]) -> str:
     """What a step costs as labels grow, and an epoch of the largest data sets."""
     steps = records["scale"]["results"]["step_seconds_by_labels"]
@@ -331,6 +371,7 @@ def front_page(text: str, records: dict[str, dict[str, Any]]) -> str:
         gpu(records),
         classes(records),
         deep(records),
+        topics(records),
         large(records),
         trust(records),
         summary(records),
@@ -343,6 +384,7 @@ def main() -> None:
     records = _load()
     PAGE.write_text(page(records))
     README.write_text(front_page(README.read_text(), records))
+    TOPICS.write_text(topic_page(TOPICS.read_text(), records))
 
 
 if __name__ == "__main__":

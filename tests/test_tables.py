@@ -18,6 +18,9 @@ def test_tables_are_made_from_the_records():
     assert "| eurlex-4k |" in text
     assert tables.front_page(text, records) == text, "run `make tables`"
     assert tables.page(records) == tables.PAGE.read_text(), "run `make tables`"
+    text = tables.TOPICS.read_text()
+    assert "| share % |" in text
+    assert tables.topic_page(text, records) == text, "run `make tables`"
 
 
 def test_a_step_is_compared_with_every_peer_that_was_measured():

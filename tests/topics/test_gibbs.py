@@ -197,10 +197,10 @@ def test_objective_is_the_log_likelihood_of_what_was_observed():
     np.testing.assert_allclose(info.objective, each[MASK].sum(), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("n_sets", "distance"), [(25, 4), pytest.param(150, 15, marks=pytest.mark.slow)])
-def test_intervals_cover_the_truth(n_sets, distance):
+def test_intervals_cover_the_truth():
     """Of the strength Σ_k v_lk r_k e^{ψ_kn} of a label in a row, on data that come from the prior: among nine draws of
     the posterior, far enough apart, the truth has one of ten ranks, all as likely."""
+    n_sets, distance = 25, 4
     rng, options, ranks = np.random.default_rng(8), GibbsOptions(PRIORS, exact_below=0), []
     rows, labels = [0, 3, 7], [0, 2, 4]
 
