@@ -17,7 +17,7 @@ from labelfield.estimators.probabilities import FEWER_ROWS, BlockPredictions
 from labelfield.linalg.rows import to_tensor
 from labelfield.models.prediction import to_indicator
 from labelfield.topics.model import TopicModel, TopicSpec
-from labelfield.topics.prediction import log_odds, topic_proportions
+from labelfield.topics.prediction import LARGEST_LOG_ODDS, log_odds, topic_proportions
 
 __all__ = ["Doubts", "Topic", "TopicAnswers"]
 
@@ -148,7 +148,7 @@ class TopicAnswers(BlockPredictions):
             X_own = to_tensor(gather_rows(rows, own), model.device)
             psi = log_odds(X_own, model.W[number]).double().cpu().numpy()
             r = model.r[number].double().cpu().numpy()
-            U = rng.gamma(r, np.exp(np.minimum(psi, 30.0)))
+            U = rng.gamma(r, np.exp(np.minimum(psi, LARGEST_LOG_ODDS)))
             # Where a topic gives more counts than there are labels, each label is asked for instead.
             is_many = self.spec_.n_labels < U
             counts = rng.poisson(np.where(is_many, 0.0, U))

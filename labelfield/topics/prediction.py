@@ -14,8 +14,10 @@ from torch import Tensor
 
 from labelfield.linalg.rows import dot
 
-__all__ = ["Drawn", "label_probabilities", "log_odds", "topic_proportions"]
+__all__ = ["LARGEST_LOG_ODDS", "Drawn", "label_probabilities", "log_odds", "topic_proportions"]
 
+# Beyond it e^ψ has no place in float32; every label of the topic holds long before.
+LARGEST_LOG_ODDS = 80.0
 # Numbers that are made at a time.
 _CHUNK = 1 << 22
 
@@ -40,7 +42,7 @@ def label_probabilities(X: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
     placed = torch.zeros(X.shape[0], drawn.V.shape[1], dtype=X.dtype, device=X.device)
     rest = placed.new_zeros(X.shape[0])
     for V, of_rest, W, shape in zip(*drawn, strict=True):
-        odds, r = log_odds(X, W).clamp_(max=80.0).exp_(), shape.to(X.dtype)
+        odds, r = log_odds(X, W).clamp_(max=LARGEST_LOG_ODDS).exp_(), shape.to(X.dtype)
         rest -= torch.expm1(-(torch.log1p(odds * of_rest) @ r))
         size = max(1, _CHUNK // max(V.numel(), 1))
         for first in range(0, len(odds), size):
