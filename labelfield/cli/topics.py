@@ -27,12 +27,13 @@ def topics(
     estimator = load_model(model, "cpu")
     if estimator._method() != "topics":
         raise LabelfieldError(f"{model}: a model of the method {estimator._method()!r}, which has no topics")
+    names = estimator.feature_names_
     found = [
         {
             "topic": topic.number,
             "share": topic.share,
             "labels": dict(topic.labels),
-            **({"features": dict(estimator.top_features(topic.number, n_features))} if n_features else {}),
+            **({"features": dict(estimator.top_features(topic.number, n_features, names))} if n_features else {}),
         }
         for topic in estimator.topics(n)
     ]

@@ -144,12 +144,6 @@ def _defaults(method: str) -> dict[str, Any]:
     }
 
 
-def _estimator(method: str, options: dict[str, Any]) -> Any:
-    from labelfield.estimators.saving import METHODS
-
-    return METHODS[method](**{"likelihood": method, **options} if _is_likelihood(method) else options)
-
-
 def _is_likelihood(method: str) -> bool:
     """Whether a method is a likelihood of multi-class Gaussian processes."""
     return method not in _MEANINGS
@@ -183,6 +177,7 @@ def train(
 
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
+    from labelfield.estimators.saving import new_estimator
     from labelfield.inference.trainer import Interrupted
     from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
 
@@ -212,7 +207,7 @@ def train(
         require_columns(rows, valid, n_features, None if has_classes else n_labels)
         require_rows(rows, valid)
         validation = (rows.X, _known_classes(rows, dataset, valid) if has_classes else rows.Y)
-    estimator = _estimator(method, options)
+    estimator = new_estimator(method, options)
     started = time.perf_counter()
     try:
         _fit(estimator, dataset, out, validation, resume, has_classes)
@@ -282,6 +277,7 @@ def _fit(estimator: Any, dataset: Dataset, out: Path, validation: Any, resume: b
 
     prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
     if dataset.feature_names is not None:
+        estimator.feature_names_ = list(dataset.feature_names)
         estimator.feature_names_digest_ = dataset.feature_names.digest()
     _announce(estimator, prepared)
     with TrainingBar(estimator.stage_settings()) as bar:

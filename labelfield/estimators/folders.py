@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
+from labelfield.data import Names
 from labelfield.data.classes import class_name
 from labelfield.errors import DataError
 from labelfield.estimators.inputs import LABEL_KINDS
@@ -39,7 +40,8 @@ class SavedClassifier(TrainedClassifier):
     _spec_type: ClassVar[type[Any]]
     n_features_in_: int
     label_names_: list[str]
-    # Of what features were called in training, where that is known.
+    # What features were called in training, where that is known, and a fingerprint of it.
+    feature_names_: list[str] | None
     feature_names_digest_: str | None
 
     def _method(self) -> str:
@@ -52,16 +54,21 @@ class SavedClassifier(TrainedClassifier):
         raise NotImplementedError
 
     def save(self, folder: str | Path, label_names: Any = None) -> None:
-        """Write the fitted model to a folder that `labelfield.load` reads anywhere."""
+        """Write the fitted model to a folder that `labelfield.load` reads anywhere, with the names of features if the
+        training rows had them."""
         self._check_fitted()
         classes = self.classes_.tolist() if self.label_kind_ != "indicator" else None
         names = self._names() if label_names is None else [str(name) for name in label_names]
         if len(names) != self.spec_.n_labels:
             raise DataError(f"{len(names)} label names", expected=f"{self.spec_.n_labels}")
-        if bad := [name for name in names if "\n" in name or not _is_text(name)]:
-            raise DataError(f"the label name {bad[0]!r}", expected="a line of text", fix="Rename the label.")
+        _require_lines(names, "label")
+        features = self._known_feature_names()
         config, arrays = self._whole()
-        save_artifact(Path(folder), {"method": self._method(), "classes": classes, **config}, arrays, names)
+        if features is not None:
+            _require_lines(features, "feature")
+            config["feature_names_sha256"] = Names(features).digest()
+        config = {"method": self._method(), "classes": classes, **config}
+        save_artifact(Path(folder), config, arrays, names, features)
 
     def _plain_params(self) -> dict[str, Any]:
         """The options, as JSON can hold them."""
@@ -73,6 +80,21 @@ class SavedClassifier(TrainedClassifier):
         if hasattr(self, "label_names_"):
             return self.label_names_
         return [class_name(str(int(label) if isinstance(label, bool) else label)) for label in self.classes_.tolist()]
+
+    def _known_feature_names(self) -> list[str] | None:
+        """What features were called in training: as a file said, or the table that was fitted."""
+        names = getattr(self, "feature_names_", None)
+        if names is None and hasattr(self, "feature_names_in_"):
+            names = [str(name) for name in self.feature_names_in_]
+        return names
+
+    def _take_feature_names(self, names: list[str] | None) -> None:
+        """Keep the names that a folder has, which must be those that its config.json was made with."""
+        if names is not None and len(names) != self.n_features_in_:
+            raise ValueError(f"{len(names)} feature names for {self.n_features_in_} features")
+        if names is not None and Names(names).digest() != self.feature_names_digest_:
+            raise ValueError("the feature names are not those of the training rows")
+        self.feature_names_ = names
 
     def _whole(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """All there is to save, in words and in arrays."""
@@ -140,6 +162,12 @@ class SavedClassifier(TrainedClassifier):
     def _restore_model(self, arrays: dict[str, torch.Tensor]) -> tuple[Any, Any]:
         """The model that the arrays are of, and how often each label held in training."""
         return restore_model(self.spec_, self._build, arrays)
+
+
+def _require_lines(names: list[str], what: str) -> None:
+    """Each name is to be a line of its file."""
+    if bad := [name for name in names if "\n" in name or not _is_text(name)]:
+        raise DataError(f"the {what} name {bad[0]!r}", expected="a line of text", fix=f"Rename the {what}.")
 
 
 def _is_text(name: str) -> bool:

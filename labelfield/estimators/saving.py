@@ -13,10 +13,10 @@ from labelfield.estimators.folders import SavedClassifier
 from labelfield.estimators.gp import GPClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
 from labelfield.estimators.topics import TopicClassifier
-from labelfield.models.artifact import ModelError, load_artifact
+from labelfield.models.artifact import ModelError, load_artifact, load_feature_names
 from labelfield.models.build_multiclass import LIKELIHOODS
 
-__all__ = ["METHODS", "load"]
+__all__ = ["METHODS", "load", "new_estimator"]
 
 METHODS: dict[str, type[SavedClassifier]] = {
     "mlgpf": MLGPFClassifier,
@@ -24,6 +24,11 @@ METHODS: dict[str, type[SavedClassifier]] = {
     "svdkl": DeepKernelClassifier,
     "topics": TopicClassifier,
 }
+
+
+def new_estimator(method: str, options: dict[str, Any]) -> Any:
+    """An estimator of a method by its name; of multi-class Gaussian processes the likelihood is what the method is."""
+    return METHODS[method](**({"likelihood": method} if method in LIKELIHOODS else {}), **options)
 
 
 def load(folder: str | PathLike[str], *, device: str = "auto", network: nn.Module | None = None) -> Any:
@@ -43,6 +48,7 @@ def load(folder: str | PathLike[str], *, device: str = "auto", network: nn.Modul
         if network is not None:
             config = {**config, "options": {**config["options"], "network": network}}
         estimator = method._restore(config, arrays, labels)
+        estimator._take_feature_names(load_feature_names(path, config))
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     except KeyError as error:

@@ -131,7 +131,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     def _forget(self) -> None:
         """A fit that fails leaves nothing of the one before, whose parts would not go together with its own."""
-        for name in ("model_", "label_names_", "feature_names_digest_"):
+        for name in ("model_", "label_names_", "feature_names_", "feature_names_digest_"):
             self.__dict__.pop(name, None)
 
     def fit(

@@ -1,4 +1,5 @@
-"""A saved model is a folder: config.json, arrays.safetensors, labels.txt. No code, no pickle; it loads anywhere."""
+"""A saved model is a folder: config.json, arrays.safetensors, labels.txt, and features.txt where features have names.
+No code, no pickle; it loads anywhere."""
 
 from __future__ import annotations
 
@@ -15,15 +16,26 @@ from torch import Tensor
 from labelfield.atomic import refuse_strangers, replacing_file, sweep, sync
 from labelfield.errors import LabelfieldError
 
-__all__ = ["CHECKPOINT", "CHECKPOINTS", "MODEL_FILES", "ModelError", "is_model", "load_artifact", "save_artifact"]
+__all__ = [
+    "CHECKPOINT",
+    "CHECKPOINTS",
+    "MODEL_FILES",
+    "ModelError",
+    "is_model",
+    "load_artifact",
+    "load_feature_names",
+    "save_artifact",
+]
 
 _FORMAT = "labelfield model"
 _VERSION = 4
-_CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
+_CONFIG, _ARRAYS, _LABELS, _FEATURES = "config.json", "arrays.safetensors", "labels.txt", "features.txt"
+# What config.json has checksums of.
+_CHECKED = (_ARRAYS, _LABELS, _FEATURES)
 CHECKPOINT = "checkpoint.safetensors"
 # An ensemble has one for each member.
 CHECKPOINTS = (CHECKPOINT, *(f"checkpoint-{i}.safetensors" for i in range(1, 8)))
-MODEL_FILES = (_CONFIG, _ARRAYS, _LABELS, *CHECKPOINTS)
+MODEL_FILES = (_CONFIG, *_CHECKED, *CHECKPOINTS)
 
 
 class ModelError(LabelfieldError):
@@ -38,7 +50,11 @@ def is_model(folder: Path) -> bool:
 
 
 def save_artifact(
-    folder: Path, config: dict[str, Any], arrays: dict[str, Tensor], labels: Iterable[str] | None
+    folder: Path,
+    config: dict[str, Any],
+    arrays: dict[str, Tensor],
+    labels: Iterable[str] | None,
+    features: Iterable[str] | None = None,
 ) -> None:
     """Write a model, replacing an older one. Each file is replaced whole, and config.json, without which there is no
     model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
@@ -46,19 +62,23 @@ def save_artifact(
     """
     refuse_strangers(folder, MODEL_FILES)
     described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, **config}))
-    names = None if labels is None else "".join(f"{label}\n" for label in labels).encode()
+    lists = {
+        name: None if lines is None else "".join(f"{line}\n" for line in lines).encode()
+        for name, lines in ((_LABELS, labels), (_FEATURES, features))
+    }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _CONFIG).unlink(missing_ok=True)
     own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
     with replacing_file(folder / _ARRAYS) as new:
         save_file(own, new, {"format": _FORMAT})
         sync(new)
-    if names is None:
-        (folder / _LABELS).unlink(missing_ok=True)
-    else:
-        with replacing_file(folder / _LABELS) as new:
-            new.write_bytes(names)
-    files = [name for name in (_ARRAYS, _LABELS) if (folder / name).exists()]
+    for name, content in lists.items():
+        if content is None:
+            (folder / name).unlink(missing_ok=True)
+            continue
+        with replacing_file(folder / name) as new:
+            new.write_bytes(content)
+    files = [name for name in _CHECKED if (folder / name).exists()]
     described["sha256"] = {name: _digest_of_file(folder / name) for name in files}
     described["sha256"][_CONFIG] = _digest_of_config(described)
     with replacing_file(folder / _CONFIG) as new:
@@ -89,7 +109,7 @@ def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list
     if not isinstance(expected, dict) or expected.get(_CONFIG) != _digest_of_config(config):
         raise _damaged(folder / _CONFIG, "changed since it was saved")
     for name, digest in expected.items():
-        if name in (_ARRAYS, _LABELS) and (folder / name).is_file() and _digest_of_file(folder / name) != digest:
+        if name in _CHECKED and (folder / name).is_file() and _digest_of_file(folder / name) != digest:
             raise _damaged(folder / name, "changed since it was saved, or of another model")
     path = folder / _ARRAYS
     try:
@@ -99,16 +119,26 @@ def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list
         raise _damaged(path, "missing") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from None
-    labels_path = folder / _LABELS
-    if not labels_path.exists():
-        if _LABELS in expected:
-            raise _damaged(labels_path, "missing")
-        return config, arrays, None
+    return config, arrays, _read_lines(folder, _LABELS, expected)
+
+
+def load_feature_names(folder: Path, config: dict[str, Any]) -> list[str] | None:
+    """What features were called in training, for the config that `load_artifact` gave; None where unknown."""
+    expected = config.get("sha256")
+    return _read_lines(folder, _FEATURES, expected if isinstance(expected, dict) else {})
+
+
+def _read_lines(folder: Path, name: str, expected: dict[str, Any]) -> list[str] | None:
+    """The lines of a list, if there is one."""
+    path = folder / name
+    if not path.exists():
+        if name in expected:
+            raise _damaged(path, "missing")
+        return None
     try:
-        labels = labels_path.read_bytes().decode().split("\n")[:-1]
+        return path.read_bytes().decode().split("\n")[:-1]
     except (OSError, ValueError) as error:
-        raise _damaged(labels_path, str(error)) from None
-    return config, arrays, labels
+        raise _damaged(path, str(error)) from None
 
 
 def _read_config(path: Path) -> dict[str, Any]:

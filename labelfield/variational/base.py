@@ -54,6 +54,10 @@ class Family(nn.Module, ABC):
         """Mean and variance (B, P) of h at rows with k(Z, X) (…, M, B) and k(x, x) (…, B)."""
 
     @abstractmethod
+    def coefficients(self, prior: Prior) -> Tensor:
+        """α (P, M) in float64, in which the mean of h_p at x is Σ_m k(x, z_m) α_pm."""
+
+    @abstractmethod
     def kl(self, prior: Prior) -> Tensor:
         """KL(q(u_p) ‖ p(u_p)) (P,) in float64."""
 
@@ -89,6 +93,13 @@ class FullFactors(Family):
 def mean_of(A: Tensor, m: Tensor) -> Tensor:
     """Aᵀ m (B, P) for A (M, B), or (P, M, B) with a matrix for each process, and m (P, M)."""
     return A.T @ m.T if A.dim() == 2 else torch.bmm(m.unsqueeze(1), A).squeeze(1).T
+
+
+def solved(factor: Tensor, m: Tensor) -> Tensor:
+    """factor⁻ᵀ m_p (P, M) in float64, for one lower factor (M, M) or one of each process (P, M, M)."""
+    columns = m.double().T if factor.dim() == 2 else m.double().unsqueeze(2)
+    result: Tensor = torch.linalg.solve_triangular(factor.mT, columns, upper=True)
+    return result.T if factor.dim() == 2 else result.squeeze(2)
 
 
 def rows_first(values: Tensor) -> Tensor:

@@ -21,5 +21,12 @@ class Full(FullFactors):
         var = rows_first(kxx - A.square().sum(-2)) + projected_square_norms(self.factor, alpha).T
         return Moments(mean_of(alpha, self.mean), var.clamp_min(SMALLEST_VARIANCE))
 
+    def coefficients(self, prior: Prior) -> Tensor:
+        """K_Z⁻¹ m_p."""
+        m = self.mean.double()
+        if prior.L.dim() == 2:
+            return torch.cholesky_solve(m.T, prior.L).T
+        return torch.cholesky_solve(m.unsqueeze(2), prior.L).squeeze(2)
+
     def kl(self, prior: Prior) -> Tensor:
         return kl_full(self.mean, self.factor.tril(), prior.L)

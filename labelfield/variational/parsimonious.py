@@ -45,6 +45,9 @@ class Parsimonious(Family):
         var = rows_first(kxx) - A.square().sum(-2).T.to(kxx.dtype)
         return Moments(mean_of(Kzx, self.mean), var.clamp_min(SMALLEST_VARIANCE))
 
+    def coefficients(self, prior: Prior) -> Tensor:
+        return self.mean.double()
+
     def kl(self, prior: Prior) -> Tensor:
         """½ [ μᵀ K μ - tr((K + Σ)⁻¹ K) + log |K + Σ| - log |Σ| ] of each p."""
         mu, noise, factor = self.mean.double(), self._noise(), self._factor(prior)

@@ -22,6 +22,7 @@ from labelfield.variational.base import (
     mean_of,
     mean_parameter,
     rows_first,
+    solved,
 )
 
 __all__ = ["WhitenedDiagonal", "WhitenedFull", "WhitenedShared"]
@@ -43,6 +44,9 @@ class WhitenedDiagonal(Family):
         var = rows_first(kxx) + mean_of(A.square(), self.log_var.expm1())
         return Moments(mean_of(A, self.mean), var.clamp_min(SMALLEST_VARIANCE))
 
+    def coefficients(self, prior: Prior) -> Tensor:
+        return solved(prior.L, self.mean)
+
     def kl(self, prior: Prior) -> Tensor:
         return kl_diagonal_standard(self.mean, self.log_var.double().exp())
 
@@ -61,6 +65,9 @@ class WhitenedShared(Family):
         mean = mean_of(A, self.mean)
         return Moments(mean, rows_first(var).clamp_min(SMALLEST_VARIANCE).expand_as(mean))
 
+    def coefficients(self, prior: Prior) -> Tensor:
+        return solved(prior.L, self.mean)
+
     def kl(self, prior: Prior) -> Tensor:
         return kl_full_standard(self.mean, self.factor)
 
@@ -73,6 +80,9 @@ class WhitenedFull(FullFactors):
         reduced = rows_first(kxx - A.square().sum(-2))
         var = reduced + projected_square_norms(self.factor, A).T
         return Moments(mean_of(A, self.mean), var.clamp_min(SMALLEST_VARIANCE))
+
+    def coefficients(self, prior: Prior) -> Tensor:
+        return solved(prior.L, self.mean)
 
     def kl(self, prior: Prior) -> Tensor:
         return kl_full_standard(self.mean, self.factor)
