@@ -62,7 +62,7 @@ class SavedClassifier(TrainedClassifier):
         if len(names) != self.spec_.n_labels:
             raise DataError(f"{len(names)} label names", expected=f"{self.spec_.n_labels}")
         _require_lines(names, "label")
-        features = self._known_feature_names()
+        features = self.feature_names()
         config, arrays = self._whole()
         if features is not None:
             _require_lines(features, "feature")
@@ -81,7 +81,7 @@ class SavedClassifier(TrainedClassifier):
             return self.label_names_
         return [class_name(str(int(label) if isinstance(label, bool) else label)) for label in self.classes_.tolist()]
 
-    def _known_feature_names(self) -> list[str] | None:
+    def feature_names(self) -> list[str] | None:
         """What features were called in training: as a file said, or the table that was fitted."""
         names = getattr(self, "feature_names_", None)
         if names is None and hasattr(self, "feature_names_in_"):

@@ -12,7 +12,7 @@ class FeatureNames:
     """The name of each feature, by its number from 0; "feature 17" where nobody knows one."""
 
     def __init__(self, estimator: Any, given: Sequence[str] | None = None) -> None:
-        names: Sequence[str] | None = estimator._known_feature_names()
+        names: Sequence[str] | None = estimator.feature_names()
         n_features = int(estimator.n_features_in_)
         if names is None and given is not None and len(given) != n_features:
             raise ValueError(f"{len(given)} feature names; expected {n_features}")
