@@ -11,7 +11,7 @@ import time
 from functools import partial
 from typing import Any
 
-from benchmarks.record import measured
+from benchmarks.measuring import measured
 
 N_THREADS, N_POINTS, JITTER = 2, 10, 1e-5
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from benchmarks.record import RECORDS, ROOT
+from benchmarks.record import ROOT, load_studies
 
 IMAGES = ROOT / "docs" / "images"
 _DEVICES = {"scale": ("2 cores", "#c2571a"), "gpu-scale": ("H200", "#1a6fc2")}
@@ -88,7 +87,7 @@ def _name_ends(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
 
 def main() -> None:
     mpl.rcParams["svg.hashsalt"] = "labelfield"  # the same picture from the same record
-    records = {path.stem: json.loads(path.read_text()) for path in RECORDS.glob("*.json")}
+    records = load_studies()
     IMAGES.mkdir(exist_ok=True)
     scale(records).savefig(IMAGES / "scale.svg", metadata={"Date": None})
     if "deep-scaling" in records:

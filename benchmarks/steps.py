@@ -8,15 +8,12 @@ processes. GPyTorch's strategy for linear models of coregionalisation is written
 - "gpytorch_documented": as its documentation writes it, where each process also has a Z of its own.
 - "gpytorch_one_kernel": one kernel without a batch, which broadcasting allows: the same model as ours.
 
-GPflow runs in an environment of its own, whose interpreter LABELFIELD_GPFLOW_PYTHON names; without it the record says
-that it was left out.
+Each runs in an environment of its own, made on first use; where that fails the record says why it was left out.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -25,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import ROOT, isolated
+from labelfield.bench.environments import MissingPeerError, python_of
 
 N_ROWS, N_FEATURES, N_LABELS = 500, 1836, 159
 SHAPES = ((30, 100), (159, 400))
 N_POINTS = 10
-GPFLOW_PYTHON = "LABELFIELD_GPFLOW_PYTHON"
 
 
 def _rows() -> tuple[Any, Any]:
@@ -78,74 +75,28 @@ def _ours(n_latent: int, n_inducing: int, posterior: str, rows: Any) -> float:
     return _time(step, 10)
 
 
-def _prepare_gpytorch() -> Any:
-    import gpytorch  # noqa: F401  # imported before the measurement
-
-    return _rows()
-
-
-# Whether each process has a Z and a kernel of its own.
-GPYTORCH = {"gpytorch": (False, True), "gpytorch_documented": (True, True), "gpytorch_one_kernel": (False, False)}
-
-
-def _gpytorch(n_latent: int, n_inducing: int, has_own_Z: bool, has_own_kernel: bool, rows: Any) -> float:
-    import gpytorch
-    import torch
-    from gpytorch.utils.quadrature import GaussHermiteQuadrature1D
-
-    X, Y = rows
-
-    class Model(gpytorch.models.ApproximateGP):  # type: ignore[misc]  # GPyTorch is untyped
-        def __init__(self) -> None:
-            shape = torch.Size([n_latent])
-            q = gpytorch.variational.CholeskyVariationalDistribution(n_inducing, batch_shape=shape)
-            Z = X[:n_inducing].repeat(n_latent, 1, 1) if has_own_Z else X[:n_inducing].clone()
-            base = gpytorch.variational.VariationalStrategy(self, Z, q)
-            super().__init__(
-                gpytorch.variational.LMCVariationalStrategy(
-                    base, num_tasks=N_LABELS, num_latents=n_latent, latent_dim=-1
-                )
-            )
-            own = shape if has_own_kernel else torch.Size([])
-            self.mean_module = gpytorch.means.ZeroMean(batch_shape=own)
-            self.covar_module = gpytorch.kernels.RBFKernel(ard_num_dims=N_FEATURES, batch_shape=own)
-
-        def forward(self, x: Any) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    model = Model()
-    quadrature = GaussHermiteQuadrature1D(N_POINTS)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
-    model.train()
-
-    def step() -> None:
-        optimiser.zero_grad()
-        f = model(X)
-        marginal = torch.distributions.Normal(f.mean, f.variance.clamp_min(1e-6).sqrt())
-        fit = (Y * f.mean).sum() - quadrature(torch.nn.functional.softplus, marginal).sum()
-        (-(fit - model.variational_strategy.kl_divergence().sum()) / N_ROWS).backward()
-        optimiser.step()
-
-    return _time(step, 3 if n_inducing < 200 else 1)
-
-
-def _gpflow(n_latent: int, n_inducing: int) -> dict[str, Any]:
-    """What `benchmarks.gpflow_step` prints, or the reason why it was left out."""
+def _peer(environment: str, *arguments: object) -> dict[str, Any]:
+    """What the script `benchmarks.ENVIRONMENT_step` prints in its environment, or the reason why it was left out."""
     import numpy as np
 
-    python = os.environ.get(GPFLOW_PYTHON)
-    if not python or not shutil.which(python):
-        return {"skipped": f"{GPFLOW_PYTHON} names no interpreter that has GPflow"}
+    try:
+        python = python_of(environment)
+    except MissingPeerError as error:
+        return {"skipped": str(error)}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npz"
         X, Y = _rows()
         np.savez(path, X=X.numpy(), Y=Y.numpy())
-        command = [python, "-m", "benchmarks.gpflow_step", str(n_latent), str(n_inducing), str(path)]
+        command = [str(python), "-m", f"benchmarks.{environment}_step", *map(str, arguments), str(path)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"skipped": f"{python} ended with {done.returncode}: {(done.stderr.splitlines() or [''])[-1]}"}
+        return {"skipped": f"it ended with {done.returncode}: {(done.stderr.splitlines() or [''])[-1]}"}
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+# Whether each process has a Z and a kernel of its own.
+GPYTORCH = {"gpytorch": (False, True), "gpytorch_documented": (True, True), "gpytorch_one_kernel": (False, False)}
 
 
 def run() -> dict[str, Any]:
@@ -153,9 +104,9 @@ def run() -> dict[str, Any]:
     for n_latent, n_inducing in SHAPES:
         result: dict[str, Any] = {}
         for name, own in GPYTORCH.items():
-            theirs = isolated(_prepare_gpytorch, partial(_gpytorch, n_latent, n_inducing, *own))
-            result |= {f"{name}_seconds": theirs.value, f"{name}_peak_mb": theirs.peak_mb}
-        result |= {f"gpflow_{key}": value for key, value in _gpflow(n_latent, n_inducing).items()}
+            theirs = _peer("gpytorch", n_latent, n_inducing, *map(int, own))
+            result |= {f"{name}_{key}": value for key, value in theirs.items()}
+        result |= {f"gpflow_{key}": value for key, value in _peer("gpflow", n_latent, n_inducing).items()}
         for name, posterior in (("full_q", "whitened_full"), ("default_q", "whitened_diagonal")):
             ours = isolated(_prepare_ours, partial(_ours, n_latent, n_inducing, posterior))
             result |= {f"{name}_seconds": ours.value, f"{name}_peak_mb": ours.peak_mb}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from labelfield import __version__
+from labelfield.cli.bench import bench
 from labelfield.cli.data import convert, info, split, synth
 from labelfield.cli.evaluation import evaluate
+from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import say
 from labelfield.cli.prediction import predict
 from labelfield.cli.topics import topics
@@ -30,22 +30,9 @@ app = typer.Typer(
 )
 
 
-def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command; an interrupt is said, and ends it with 130."""
-
-    @wraps(command)
-    def wrapped(*arguments: Any, **options: Any) -> None:
-        try:
-            command(*arguments, **options)
-        except KeyboardInterrupt:
-            say("interrupted")
-            raise typer.Exit(130) from None
-
-    return wrapped
-
-
 for command in (info, convert, split, synth, train, predict, evaluate, show, topics, config):
-    app.command()(_interruptible(command))
+    app.command()(interruptible(command))
+app.add_typer(bench, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,108 @@
+"""Peers: other packages, each in a virtual environment of its own, and the script that runs it there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labelfield.bench.places import peers_folder
+from labelfield.errors import LabelfieldError
+
+__all__ = ["ENVIRONMENTS", "PEERS", "Environment", "MissingPeerError", "Peer", "python_of"]
+
+SCRIPTS = Path(__file__).parent / "peers"
+
+
+class MissingPeerError(LabelfieldError):
+    """A peer that cannot be installed here, and why."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Pinned packages. `before` are installed first, `alone` after the others without what they ask for."""
+
+    packages: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Each pinned package and its version."""
+        pinned = (package.partition("==") for package in (*self.before, *self.packages, *self.alone))
+        return {name: version for name, _, version in pinned}
+
+
+# A tree of labels needs neither the transformers nor the GPU libraries that libpecos asks for.
+_PECOS_NEEDS = ("numpy==1.26.4", "scipy==1.13.1", "scikit-learn==1.7.2")
+# Before whatever depends on it: a looser request may fetch a build of several gigabytes.
+_TORCH = ("torch==2.13.0",)
+
+ENVIRONMENTS = {
+    "omikuji": Environment(("omikuji==0.5.2",)),
+    "napkinxc": Environment(("napkinxc==0.7.2",)),
+    "pecos": Environment(_PECOS_NEEDS, alone=("libpecos==1.2.8",)),
+    "scikit-learn": Environment(("scikit-learn==1.9.1",)),
+    "gpytorch": Environment(("gpytorch==1.15.2",), before=_TORCH),
+    "gpflow": Environment(("gpflow==2.11.2", "tf_keras")),
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What is run where, with which settings of its own, and why these."""
+
+    environment: str
+    script: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """The script, which knows nothing of this package."""
+        return SCRIPTS / f"{self.script}.py"
+
+
+PEERS = {
+    # Three balanced trees, hinge loss: the package's defaults.
+    "omikuji-parabel": Peer("omikuji", "omikuji_trees"),
+    # As the package's README has it for this kind of tree.
+    "omikuji-bonsai": Peer("omikuji", "omikuji_trees", {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3}),
+    "napkinxc-plt": Peer("napkinxc", "napkinxc_models", {"model": "PLT"}),
+    "napkinxc-ovr": Peer("napkinxc", "napkinxc_models", {"model": "BR"}),
+    # Its defaults; rows of norm one, without which it ranks at random and does not say so.
+    "pecos-xrlinear": Peer("pecos", "pecos_xrlinear"),
+    "sklearn-ovr": Peer("scikit-learn", "sklearn_ovr"),
+}
+
+
+def python_of(name: str) -> Path:
+    """The interpreter of a peer's environment, made on first use; a MissingPeerError says why there is none."""
+    environment = ENVIRONMENTS[name]
+    folder = peers_folder() / f"{name}-{'-'.join(environment.versions.values())}-py{sys.version_info.minor}"
+    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    ready = folder / "ready"
+    if ready.exists():
+        return python
+    shutil.rmtree(folder, ignore_errors=True)  # an installation that was interrupted
+    venv.EnvBuilder(with_pip=True, symlinks=os.name != "nt").create(folder)
+    for packages, options in (
+        (environment.before, ()),
+        (environment.packages, ()),
+        (environment.alone, ("--no-deps",)),
+    ):
+        if not packages:
+            continue
+        # Only wheels: a peer that must be compiled here would not be the one that people run.
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
+        done = subprocess.run([*pip, *options, *packages], capture_output=True, text=True, check=False)  # noqa: S603  # ours
+        if done.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            told = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
+            raise MissingPeerError(f"{' '.join(packages)} cannot be installed: {told[-1].removeprefix('ERROR: ')}")
+    ready.touch()
+    return python

@@ -1,0 +1,93 @@
+"""`python -m labelfield.bench.ours TASK.json`: one of our models, asked and answering as peers do (`peers/`).
+
+It says more than they can: the epochs, the bound, and scores that need the probability of every label.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import labelfield
+from labelfield import metrics
+from labelfield.data import Dataset, align_classes, write_predictions
+from labelfield.data.classes import class_values
+from labelfield.estimators.saving import new_estimator
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Train, predict, save, answer."""
+    asked = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    started = time.perf_counter()
+    training = _read(asked["train"], asked["classes"])
+    options = {**asked["options"], "random_state": asked["seed"]}
+    if asked["device"] is not None:
+        options["device"] = asked["device"]
+    estimator = new_estimator(asked["method"], options)
+    estimator.fit(training.X, _classes(training, training) if asked["classes"] else training.Y)
+    answer: dict[str, Any] = {"train_seconds": time.perf_counter() - started}
+    test = _read(asked["test"], asked["classes"], training)
+    started = time.perf_counter()
+    ranked = estimator.predict_topk(test.X, asked["k"])
+    answer["predict_seconds"] = time.perf_counter() - started
+    write_predictions(ranked, Path(asked["predictions"]))
+    estimator.save(asked["model"], None if asked["classes"] else training.label_names)
+    answer["model_bytes"] = sum(file.stat().st_size for file in Path(asked["model"]).rglob("*") if file.is_file())
+    last = estimator.history_[-1] if estimator.history_ else {}
+    answer["epochs"] = estimator.n_iter_
+    if isinstance(last.get("bound"), float):
+        answer["bound"] = last["bound"]
+    answer |= _history(estimator.history_)
+    answer["scores"] = _scores_of_all(estimator, test, asked)
+    Path(asked["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def _read(path: str, classes: bool, training: Dataset | None = None) -> Dataset:
+    n_features, n_labels = (0, 0) if training is None else (training.n_features, training.n_labels)
+    data = labelfield.read(path, classes=classes, n_features=n_features, n_labels=0 if classes else n_labels)
+    if data.test is not None:  # one path for both
+        return data.train if training is None else data.test
+    return data if training is None or not classes else align_classes(data, training.label_names or ())
+
+
+def _classes(rows: Dataset, training: Dataset) -> Any:
+    return class_values(list(training.label_names or ()))[rows.Y.indices]
+
+
+def _history(epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The bound and the seconds so far after each epoch, and the mean seconds of an epoch after the first.
+
+    The first also pays for what is made once, such as the state of the optimiser or a captured step.
+    """
+    kept = {name: [_short(epoch[name]) for epoch in epochs] for name in ("bound", "seconds")}
+    if len(epochs) < 2:
+        return {"history": kept}
+    seconds = (epochs[-1]["seconds"] - epochs[0]["seconds"]) / (len(epochs) - 1)
+    return {"history": kept, "epoch_seconds": seconds}
+
+
+def _short(value: Any) -> float | None:
+    return float(f"{value:.6g}") if isinstance(value, float) and np.isfinite(value) else None
+
+
+def _scores_of_all(estimator: Any, test: Dataset, asked: dict[str, Any]) -> dict[str, float]:
+    """Scores that look at every label: of one class a row always, of several where they are asked for."""
+    if asked["classes"]:
+        P, y = estimator.predict_proba(test.X), test.Y.indices
+        error = metrics.error_rate(y, P)
+        return {"error rate %": 100 * error, "accuracy": 1 - error, "nlpd": metrics.nlpd(y, P)}
+    if not any(score.startswith("AUC") for score in asked["wanted"]):
+        return {}
+    P = np.asarray(estimator.predict_proba(test.X))
+    return {f"AUC_{kind}": float(metrics.auc(test.Y, P, kind)) for kind in ("micro", "label", "row")}
+
+
+if __name__ == "__main__":
+    main()

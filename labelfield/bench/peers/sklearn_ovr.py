@@ -1,0 +1,25 @@
+"""scikit-learn's one-vs-rest logistic regression by its defaults, on rows of norm one."""
+
+import warnings
+
+import numpy as np
+from csr_rows import read_rows
+from protocol import Clock, finish, task
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+
+asked, clock = task(), Clock()
+warnings.filterwarnings("ignore", "Label not .* is present in all training examples")  # it says so once a label
+with clock("train"):
+    X, Y = read_rows(asked["train"])
+    model = OneVsRestClassifier(LogisticRegression(**asked["options"]), n_jobs=asked["threads"]).fit(X, Y)
+X, _ = read_rows(asked["test"])
+with clock("predict"):
+    P = model.predict_proba(X)
+    best = np.argpartition(-P, min(asked["k"], P.shape[1]) - 1, axis=1)[:, : asked["k"]]
+    scores = np.take_along_axis(P, best, axis=1)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    best, scores = (np.take_along_axis(values, order, axis=1) for values in (best, scores))
+ranked = [[(int(label), float(p)) for label, p in zip(*row, strict=True)] for row in zip(best, scores, strict=True)]
+size = sum(part.coef_.nbytes + part.intercept_.nbytes for part in model.estimators_ if hasattr(part, "coef_"))
+finish(asked, clock, ranked, size)

@@ -1,0 +1,97 @@
+"""A command in a process of its own: how long it took, how much of the cores, how much memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+__all__ = ["Finished", "run_process"]
+
+# Memory of more processes than one is looked at this often.
+_EVERY_S = 0.2
+_TAIL = 2000
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a process ended, and what it and its children cost."""
+
+    code: int
+    seconds: float
+    cpu_seconds: float
+    peak_mb: float
+    errors: str
+
+
+def run_process(command: list[str], *, log: Path, environment: dict[str, str] | None = None) -> Finished:
+    """Run a command in a session of its own, with its output in a file; interrupting ends it and all its children.
+
+    Peak memory is that of the largest process, or of all of them together where several were seen at once.
+    """
+    started = time.perf_counter()
+    with log.open("w") as output:
+        process = subprocess.Popen(  # noqa: S603  # a list, and no shell
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+        ended = Event()
+        watch = _Watch(process.pid, ended)
+        watch.start()
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.wait4(process.pid, 0)
+            raise
+        finally:
+            ended.set()
+            watch.join()
+    process.returncode = os.waitstatus_to_exitcode(status)  # it was waited for behind its back
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss, in bytes there and kilobytes elsewhere
+    return Finished(
+        process.returncode,
+        time.perf_counter() - started,
+        usage.ru_utime + usage.ru_stime,
+        max(usage.ru_maxrss / unit, watch.peak_mb),
+        log.read_text(errors="replace")[-_TAIL:].strip(),
+    )
+
+
+class _Watch(Thread):
+    """Looks at the memory of all processes of a session while there are several."""
+
+    def __init__(self, session: int, ended: Event) -> None:
+        super().__init__(daemon=True)
+        self.session, self.ended, self.peak_mb = session, ended, 0.0
+
+    def run(self) -> None:
+        while not self.ended.wait(_EVERY_S):
+            members = [folder for folder in Path("/proc").glob("[0-9]*") if _session(folder) == self.session]
+            if len(members) > 1:
+                self.peak_mb = max(self.peak_mb, sum(map(_resident_mb, members)))
+
+
+def _session(process: Path) -> int | None:
+    with suppress(OSError, IndexError, ValueError):
+        return int((process / "stat").read_text().rpartition(")")[2].split()[3])
+    return None
+
+
+def _resident_mb(process: Path) -> float:
+    """The memory of a process, what it shares with others shared among them."""
+    with suppress(OSError, IndexError, ValueError):
+        return int((process / "smaps_rollup").read_text().split("Pss:")[1].split()[0]) / 1024
+    return 0.0

@@ -1,0 +1,54 @@
+"""Records of what was measured: one JSON object a line, one file a suite, only ever appended to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from labelfield.errors import DataError
+
+__all__ = ["Record", "append_record", "latest_cells", "load_records"]
+
+Record = dict[str, Any]
+# What makes two records of a suite measurements of the same thing.
+_KEY = ("dataset", "row", "budget", "seed")
+
+
+def append_record(folder: Path, name: str, record: Record) -> Path:
+    """Add a line to the file of a suite, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.jsonl"
+    line = json.dumps(record, allow_nan=False) + "\n"
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line)
+    return path
+
+
+def load_records(folder: Path) -> dict[str, list[Record]]:
+    """All records, by the name of their suite, the oldest first."""
+    return {path.stem: _lines(path) for path in sorted(folder.glob("*.jsonl"))}
+
+
+def _lines(path: Path) -> list[Record]:
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"no JSON ({error})", path=path, line=number, fix="Remove the line.") from None
+        if not isinstance(record, dict):
+            raise DataError("no JSON object", path=path, line=number, fix="Remove the line.")
+        records.append(record)
+    return records
+
+
+def latest_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
+    """The last record of each cell; one that was passed over counts only where nothing was ever measured."""
+    latest: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        key = tuple(record.get(name) for name in _KEY)
+        if "skipped" not in record or "skipped" in latest.get(key, {"skipped": ""}):
+            latest[key] = record
+    return latest

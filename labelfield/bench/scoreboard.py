@@ -1,0 +1,86 @@
+"""The scoreboard: all rows of a suite on each data set, scores beside times and memory, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from labelfield.bench.records import Record
+from labelfield.bench.suite import FULL, Row, Suite
+
+__all__ = ["markdown_table", "scoreboard", "triple"]
+
+_SCORES = ("P@1 / 3 / 5", "PSP@1 / 3 / 5", "ECE@1 / 5")
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Names on the left, numbers on the right."""
+    lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def triple(scores: Mapping[str, Any], name: str, ks: Sequence[int] = (1, 3, 5), digits: int = 1) -> str:
+    """A score at each k, or nothing where it was not measured."""
+    if f"{name}@{ks[0]}" not in scores:
+        return ""
+    return " / ".join(f"{scores[f'{name}@{k}']:.{digits}f}" for k in ks)
+
+
+def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
+    """A table for each data set; times are ratios to the suite's reference row on the same data set.
+
+    A row with several seeds shows means, and the standard deviation of P@1.
+    """
+    parts = []
+    for dataset in suite.datasets:
+        rows, skipped = [], []
+        reference = _runs(suite, suite.reference, dataset, latest) if suite.reference else []
+        for row in suite.rows:
+            if dataset not in row.datasets:
+                continue
+            for budget in [FULL] if row.peer else suite.budgets:
+                found = _runs(suite, row.name, dataset, latest, budget)
+                name = row.name if budget == FULL else f"{row.name}, {budget}"
+                if found:
+                    rows.append(_line(name, found, reference))
+                else:
+                    skipped += _reasons(row, dataset, budget, latest)
+        if rows:
+            ratio = f" ÷ {suite.reference}" if reference else ", s"
+            header = [dataset, *_SCORES, f"train{ratio}", f"predict{ratio}", "peak memory"]
+            parts.append(markdown_table(header, rows))
+        parts += [f"{reason}\n" for reason in skipped]
+    return "\n".join(parts)
+
+
+def _runs(
+    suite: Suite, row: str | None, dataset: str, latest: Mapping[tuple[Any, ...], Record], budget: str = FULL
+) -> list[Record]:
+    """What was measured of a row, one record a seed."""
+    seeds = next((one.seeds for one in suite.rows if one.name == row), 0)
+    found = (latest.get((dataset, row, budget, seed)) for seed in range(seeds))
+    return [record for record in found if record is not None and "skipped" not in record]
+
+
+def _reasons(row: Row, dataset: str, budget: str, latest: Mapping[tuple[Any, ...], Record]) -> list[str]:
+    record = latest.get((dataset, row.name, budget, 0))
+    return [] if record is None else [f"{row.name} was skipped: {record['skipped']}"]
+
+
+def _line(name: str, runs: list[Record], reference: list[Record]) -> list[str]:
+    scores = {score: mean(run["scores"][score] for run in runs) for score in runs[0]["scores"]}
+    precision = triple(scores, "P")
+    if len(runs) > 1:
+        precision += f" (± {stdev(run['scores']['P@1'] for run in runs):.1f} in {len(runs)} starts)"
+    times = [_time(runs, reference, what) for what in ("train_seconds", "predict_seconds")]
+    memory = f"{mean(run['peak_mb'] for run in runs):.0f} MB"
+    return [name, precision, triple(scores, "PSP"), triple(scores, "ECE", (1, 5)), *times, memory]
+
+
+def _time(runs: list[Record], reference: list[Record], what: str) -> str:
+    seconds = mean(run[what] for run in runs)
+    if not reference:
+        return f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
+    ratio = seconds / mean(run[what] for run in reference)
+    return f"{ratio:.2g}×" if ratio < 10 else f"{ratio:.0f}×"
