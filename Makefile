@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow bench tables lock clean
+.PHONY: help setup demo test test-slow bench tables docs lock clean
 
 help:            ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ bench: setup     ## run all benchmarks, write their records and the tables made 
 tables: setup    ## make the tables and pictures of README.md and docs/ from the records
 	$(BIN)/python -m benchmarks.tables
 	$(BIN)/python -m benchmarks.plots
+
+docs: setup      ## build the documentation site into build/docs/html; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going -n -q -d build/docs/read docs build/docs/html
+	@echo "open build/docs/html/index.html"
 
 lock:            ## resolve pyproject.toml anew in a fresh environment and pin the result
 	rm -rf .venv && $(PYTHON) -m venv .venv

@@ -1,0 +1,38 @@
+"""The pages of the documentation as something that can be run."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+# What comes out of an expression, where a page says so.
+_ARROW = re.compile(r"# → (.*)$")
+
+
+def blocks(page):
+    """Each ```python and ```sh block of a page: its language, its line, its text."""
+    for found in re.finditer(r"^```(python|sh)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+        yield found[1], page[: found.start()].count("\n") + 2, found[2]
+
+
+def run_python(code, names, where):
+    """Statement by statement; an expression with an arrow must give what stands behind it."""
+    lines = code.splitlines()
+    for statement in ast.parse(code).body:
+        arrow = _ARROW.search(lines[statement.end_lineno - 1])
+        if isinstance(statement, ast.Expr) and arrow:
+            value = eval(compile(ast.Expression(statement.value), where, "eval"), names)
+            assert repr(value) == arrow[1], f"{where}: {lines[statement.end_lineno - 1]}"
+        else:
+            assert not arrow, f"{where}: an arrow behind what is no expression"
+            exec(compile(ast.Module([statement], []), where, "exec"), names)
+
+
+def commands(block):
+    """The lines of a block that call labelfield, without comments, with continued lines joined."""
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["labelfield"]:
+            yield words[1:]

@@ -1,0 +1,57 @@
+"""What the pages show is what happens: all their Python and all their commands are run, in the order of reading."""
+
+import shlex
+
+import numpy as np
+import pytest
+from pages import DOCS, blocks, commands, run_python
+from typer.testing import CliRunner
+
+import labelfield
+from labelfield.cli.main import app
+from labelfield.estimators import saving
+
+PAGES = sorted(path for path in DOCS.glob("*.md") if any(blocks(path.read_text())))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The files that pages take for granted: rows with several labels in svmlight, and with one class each in CSV."""
+    folder = tmp_path_factory.mktemp("files")
+    several = labelfield.synth.make_multilabel(500, 120, 12, seed=0)
+    words, subjects = ([f"{what}{i}" for i in range(n)] for what, n in (("word", 120), ("subject", 12)))
+    named = labelfield.Dataset(several.X, several.Y, subjects, words)
+    labelfield.write(named, folder / "mine.svm")
+    rings = labelfield.synth.make_rings(400, 3, seed=0)
+    table = np.column_stack([rings.X.toarray(), rings.Y.indices])
+    np.savetxt(folder / "rings.csv", table, "%.4f,%.4f,%d", header="east,north,ring", comments="")
+    return folder
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_what_a_page_shows_is_what_happens(path, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(saving, "METHODS", dict(saving.METHODS))  # a how-to adds one
+    for file in files.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    names = {"__name__": path.stem}
+    for language, line, text in blocks(path.read_text()):
+        where = f"{path.name}:{line}"
+        if language == "python":
+            run_python(text, names, where)
+            continue
+        for words in commands(text):
+            done = CliRunner().invoke(app, words)
+            assert done.exit_code == 0, f"{where}: labelfield {shlex.join(words)}: {done.output} {done.exception!r}"
+
+
+def test_a_wrong_page_fails():
+    """The runner would notice: a wrong result, an arrow without an expression, a command in a comment."""
+    with pytest.raises(AssertionError, match="page:1"):
+        run_python("1 + 1  # → 3", {}, "page:1")
+    with pytest.raises(AssertionError, match="no expression"):
+        run_python("x = 2  # → 2", {}, "page:1")
+    run_python("x = 1\nx + 1  # → 2", {}, "page:1")
+    block = "make demo\nlabelfield info a \\\n  --json  # what it holds\n# labelfield nothing\n"
+    assert list(commands(block)) == [["info", "a", "--json"]]
+    assert [part[:2] for part in blocks("a\n```sh\nb\n```\n```python\nc\n```\n")] == [("sh", 3), ("python", 6)]
