@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ __all__ = ["Finished", "run_process"]
 # Memory of more processes than one is looked at this often.
 _EVERY_S = 0.2
 _TAIL = 2000
+_LAUNCH = Path(__file__).with_name("launch.py")
 
 
 @dataclass(frozen=True)
@@ -35,51 +36,45 @@ def run_process(command: list[str], *, log: Path, environment: dict[str, str] | 
 
     Peak memory is that of the largest process, or of all of them together where several were seen at once.
     """
-    started = time.perf_counter()
+    usage = log.with_name(f"{log.name}.usage")
     with log.open("w") as output:
         process = subprocess.Popen(  # noqa: S603  # a list, and no shell
-            command,
+            [sys.executable, "-S", "-E", str(_LAUNCH), str(usage), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
-        ended = Event()
-        watch = _Watch(process.pid, ended)
+        watch = _Watch(process.pid)
         watch.start()
         try:
-            _, status, usage = os.wait4(process.pid, 0)
+            process.wait()
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.wait4(process.pid, 0)
+            process.wait()
             raise
         finally:
-            ended.set()
+            watch.ended.set()
             watch.join()
-    process.returncode = os.waitstatus_to_exitcode(status)  # it was waited for behind its back
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss, in bytes there and kilobytes elsewhere
-    return Finished(
-        process.returncode,
-        time.perf_counter() - started,
-        usage.ru_utime + usage.ru_stime,
-        max(usage.ru_maxrss / unit, watch.peak_mb),
-        log.read_text(errors="replace")[-_TAIL:].strip(),
-    )
+    spent = json.loads(usage.read_text(encoding="utf-8"))
+    peak = max(spent["peak_mb"], watch.peak_mb)
+    errors = log.read_text(errors="replace")[-_TAIL:].strip()
+    return Finished(spent["code"], spent["seconds"], spent["cpu_seconds"], peak, errors)
 
 
 class _Watch(Thread):
-    """Looks at the memory of all processes of a session while there are several."""
+    """Looks at the memory of all processes of a session, but its leader, while there are several."""
 
-    def __init__(self, session: int, ended: Event) -> None:
+    def __init__(self, session: int) -> None:
         super().__init__(daemon=True)
-        self.session, self.ended, self.peak_mb = session, ended, 0.0
+        self.session, self.ended, self.peak_mb = session, Event(), 0.0
 
     def run(self) -> None:
         while not self.ended.wait(_EVERY_S):
             members = [folder for folder in Path("/proc").glob("[0-9]*") if _session(folder) == self.session]
+            members = [folder for folder in members if folder.name != str(self.session)]
             if len(members) > 1:
                 self.peak_mb = max(self.peak_mb, sum(map(_resident_mb, members)))
 

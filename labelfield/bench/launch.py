@@ -1,0 +1,23 @@
+"""`python launch.py USAGE.json COMMAND …`: run a command and write what it cost; the standard library alone.
+
+A process inherits the peak memory of the one that started it. This one is small, so that what is measured is the
+command's own.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    started = time.perf_counter()
+    code = subprocess.call(sys.argv[2:])  # noqa: S603  # a list, and no shell
+    seconds = time.perf_counter() - started
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss, in bytes there and kilobytes elsewhere
+    spent = {"code": code, "seconds": seconds, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+    Path(sys.argv[1]).write_text(json.dumps({**spent, "peak_mb": usage.ru_maxrss / unit}), encoding="utf-8")

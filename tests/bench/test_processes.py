@@ -1,0 +1,77 @@
+"""What a process cost, and that nothing of it is left."""
+
+import os
+import signal
+import sys
+import time
+from threading import Thread, main_thread
+
+import pytest
+
+from labelfield.bench.processes import run_process
+
+
+def python(*lines):
+    return [sys.executable, "-S", "-c", "\n".join(lines)]
+
+
+def test_seconds_cores_and_memory_are_those_of_the_command(tmp_path):
+    idle = run_process(python("import time", "time.sleep(0.4)"), log=tmp_path / "log")
+    busy = run_process(
+        python("import time", "x = bytearray(b'1') * (200 * 2**20)", "while time.process_time() < 0.4: pass"),
+        log=tmp_path / "log",
+    )
+    assert idle.code == busy.code == 0
+    assert idle.seconds >= 0.4
+    assert idle.cpu_seconds < 0.3
+    assert busy.cpu_seconds >= 0.4
+    assert busy.peak_mb - idle.peak_mb == pytest.approx(200, abs=20)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="memory of several processes is Linux' own")
+def test_memory_of_children_counts_together(tmp_path):
+    child = "import time; x = bytearray(b'1') * (60 * 2**20); time.sleep(1.2)"
+    command = python(
+        "import subprocess, sys",
+        f"children = [subprocess.Popen([sys.executable, '-S', '-c', {child!r}]) for _ in range(2)]",
+        "[one.wait() for one in children]",
+    )
+    assert run_process(command, log=tmp_path / "log").peak_mb > 120
+
+
+def test_a_failure_says_what_it_said(tmp_path):
+    failed = run_process(python("raise SystemExit('out of luck')"), log=tmp_path / "log")
+    assert failed.code == 1
+    assert failed.errors.endswith("out of luck")
+
+
+def test_an_interrupt_ends_the_process_and_its_children(tmp_path):
+    started = tmp_path / "pids"
+    command = python(
+        "import os, subprocess, sys",
+        "child = subprocess.Popen(['sleep', '60'])",
+        f"open({str(started)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}} ')",
+        "child.wait()",
+    )
+
+    def interrupt():
+        while not started.exists() or not started.read_text().endswith(" "):
+            time.sleep(0.02)
+        signal.pthread_kill(main_thread().ident, signal.SIGINT)
+
+    Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_process(command, log=tmp_path / "log")
+    for pid in map(int, started.read_text().split()):
+        deadline = time.monotonic() + 5
+        while is_running(pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not is_running(pid)
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,161 @@
+"""A suite is run cell by cell, and each cell is recorded with where it comes from."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import labelfield
+from labelfield.bench import Choices, latest_cells, load_records, read_suite, run, run_cells
+from labelfield.bench.environments import PEERS, SCRIPTS, MissingPeerError, Peer
+from labelfield.bench.scoreboard import scoreboard
+from labelfield.errors import DataError
+from labelfield.metrics import evaluate, popularity
+
+# A peer that ranks labels by how often they held in training.
+POPULARITY = """
+import sys
+sys.path.insert(0, {scripts!r})
+from collections import Counter
+from pathlib import Path
+from protocol import Clock, finish, pairs, task
+asked, clock = task(), Clock()
+with clock("train"):
+    lines = Path(asked["train"]).read_text().splitlines()[1:]
+    counts = Counter(int(label) for line in lines for label in line.split(" ")[0].split(",") if label)
+rows = list(pairs(asked["test"]))
+with clock("predict"):
+    order = sorted(counts, key=lambda label: (-counts[label], label))[: asked["k"]]
+    ranked = [[(label, counts[label] / len(lines)) for label in order] for _ in rows]
+finish(asked, clock, ranked, 17 * 2**20)
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    drawn = labelfield.synth.make_multilabel(160, 30, 6, labels_per_row=2.0, seed=0)
+    labelfield.write(drawn.split(0.25), folder / "toy")
+    return folder
+
+
+@pytest.fixture
+def popular(monkeypatch, tmp_path):
+    """A peer that needs no environment of its own."""
+    script = tmp_path / "popular.py"
+    script.write_text(POPULARITY.format(scripts=str(SCRIPTS)))
+    monkeypatch.setitem(PEERS, "omikuji-bonsai", Peer("omikuji", str(script.with_suffix(""))))
+    monkeypatch.setattr(run, "python_of", lambda _: Path(sys.executable))
+
+
+def suite(tmp_path, rows, **others):
+    path = tmp_path / "mine.yaml"
+    path.write_text(json.dumps({"title": "a test", "datasets": ["toy"], "rows": rows, **others}))
+    return read_suite(path)
+
+
+def test_ours_and_a_peer_get_the_same_scores_from_the_same_files(tmp_path, data, popular):
+    mine = suite(
+        tmp_path,
+        {
+            "ours": {"method": "mlgpf", "options": {"max_epochs": 2, "n_inducing": 10}},
+            "theirs": {"peer": "omikuji-bonsai"},
+        },
+        reference="theirs",
+        scores=["P@1", "AUC_micro"],
+    )
+    choices = Choices(data=data, records=tmp_path / "records", device="cpu", command="labelfield bench mine")
+    done = {cell.row: record for cell, record in run_cells(mine, choices)}
+    assert not any("skipped" in record for record in done.values()), done
+    for record in done.values():
+        assert record["machine"]["cores"] >= 1
+        assert record["commit"]
+        assert record["command"] == "labelfield bench mine"
+        assert record["seconds"] > record["train_seconds"] > 0
+        assert record["cpu_seconds"] > 0
+        assert record["peak_mb"] > 5
+        assert record["predict_seconds"] > 0
+    assert done["theirs"]["packages"] == {"omikuji": "0.5.2"}
+    assert done["theirs"]["model_mb"] == 17
+    assert 0 < done["ours"]["model_mb"] < 1
+    assert 0 < done["ours"]["scores"]["AUC_micro"] <= 1
+    toy = labelfield.read(data / "toy")
+    expected = evaluate(toy.test.Y, popularity(toy.Y, toy.test.n_rows, 5), toy.Y)
+    for name in ("P@1", "P@5", "PSP@3", "nDCG@5"):
+        assert done["theirs"]["scores"][name] == pytest.approx(expected[name])
+    records = load_records(tmp_path / "records")["mine"]
+    assert [record["row"] for record in records] == ["ours", "theirs"]
+    table = scoreboard(mine, latest_cells(records))
+    assert f"| ours | {done['ours']['scores']['P@1']:.1f} / " in table
+    assert "| 1× | 1× |" in table
+
+
+def test_a_peer_or_a_data_set_that_is_missing_is_skipped_with_its_reason(tmp_path, data, monkeypatch):
+    def missing(_):
+        raise MissingPeerError("omikuji==0.5.2 cannot be installed: no wheel")
+
+    monkeypatch.setattr(run, "python_of", missing)
+    mine = suite(tmp_path, {"theirs": {"peer": "omikuji-bonsai", "datasets": ["toy", "nowhere"]}})
+    found = [record["skipped"] for _, record in run_cells(mine, Choices(data=data, records=tmp_path / "records"))]
+    assert found[0] == "omikuji==0.5.2 cannot be installed: no wheel"
+    assert "no data set nowhere" in found[1]
+    assert "theirs was skipped: omikuji==0.5.2" in scoreboard(
+        mine, latest_cells(load_records(tmp_path / "records")["mine"])
+    )
+
+
+def test_a_peer_that_fails_is_skipped_with_its_last_line(tmp_path, data, popular):
+    Path(f"{PEERS['omikuji-bonsai'].script}.py").write_text("raise RuntimeError('no such tree')")
+    mine = suite(tmp_path, {"theirs": {"peer": "omikuji-bonsai"}})
+    ((_, record),) = run_cells(mine, Choices(data=data, records=tmp_path / "records"))
+    assert record["skipped"] == "ended with 1: RuntimeError: no such tree"
+
+
+def test_an_interrupted_run_goes_on_and_again_measures_anew(tmp_path, data, popular, monkeypatch):
+    monkeypatch.setattr(run, "commit", lambda: "abc1234")
+    monkeypatch.setattr("labelfield.bench.provenance.commit", lambda: "abc1234")
+    mine = suite(tmp_path, {"theirs": {"peer": "omikuji-bonsai"}, "theirs too": {"peer": "omikuji-bonsai"}})
+    choices = Choices(data=data, records=tmp_path / "records")
+    next(run_cells(mine, choices))  # and then it was interrupted
+    assert [cell.row for cell, _ in run_cells(mine, choices)] == ["theirs too"]
+    assert list(run_cells(mine, choices)) == []
+    again = Choices(data=data, records=tmp_path / "records", again=True, wanted=lambda cell: cell.row == "theirs")
+    assert [cell.row for cell, _ in run_cells(mine, again)] == ["theirs"]
+    assert len(load_records(tmp_path / "records")["mine"]) == 3
+
+
+def test_a_later_skip_does_not_hide_a_measurement():
+    first = {"dataset": "d", "row": "r", "budget": "full", "seed": 0}
+    measured, skipped = {**first, "scores": {}}, {**first, "skipped": "no wheel"}
+    assert list(latest_cells([measured, skipped]).values()) == [measured]
+    assert list(latest_cells([skipped, measured]).values()) == [measured]
+    assert list(latest_cells([skipped]).values()) == [skipped]
+
+
+def test_a_broken_record_is_told_with_its_line(tmp_path):
+    (tmp_path / "mine.jsonl").write_text('{"row": "a"}\n{"row"\n')
+    with pytest.raises(DataError, match=r"mine.jsonl:2: no JSON"):
+        load_records(tmp_path)
+
+
+def test_means_and_deviations_of_several_starts(tmp_path):
+    mine = suite(tmp_path, {"ours": {"method": "mlgpf", "seeds": 3}})
+    scores = sparse.csr_array(np.eye(3, dtype=np.float32))
+    plain = evaluate(scores, scores)
+    records = [
+        {
+            "dataset": "toy",
+            "row": "ours",
+            "budget": "full",
+            "seed": seed,
+            "train_seconds": 2.0,
+            "predict_seconds": 0.1,
+            "peak_mb": 100.0,
+            "scores": {**plain, "P@1": 60.0 + seed},
+        }
+        for seed in range(3)
+    ]
+    assert "| ours | 61.0 / 33.3 / 20.0 (± 1.0 in 3 starts) |" in scoreboard(mine, latest_cells(records))

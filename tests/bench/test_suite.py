@@ -1,0 +1,97 @@
+"""Suites say what is run; whatever is wrong with one is told with its line."""
+
+import pytest
+
+from labelfield.bench import find_suite, read_suite, suite_names
+from labelfield.bench.suite import METHODS
+from labelfield.errors import DataError, LabelfieldError
+
+GOOD = """\
+title: a test
+datasets: [here, there]
+defaults: {method: mlgpf, options: {max_epochs: 2, n_latent: 3}}
+budgets:
+  short: {time_budget: 1.0}
+  full: {}
+rows:
+  first:
+    options: {n_latent: 5}
+    paper: {here: {P@1: 50.5}}
+  second: {method: topics, datasets: [there], seeds: 3}
+  rival: {peer: omikuji-bonsai}
+"""
+
+
+@pytest.fixture
+def suite_of(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return read_suite(path)
+
+    return write
+
+
+def test_cells_are_the_product_of_what_a_suite_says(suite_of):
+    suite = suite_of(GOOD)
+    assert suite.name == "mine"
+    keys = [cell.key for cell in suite.cells()]
+    assert len(keys) == len(set(keys)) == 2 * 2 + 2 * 3 + 2
+    by_key = {cell.key: cell for cell in suite.cells()}
+    assert by_key["here", "first", "short", 0].options == {"max_epochs": 2, "n_latent": 5, "time_budget": 1.0}
+    assert by_key["there", "second", "full", 2].method == "topics"
+    # What is ours is no option of a peer, nor is a budget of ours.
+    assert by_key["there", "rival", "full", 0].options == {}
+    assert ("here", "rival", "short", 0) not in by_key
+    assert suite.rows[0].paper == {"here": {"P@1": 50.5}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "told"),
+    [
+        ("title: a test", "titel: a test", 1, "titel: an unknown key"),
+        ("seeds: 3", "seeds: none", 11, "rows: second: seeds: 'none'; expected a whole number"),
+        ("method: topics", "method: trees", 11, "method 'trees'; expected one of mlgpf"),
+        ("omikuji-bonsai", "bonsai", 12, "rows: rival: peer: 'bonsai'; expected one of omikuji-parabel"),
+        ("here: {P@1: 50.5}", "P@1: 50.5", 10, "scores without a data set"),
+        ("P@1: 50.5", "P@1: high", 10, "'high'; expected a number"),
+        ("here: {P@1", "nowhere: {P@1", 10, "a data set that the row is not run on"),
+        ("datasets: [here, there]", "datasets: here", 2, "datasets: 'here'; expected a list of words"),
+        ("short: {time_budget: 1.0}", "short: 1.0", 5, "budgets: short: 1.0; expected a mapping"),
+        ("rows:", "rows: [1", 7, "no YAML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(suite_of, tmp_path, old, new, line, told):
+    assert old in GOOD
+    with pytest.raises(DataError) as raised:
+        suite_of(GOOD.replace(old, new, 1))
+    assert told in str(raised.value)
+    assert abs(raised.value.line - line) <= (1 if told == "no YAML" else 0)
+    assert str(raised.value).startswith(str(tmp_path / "mine.yaml"))
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "just words"])
+def test_a_file_that_is_no_mapping(suite_of, text):
+    with pytest.raises(DataError, match="no mapping"):
+        suite_of(text)
+
+
+def test_tags_of_python_are_refused(suite_of):
+    with pytest.raises(DataError, match="no YAML"):
+        suite_of("title: !!python/object/apply:os.system ['true']\nrows: {}")
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_our_own_suites_can_be_read(name):
+    assert list(read_suite(find_suite(name)).cells())
+
+
+def test_a_suite_that_is_not_there():
+    with pytest.raises(LabelfieldError, match="no suite 'best'; there are budgets, quick"):
+        find_suite("best")
+
+
+def test_methods_are_those_of_the_command_line():
+    from labelfield.estimators.saving import METHODS as KNOWN
+
+    assert set(METHODS) == set(KNOWN)
