@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+SUITE ?= scoreboard
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow bench tables docs lock clean
@@ -37,13 +38,12 @@ test: setup      ## lint, type-check and test (under three minutes)
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-bench: setup     ## run all benchmarks, write their records and the tables made from them
-	$(BIN)/python -m benchmarks.run
-	$(BIN)/python -m benchmarks.tables
-	$(BIN)/python -m benchmarks.plots
+bench: setup     ## measure a suite, SUITE=scoreboard unless said, and make the tables anew (an hour on 2 cores)
+	$(BIN)/labelfield bench $(SUITE)
+	$(BIN)/labelfield bench table
 
 tables: setup    ## make the tables and pictures of README.md and docs/ from the records
-	$(BIN)/python -m benchmarks.tables
+	$(BIN)/labelfield bench table
 	$(BIN)/python -m benchmarks.plots
 
 docs: setup      ## build the documentation site into build/docs/html; a warning is an error

@@ -5,16 +5,28 @@ command's own.
 """
 
 import json
+import os
 import resource
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 
 __all__: list[str] = []
 
+
+def _end_with(parent: int) -> None:
+    """End everything here once whoever asked for it is gone, however that went."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.killpg(0, signal.SIGKILL)
+
+
 if __name__ == "__main__":
     started = time.perf_counter()
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     code = subprocess.call(sys.argv[2:])  # noqa: S603  # a list, and no shell
     seconds = time.perf_counter() - started
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)

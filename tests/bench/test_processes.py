@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from threading import Thread, main_thread
@@ -55,18 +56,37 @@ def test_an_interrupt_ends_the_process_and_its_children(tmp_path):
     )
 
     def interrupt():
-        while not started.exists() or not started.read_text().endswith(" "):
-            time.sleep(0.02)
+        wait_until(lambda: started.exists() and started.read_text().endswith(" "))
         signal.pthread_kill(main_thread().ident, signal.SIGINT)
 
     Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         run_process(command, log=tmp_path / "log")
     for pid in map(int, started.read_text().split()):
-        deadline = time.monotonic() + 5
-        while is_running(pid) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not is_running(pid)
+        wait_until(lambda pid=pid: not is_running(pid))
+
+
+def test_nothing_outlives_whoever_asked_for_it(tmp_path):
+    """Also where that was killed without a word."""
+    started = tmp_path / "pid"
+    asked = python(
+        f"open({str(started)!r}, 'w').write(str(__import__('os').getpid()) + ' ')", "__import__('time').sleep(60)"
+    )
+    asking = "from pathlib import Path; from labelfield.bench.processes import run_process; "
+    asking += f"run_process({asked!r}, log=Path({str(tmp_path / 'log')!r}))"
+    process = subprocess.Popen([sys.executable, "-c", asking])
+    wait_until(lambda: started.exists() and started.read_text().endswith(" "))
+    process.kill()
+    process.wait()
+    pid = int(started.read_text())
+    wait_until(lambda: not is_running(pid))
+
+
+def wait_until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def is_running(pid):
