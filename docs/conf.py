@@ -8,9 +8,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from from_code import Commands, Options, as_rst, is_foreign_member, without_options
-
 import labelfield
+from from_code import Commands, Options, as_rst, is_foreign_member, without_options
 
 project = "labelfield"
 version = release = labelfield.__version__
@@ -22,13 +21,22 @@ suppress_warnings = ["myst.strikethrough"]  # nobody strikes anything through
 
 autodoc_typehints = "signature"
 autodoc_member_order = "alphabetical"
-python_maximum_signature_line_length = 88
+python_maximum_signature_line_length = 96
 python_use_unqualified_type_names = True
 # Types of other packages have their pages elsewhere, and the site is built without a network.
 nitpick_ignore_regex = [
-    ("py:.*", r"(numpy|np|scipy|sparse|torch|nn|pathlib|os|collections|Dataset|Names|Scores|Progress)\b.*"),
-    ("py:.*", r".*(NDArray|ArrayLike|Tensor|Path|PathLike|Self|Sequence|Mapping|Iterable|csr_array|Unlabelled).*"),
-    ("py:.*", r"(Literal|Module|RandomState|sklearn|labelfield\.progress|labelfield\.metrics\.(inputs|ranking))\b.*"),
+    (
+        "py:.*",
+        r"(numpy|np|scipy|sparse|torch|nn|pathlib|os|collections|Dataset|Names|Scores|Progress)\b.*",
+    ),
+    (
+        "py:.*",
+        r".*(NDArray|ArrayLike|Tensor|Path|PathLike|Self|Sequence|Mapping|Iterable|csr_array|Unlabelled).*",
+    ),
+    (
+        "py:.*",
+        r"(Literal|Module|RandomState|sklearn|labelfield\.progress|labelfield\.metrics\.(inputs|ranking))\b.*",
+    ),
     (
         "py:class",
         r"labelfield\.(inference\.trainer\.Settings|data\.names\.Names)",
@@ -42,11 +50,22 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+html_show_copyright = False
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0f5c7a", "color-brand-content": "#0f6a8c"},
-    "dark_css_variables": {"color-brand-primary": "#6cc4e4", "color-brand-content": "#7fcbe6"},
+    "light_css_variables": {
+        "color-brand-primary": "#0f5c7a",
+        "color-api-name": "#0f5c7a",
+        "color-api-pre-name": "#4a6b78",
+        "color-brand-content": "#0f6a8c",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#6cc4e4",
+        "color-api-name": "#8fd3ec",
+        "color-api-pre-name": "#8aa4ae",
+        "color-brand-content": "#7fcbe6",
+    },
 }
 
 

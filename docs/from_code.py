@@ -15,7 +15,15 @@ from typer.main import get_command
 from labelfield.cli.main import app
 from labelfield.cli.training import config
 
-__all__ = ["Commands", "Options", "as_rst", "commands", "is_foreign_member", "option_table", "without_options"]
+__all__ = [
+    "Commands",
+    "Options",
+    "as_rst",
+    "commands",
+    "is_foreign_member",
+    "option_table",
+    "without_options",
+]
 
 
 # Commands
@@ -41,16 +49,32 @@ def _page(command: Any, name: str) -> str:
     arguments = [part for part in command.params if part.param_type_name == "argument"]
     options = [part for part in command.params if part.param_type_name == "option"]
     words = [part.name.upper() for part in arguments]
-    lines = [f"## {name}", "", " ".join(text.split()), "", "```sh", " ".join([name, *words, "[OPTIONS]"])]
+    lines = [
+        f"## {name}",
+        "",
+        " ".join(text.split()),
+        "",
+        "```sh",
+        " ".join([name, *words, "[OPTIONS]"]),
+    ]
     if example:
-        lines.append(" ".join(example.split()))
-    lines += ["```", "", "| argument or option | what it is | default |", "| --- | --- | --- |"]
+        lines += ["", "# for example", " ".join(example.split())]
+    lines += [
+        "```",
+        "",
+        "| argument or option | what it is | default |",
+        "| --- | --- | --- |",
+    ]
     for part, word in zip(arguments, words, strict=True):
         lines.append(f"| `{word}` | {_cell(part.help)} | {_default(part)} |")
     for part in options:
         if "--help" not in part.opts:
-            names = ", ".join(f"`{name}`" for name in (*part.opts, *part.secondary_opts))
-            lines.append(f"| {names} | {_cell(part.help)} {_choices(part)} | {_default(part)} |")
+            names = ", ".join(
+                f"`{name}`" for name in (*part.opts, *part.secondary_opts)
+            )
+            lines.append(
+                f"| {names} | {_cell(part.help)} {_choices(part)} | {_default(part)} |"
+            )
     return "\n".join([*lines, ""])
 
 
@@ -60,7 +84,11 @@ def _cell(text: str | None) -> str:
 
 def _choices(part: Any) -> str:
     annotation = part.type_descriptor.annotation
-    return f"({', '.join(get_args(annotation))})" if get_origin(annotation) is Literal else ""
+    return (
+        f"({', '.join(get_args(annotation))})"
+        if get_origin(annotation) is Literal
+        else ""
+    )
 
 
 def _default(part: Any) -> str:
@@ -81,7 +109,9 @@ def option_table(method: str) -> str:
         found = re.fullmatch(r"(?:# )?(\w+) =\s?(.*?)\s+# (.*)", line)
         assert found, line
         name, default, meaning = found.groups()
-        lines.append(f"| `{name}` | {f'`{default}`' if default else 'by the data'} | {_cell(meaning)} |")
+        lines.append(
+            f"| `{name}` | {f'`{default}`' if default else 'by the data'} | {_cell(meaning)} |"
+        )
     return "\n".join([*lines, ""])
 
 
@@ -111,15 +141,24 @@ def as_rst(_: Any, __: str, ___: str, ____: Any, _____: Any, lines: list[str]) -
 
 def _escaped(line: str) -> str:
     parts = re.split(r"(`[^`]+`)", line)
-    return "".join(f"`{part}`" if part.startswith("`") else re.sub(r"([\\*|_])", r"\\\1", part) for part in parts)
+    return "".join(
+        f"`{part}`" if part.startswith("`") else re.sub(r"([\\*|_])", r"\\\1", part)
+        for part in parts
+    )
 
 
-def without_options(_: Any, what: str, name: str, *__: Any) -> tuple[str, None] | None:
-    """Estimators have thirty options, which a table shows better than a signature."""
-    return ("(**options)", None) if what == "class" and name.endswith("Classifier") else None
+def without_options(
+    _: Any, what: str, name: str, __: Any, ___: Any, signature: str | None, returns: Any
+) -> tuple[str, Any] | None:
+    """Estimators have thirty options, which a table shows better than a signature; and that X is Any says nothing."""
+    if what == "class" and name.endswith("Classifier"):
+        return "(**options)", None
+    return None if signature is None else (signature.replace(": Any", ""), returns)
 
 
-def is_foreign_member(_: Any, __: str, name: str, member: Any, *___: Any) -> bool | None:
+def is_foreign_member(
+    _: Any, __: str, name: str, member: Any, *___: Any
+) -> bool | None:
     """scikit-learn gives its classes methods such as `set_fit_request`, which are its own affair."""
     module = getattr(member, "__module__", None) or ""
     is_request = name.startswith("set_") and name.endswith("_request")

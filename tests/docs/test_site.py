@@ -1,11 +1,16 @@
-"""The site builds without a warning, and without a network."""
+"""The site builds without a warning and without a network, and what it shows of the code is there."""
 
+import importlib.util
 import subprocess
 import sys
 
+import pytest
 from pages import DOCS
 
+from labelfield.estimators.saving import METHODS
 
+
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-d", tmp_path / "read"]
     done = subprocess.run([*command, DOCS, tmp_path / "html"], capture_output=True, text=True, check=False)
@@ -16,3 +21,34 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "inducing inputs M" in api
     assert 'id="labelfield-train"' in cli
     assert "--time-budget" in cli
+
+
+@pytest.fixture(scope="module")
+def from_code():
+    spec = importlib.util.spec_from_file_location("from_code", DOCS / "from_code.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_all_commands_are_shown(from_code):
+    page = from_code.commands()
+    for name in ("info", "convert", "split", "synth", "train", "predict", "evaluate", "show", "topics", "config"):
+        assert f"## labelfield {name}\n" in page
+    assert "| `--method` | mlgpf or topics for several labels" in page
+    assert "(mlgpf, one_vs_each, robustmax, softmax, svdkl, topics) | `mlgpf` |" in page
+    assert "| `--out` | The folder of the model.  | required |" in page
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_all_options_are_shown(from_code, method):
+    table = from_code.option_table(method)
+    assert "| `random_state` | `0` | seed |" in table
+    assert "| `max_epochs` | by the data | " in table
+
+
+def test_docstrings_are_plain_text_but_for_code(from_code):
+    assert (
+        from_code._escaped("what `fit` learns ends in _, *all* of it")
+        == "what ``fit`` learns ends in \\_, \\*all\\* of it"
+    )
