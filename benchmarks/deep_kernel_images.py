@@ -40,6 +40,7 @@ def run(options: dict[str, Any]) -> dict[str, Any]:
 
     off = ~np.eye(len(mixing), dtype=bool)
     return {
+        "figure": f"docs/images/{_IMAGE.name}",
         **quality(model.predict_proba(X_test)),
         "network before": quality(model.baseline_proba(X_test)),
         "mean correlation": _pairs(correlations, y_test[rows]),

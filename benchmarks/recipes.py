@@ -1,19 +1,21 @@
-"""`python -m benchmarks.recipes RECIPE [--device cuda] [--jobs 8]`: run a published table's rows and record them."""
+"""`python -m benchmarks.recipes NAME [--device cuda]`, or `labelfield recipe run NAME`: draw the figure of a recipe."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tomllib
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from benchmarks import deep_kernel_images, inducing_images, topics
-from benchmarks.record import DATA, isolated, write_record
+from benchmarks import curves, deep_kernel_images, inducing_images, topics
+from benchmarks.record import DATA, write_record
+from labelfield.bench.recipes import Recipe, find_recipe, read_recipe
 
-_FIGURES = {
+__all__ = ["FIGURES", "draw"]
+
+FIGURES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "curves": curves.draw_curves,
+    "relevance": curves.draw_relevance,
     "inducing": inducing_images.run,
     "deep_kernels": deep_kernel_images.run,
     "topic_times": topics.draw_times,
@@ -21,52 +23,27 @@ _FIGURES = {
 }
 
 
-def _prepare() -> None:
-    import labelfield.estimators  # noqa: F401  # imported before the measurement
-
-
-def _run_row(dataset: str, options: dict[str, Any], _: None) -> dict[str, float]:
-    import labelfield
-    from labelfield import MLGPFClassifier, metrics
-
-    data = labelfield.read(DATA / dataset)
-    assert data.test is not None
-    model = MLGPFClassifier(**options).fit(data.X, data.Y)
-    scores = metrics.evaluate(data.test.Y, model.predict_topk(data.test.X, 5), data.Y)
-    return {**{name: scores[name] for name in ("P@1", "P@3", "P@5")}, "bound": model.history_[-1]["bound"]}
-
-
-def run(recipe: Path, device: str, jobs: int) -> dict[str, Any]:
-    """Every row of a recipe, some at once, or its figure; a row that fails says why and fails the run at the end."""
-    content = tomllib.loads(recipe.read_text())
-    if "figure" in content:
-        draw = _FIGURES[content["figure"]]
-        return {"recipe": recipe.name, "device": device, **draw({**content["options"], "device": device})}
-
-    def one(name: str) -> dict[str, Any]:
-        row = dict(content["rows"][name])
-        published = row.pop("published", None)
-        options = {**content["options"], **row, "device": device}
-        measured = isolated(_prepare, partial(_run_row, content["dataset"], options))
-        print(f"{name}: {measured.value}", flush=True)
-        return {**measured.value, "published P@1": published, "seconds": measured.seconds}
-
-    with ThreadPoolExecutor(jobs) as pool:
-        rows = list(pool.map(one, content["rows"]))
-    return {"recipe": recipe.name, "device": device, "rows": dict(zip(content["rows"], rows, strict=True))}
+def draw(recipe: Recipe, device: str) -> dict[str, Any]:
+    """Draw it; what there is to say about it."""
+    if recipe.figure not in FIGURES:
+        sys.exit(f"{recipe.path}: figure: {recipe.figure}; expected one of {', '.join(FIGURES)}")
+    options = {**(recipe.options or {}), "device": device}
+    if recipe.runs_of is not None:
+        options["runs_of"] = recipe.runs_of
+    return FIGURES[recipe.figure](options)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("recipe", type=Path)
+    parser.add_argument("recipe")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     if not DATA.is_dir():
         sys.exit(f"the data sets are not at {DATA}; set LABELFIELD_DATA")
-    results = run(arguments.recipe, arguments.device, arguments.jobs)
-    command = f"python -m benchmarks.recipes {arguments.recipe} --device {arguments.device} --jobs {arguments.jobs}"
-    write_record(arguments.recipe.stem, results, command=command)
+    recipe = read_recipe(find_recipe(arguments.recipe))
+    on = "" if arguments.device == "cpu" else f" --device {arguments.device}"
+    path = write_record(recipe.name, draw(recipe, arguments.device), command=f"labelfield recipe run {recipe.name}{on}")
+    print(f"{recipe.name}: {path.relative_to(path.parents[2])}", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.record import RECORDS, ROOT, load_studies
 from benchmarks.sections import SECTIONS
 from labelfield.bench import Suite, find_suite, latest_cells, load_records, read_suite
+from labelfield.bench.papers import papers_texts
 from labelfield.bench.scoreboard import markdown_table, scoreboard
 
 README = ROOT / "README.md"
@@ -55,14 +56,14 @@ def front_page(text: str, cells: Cells) -> str:
 
 def topic_page(text: str, records: Studies) -> str:
     """docs/TOPICS.md with the topics of EUR-Lex made anew."""
-    found = records["eurlex-topics"]["results"]
+    found = records["topics-table-4"]["results"]
     rows = [
         [f"{100 * one['share']:.1f}", ", ".join(name.removeprefix("tag ") for name in one["labels"])]
         for one in found["topics"].values()
     ]
     table = markdown_table(["share %", "labels, the most frequent first"], rows)
     note = (
-        f"All {len(rows)} topics of EUR-Lex-4K, by `{records['eurlex-topics']['command']}` in "
+        f"All {len(rows)} topics of EUR-Lex-4K, by `{records['topics-table-4']['command']}` in "
         f"{found['seconds of training']:.0f} s; the share is that of the labels of all training rows.\n\n"
     )
     return _in_block(text, f"{note}{table}")
@@ -109,6 +110,7 @@ def pages() -> dict[Path, str]:
         README: front_page(README.read_text(), cells),
         PAGE: page(studies, cells),
         TOPICS: topic_page(TOPICS.read_text(), studies),
+        **papers_texts(ROOT),
     }
 
 

@@ -128,6 +128,11 @@ def parse_suite(file: YamlFile) -> Suite:
     for name, limits in _mapping(file, ("budgets",), budgets).items():
         _mapping(file, ("budgets", name), limits)
     rows = tuple(_row(file, name, row or {}, defaults, datasets, seeds) for name, row in content["rows"].items())
+    run_on = {dataset for row in rows for dataset in row.datasets}
+    for dataset in defaults.get("options_of", {}):
+        if dataset not in run_on:
+            where = ("defaults", "options_of", dataset)
+            raise file.error(where, "a data set that no row is run on", f"one of {', '.join(sorted(run_on))}")
     reference = content.get("reference")
     if reference is not None and reference not in content["rows"]:
         raise file.error(("reference",), f"{reference!r}", f"a row: {', '.join(map(str, content['rows']))}")

@@ -15,6 +15,7 @@ from labelfield.cli.evaluation import evaluate
 from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import say
 from labelfield.cli.prediction import predict
+from labelfield.cli.recipes import recipe
 from labelfield.cli.topics import topics
 from labelfield.cli.training import config, show, train
 from labelfield.errors import LabelfieldError
@@ -33,6 +34,7 @@ app = typer.Typer(
 for command in (info, convert, split, synth, train, predict, evaluate, show, topics, config):
     app.command()(interruptible(command))
 app.add_typer(bench, name="bench")
+app.add_typer(recipe, name="recipe")
 
 
 def _print_version(wanted: bool) -> None:

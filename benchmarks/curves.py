@@ -1,0 +1,104 @@
+"""Pictures of trainings: the bound as it grows, from what runs have recorded, and the weights features end with."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.record import DATA, RECORDS, ROOT
+from labelfield.bench import latest_cells, load_records
+from labelfield.bench.recipes import find_recipe, read_recipe
+
+__all__ = ["draw_curves", "draw_relevance"]
+
+_IMAGES = ROOT / "docs" / "images"
+_COLOURS = ("#c2571a", "#1a6fc2", "#2e8b57", "#7a4fa3", "#b8860b", "#555555")
+# The start is far below everything else, and would press the rest into a line.
+_SKIPPED_EPOCHS = 2
+
+
+def draw_curves(options: dict[str, Any]) -> dict[str, Any]:
+    """The bound after each epoch, a panel for each data set or group of rows, a curve for each row.
+
+    Several random starts give their mean, and with `band` the so many standard deviations on either side.
+    """
+    suite = read_recipe(find_recipe(options["runs_of"])).suite
+    assert suite is not None
+    cells = latest_cells(load_records(RECORDS).get(suite.name, []))
+    rows = options.get("rows") or [row.name for row in suite.rows]
+    panels = options.get("panels")
+    groups = (
+        [(name, suite.datasets[0], own) for name, own in panels.items()]
+        if panels
+        else [(dataset, dataset, rows) for dataset in suite.datasets]
+    )
+    figure, axes = plt.subplots(
+        1, len(groups), figsize=(1 + 3.4 * len(groups), 3.4), layout="constrained", squeeze=False
+    )
+    ends: dict[str, dict[str, float]] = {}
+    for axis, (title, dataset, own) in zip(axes[0], groups, strict=True):
+        for colour, name in zip(_COLOURS, own, strict=False):
+            runs = _runs(cells, dataset, name)
+            if not len(runs):
+                sys.exit(f"{suite.name}: {name} on {dataset} was not run; labelfield recipe run {suite.name}")
+            _curve(axis, name, colour, runs, options.get("band"))
+            ends.setdefault(title, {})[name] = float(runs[:, -1].mean())
+        axis.set(title=title, xlabel="epoch")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False, fontsize=8, loc="lower right")
+    axes[0, 0].set_ylabel("bound, nats a row")
+    return {"figure": _save(figure, options["picture"]), "runs of": options["runs_of"], "bound at the end": ends}
+
+
+def _runs(cells: dict[tuple[Any, ...], dict[str, Any]], dataset: str, row: str) -> NDArray[np.float64]:
+    """(starts, epochs)."""
+    found = [
+        record["history"]["bound"]
+        for (its_dataset, its_row, _, _), record in cells.items()
+        if (its_dataset, its_row) == (dataset, row) and "history" in record
+    ]
+    return np.array(found, float)
+
+
+def _curve(axis: Any, name: str, colour: str, runs: NDArray[np.float64], band: float | None) -> None:
+    epochs = np.arange(1, runs.shape[1] + 1)[_SKIPPED_EPOCHS:]
+    mean = runs.mean(0)[_SKIPPED_EPOCHS:]
+    axis.plot(epochs, mean, color=colour, lw=1.6, label=name)
+    if band is not None and len(runs) > 1:
+        half = band * runs.std(0, ddof=1)[_SKIPPED_EPOCHS:]
+        axis.fill_between(epochs, mean - half, mean + half, color=colour, alpha=0.25, lw=0)
+
+
+def draw_relevance(options: dict[str, Any]) -> dict[str, Any]:
+    """The learned weights of all features, the largest first, a panel for each data set."""
+    import labelfield
+
+    figure, axes = plt.subplots(1, len(options["datasets"]), figsize=(10, 3), layout="constrained")
+    found: dict[str, Any] = {}
+    for axis, (dataset, own) in zip(np.atleast_1d(axes), options["datasets"].items(), strict=True):
+        data = labelfield.read(DATA / dataset)
+        model = labelfield.MLGPFClassifier(**options["model"], **own, device=options["device"]).fit(data.X, data.Y)
+        relevance = model.model_.kernel.feature_relevance()
+        assert relevance is not None
+        weights = np.sort(relevance.detach().cpu().double().sqrt().numpy().ravel())[::-1]
+        axis.plot(np.arange(1, len(weights) + 1), weights, color=_COLOURS[1], lw=1.6)
+        axis.set(title=dataset, xlabel="feature, by its weight", ylim=(0, None))
+        axis.spines[["top", "right"]].set_visible(False)
+        half = float(np.mean(weights < weights[0] / 2))
+        found[dataset] = {"largest": float(weights[0]), "median": float(np.median(weights)), "below half of it": half}
+        print(dataset, found[dataset], flush=True)
+    np.atleast_1d(axes)[0].set_ylabel("weight")
+    return {"figure": _save(figure, options["picture"]), **found}
+
+
+def _save(figure: Any, name: str) -> str:
+    # The same records give the same file.
+    with mpl.rc_context({"svg.hashsalt": "labelfield"}):
+        figure.savefig(_IMAGES / name, metadata={"Date": None})
+    plt.close(figure)
+    return f"docs/images/{name}"

@@ -1,0 +1,202 @@
+"""Published numbers beside ours, from records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from labelfield.bench.recipes import Recipe, StudyRow
+from labelfield.bench.records import Record, latest_cells, load_records
+from labelfield.bench.suite import FULL, Row
+from labelfield.errors import DataError
+
+__all__ = ["Line", "Measured", "Ours", "compare", "difference", "is_worse", "table", "value_shown"]
+
+# Scores of which less is better; of all others more is.
+_LOWER = ("error rate %", "nlpd", "ECE@", "peak_mb")
+_SECONDS = "seconds"
+_PERCENT = ("P@", "PSP@", "nDCG@", "PSnDCG@", "R@", "ECE@", "error rate %")
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All records by name: of the runs of a recipe every one, of a study or a figure the last."""
+
+    runs: dict[str, list[Record]]
+    studies: dict[str, Record]
+
+    @classmethod
+    def load(cls, folder: Path) -> Measured:
+        """Those of a folder."""
+        return cls.of(load_records(folder))
+
+    @classmethod
+    def of(cls, records: dict[str, list[Record]]) -> Measured:
+        """Those that were read."""
+        studies = {name: lines[-1] for name, lines in records.items() if lines and "study" in lines[-1]}
+        return cls({name: lines for name, lines in records.items() if name not in studies}, studies)
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A measured score: the mean over random starts and, where there are several, their standard deviation."""
+
+    mean: float
+    sd: float | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table on a data set, which a study does not name: what was published, and what was measured."""
+
+    row: str
+    dataset: str | None
+    paper: dict[str, float]
+    ours: dict[str, Ours]
+    worse: str | None
+    records: tuple[Record, ...]
+
+
+def compare(recipe: Recipe, measured: Measured) -> list[Line]:
+    """Every row on every data set, measured or not. A figure has none."""
+    if recipe.kind == "study":
+        return [_study_line(row, measured) for row in recipe.study_rows]
+    if recipe.suite is None:
+        return []
+    cells = latest_cells(measured.runs.get(recipe.suite.name, []))
+    budgets = tuple(recipe.suite.budgets)
+    return [
+        _run_line(row, dataset, budget, len(budgets) > 1, recipe.scores, cells)
+        for dataset in recipe.suite.datasets
+        for row in recipe.suite.rows
+        if dataset in row.datasets
+        for budget in ((FULL,) if row.peer else budgets)
+    ]
+
+
+def _run_line(
+    row: Row,
+    dataset: str,
+    budget: str,
+    is_named: bool,
+    scores: Sequence[str],
+    cells: dict[tuple[Any, ...], Record],
+) -> Line:
+    found = (cells.get((dataset, row.name, budget, seed)) for seed in range(row.seeds))
+    records = tuple(record for record in found if record is not None and "skipped" not in record)
+    ours = {}
+    for score in scores:
+        values = [value for record in records if (value := _score(record, score)) is not None]
+        if values:
+            ours[score] = Ours(fmean(values), stdev(values) if len(values) > 1 else None)
+    name = f"{row.name}, {budget}" if is_named and not row.peer else row.name
+    return Line(name, dataset, row.paper.get(dataset, {}), ours, row.worse, records)
+
+
+def _score(record: Record, score: str) -> float | None:
+    value = record.get("scores", {}).get(score, record.get(score))
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _study_line(row: StudyRow, measured: Measured) -> Line:
+    record = measured.studies.get(row.study)
+    if record is None:
+        return Line(row.name, None, row.paper, {}, row.worse, ())
+    ours = {score: Ours(_at(record["results"], path, row)) for score, path in row.at.items()}
+    return Line(row.name, None, row.paper, ours, row.worse, (record,))
+
+
+def _at(results: Any, path: tuple[str | int, ...], row: StudyRow) -> float:
+    found = results
+    for key in path:
+        try:
+            found = found[key]
+        except (KeyError, IndexError, TypeError):
+            there = ", ".join(map(str, found)) if isinstance(found, dict) else repr(found)
+            raise DataError(
+                f"row {row.name!r}: no {key!r} in the record {row.study}", expected=f"one of {there}"
+            ) from None
+    return float(found)
+
+
+# What is shown
+
+
+def is_worse(score: str, paper: float, ours: float, lower_is_better: Sequence[str] = ()) -> bool:
+    """Whether ours is behind the published number by more than what is shown of it."""
+    lower = score in lower_is_better or score.startswith(_LOWER) or _SECONDS in score
+    behind = ours - paper if lower else paper - ours
+    return behind > 0.5 * 10.0 ** -_digits(score)
+
+
+def value_shown(score: str, value: float) -> str:
+    """A score as tables have it."""
+    if _SECONDS in score:
+        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:.{_digits(score)}f}"
+
+
+def _digits(score: str) -> int:
+    if score.startswith(_PERCENT) or score == "value":
+        return 2
+    return 3 if score == "bound" else 4
+
+
+def difference(score: str, paper: float, ours: float) -> str:
+    """Ours less the published one; of seconds how many times ours go into theirs."""
+    if _SECONDS in score:
+        times = paper / ours
+        return f"{times:,.0f}× faster" if times >= 1 else f"{1 / times:.1f}× slower"
+    return f"{ours - paper:+.{_digits(score)}f}"
+
+
+def table(recipe: Recipe, lines: Sequence[Line], *, bold: str = "") -> tuple[list[str], list[list[str]]]:
+    """Header and rows: what was published, what was measured, the difference (in `bold` where ours is worse)."""
+    scores = " / ".join(recipe.scores)
+    has_data = any(line.dataset for line in lines)
+    has_paper = any(line.paper for line in lines)
+    header = ["row", *(["data"] if has_data else [])]
+    header += [f"paper: {scores}", "ours", "difference"] if has_paper else [f"ours: {scores}"]
+    rows = []
+    for line in lines:
+        ours = " / ".join(_ours_shown(score, line.ours.get(score)) for score in recipe.scores)
+        row = [line.row, *([line.dataset or ""] if has_data else [])]
+        if has_paper:
+            row += [_of_paper(recipe, line), ours, _differences(recipe, line, bold)]
+        else:
+            row.append(ours)
+        rows.append(row)
+    return header, rows
+
+
+def _ours_shown(score: str, ours: Ours | None) -> str:
+    if ours is None:
+        return NOTHING
+    shown = value_shown(score, ours.mean)
+    return shown if ours.sd is None else f"{shown} ± {value_shown(score, ours.sd)}"
+
+
+def _of_paper(recipe: Recipe, line: Line) -> str:
+    if not line.paper:
+        return ""
+    return " / ".join(
+        value_shown(score, line.paper[score]) if score in line.paper else NOTHING for score in recipe.scores
+    )
+
+
+def _differences(recipe: Recipe, line: Line, bold: str) -> str:
+    if not line.paper or not line.ours:
+        return ""
+    parts = []
+    for score in recipe.scores:
+        if score not in line.paper or score not in line.ours:
+            parts.append(NOTHING)
+            continue
+        paper, ours = line.paper[score], line.ours[score].mean
+        mark = bold if is_worse(score, paper, ours, recipe.lower_is_better) else ""
+        parts.append(f"{mark}{difference(score, paper, ours)}{mark}")
+    return " / ".join(parts)

@@ -1,0 +1,180 @@
+"""recipe: run what the papers have published, and see ours beside it."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from labelfield.bench import Choices, checkout, records_folder, run_cells
+from labelfield.bench.comparison import Measured, compare, table
+from labelfield.bench.recipes import Recipe, find_recipe, read_recipe, recipe_names
+from labelfield.bench.studies import run_study
+from labelfield.bench.suite import Suite
+from labelfield.cli.interrupt import interruptible
+from labelfield.cli.options import AsJson
+from labelfield.cli.output import print_json, print_table, say
+from labelfield.errors import LabelfieldError
+
+__all__ = ["recipe"]
+
+recipe = typer.Typer(
+    no_args_is_help=True,
+    help="The papers' tables and figures: list them, show published numbers beside ours, run them again.",
+)
+
+Name = Annotated[str, typer.Argument(help="A recipe of `labelfield recipe list`, or the path of a .yaml file.")]
+Records = Annotated[
+    Path | None, typer.Option("--records", help="The folder of records. Default: the repository's, or ./records.")
+]
+
+
+@recipe.command("list")
+def list_recipes(as_json: AsJson = False) -> None:
+    """List the recipes of the repository.
+
+    Example: labelfield recipe list
+    """
+    found = [read_recipe(find_recipe(name)) for name in recipe_names()]
+    if as_json:
+        print_json({one.name: {"title": one.title, "kind": one.kind} for one in found})
+        return
+    print_table("recipes", ["name", "what was published"], [[one.name, one.title] for one in found])
+
+
+@recipe.command()
+def show(name: Name, records: Records = None, as_json: AsJson = False) -> None:
+    """Print what was published beside what was measured, from the records.
+
+    Example: labelfield recipe show thesis-table-4.5
+    """
+    found = read_recipe(find_recipe(name))
+    say(f"{found.path}: {found.where}")
+    _print(found, Measured.load(records or records_folder()), as_json)
+
+
+@recipe.command()
+@interruptible
+def run(
+    name: Name,
+    only: Annotated[list[str] | None, typer.Option("--only", help="A row, or a data set; again and again.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Random starts, instead of the recipe's.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The folder of data sets. Default: LABELFIELD_DATA.")
+    ] = None,
+    records: Records = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")] = "cpu",
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Rows at a time; more than one spoils the times.")] = 1,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure also what was measured at this commit on this machine.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a recipe, and print what was published beside ours. An interrupted run goes on where it stopped.
+
+    Example: labelfield recipe run thesis-table-4.5 --device cuda --jobs 6
+    """
+    found = read_recipe(find_recipe(name))
+    folder = records or records_folder()
+    for option, value in (("--only", only), ("--seeds", seeds), ("--data", data)):
+        if value is not None and found.kind != "runs":
+            raise typer.BadParameter(f"{option} is for recipes whose rows are run; this is a {found.kind}")
+    n_failed = 0
+    if found.kind == "figure":
+        _in_repository("-m", "benchmarks.recipes", name, "--device", device)
+    elif found.kind == "study":
+        _run_studies(found, folder, again)
+    else:
+        assert found.suite is not None
+        suite = found.suite
+        if seeds is not None:
+            suite = replace(suite, rows=tuple(replace(row, seeds=seeds) for row in suite.rows))
+        found = replace(found, suite=suite)
+        wanted = _chosen(only, suite)
+        given = [*(f"--only {shlex.quote(part)}" for part in only or []), *([f"--seeds {seeds}"] if seeds else [])]
+        given += [f"--device {device}"] if device != "cpu" else []
+        command = " ".join(["labelfield recipe run", name, *given])
+        n_failed = _run_rows(found, suite, Choices(data, folder, device, jobs, again, wanted, command))
+    _print(found, Measured.load(folder), as_json)
+    if n_failed:
+        raise LabelfieldError(f"{n_failed} of the rows ended with an error; their lines above say which")
+
+
+def _chosen(only: list[str] | None, suite: Suite) -> Any:
+    """Which cells are meant; a name that means none is wrong usage."""
+    if not only:
+        return None
+    names, known = set(only), {*suite.datasets, *(row.name for row in suite.rows)}
+    if unknown := names - known:
+        raise typer.BadParameter(f"--only {min(unknown)}; there are {', '.join(sorted(known))}")
+    rows, datasets = names - set(suite.datasets), names & set(suite.datasets)
+    return lambda cell: (not rows or cell.row in rows) and (not datasets or cell.dataset in datasets)
+
+
+def _run_rows(found: Recipe, suite: Suite, choices: Choices) -> int:
+    """Run what was not; how many ended with an error."""
+    n_failed = n_measured = 0
+    for cell, record in run_cells(suite, choices):
+        called = f"{cell.dataset} · {cell.row}" + (f" · seed {cell.seed}" if suite.rows[0].seeds > 1 else "")
+        if "skipped" in record:
+            say(f"{called}: skipped, {record['skipped']}")
+            n_failed += record["skipped"].startswith("ended with")
+            continue
+        n_measured += 1
+        shown = {**record, **record["scores"]}
+        scores = ", ".join(f"{score} {shown[score]:.4g}" for score in found.scores if score in shown)
+        say(f"{called}: {record['train_seconds']:.1f} s, {scores}")
+    say(f"{n_measured} measured; records: {(choices.records or records_folder()) / f'{suite.name}.jsonl'}")
+    return n_failed
+
+
+def _run_studies(found: Recipe, folder: Path, again: bool) -> None:
+    """Run the studies that have no record; of the others say when they were run."""
+    known = Measured.load(folder).studies
+    for study in found.studies:
+        if study in known and not again:
+            record = known[study]
+            say(f"{study}: measured at {record['commit']} by `{record['command']}`; --again measures it anew")
+            continue
+        if run_study(study):
+            raise LabelfieldError(f"the study {study} ended with an error, told above")
+
+
+def _in_repository(*arguments: str) -> None:
+    root = checkout()
+    if root is None:
+        raise LabelfieldError("figures are drawn by code of the repository, which is not around this package")
+    if subprocess.run([sys.executable, *arguments], cwd=root, check=False).returncode:  # noqa: S603  # our own module
+        raise LabelfieldError("the figure was not drawn, for the reason told above")
+
+
+def _print(found: Recipe, measured: Measured, as_json: bool) -> None:
+    if found.kind == "figure":
+        record = measured.studies.get(found.name)
+        if as_json:
+            print_json({"recipe": found.name, "title": found.title, "results": record and record["results"]})
+        elif record is None:
+            say("nothing was drawn yet")
+        else:
+            picture = record["results"].get("figure", "a table of words, in docs/TOPICS.md")
+            say(f"{found.title}: {picture}, drawn at {record['commit']}")
+        return
+    lines = compare(found, measured)
+    if as_json:
+        rows = [
+            {
+                "row": line.row,
+                **({"dataset": line.dataset} if line.dataset else {}),
+                "paper": line.paper,
+                "ours": {score: {"mean": ours.mean, "sd": ours.sd} for score, ours in line.ours.items()},
+            }
+            for line in lines
+        ]
+        print_json({"recipe": found.name, "title": found.title, "rows": rows})
+        return
+    print_table(found.title, *table(found, lines))

@@ -1,0 +1,115 @@
+"""The papers' numbers beside ours come from the records, and where ours are worse a reason is given."""
+
+from dataclasses import replace
+
+import pytest
+
+from labelfield.bench import records_folder
+from labelfield.bench.comparison import Measured, compare, difference, is_worse, table
+from labelfield.bench.papers import behind, papers_page, with_ours
+from labelfield.bench.recipes import find_recipe, left_out, read_recipe, recipe_names
+from labelfield.errors import DataError
+
+TEXT = """\
+title: Journal paper, table 1. Two rows
+where: Journal paper, table 1
+datasets: [here]
+defaults: {method: mlgpf}
+seeds: 2
+scores: [P@1, nlpd]
+rows:
+  first: {paper: {P@1: 50.0, nlpd: 0.1}, worse: Fewer epochs.}
+  second: {}
+"""
+MACHINE = {"cpu": "a CPU", "cores": 2}
+
+
+def record(row, seed, scores, **others):
+    head = {"dataset": "here", "row": row, "budget": "full", "seed": seed, "commit": "abc", "machine": MACHINE}
+    return {**head, "scores": scores, **others}
+
+
+MEASURED = Measured.of(
+    {
+        "journal-table-1": [
+            record("first", 0, {"P@1": 1.0, "nlpd": 9.0}),  # measured again below
+            record("first", 0, {"P@1": 51.0, "nlpd": 0.3}),
+            record("first", 1, {"P@1": 53.0, "nlpd": 0.3}),
+            record("first", 2, {"P@1": 0.0, "nlpd": 0.0}),  # more starts than the recipe has
+            record("second", 0, {"P@1": 40.0}),
+        ],
+        "numbers": [{"study": "numbers", "results": {"a": [{"b": 0.25}]}, "commit": "abc", "machine": MACHINE}],
+    }
+)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "journal-table-1.yaml"
+    path.write_text(TEXT)
+    return read_recipe(path)
+
+
+def test_the_last_record_of_each_start_counts(recipe):
+    first, second = compare(recipe, MEASURED)
+    assert first.ours["P@1"].mean == pytest.approx(52.0)
+    assert first.ours["P@1"].sd == pytest.approx(2**0.5)
+    assert second.ours["P@1"].sd is None
+    header, rows = table(recipe, [first, second], bold="**")
+    assert header == ["row", "data", "paper: P@1 / nlpd", "ours", "difference"]
+    assert rows[0] == ["first", "here", "50.00 / 0.1000", "52.00 ± 1.41 / 0.3000 ± 0.0000", "+2.00 / **+0.2000**"]
+    assert rows[1] == ["second", "here", "", "40.00 / –", ""]
+
+
+def test_a_study_is_read_by_its_path(tmp_path):
+    text = "title: A\nstudy: numbers\nscores: [value]\nlower_is_better: [value]\nrows:\n  x: {at: {value: [a, 0, b]}}\n"
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    (line,) = compare(read_recipe(path), MEASURED)
+    assert line.ours["value"].mean == 0.25
+    path.write_text(text.replace("[a, 0, b]", "[a, 0, c]"))
+    with pytest.raises(DataError, match="row 'x': no 'c' in the record numbers; expected one of b"):
+        compare(read_recipe(path), MEASURED)
+
+
+@pytest.mark.parametrize(
+    ("score", "paper", "ours", "worse", "shown"),
+    [
+        ("P@1", 50.0, 49.0, True, "-1.00"),
+        ("P@1", 50.0, 49.996, False, "-0.00"),
+        ("error rate %", 3.0, 3.5, True, "+0.50"),
+        ("nlpd", 0.1, 0.05, False, "-0.0500"),
+        ("AUC", 0.9, 0.95, False, "+0.0500"),
+        ("train_seconds", 3600.0, 36.0, False, "100× faster"),
+        ("epoch_seconds", 10.0, 15.0, True, "1.5× slower"),
+    ],
+)
+def test_what_worse_means(score, paper, ours, worse, shown):
+    assert is_worse(score, paper, ours) is worse
+    assert difference(score, paper, ours) == shown
+
+
+def test_the_page_says_why_ours_is_worse_and_what_is_missing(recipe):
+    page = papers_page([recipe], MEASURED, left_out())
+    assert "### Two rows\n\nJournal paper, table 1. `labelfield recipe run journal-table-1`; at abc on 2 cores." in page
+    assert "| first | here | 50.00 / 0.1000 |" in page
+    assert "- Worse: first on here. Fewer epochs." in page
+    assert left_out()[0].why in page
+    assert "nothing was measured yet" in papers_page([recipe], Measured.of({}))
+
+
+def test_our_numbers_in_a_recipe_are_replaced_and_change_nothing_else(recipe):
+    once = with_ours(TEXT, recipe, MEASURED)
+    assert once.startswith(TEXT)
+    assert "52.00 ± 1.41" in once
+    assert with_ours(once, recipe, MEASURED) == once
+    recipe.path.write_text(once)
+    assert replace(read_recipe(recipe.path), path=recipe.path) == recipe
+    assert "52.00" not in with_ours(once, recipe, Measured.of({}))
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_wherever_ours_is_worse_a_recipe_says_why(name):
+    recipe = read_recipe(find_recipe(name))
+    for line in behind(recipe, compare(recipe, Measured.load(records_folder()))):
+        assert line.worse, f"{name}.yaml: {line.row}: ours is worse on {line.dataset}; add `worse: …`"

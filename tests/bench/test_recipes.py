@@ -1,0 +1,148 @@
+"""Every published table or figure that the data allow has a recipe that can be run; mistakes in one are told."""
+
+import re
+
+import pytest
+
+from labelfield.bench.recipes import find_recipe, left_out, read_recipe, recipe_names
+from labelfield.errors import DataError, LabelfieldError
+from labelfield.estimators.options import check_options
+from labelfield.estimators.saving import new_estimator
+
+RUNS = """\
+title: Paper, table 1. Two rows
+where: Paper, table 1
+datasets: [here, there]
+defaults:
+  method: mlgpf
+  options: {n_latent: 3, max_epochs: 2}
+  options_of: {here: {n_latent: 4, batch_size: 50}}
+scores: [P@1, bound]
+rows:
+  first: {options: {batch_size: 10}, paper: {here: {P@1: 50.0}}}
+  bare: {plain: true}
+"""
+OTHER = """\
+title: Paper, table 2. The same runs
+runs_of: runs
+scores: [train_seconds]
+rows:
+  bare: {paper: {there: {train_seconds: 5}}}
+"""
+STUDY = """\
+title: Paper, table 3. A study
+study: topics
+scores: [AUC]
+rows:
+  here: {at: {AUC: [bibtex, 0]}, paper: {AUC: 0.9}}
+"""
+FIGURE = """\
+title: Paper, figure 1. A picture
+figure: curves
+runs_of: runs
+options: {of: bound}
+"""
+TEXTS = {"runs": RUNS, "other": OTHER, "study": STUDY, "figure": FIGURE}
+
+
+@pytest.fixture
+def recipe_of(tmp_path):
+    def read(name, old="", new=""):
+        for stem, text in TEXTS.items():
+            (tmp_path / f"{stem}.yaml").write_text(text.replace(old, new) if stem == name and old else text)
+        return read_recipe(tmp_path / f"{name}.yaml")
+
+    return read
+
+
+def test_what_a_row_says_goes_before_what_is_said_of_its_data_set(recipe_of):
+    options = {cell.key[:2]: cell.options for cell in recipe_of("runs").suite.cells()}
+    assert options["here", "first"] == {"n_latent": 4, "max_epochs": 2, "batch_size": 10}
+    assert options["there", "first"] == {"n_latent": 3, "max_epochs": 2, "batch_size": 10}
+    assert options["here", "bare"] == {}
+
+
+def test_other_scores_of_the_same_runs(recipe_of):
+    whole, other = recipe_of("runs"), recipe_of("other")
+    cells = {cell.key: cell for cell in whole.suite.cells()}
+    assert other.suite.name == whole.suite.name  # so that records are found
+    assert other.scores == ("train_seconds",)
+    assert [cell.row for cell in other.suite.cells()] == ["bare", "bare"]
+    assert all(cells[cell.key].options == cell.options for cell in other.suite.cells())
+    assert other.suite.rows[0].paper == {"there": {"train_seconds": 5}}
+
+
+def test_kinds(recipe_of):
+    assert [recipe_of(name).kind for name in TEXTS] == ["runs", "runs", "study", "figure"]
+    assert recipe_of("study").study_rows[0].at == {"AUC": ("bibtex", 0)}
+    assert recipe_of("study").studies == ("topics",)
+    assert recipe_of("figure").runs_of == "runs"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "line", "told"),
+    [
+        ("runs", "where:", "were:", 2, "were: an unknown key"),
+        ("runs", "title:", "name:", 1, "no title"),
+        ("runs", "plain: true", "plain: 1", 11, "rows: bare: plain: 1; expected true"),
+        ("runs", "here: {n_latent", "her: {n_latent", 7, "defaults: options_of: her: a data set that no row is run on"),
+        ("other", "bare:", "best:", 5, "rows: best: an unknown row; expected one of those of runs: first, bare"),
+        ("other", "runs_of: runs", "runs_of: study", 2, "runs_of: 'study'; expected a recipe whose rows are run"),
+        ("other", "paper", "papers", 5, "rows: bare: papers: an unknown key"),
+        ("other", "there: {", "nowhere: {", 5, "a data set that the row is not run on"),
+        ("study", "at: {AUC: [bibtex, 0]}, ", "", 5, "rows: here: at: None; expected for each score a list"),
+        ("study", "paper: {AUC", "paper: {P@1", 5, "rows: here: paper: P@1: an unknown key; expected one of AUC"),
+        ("study", "[AUC]", "AUC", 3, "scores: 'AUC'; expected a list of scores"),
+        ("figure", "options: {of: bound}", "options: bound", 4, "options: 'bound'; expected a mapping"),
+        ("figure", "runs_of", "rows_of", 3, "rows_of: an unknown key"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(recipe_of, name, old, new, line, told):
+    with pytest.raises(DataError) as caught:
+        recipe_of(name, old, new)
+    assert told in str(caught.value)
+    assert caught.value.line == line
+
+
+def test_a_recipe_that_is_not_there():
+    with pytest.raises(LabelfieldError, match="no recipe 'table'; `labelfield recipe list`"):
+        find_recipe("table")
+
+
+# Those of the repository
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_row_is_a_model_that_can_be_made(name):
+    recipe = read_recipe(find_recipe(name))
+    assert recipe.title
+    assert recipe.where
+    for cell in recipe.suite.cells() if recipe.suite else ():
+        if cell.method is not None:
+            estimator = new_estimator(cell.method, cell.options)
+            check_options(estimator, estimator._rules)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_what_was_published_is_shown(name):
+    recipe = read_recipe(find_recipe(name))
+    for row in recipe.suite.rows if recipe.suite else ():
+        for scores in row.paper.values():
+            assert set(scores) <= set(recipe.scores)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_key_has_a_comment_where_it_is_first_used(name):
+    lines = find_recipe(name).read_text().splitlines()
+    seen = set()
+    for number, line in enumerate(lines, 1):
+        key = re.match(r"(?:  ){0,2}([a-z_]+):(?= |$)", line)
+        if key and key[1] not in seen:
+            seen.add(key[1])
+            assert "#" in line, f"{name}.yaml:{number}: {key[1]} has no comment"
+    assert "title" in seen
+
+
+def test_what_is_left_out_has_a_reason():
+    assert len(left_out()) > 10
+    assert all(entry.where and entry.why for entry in left_out())

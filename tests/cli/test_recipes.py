@@ -1,0 +1,66 @@
+"""recipe: published numbers beside ours, from runs that go on where they stopped."""
+
+import json
+import os
+
+import pytest
+from test_commands import run
+
+import labelfield
+from labelfield import synth
+from labelfield.bench.recipes import recipe_names
+
+
+def message(done):
+    return " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recipe")
+    labelfield.write(synth.make_multilabel(120, 30, 6, seed=0).split(0.25), folder / "data" / "toy")
+    small = {"options": {"max_epochs": 2, "n_inducing": 5}, "paper": {"P@1": 99.5}}
+    bad = {"options": {"max_epochs": 2, "kernel": "round"}}
+    content = {"title": "A toy", "datasets": ["toy"], "defaults": {"method": "mlgpf"}, "scores": ["P@1", "bound"]}
+    (folder / "toy.yaml").write_text(json.dumps({**content, "rows": {"small": small, "bad": bad}}))
+    return folder
+
+
+def test_a_run_goes_on_where_it_stopped(toy, tmp_path, monkeypatch):
+    monkeypatch.setitem(os.environ, "LABELFIELD_COMMIT", "abc")  # of changed code nothing counts as done
+    asked = ("recipe", "run", toy / "toy.yaml", "--data", toy / "data", "--records", tmp_path)
+    done = run(*asked, "--only", "small")
+    (record,) = map(json.loads, (tmp_path / "toy.jsonl").read_text().splitlines())
+    assert f"{record['scores']['P@1'] - 99.5:+.2f}" in done.stdout
+    assert len(record["history"]["bound"]) == 2
+    assert record["history"]["bound"][-1] == pytest.approx(record["bound"], rel=1e-5)
+    assert "1 measured" in done.stderr
+    assert "0 measured" in run(*asked, "--only", "small").stderr
+    assert "1 measured" in run(*asked, "--only", "small", "--again").stderr
+    failed = run(*asked, check=1)
+    assert "toy · bad: skipped, ended with 1: ValueError: kernel 'round'" in failed.stderr
+    assert "error: 1 of the rows ended with an error" in failed.stderr
+    shown = json.loads(run("recipe", "show", toy / "toy.yaml", "--records", tmp_path, "--json").stdout)
+    assert shown["rows"][0]["ours"]["P@1"]["mean"] == pytest.approx(record["scores"]["P@1"])
+    assert shown["rows"][1]["ours"] == {}
+
+
+def test_wrong_usage(toy, tmp_path):
+    assert "no recipe 'best'" in message(run("recipe", "show", "best", check=1))
+    done = run("recipe", "run", toy / "toy.yaml", "--only", "large", "--records", tmp_path, check=2)
+    assert "--only large; there are bad, small, toy" in message(done)
+    done = run("recipe", "run", "topics-table-2", "--seeds", "3", check=2)
+    assert "--seeds is for recipes whose rows are run; this is a study" in message(done)
+    (tmp_path / "mine.yaml").write_text("title: mine\nrows:\n  a: {method: trees}\n")
+    assert "mine.yaml:3: " in message(run("recipe", "show", tmp_path / "mine.yaml", check=3))
+
+
+def test_a_study_is_shown_from_its_record():
+    done = run("recipe", "run", "topics-table-3")
+    assert "--again measures it anew" in done.stderr
+    assert "0.8420" in done.stdout
+
+
+def test_list_shows_every_recipe():
+    shown = run("recipe", "list").stdout
+    assert all(f" {name} " in shown for name in recipe_names())
