@@ -100,7 +100,8 @@ def _record(folder: Path, cell: Cell, result: Record, choices: Choices) -> Recor
 
 
 def _measure_all(cells: list[Cell], data: BenchData, suite: Suite, choices: Choices) -> Iterator[Record]:
-    measure = partial(_measure, data=data, wanted=suite.scores, device=choices.device)
+    threads = max(1, _cores() // choices.jobs)
+    measure = partial(_measure, data=data, wanted=suite.scores, device=choices.device, threads=threads)
     if choices.jobs == 1:
         yield from map(measure, cells)
         return
@@ -108,7 +109,7 @@ def _measure_all(cells: list[Cell], data: BenchData, suite: Suite, choices: Choi
         yield from pool.map(measure, cells)
 
 
-def _measure(cell: Cell, *, data: BenchData, wanted: tuple[str, ...], device: str | None) -> Record:
+def _measure(cell: Cell, *, data: BenchData, wanted: tuple[str, ...], device: str | None, threads: int) -> Record:
     """One cell in a process of its own: what it cost and how it scored."""
     classes = cell.method not in (None, "mlgpf", "topics") and data.has_classes
     train, test = (data.path, data.path) if classes else data.text
@@ -121,7 +122,7 @@ def _measure(cell: Cell, *, data: BenchData, wanted: tuple[str, ...], device: st
             "model": str(folder / "model"),
             "answer": str(folder / "answer.json"),
             "k": _K,
-            "threads": _cores(),
+            "threads": threads,
             "seed": cell.seed,
             "options": cell.options,
             "method": cell.method,
@@ -130,7 +131,7 @@ def _measure(cell: Cell, *, data: BenchData, wanted: tuple[str, ...], device: st
             "wanted": list(wanted),
         }
         command = _OURS
-        environment = {"OMP_NUM_THREADS": str(_cores()), "PYTHONHASHSEED": "0"}
+        environment = {"OMP_NUM_THREADS": str(threads), "PYTHONHASHSEED": "0"}
         if cell.peer:
             peer = PEERS[cell.peer]
             task["options"] = {**peer.options, **cell.options}
@@ -150,7 +151,7 @@ def _measure(cell: Cell, *, data: BenchData, wanted: tuple[str, ...], device: st
         ranked = read_predictions(folder / "predictions.txt", truth.shape[0], truth.shape[1])
     scores: dict[str, Any] = {**evaluate(truth, ranked, training), **answer.pop("scores", {})}
     return {
-        "threads": _cores(),
+        "threads": threads,
         "seconds": finished.seconds,
         "cpu_seconds": finished.cpu_seconds,
         "peak_mb": finished.peak_mb,
