@@ -44,8 +44,9 @@ class YamlFile:
         return cls(path, content, dict(_lines(tree, ())))
 
     def error(self, where: Sequence[Key], found: str, expected: str, fix: str | None = None) -> DataError:
-        """What is wrong with a key, and on which line."""
-        line = self.lines.get(tuple(where))
+        """What is wrong with a key, and on which line; of one that is missing on that of what it should be in."""
+        places = (tuple(where[:depth]) for depth in range(len(where), -1, -1))
+        line = next((self.lines[place] for place in places if place in self.lines), None)
         name = ": ".join(map(str, where))
         return DataError(f"{name}: {found}" if name else found, path=self.path, line=line, expected=expected, fix=fix)
 
