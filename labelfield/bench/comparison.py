@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -13,7 +13,7 @@ from labelfield.bench.records import Record, latest_cells, load_records
 from labelfield.bench.suite import FULL, Row
 from labelfield.errors import DataError
 
-__all__ = ["Line", "Measured", "Ours", "compare", "difference", "is_worse", "table", "value_shown"]
+__all__ = ["Line", "Measured", "Ours", "compare", "difference", "is_worse", "long_table", "table", "value_shown"]
 
 # Scores of which less is better; of all others more is.
 _LOWER = ("error rate %", "nlpd", "ECE@", "peak_mb")
@@ -171,6 +171,20 @@ def table(recipe: Recipe, lines: Sequence[Line], *, bold: str = "") -> tuple[lis
             row.append(ours)
         rows.append(row)
     return header, rows
+
+
+def long_table(recipe: Recipe, lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """The same with a row for each score, for narrow places; names stand once."""
+    rows = []
+    for line in lines:
+        for number, score in enumerate(recipe.scores):
+            alone = replace(recipe, scores=(score,))
+            names = [line.row, line.dataset or ""] if number == 0 else ["", ""]
+            ours = _ours_shown(score, line.ours.get(score))
+            rows.append([*names, score, _of_paper(alone, line), ours, _differences(alone, line, "")])
+    header = ["row", "data", "score", "paper", "ours", "difference"]
+    kept = [number for number in range(len(header)) if any(row[number] not in ("", NOTHING) for row in rows)]
+    return [header[number] for number in kept], [[row[number] for number in kept] for row in rows]
 
 
 def _ours_shown(score: str, ours: Ours | None) -> str:

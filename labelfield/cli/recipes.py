@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from labelfield.bench import Choices, checkout, records_folder, run_cells
-from labelfield.bench.comparison import Measured, compare, table
+from labelfield.bench.comparison import Measured, compare, long_table
 from labelfield.bench.recipes import Recipe, find_recipe, read_recipe, recipe_names
 from labelfield.bench.studies import run_study
 from labelfield.bench.suite import Suite
@@ -177,4 +177,4 @@ def _print(found: Recipe, measured: Measured, as_json: bool) -> None:
         ]
         print_json({"recipe": found.name, "title": found.title, "rows": rows})
         return
-    print_table(found.title, *table(found, lines))
+    print_table(found.title, *long_table(found, lines))

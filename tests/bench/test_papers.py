@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from labelfield.bench import records_folder
-from labelfield.bench.comparison import Measured, compare, difference, is_worse, table
+from labelfield.bench.comparison import Measured, compare, difference, is_worse, long_table, table
 from labelfield.bench.papers import behind, papers_page, with_ours
 from labelfield.bench.recipes import find_recipe, left_out, read_recipe, recipe_names
 from labelfield.errors import DataError
@@ -59,6 +59,12 @@ def test_the_last_record_of_each_start_counts(recipe):
     assert header == ["row", "data", "paper: P@1 / nlpd", "ours", "difference"]
     assert rows[0] == ["first", "here", "50.00 / 0.1000", "52.00 ± 1.41 / 0.3000 ± 0.0000", "+2.00 / **+0.2000**"]
     assert rows[1] == ["second", "here", "", "40.00 / –", ""]
+    header, rows = long_table(recipe, [first, second])
+    assert header == ["row", "data", "score", "paper", "ours", "difference"]
+    assert rows[:2] == [
+        ["first", "here", "P@1", "50.00", "52.00 ± 1.41", "+2.00"],
+        ["", "", "nlpd", "0.1000", "0.3000 ± 0.0000", "+0.2000"],
+    ]
 
 
 def test_a_study_is_read_by_its_path(tmp_path):
