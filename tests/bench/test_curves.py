@@ -1,0 +1,40 @@
+"""Pictures of trainings come from the records of runs."""
+
+import pytest
+
+from benchmarks import curves, recipes
+from labelfield.bench import append_record
+from labelfield.bench.recipes import find_recipe, read_recipe, recipe_names
+
+
+def test_curves_are_means_over_random_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(curves, "RECORDS", tmp_path)
+    monkeypatch.setattr(curves, "_IMAGES", tmp_path)
+    recipe = read_recipe(find_recipe("journal-figure-5"))
+    suite = read_recipe(find_recipe(recipe.runs_of)).suite
+    for cell in suite.cells():
+        if cell.seed < 2:
+            head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
+            history = {"bound": [-9.0, -8.0, -7.0, -6.0 - cell.seed], "seconds": [1.0, 2.0, 3.0, 4.0]}
+            append_record(tmp_path, suite.name, {**head, "history": history})
+    found = recipes.draw(recipe, "cpu")
+    assert found["bound at the end"] == {dataset: {"LR": -6.5, "SE": -6.5} for dataset in suite.datasets}
+    picture = (tmp_path / recipe.options["picture"]).read_bytes()
+    recipes.draw(recipe, "cpu")
+    assert (tmp_path / recipe.options["picture"]).read_bytes() == picture
+    (tmp_path / f"{suite.name}.jsonl").unlink()
+    with pytest.raises(SystemExit, match="LR on bibtex was not run; labelfield recipe run journal-table-7"):
+        recipes.draw(recipe, "cpu")
+
+
+def test_every_figure_can_be_drawn_and_its_rows_are_there():
+    for name in recipe_names():
+        recipe = read_recipe(find_recipe(name))
+        if recipe.kind != "figure":
+            continue
+        assert recipe.figure in recipes.FIGURES, name
+        if recipe.runs_of is not None:
+            suite = read_recipe(find_recipe(recipe.runs_of)).suite
+            panels = recipe.options.get("panels", {})
+            drawn = {*recipe.options.get("rows", []), *(row for rows in panels.values() for row in rows)}
+            assert drawn <= {row.name for row in suite.rows}, name
