@@ -12,6 +12,7 @@ from labelfield import __version__
 from labelfield.cli.bench import bench
 from labelfield.cli.data import convert, info, split, synth
 from labelfield.cli.evaluation import evaluate
+from labelfield.cli.explain import explain
 from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import say
 from labelfield.cli.prediction import predict
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 
 
-for command in (info, convert, split, synth, train, predict, evaluate, show, topics, config):
+for command in (info, convert, split, synth, train, predict, evaluate, explain, show, topics, config):
     app.command()(interruptible(command))
 app.add_typer(bench, name="bench")
 app.add_typer(recipe, name="recipe")

@@ -2,6 +2,7 @@
 
 from labelfield.explain.features import relevant_features
 from labelfield.explain.inducing import InducingInput, inducing_inputs
+from labelfield.explain.intervals import intervals
 from labelfield.explain.neighbours import LabelNeighbours, label_neighbours
 from labelfield.explain.row import LabelExplanation, RowExplanation, explain_row
 from labelfield.explain.topics import TopicShare
@@ -14,6 +15,7 @@ __all__ = [
     "TopicShare",
     "explain_row",
     "inducing_inputs",
+    "intervals",
     "label_neighbours",
     "relevant_features",
 ]

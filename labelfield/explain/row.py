@@ -14,6 +14,7 @@ from labelfield.errors import DataError
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.topics import TopicClassifier
 from labelfield.explain.inducing import InducingInput, contributions, describe_inputs
+from labelfield.explain.intervals import intervals
 from labelfield.explain.names import FeatureNames, label_names
 from labelfield.explain.occlusion import feature_effects
 from labelfield.explain.topics import TopicShare, first_labels, topic_shares
@@ -90,7 +91,7 @@ def _explain(
     best = estimator.predict_topk(row, k)
     order = np.argsort(-best.data, kind="stable")
     labels, probabilities = best.indices[order].astype(np.int64), best.data[order].tolist()
-    intervals = _intervals(estimator, row, labels, level)
+    ends = _intervals(estimator, row, labels, level)
     effects = feature_effects(estimator, row, labels)
     features, names = FeatureNames(estimator, feature_names), label_names(estimator)
     carried = _carried_by_inputs(estimator, row, labels, n_inducing, n_features, feature_names)
@@ -107,7 +108,7 @@ def _explain(
                 label,
                 names[label],
                 float(probabilities[place]),
-                intervals[place],
+                ends[place],
                 own,
                 carried[place].inputs,
                 topics[place],
@@ -131,8 +132,7 @@ def _intervals(
     estimator: Any, row: sparse.csr_array, labels: NDArray[np.int64], level: float
 ) -> list[tuple[float, float] | None]:
     """The credible interval of each label's probability, where the method has one."""
-    ask = getattr(estimator, "predict_interval", None)
-    found = None if ask is None else ask(row, level)
+    found = intervals(estimator, row, level)
     if found is None:
         return [None] * labels.size
     low, high = (np.asarray(end)[0, labels].tolist() for end in found)
@@ -165,7 +165,8 @@ def _carried_by_inputs(
         [(label if is_own else None, number) for number in own]
         for label, own in zip(labels.tolist(), strongest.tolist(), strict=True)
     ]
-    inputs = describe_inputs(estimator, sorted({p for own in places for p in own}, key=str), n_features, feature_names)
+    each = sorted({place for own in places for place in own}, key=str)
+    inputs = describe_inputs(estimator, each, n_features, feature_names, row)
     found = []
     for place, own in enumerate(places):
         pairs = [(inputs[at], float(parts.inducing[place, at[1]])) for at in own]
