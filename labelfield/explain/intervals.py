@@ -86,20 +86,30 @@ def _draws_of_topics(estimator: TopicClassifier, x: sparse.csr_array) -> Tensor:
             placed, rest = label_probabilities(X, Drawn(*(part.unsqueeze(0) for part in parts)))
             P = rest.repeat(model.n_labels).index_copy_(0, model.labels, placed[0])
             drawn.append(P / P.sum().clamp_min(1e-30) if estimator.label_kind_ == "classes" else P)
-    return torch.stack(drawn)
+        calibration = getattr(model, "calibration", None)
+        if calibration is None or isinstance(calibration, Calibration):
+            return _mapped(estimator, calibration, x, torch.stack(drawn))
+        mapped: Tensor = calibration(torch.stack(drawn))
+    return mapped
 
 
 def _of_labels(estimator: DeepKernelClassifier, X: sparse.csr_array, level: float) -> Ends:
-    """Of several labels a row: σ of the quantiles of g, moved as the probability of the same label is."""
+    """Of several labels a row: σ of the quantiles of g, mapped as the probability of the same label is."""
     latent, model = estimator.predict_latent(X), estimator.model_
     g = Moments(torch.from_numpy(latent.g_mean), torch.from_numpy(latent.g_var))
     ends = credible_interval(g, float(ndtri(0.5 + level / 2)))
-    calibration = model.calibration
-    if isinstance(calibration, Calibration) and not calibration.is_identity():
-        P = torch.from_numpy(estimator.predict_proba(X, calibrated=False))
-        best = P.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
-        rank = places(best, slice(0, P.shape[1])).to(model.b.device)
-        with torch.no_grad():
-            ends = tuple(calibration(end.to(model.b.device), rank).cpu() for end in ends)
-    low, high = (end.numpy() for end in ends)
+    calibration = model.calibration if isinstance(model.calibration, Calibration) else None
+    low, high = (_mapped(estimator, calibration, X, end.to(model.b.device)).cpu().numpy() for end in ends)
     return low, high
+
+
+def _mapped(estimator: Any, calibration: Calibration | None, X: sparse.csr_array, values: Tensor) -> Tensor:
+    """Possible probabilities of the labels of rows X, or several (T, K) of one row, each calibrated by the place that
+    its label has in the row's ranking."""
+    if calibration is None or calibration.is_identity():
+        return values
+    P = torch.from_numpy(estimator.predict_proba(X, calibrated=False)).to(values.device)
+    best = P.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
+    with torch.no_grad():
+        result: Tensor = calibration(values, places(best, slice(0, P.shape[1])).expand_as(values))
+    return result

@@ -1,5 +1,6 @@
 """What explain_row says of a row is what the model does."""
 
+from copy import deepcopy
 from unittest.mock import patch
 
 import numpy as np
@@ -13,6 +14,7 @@ from labelfield.estimators.deep import DeepKernelClassifier
 from labelfield.estimators.gp import GPClassifier
 from labelfield.explain import explain_row, intervals, topics
 from labelfield.explain.occlusion import feature_effects, label_log_odds
+from labelfield.models.calibration import Calibration
 
 
 def log_odds(model, X):
@@ -105,6 +107,24 @@ def test_the_interval_of_classes_holds_as_many_draws_as_it_says(kind, small):
         f = f @ model.model_.A.detach().T + model.model_.b.detach()
     P = model.model_.calibration(f.softmax(1)).detach().numpy()
     np.testing.assert_allclose(((low < P) & (high > P)).mean(0), 0.8, atol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["svdkl", "sampled topics"])
+def test_intervals_are_calibrated_as_probabilities_are(kind, small):
+    """The map keeps order, so that the ends of an interval are mapped to those of the mapped probabilities: with eight
+    draws exactly at a level whose ends are draws."""
+    level = 5 / 7
+    model = deepcopy(small.model(kind))
+    x = small.row(model)
+    model.model_.calibration = Calibration()
+    plain = intervals(model, x, level)
+    ranks = torch.from_numpy((-model.predict_proba(x, calibrated=False)).argsort(kind="stable").argsort())
+    model.model_.calibration.slopes.mul_(1.7)
+    model.model_.calibration.offsets.copy_(torch.linspace(0.5, -0.8, 6))
+    for mapped, raw in zip(intervals(model, x, level), plain, strict=True):
+        expected = model.model_.calibration(torch.from_numpy(raw), ranks)
+        np.testing.assert_allclose(mapped, expected, rtol=1e-3)
+        assert np.abs(mapped - raw).max() > 0.01
 
 
 def test_blocks_change_nothing(small):
