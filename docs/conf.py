@@ -35,7 +35,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"(Literal|Module|RandomState|sklearn|labelfield\.progress|labelfield\.metrics\.(inputs|ranking))\b.*",
+        r"(typing|Literal|Module|RandomState|sklearn|labelfield\.progress|labelfield\.metrics\.(inputs|ranking))\b.*",
     ),
     (
         "py:class",

@@ -153,7 +153,16 @@ def without_options(
     """Estimators have thirty options, which a table shows better than a signature; and that X is Any says nothing."""
     if what == "class" and name.endswith("Classifier"):
         return "(**options)", None
-    return None if signature is None else (signature.replace(": Any", ""), returns)
+    if signature is None:
+        return None
+    is_open = returns is None or returns.endswith("Any")
+    plain = re.sub(r": (~?typing\.)?Any\b", "", _without_shapes(signature))
+    return plain, None if is_open else _without_shapes(returns)
+
+
+def _without_shapes(types: str) -> str:
+    """An array is an array: of what shape, the text says."""
+    return re.sub(r"(numpy\.ndarray)\[tuple\[[^]]*\], [^[]*\[[^]]*\]\]", r"\1", types)
 
 
 def is_foreign_member(

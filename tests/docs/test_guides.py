@@ -18,8 +18,8 @@ PAGES = sorted(path for path in DOCS.glob("*.md") if any(blocks(path.read_text()
 def files(tmp_path_factory):
     """The files that pages take for granted: rows with several labels in svmlight, and with one class each in CSV."""
     folder = tmp_path_factory.mktemp("files")
-    several = labelfield.synth.make_multilabel(500, 120, 12, seed=0)
-    words, subjects = ([f"{what}{i}" for i in range(n)] for what, n in (("word", 120), ("subject", 12)))
+    several = labelfield.synth.make_multilabel(400, 80, 10, seed=0)
+    words, subjects = ([f"{what}{i}" for i in range(n)] for what, n in (("word", 80), ("subject", 10)))
     named = labelfield.Dataset(several.X, several.Y, subjects, words)
     labelfield.write(named, folder / "mine.svm")
     rings = labelfield.synth.make_rings(400, 3, seed=0)

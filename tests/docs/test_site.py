@@ -52,3 +52,13 @@ def test_docstrings_are_plain_text_but_for_code(from_code):
         from_code._escaped("what `fit` learns ends in _, *all* of it")
         == "what ``fit`` learns ends in \\_, \\*all\\* of it"
     )
+
+
+def test_signatures_say_what_a_reader_wants_to_know(from_code):
+    shape = "~numpy.ndarray[tuple[~typing.Any, ...], ~numpy.dtype[~numpy.float32]]"
+    method = (None, "method", "labelfield.GPClassifier.bound", None, None)
+    found = from_code.without_options(*method, "(X: ~typing.Any, k: int = 5)", f"tuple[{shape}, {shape}]")
+    assert found == ("(X, k: int = 5)", "tuple[~numpy.ndarray, ~numpy.ndarray]")
+    assert from_code.without_options(*method, "()", "~typing.Any") == ("()", None)
+    of_class = from_code.without_options(None, "class", "labelfield.GPClassifier", None, None, "(*, a=1)", None)
+    assert of_class == ("(**options)", None)
