@@ -17,6 +17,7 @@ from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import say
 from labelfield.cli.prediction import predict
 from labelfield.cli.recipes import recipe
+from labelfield.cli.report import report
 from labelfield.cli.topics import topics
 from labelfield.cli.training import config, show, train
 from labelfield.errors import LabelfieldError
@@ -32,7 +33,7 @@ app = typer.Typer(
 )
 
 
-for command in (info, convert, split, synth, train, predict, evaluate, explain, show, topics, config):
+for command in (info, convert, split, synth, train, predict, evaluate, explain, report, show, topics, config):
     app.command()(interruptible(command))
 app.add_typer(bench, name="bench")
 app.add_typer(recipe, name="recipe")

@@ -1,0 +1,104 @@
+"""Figures as SVG inside a page: text stays text, colours follow the page, and nothing clashes between figures."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["ACCENT", "INK", "LINE", "MUTED", "OTHER", "THIRD", "drawing", "to_svg"]
+
+# Stand-ins that no figure has by chance; in the page each is a colour of the style sheet.
+INK, MUTED, LINE, ACCENT, OTHER, THIRD = (f"#0badc{number}" for number in range(6))
+_VARIABLES = dict(
+    zip((INK, MUTED, LINE, ACCENT, OTHER, THIRD), ("ink", "muted", "line", "c1", "c2", "c3"), strict=True)
+)
+# In points, of which a figure on a phone has about as many as the phone has pixels.
+_SIZE = 11.0
+_SETTINGS: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.size": _SIZE,
+    "font.family": "DejaVu Sans",  # comes with matplotlib; wider than what browsers show, so that nothing overlaps
+    "axes.titlesize": _SIZE,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.facecolor": "none",
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": _SIZE - 1,
+    "ytick.labelsize": _SIZE - 1,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "legend.frameon": False,
+    "legend.fontsize": _SIZE - 1,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "hatch.linewidth": 0.8,
+}
+
+
+@contextmanager
+def drawing(name: str) -> Iterator[None]:
+    """Settings of matplotlib for a figure of this name; outside the block they are what they were."""
+    import matplotlib as mpl
+    from cycler import cycler
+
+    # Of Any: matplotlib 3.11 types the names of settings, earlier ones do not.
+    own: Any = _SETTINGS | {"axes.prop_cycle": cycler(color=[ACCENT, OTHER, THIRD]), "svg.hashsalt": name}
+    with mpl.rc_context(own):
+        yield
+
+
+def to_svg(figure: Any, name: str, label: str) -> str:
+    """A figure as an <svg> element that says what it shows; to be called within `drawing`."""
+    from html import escape
+
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its rules would hold for the whole page
+    svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
+    svg = svg.replace("xlink:href", "href")
+    svg = _own_ids(svg, name)
+    view = re.search(r'viewBox="([^"]*)"', svg)
+    assert view is not None  # matplotlib writes one
+    opening = f'<svg viewBox="{view[1]}" role="img" aria-label="{escape(label, quote=True)}">'
+    svg = re.sub(r"<svg\b[^>]*>", lambda _: opening, svg, count=1)
+    # Whatever font the page has.
+    svg = re.sub(r"font: ((?:[a-z0-9]+ )*)([0-9.]+)px [^;\"]*", _font, svg)  # as matplotlib before 3.10 writes it
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
+    for stand_in, variable in _VARIABLES.items():
+        svg = svg.replace(stand_in, f"var(--{variable})")
+    return re.sub(r"\n\s*", "\n", svg).strip()
+
+
+def _font(found: re.Match[str]) -> str:
+    weight = "font-weight: 600; " if "bold" in found[1] or "700" in found[1] else ""
+    return f"{weight}font-size: {found[2]}px"
+
+
+def _own_ids(svg: str, name: str) -> str:
+    """Ids that something refers to begin with the name of the figure; the others, which all figures share, go."""
+    used = set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', svg))
+    used_ids = {first or second for first, second in used}
+
+    def renamed(found: re.Match[str]) -> str:
+        return f' id="{name}-{found[1]}"' if found[1] in used_ids else ""
+
+    svg = re.sub(r' id="([^"]*)"', renamed, svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    return re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)

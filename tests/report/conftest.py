@@ -1,0 +1,67 @@
+"""Tiny models of every method, with test rows."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from labelfield import DeepKernelClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, synth
+
+FEW = {"device": "cpu", "max_epochs": 4, "batch_size": 60}
+
+
+def _labels(n=260):
+    return synth.make_multilabel(n, 60, 25, seed=3).split(0.25)
+
+
+def _fit(estimator, data, y=None):
+    estimator.fit(data.X, data.Y if y is None else y)
+    truth = data.test.Y if y is None else np.asarray(data.test.Y.indices)
+    return SimpleNamespace(estimator=estimator, X=data.test.X, Y=truth)
+
+
+def make_images(n, side=8, seed=0):
+    """Smooth bumps at three places, one a class."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    centre = np.array([[2, 2], [2, 5], [5, 3]])[y] + rng.normal(0, 0.3, (n, 2))
+    grid = np.moveaxis(np.indices((side, side)), 0, 2)
+    far = np.square(grid[None] - centre[:, None, None]).sum(-1)
+    return np.exp(-far / 4).reshape(n, -1).astype(np.float32), y
+
+
+def _make(name):
+    if name == "mlgpf":
+        return _fit(MLGPFClassifier(n_latent=4, n_inducing=12, kernel="se_ard", **FEW), _labels())
+    if name == "ensemble":
+        return _fit(MLGPFClassifier(n_latent=3, n_inducing=8, ensemble=2, **FEW), _labels(160))
+    if name == "topics":
+        return _fit(
+            TopicClassifier(n_topics=4, max_epochs=3, device="cpu"), synth.make_topics(260, 50, 20, 4).split(0.25)
+        )
+    deep = {"hidden": [8], "network_epochs": 2, "process_epochs": 1, **FEW}
+    if name == "svdkl labels":
+        return _fit(DeepKernelClassifier(n_processes=4, **deep), _labels())
+    if name == "images":
+        X, y = make_images(200)
+        model = GPClassifier(n_inducing=12, row_transform="range", kernel="se_ard", **FEW).fit(X[:150], y[:150])
+        return SimpleNamespace(estimator=model, X=X[150:], Y=y[150:])
+    rings = synth.make_rings(220, 3, noise=0.1, seed=5).split(0.3)
+    if name == "svdkl":
+        return _fit(DeepKernelClassifier(**deep), rings, rings.Y.indices)
+    options = {"likelihood": name} if name != "point" else {"likelihood": "softmax", "posterior": "point"}
+    inducing = {"inducing": "per_class"} if name == "one_vs_each" else {}
+    return _fit(GPClassifier(n_inducing=8, **options, **inducing, **FEW), rings, rings.Y.indices)
+
+
+@pytest.fixture(scope="session")
+def fitted():
+    """A function from a name to a fitted model with test rows; each is made once."""
+    made = {}
+
+    def find(name):
+        if name not in made:
+            made[name] = _make(name)
+        return made[name]
+
+    return find

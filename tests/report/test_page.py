@@ -1,0 +1,195 @@
+"""The page: well-formed, self-contained, the same twice, and without what does not apply."""
+
+import re
+from html.parser import HTMLParser
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from labelfield.report import make_page, save_page, write_report
+from labelfield.report.markup import bar, picture, table, text
+from labelfield.report.svg import drawing, to_svg
+
+# What no name should be able to do to a page.
+EVIL = '<script>alert("a & b")</script>'
+VOID = {"meta", "img", "br"}
+ALWAYS = {"model", "scores", "trust", "frequency", "rows", "training"}
+# What each method has beside what all have. Features of the made-up data have no names of their own.
+SECTIONS = {
+    "mlgpf": {"neighbours"},
+    "ensemble": {"neighbours"},
+    "topics": {"topics", "neighbours"},
+    "svdkl labels": {"neighbours"},
+    "svdkl": set(),
+    "one_vs_each": set(),
+    "robustmax": set(),
+    "softmax": set(),
+    "point": set(),
+    "images": {"features", "inducing"},
+}
+
+
+class Page(HTMLParser):
+    """Reads a page and keeps what is in it; fails on tags that do not match."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.ids, self.attributes, self.words = [], [], [], [], []
+        self.feed(page)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        self._see(tag, attributes)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self._see(tag, attributes)
+
+    def _see(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += [(tag, *pair) for pair in attributes]
+        self.ids += [value for name, value in attributes if name == "id"]
+        assert len({name for name, _ in attributes}) == len(attributes), (tag, attributes)
+
+    def handle_endtag(self, tag):
+        assert self.open, tag
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def page_of(case, **names):
+    estimator = case.estimator
+    from labelfield.estimators.inputs import as_rows
+
+    rows = as_rows(estimator, case.X, reset=False)
+    return make_page(estimator, rows, estimator._encode(case.Y, rows.shape[0]), **names)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_method_has_a_page(name, fitted):
+    page = page_of(fitted(name), title=f"{name} {EVIL}")
+    read = Page(page)
+    found = {tag_id for tag, key, tag_id in read.attributes if (tag, key) == ("section", "id")}
+    # Whether labels go together at all is for these tiny models to find.
+    assert found - {"neighbours"} == (ALWAYS | SECTIONS[name]) - {"neighbours"}
+    assert "neighbours" not in found or "neighbours" in SECTIONS[name]
+    assert len(read.ids) == len(set(read.ids))
+    assert "script" not in read.tags
+    assert "http" not in page
+    assert not re.search(r"#0badc", page)
+    for tag, key, value in read.attributes:
+        if key in ("src", "href"):
+            assert value.startswith(("data:image/png;base64,", "#")), (tag, value)
+        if key == "href":
+            assert value[1:] in read.ids
+    for used in re.findall(r"url\(#([^)]+)\)", page):
+        assert used in read.ids
+    assert read.tags.count("figcaption") == read.tags.count("figure")
+    assert read.tags.count("svg") == sum(key == "aria-label" for tag, key, _ in read.attributes if tag == "svg")
+    assert ("html", "lang", "en") in read.attributes
+    assert read.tags.count("h1") == read.tags.count("title") == 1
+    assert "nan" not in re.sub(r"data:[^\"]*", "", page).lower().split()
+
+
+def test_names_cannot_leave_their_place(fitted):
+    case = fitted("mlgpf")
+    labels = [f"{EVIL}{i}" for i in range(25)]
+    features = [f'" onload="x{i}' for i in range(60)]
+    before = getattr(case.estimator, "label_names_", None)
+    case.estimator.label_names_ = labels
+    try:
+        page = page_of(case, title="$title", feature_names=features)
+    finally:
+        del case.estimator.label_names_
+        if before is not None:
+            case.estimator.label_names_ = before
+    read = Page(page)
+    assert "script" not in read.tags
+    assert not any(key == "onload" for _, key, _ in read.attributes)
+    assert any(EVIL in word for word in read.words)
+    assert "features" in read.ids
+    assert "inducing" in read.ids
+    assert any('onload="x' in word for word in read.words)
+
+
+def test_an_image_is_ink():
+    import io
+
+    from PIL import Image
+
+    values = np.linspace(0, 1, 12).reshape(3, 4)
+    found = Page(picture(values, EVIL))
+    source = next(value for _, key, value in found.attributes if key == "src")
+    import base64
+
+    image = Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2])))
+    assert image.mode == "LA"
+    np.testing.assert_array_equal(np.asarray(image)[..., 1], np.round(255 * values))
+    assert ("img", "alt", EVIL) in found.attributes
+
+
+def test_small_pieces():
+    assert text("<&\"'\u202e>") == "&lt;&amp;&quot;&#x27;\N{REPLACEMENT CHARACTER}&gt;"
+    assert 'style="width:100.0%"' in bar(1.7)
+    assert "left:0.0%;width:50.0%" in bar(0.2, (-0.1, 0.5))
+    assert Page(table(["a"], [["b", "c"]])).tags.count("th") == 2
+
+
+def test_two_figures_do_not_clash():
+    from matplotlib.figure import Figure
+
+    drawn, before = [], dict(mpl.rcParams)
+    for name in ("one", "two", "one"):
+        with drawing(name):
+            figure = Figure(figsize=(2, 2))
+            figure.subplots().plot([1, 2], marker="o", label="a < b")
+            drawn.append(to_svg(figure, name, 'a "b"'))
+    assert dict(mpl.rcParams) == before
+    assert drawn.pop() == drawn[0]  # the same twice
+    ids = [Page(svg).ids for svg in drawn]
+    assert all(own.startswith(name) for own_ids, name in zip(ids, ("one", "two"), strict=True) for own in own_ids)
+    assert ids[0]
+    assert not set(ids[0]) & set(ids[1])
+    assert "var(--c1)" in drawn[0]
+    assert "<style" not in drawn[0]
+    assert "font-family" not in drawn[0]
+
+
+def test_writing_is_all_or_nothing(tmp_path, fitted):
+    case = fitted("robustmax")
+    # Names that would be markup in the page, or mathematics in a figure.
+    names = ["<b>$x$</b>", "a_{b}^2 $", "a class with a very long name indeed"]
+    seen = []
+    out = write_report(
+        case.estimator,
+        case.X,
+        case.Y,
+        tmp_path / "new" / "page.html",
+        title="Rings",
+        label_names=names,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    page = out.read_text(encoding="utf-8")
+    read = Page(page)
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<h1>Rings</h1>" in page
+    assert "b" not in read.tags
+    assert any(word.strip() == "<b>$x$</b>" for word in read.words)
+    assert seen[-1] == (len(case.Y), len(case.Y))
+    with pytest.raises(UnicodeEncodeError):
+        save_page("half a page \ud800", out)
+    assert out.read_text(encoding="utf-8") == page
+    assert [path.name for path in out.parent.iterdir()] == ["page.html"]
+
+
+def test_a_single_row(fitted):
+    case = fitted("mlgpf")
+    row = int(np.flatnonzero(np.diff(case.Y.indptr))[0])
+    page = make_page(case.estimator, case.X[[row]], case.Y[[row]])
+    assert "<h2>1 row</h2>" in page
+    Page(page)
