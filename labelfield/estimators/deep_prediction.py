@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import logit
-from torch import Tensor, nn
+from torch import Tensor
 
 from labelfield.csr import gather_rows
 from labelfield.data import Dataset
@@ -19,9 +19,7 @@ from labelfield.estimators.options import advising_on_memory, count_of_labels
 from labelfield.estimators.probabilities import FEWER_ROWS, BlockPredictions
 from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import to_tensor
-from labelfield.metrics.ranking import judge
 from labelfield.models.build_deep import DeepSpec, FeatureError, require_features
-from labelfield.models.calibration import N_RANKS, Calibration, places
 from labelfield.models.deep_kernel import Baseline, DeepKernel
 from labelfield.models.prediction import to_indicator
 
@@ -29,8 +27,6 @@ __all__ = ["DeepLatent", "DeepPredictions"]
 
 # Rows times labels whose probabilities exist at once, and rows that go through a network together.
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 4096
-# Labels of each held-out row that the map of probabilities is learned from.
-_N_CALIBRATED = 20
 
 
 class DeepLatent(NamedTuple):
@@ -113,16 +109,6 @@ class DeepPredictions(BlockPredictions):
         for first in range(block.start, block.stop, step):
             yield slice(first, min(first + step, block.stop))
 
-    @staticmethod
-    def _calibrated(calibration: nn.Module, P: Tensor) -> Tensor:
-        if not isinstance(calibration, Calibration):
-            result: Tensor = calibration(P)
-            return result
-        if calibration.is_identity():
-            return P
-        best = P.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
-        return calibration(P, places(best, slice(0, P.shape[1])))  # type: ignore[no-any-return]
-
     def _check_answers(self) -> None:
         """A model from a file must give numbers: it is tried where features are usual."""
         model = self.model_
@@ -140,24 +126,16 @@ class DeepPredictions(BlockPredictions):
     def _calibrate(self, held_out: Dataset) -> dict[str, Tensor]:
         """Fit the map of probabilities to rows that the model has not seen."""
         some = self._few(held_out)
-        self._fit_calibration(self.model_.calibration, self._probabilities(some.X, calibrated=False), some)
+        self._fit_calibration(self.model_.calibration, self._probabilities(some.X, calibrated=False), some.Y)
         return {}
 
     def _calibrate_plain(self, held_out: Dataset) -> None:
         """The same for the plain network, before the processes come."""
         some, plain = self._few(held_out), Baseline(self.model_)
-        self._fit_calibration(self.model_.calibration, self._plain_probabilities(some.X, False, plain), some)
+        self._fit_calibration(self.model_.calibration, self._plain_probabilities(some.X, False, plain), some.Y)
 
     def _few(self, held_out: Dataset) -> Dataset:
         return held_out.take(slice(min(held_out.n_rows, max(1, 8 * _BLOCK_ENTRIES // self.spec_.n_labels))))
-
-    def _fit_calibration(self, calibration: Any, blocks: Iterator[tuple[slice, Tensor]], held_out: Dataset) -> None:
-        if self.model_.is_multilabel:
-            k = min(_N_CALIBRATED, self.spec_.n_labels)
-            judged = judge(held_out.Y, self._best(blocks, k), k)
-            calibration.fit(judged.ranked.scores, judged.hit)
-        else:
-            calibration.fit(self._dense(blocks, held_out.n_rows), held_out.Y.indices)
 
     # Answers
 

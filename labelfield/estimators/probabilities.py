@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from torch import Tensor
+from torch import Tensor, nn
 
 from labelfield.estimators.folders import SavedClassifier
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory, count_of_labels
+from labelfield.metrics.ranking import judge
+from labelfield.models.calibration import N_RANKS, Calibration, places
 from labelfield.models.prediction import to_csr
 
 __all__ = ["FEWER_ROWS", "BlockPredictions"]
 
 FEWER_ROWS = "the number of rows you predict at once, or predict on the CPU"
+# Labels of each held-out row that the map of probabilities is learned from.
+_N_CALIBRATED = 20
 
 
 class BlockPredictions(SavedClassifier):
@@ -44,6 +48,34 @@ class BlockPredictions(SavedClassifier):
     def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
         """The k most probable labels of each row and their probabilities, as CSR (N, K)."""
         return self._best(self._probabilities(self._rows(X), calibrated), count_of_labels(k))
+
+    @staticmethod
+    def _calibrated(calibration: nn.Module, P: Tensor) -> Tensor:
+        """Raw probabilities of all labels (B, K) as the map has them."""
+        if not isinstance(calibration, Calibration):
+            result: Tensor = calibration(P)
+            return result
+        if calibration.is_identity():
+            return P
+        best = P.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
+        return calibration(P, places(best, slice(0, P.shape[1])))  # type: ignore[no-any-return]
+
+    def _fit_calibration(
+        self,
+        calibration: Any,
+        blocks: Iterator[tuple[slice, Tensor]],
+        Y: sparse.csr_array,
+        is_known: Callable[[NDArray[np.int64]], NDArray[np.bool_]] | None = None,
+    ) -> None:
+        """Learn the map from raw probabilities of held-out rows and their labels Y; where some of these are missing,
+        `is_known` says of labels (N, k) of the rows which were observed."""
+        if isinstance(calibration, Calibration):
+            k = min(_N_CALIBRATED, self.spec_.n_labels)
+            judged = judge(Y, self._best(blocks, k), k)
+            known = None if is_known is None else is_known(judged.ranked.labels)
+            calibration.fit(judged.ranked.scores, judged.hit, known)
+        else:
+            calibration.fit(self._dense(blocks, Y.shape[0]), Y.indices)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of rows whose class, or whose labels all, are right."""

@@ -27,6 +27,7 @@ __all__ = [
     "WAITING",
     "WEIGHTS",
     "check_calibration",
+    "check_map",
     "integer",
     "one_of",
     "restore_classes",
@@ -135,10 +136,8 @@ def restore_model(
         arrays |= {f"rivals.{name}": value for name, value in fresh.items()}
     model.load_state_dict(arrays, assign=True)
     for part in model.modules():
-        if isinstance(part, Calibration):
-            check_calibration(part)
-        elif isinstance(part, Temperature) and not (part.power > 0).all():
-            raise ValueError("the calibration would change the ranking")
+        if isinstance(part, Calibration | Temperature):
+            check_map(part)
         elif isinstance(part, PrivateProcess):
             _check_pattern(spec, *(arrays[name] for name in _PATTERN))
         elif isinstance(part, Subspace):
@@ -164,10 +163,19 @@ def _check_pattern(spec: Spec, pointers: torch.Tensor, features: torch.Tensor) -
         raise ValueError("the pattern of the private processes points outside")
 
 
+def check_map(calibration: nn.Module) -> None:
+    """That a map of probabilities keeps their order."""
+    if isinstance(calibration, Calibration):
+        check_calibration(calibration)
+    elif isinstance(calibration, Temperature) and not (calibration.power > 0).all():
+        raise ValueError("the calibration would change the ranking")
+
+
 def check_calibration(calibration: Calibration) -> None:
     """The map of probabilities must be finite and keep their order."""
     for name, values in calibration.named_buffers():
         if values.dtype != torch.float32 or not torch.isfinite(values).all():
             raise ValueError(f"{name} of the calibration are not finite float32 numbers")
-    if not (calibration.slopes > 0).all() or not (calibration.offsets.diff() <= 0).all():
+    is_falling = calibration.has_lead and bool(calibration.lead[1] < 0)
+    if is_falling or not (calibration.slopes > 0).all() or not (calibration.offsets.diff() <= 0).all():
         raise ValueError("the calibration would change the ranking")

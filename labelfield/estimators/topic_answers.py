@@ -66,6 +66,7 @@ class TopicAnswers(BlockPredictions):
                 if self.label_kind_ == "classes":  # one of them holds
                     total = P.sum(1, keepdim=True)
                     P = torch.where(total > 0, P / total, 1 / self.spec_.n_labels)
+                P = self._calibrated(self.model_.calibration, P) if calibrated else P
             yield block, P
 
     def predict(self, X: Any, k: int | None = None) -> Any:
@@ -83,8 +84,8 @@ class TopicAnswers(BlockPredictions):
         return to_indicator(reached, (rows.shape[0], self.spec_.n_labels))
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Log-odds of labels (N, L); of two classes, how far the second is above the first (N,)."""
-        P = np.clip(self.predict_proba(X), np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).epsneg)
+        """Log-odds of the raw probabilities (N, L); of two classes, how far the second is above the first (N,)."""
+        P = np.clip(self.predict_proba(X, calibrated=False), np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).epsneg)
         scores = np.asarray(np.log(P) - np.log1p(-P), np.float32)
         is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
         return scores[:, 1] - scores[:, 0] if is_binary else scores
@@ -133,7 +134,8 @@ class TopicAnswers(BlockPredictions):
 
     def sample(self, X: Any, random_state: Any = None) -> sparse.csr_array:
         """A draw of the labels of each row from the model, as a CSR indicator (N, L); of several draws of V, W and r
-        one is taken for each row."""
+        one is taken for each row. Labels of a row are drawn together, which knows nothing of the map of each one's
+        probability: as often as `predict_proba(X, calibrated=False)` says."""
         rows = self._rows(X)
         rng = np.random.default_rng(choose_seed(random_state))
         model, n_draws = self.model_, self.spec_.n_draws

@@ -29,6 +29,12 @@ class Mask(NamedTuple):
         seen = Y.multiply(self.places).tocsr()
         return as_positives(Y - seen if self.is_missing else seen)
 
+    def observes(self, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these labels (N, k) of each row were observed."""
+        row = np.broadcast_to(np.arange(len(labels))[:, None], labels.shape)
+        is_named = np.asarray(self.places[row.ravel(), labels.ravel()]).reshape(labels.shape) != 0
+        return np.asarray(is_named != self.is_missing)
+
     def n_observed(self) -> int:
         n_rows, n_labels = self.places.shape
         return int(n_rows * n_labels - self.places.nnz if self.is_missing else self.places.nnz)

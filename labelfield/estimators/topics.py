@@ -10,12 +10,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import TransformerTags
 from torch import Tensor
 
-from labelfield.csr import as_positives, gather_rows
+from labelfield.csr import as_positives
 from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
@@ -29,28 +28,25 @@ from labelfield.estimators.options import (
     choose_seed,
     given,
 )
-from labelfield.estimators.restoring import COUNTS
-from labelfield.estimators.topic_answers import TopicAnswers
+from labelfield.estimators.restoring import COUNTS, check_map
 from labelfield.estimators.topic_inputs import Mask, read_mask, split_missing
-from labelfield.inference.rounds import Rounds
-from labelfield.inference.topic_runs import EM, Gibbs, Kept, OnlineEM, exposed, sums_behind
-from labelfield.inference.trainer import Epoch, Run, Settings, TrainingError
-from labelfield.topics.em import EMOptions, EMState, em_step, start_em
+from labelfield.estimators.topic_training import SHARE_ROWS, TopicTraining
+from labelfield.inference.topic_runs import exposed, sums_behind
+from labelfield.inference.trainer import Epoch, Settings, TrainingError
+from labelfield.models.calibration import Calibration, Temperature
+from labelfield.topics.em import EMState, em_step, start_em
 from labelfield.topics.gibbs import GibbsOptions, gibbs_step, start_gibbs
 from labelfield.topics.model import TopicModel, TopicSpec
-from labelfield.topics.prediction import log_odds
-from labelfield.topics.rows import TopicRows, active_labels, topic_rows
-from labelfield.topics.state import Priors, Topics, start_topics
+from labelfield.topics.rows import TopicRows
+from labelfield.topics.state import Topics
 
 __all__ = ["ALGORITHMS", "TopicClassifier"]
 
 ALGORITHMS = ("em", "online_em", "gibbs")
 _EPOCHS = {"em": 100, "online_em": 20, "gibbs": 200}
 _MOST_TOPICS = 100
-# EM before the first sweep of the sampler, which would take long to find the topics by itself.
-_EM_BEFORE_GIBBS = 20
-# Rows by which a step is timed, and by which shares of topics are found.
-_TIMED_ROWS, _SHARE_ROWS = 5_000, 20_000
+# Rows by which a step is timed.
+_TIMED_ROWS = 5_000
 _RULES: dict[str, Rule] = {
     **{name: Number(1, is_integer=True) for name in ("n_topics", "max_epochs", "batch_size", "n_draws")},
     "n_gradient_steps": Number(0, is_integer=True),
@@ -61,11 +57,12 @@ _RULES: dict[str, Rule] = {
     "step_power": Number(0.5, highest=1.0),
     "step_offset": Number(1),
     "learn_hyper": bool,
+    "calibrated": bool,
     "row_transform": str,
 }
 
 
-class TopicClassifier(TopicAnswers):
+class TopicClassifier(TopicTraining):
     """Labels that come from topics [BMLPL]: y_l = 1(Σ_k m_lk ≥ 1), m_lk ~ Poisson(v_lk u_k), u_k ~ Gamma(r_k, e^{wᵀx}).
 
     `algorithm` is "em", "online_em" (some rows at a time, which are read and made when they are needed) or "gibbs" (of
@@ -74,6 +71,10 @@ class TopicClassifier(TopicAnswers):
     when a step raises the objective by less than `tolerance` nats a row. Online EM counts its t-th step
     (t + step_offset)^-step_power. With `learn_hyper` r_k, λ_d and η are learned; `weight_scale` and `shape_strength`
     are of their priors (`labelfield.topics.state`).
+
+    With `calibrated` a tenth of the rows is held out at first, probabilities are mapped to fit these rows, and the last
+    epochs are on all rows: of EM four, of online EM a third, of Gibbs sampling half. EM then ends its first part at
+    five times the tolerance. `partial_fit` keeps the map.
 
     Entries of Y may be missing: not a number in a dense Y, or as `fit` is told. They count as nothing at all.
     """
@@ -98,6 +99,7 @@ class TopicClassifier(TopicAnswers):
         shape_strength: float = 1.0,
         learn_hyper: bool = True,
         time_budget: float | None = None,
+        calibrated: bool = True,
         threshold: float = 0.5,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
@@ -116,17 +118,17 @@ class TopicClassifier(TopicAnswers):
         self.shape_strength = shape_strength
         self.learn_hyper = learn_hyper
         self.time_budget = time_budget
+        self.calibrated = calibrated
         self.threshold = threshold
         self.device = device
         self.random_state = random_state
 
     _spec_type = TopicSpec
-    _mask: Mask | None = None
     _online: EMState | None = None
 
     @staticmethod
     def _build(spec: Any) -> TopicModel:
-        return TopicModel(spec)
+        return TopicModel(spec, Temperature() if spec.is_exclusive else Calibration(has_lead=True))
 
     # Fitting
 
@@ -186,116 +188,25 @@ class TopicClassifier(TopicAnswers):
             n_placed=len(self._labels),
             n_topics=int(n_topics),
             n_draws=given(self.n_draws, 1) if self.algorithm == "gibbs" else 1,
+            is_exclusive=labels.kind == "classes",
         )
+        max_epochs = given(self.max_epochs, _EPOCHS[self.algorithm])
+        held_out = self._n_held_out(data.n_rows, max_epochs)
         self.settings_ = Settings(
-            max_epochs=given(self.max_epochs, _EPOCHS[self.algorithm]),
+            max_epochs=max_epochs,
             batch_size=min(given(self.batch_size, 1), data.n_rows) if is_online else data.n_rows,
             time_budget=given(self.time_budget, None),
             schedule="constant",
             learning_rate=1.0,
+            held_out=held_out,
+            finishing_epochs=self._finishing_epochs(max_epochs) if held_out else 0,
             seed=seed,
         )
         self._require_memory(device)
         with advising_on_memory(self._lower):
             self.model_ = self._build(self.spec_).to(device)
-            first = self._topic_rows(data, np.arange(min(data.n_rows, _SHARE_ROWS)))
-            self._hold([self._start(first)])
+            self._hold([self._start(self._topic_rows(data, self._first_rows(data.n_rows)[:SHARE_ROWS]))])
         return data
-
-    def _active(self, Y: sparse.csr_array) -> NDArray[np.int64]:
-        return active_labels(Y, None if self._mask is None else self._mask.places)
-
-    def _start(self, data: TopicRows) -> Topics:
-        generator = torch.Generator().manual_seed(self.settings_.seed)
-        return start_topics(data, self.spec_.n_topics, self.spec_.n_labels, self._priors(), generator)
-
-    def _priors(self) -> Priors:
-        return Priors(weight_scale=float(self.weight_scale), shape_strength=float(self.shape_strength))
-
-    def _em_options(self) -> EMOptions:
-        learns = bool(self.learn_hyper)
-        return EMOptions(int(self.n_gradient_steps) or None, self._priors(), learns, learns, learns)
-
-    def _topic_rows(self, data: Dataset, rows: NDArray[np.int64]) -> TopicRows:
-        """These rows as the model takes them."""
-        X, Y = gather_rows(data.X, rows), gather_rows(data.Y, rows)
-        if self.algorithm == "online_em":
-            X = self.row_transform_(X)
-        mask = None if self._mask is None else self._mask.take(rows)
-        places, is_missing = (None, False) if mask is None else (mask.places, mask.is_missing)
-        return topic_rows(X, Y, self._labels, places, is_missing, self.model_.device)
-
-    def _hold(self, draws: list[Topics]) -> None:
-        """Put what was found into the model."""
-        n = self.spec_.n_draws
-        kept = draws[-n:]
-        # Of a run that ended early there are fewer, each of which then counts several times.
-        self.model_.hold([kept[number * len(kept) // n] for number in range(n)], self._labels)
-
-    def _train(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
-        settings = self.settings_
-        every = np.arange(data.n_rows)
-
-        def scored(state: Any) -> dict[str, float]:
-            self._hold(_draws_of(state))
-            scores: dict[str, float] = validate()
-            return scores
-
-        with torch.no_grad(), advising_on_memory(self._lower):
-            method: Any
-            state: Any = start_em(self.model_.topics())
-            if self.algorithm == "online_em":
-                method = OnlineEM(
-                    lambda rows: self._topic_rows(data, rows),
-                    data.n_rows,
-                    settings.batch_size,
-                    self._em_options(),
-                    power=float(self.step_power),
-                    offset=float(self.step_offset),
-                    seed=settings.seed,
-                )
-            else:
-                rows = self._topic_rows(data, every)
-                method = EM(rows, self._em_options())
-                if self.algorithm == "gibbs":
-                    is_resumed = resume and checkpoint is not None and checkpoint.exists()
-                    for _ in range(0 if is_resumed else _EM_BEFORE_GIBBS):
-                        state, _ = em_step(state, rows, self._em_options())
-                    learns = bool(self.learn_hyper)
-                    # λ stays as EM found it: drawn along with the weights, both drift far beyond what predicts well.
-                    options = GibbsOptions(self._priors(), learns, False, learns)
-                    # Not what the first sweep draws from, which is (seed, 0) and the same as the seed alone.
-                    rng = np.random.default_rng((settings.seed, 1 << 31))
-                    state = Kept(start_gibbs(state.topics, rows, rng))
-                    method = Gibbs(
-                        rows, options, n_sweeps=settings.max_epochs, n_draws=self.spec_.n_draws, seed=settings.seed
-                    )
-            rounds = Rounds(
-                method,
-                settings,
-                tolerance=float(self.tolerance),
-                checkpoint=checkpoint,
-                identity="" if checkpoint is None else self._identity(data),
-                on_step=on_step,
-                validate=None if validate is None else scored,
-            )
-            state, run = rounds.run(state, resume)
-            self._hold(_draws_of(state))
-            self._find_shares(data)
-        self._mask = None
-        self._remember(run)
-        return run
-
-    def _find_shares(self, data: Dataset) -> None:
-        """The share of each topic in the labels of rows, by some of them."""
-        rows = np.unique(np.linspace(0, data.n_rows - 1, min(data.n_rows, _SHARE_ROWS)).astype(np.int64))
-        X = gather_rows(data.X, rows)
-        X = self.row_transform_(X) if self.algorithm == "online_em" else X
-        total = torch.zeros(self.spec_.n_topics, dtype=torch.float64, device=self.model_.device)
-        for _, some in self._blocks(X):
-            for W, r in zip(self.model_.W, self.model_.r, strict=True):
-                total += (log_odds(some, W).clamp_(max=30.0).double().exp() * r).sum(0)
-        self.model_.share.copy_(total / total.sum())
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Go on with these rows by a step of online EM; the first call prepares the model, and `classes` names all
@@ -367,9 +278,10 @@ class TopicClassifier(TopicAnswers):
         topics = self.model_.topics_of_all()
         self._labels = np.arange(self.spec_.n_labels)
         self.spec_ = replace(self.spec_, n_placed=self.spec_.n_labels, n_draws=1)
-        share = self.model_.share
+        share, calibration = self.model_.share, self.model_.calibration
         self.model_ = self._build(self.spec_).to(self.model_.device)
         self.model_.share.copy_(share)
+        self.model_.calibration = calibration
         return topics
 
     # What it costs
@@ -420,10 +332,14 @@ class TopicClassifier(TopicAnswers):
             kind = torch.int64 if name == "labels" else torch.float32
             if array.dtype != kind or not bool(torch.isfinite(array).all()):
                 raise ValueError(f"{name} is not of finite {kind} numbers")
+        if not any(name.startswith("calibration.") for name in arrays):  # saved before there was one
+            fresh = Calibration(has_lead=True).state_dict()
+            arrays = arrays | {f"calibration.{name}": value for name, value in fresh.items()}
         with torch.device("meta"):
             model = self._build(self.spec_)
         model.load_state_dict(arrays, assign=True)
         model.check()
+        check_map(model.calibration)
         self._labels = model.labels.numpy()
         self._mask = self._online = None
         return model, counts.numpy()
@@ -432,7 +348,7 @@ class TopicClassifier(TopicAnswers):
         raise NotImplementedError("the steps of a topic model are its own")
 
     def _calibrate(self, held_out: Dataset) -> dict[str, Tensor]:
-        raise NotImplementedError("probabilities of topics are in closed form")
+        raise NotImplementedError("a topic model calibrates by its own steps")
 
     def to(self, device: str) -> Self:
         super().to(device)
@@ -447,11 +363,6 @@ class TopicClassifier(TopicAnswers):
         tags.classifier_tags.multi_label = True
         tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
         return tags
-
-
-def _draws_of(state: Any) -> list[Topics]:
-    """What a state of EM or of a sampler has found."""
-    return [state.topics] if isinstance(state, EMState) else [*state.draws] or [state.sampler.topics]
 
 
 def _require_labels(Y: sparse.csr_array, is_named: bool) -> None:

@@ -41,6 +41,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     # What to lower where memory is short.
     _lower: ClassVar[str]
     device: str
+    calibrated: bool
     model_: Any
     spec_: Any
     settings_: Settings
@@ -114,8 +115,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _decide(self, option: Any, chosen: Any, n_rows: int, seed: int, **others: Any) -> Settings:
         """How to train: what the user said, else what the rule chose. A tenth of enough rows is held out at first."""
         max_epochs = given(option.max_epochs, chosen.max_epochs)
-        can_calibrate = option.calibrated and n_rows >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
-        held_out = n_rows // 10 if can_calibrate else 0
+        held_out = self._n_held_out(n_rows, max_epochs)
         return Settings(
             max_epochs=max_epochs,
             batch_size=min(given(option.batch_size, chosen.batch_size), n_rows),
@@ -128,6 +128,11 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             seed=seed,
             **others,
         )
+
+    def _n_held_out(self, n_rows: int, max_epochs: int) -> int:
+        """How many rows calibrate probabilities before they join the training."""
+        can_calibrate = self.calibrated and n_rows >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
+        return n_rows // 10 if can_calibrate else 0
 
     def _forget(self) -> None:
         """A fit that fails leaves nothing of the one before, whose parts would not go together with its own."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelfield.topics.em import EMOptions, EMState, Sums, em_step, is_settled, restored_em, tensors_of_em
-from labelfield.topics.gibbs import GibbsOptions, GibbsState, gibbs_step
+from labelfield.topics.gibbs import GibbsOptions, GibbsState, gibbs_step, start_gibbs
 from labelfield.topics.rows import TopicRows
 from labelfield.topics.state import Priors, Topics, restored_topics, tensors_of
 
@@ -37,6 +37,12 @@ class EM:
     def is_settled(self, state: EMState) -> bool:
         return is_settled(state, self.options)
 
+    def left(self, state: EMState) -> EMState:
+        return EMState(state.topics, n_steps=state.n_steps)
+
+    def taken_up(self, state: EMState) -> EMState:
+        return state
+
     def tensors(self, state: EMState) -> dict[str, Tensor]:
         return tensors_of_em(state)
 
@@ -45,11 +51,15 @@ class EM:
 
 
 class OnlineEM:
-    """Some rows in each step, which are made when they are needed; a step counts (t + offset)^-power."""
+    """Some rows in each step, which are made when they are needed; a step counts (t + offset)^-power.
+
+    Those that `chosen` names stand for all n_rows, or for more where others come later.
+    """
 
     def __init__(
         self,
         rows: Callable[[NDArray[np.int64]], TopicRows],
+        chosen: NDArray[np.int64],
         n_rows: int,
         batch_size: int,
         options: EMOptions,
@@ -58,12 +68,12 @@ class OnlineEM:
         offset: float,
         seed: int,
     ) -> None:
-        self.rows, self.n_rows, self.options = rows, n_rows, options
-        self.n_batches = -(-n_rows // batch_size)
+        self.rows, self.chosen, self.n_rows, self.options = rows, chosen, n_rows, options
+        self.n_batches = -(-len(chosen) // batch_size)
         self.power, self.offset, self.seed = power, offset, seed
 
     def step(self, state: EMState, epoch: int, number: int) -> tuple[EMState, float]:
-        order = np.random.default_rng((self.seed, epoch)).permutation(self.n_rows)
+        order = np.random.default_rng((self.seed, epoch)).permutation(self.chosen)
         chosen = np.sort(np.array_split(order, self.n_batches)[number])
         data = self.rows(chosen)
         state, info = em_step(state, data, self.options, rate=self.step_size(state), n_data=self.n_rows)
@@ -74,6 +84,12 @@ class OnlineEM:
 
     def is_settled(self, state: EMState) -> bool:
         return False  # objectives of different rows say little
+
+    def left(self, state: EMState) -> EMState:
+        return state
+
+    def taken_up(self, state: EMState) -> EMState:
+        return state  # what it remembers is of as many rows
 
     def tensors(self, state: EMState) -> dict[str, Tensor]:
         return tensors_of_em(state)
@@ -109,14 +125,17 @@ class Kept:
 
 
 class Gibbs:
-    """Sweeps over all rows; of those of the second half, n_draws are kept at equal distances."""
+    """Sweeps over all rows; of those in the second half of the epochs from `first` to `last`, n_draws are kept at equal
+    distances."""
 
     n_batches = 1
 
-    def __init__(self, data: TopicRows, options: GibbsOptions, *, n_sweeps: int, n_draws: int, seed: int) -> None:
+    def __init__(
+        self, data: TopicRows, options: GibbsOptions, *, first: int, last: int, n_draws: int, seed: int
+    ) -> None:
         self.data, self.options, self.n_rows, self.seed = data, options, data.n_rows, seed
-        first = n_sweeps // 2
-        self.kept_at = {int(np.ceil(at)) for at in np.linspace(n_sweeps, first, n_draws, endpoint=False)}
+        middle = first + (last - first) // 2
+        self.kept_at = {int(np.ceil(at)) for at in np.linspace(last, middle, n_draws, endpoint=False)}
 
     def step(self, state: Kept, epoch: int, number: int) -> tuple[Kept, float]:
         # A generator for each sweep: a resumed run draws as it would have.
@@ -129,6 +148,17 @@ class Gibbs:
 
     def is_settled(self, state: Kept) -> bool:
         return False  # it never is
+
+    def started(self, topics: Topics) -> Kept:
+        """Before the first sweep from these topics."""
+        # Not what the first sweep draws from, which is (seed, 0) and the same as the seed alone.
+        return Kept(start_gibbs(topics, self.data, np.random.default_rng((self.seed, 1 << 31))))
+
+    def left(self, state: Kept) -> Kept:
+        return state
+
+    def taken_up(self, state: Kept) -> Kept:
+        return self.started(state.sampler.topics)
 
     def tensors(self, state: Kept) -> dict[str, Tensor]:
         sampler = state.sampler

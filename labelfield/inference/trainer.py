@@ -38,6 +38,7 @@ __all__ = [
     "held_out_rows",
     "stop_requests",
     "train",
+    "under",
 ]
 
 # Settings that may change when a training goes on.
@@ -429,12 +430,12 @@ class Training:
         tensors, facts = read_checkpoint(self.checkpoint)
         try:
             self._require_same(facts)
-            self.model.load_state_dict(_under("model.", tensors))
-            self.optimiser.restore(_under("optimiser.", tensors))
+            self.model.load_state_dict(under("model.", tensors))
+            self.optimiser.restore(under("optimiser.", tensors))
             self.generator.set_state(tensors["generator"])
             run = dict(facts["run"])
             run["history"] = [Epoch(**epoch) for epoch in run["history"]]
-            run["memory"] = _under("memory.", tensors)
+            run["memory"] = under("memory.", tensors)
             self.state = replace(Run(), **run)
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             if isinstance(error, DataError):
@@ -464,7 +465,7 @@ def _seed_of(seed: int, n_epochs_before: int) -> int:
     return int(np.random.SeedSequence((seed, n_epochs_before)).generate_state(1, np.uint64)[0])
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Those whose names begin so, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 

@@ -4,7 +4,8 @@
 
 The pieces lie between quantiles of logit p; every slope s_j is positive, and a label further down its row's ranking is
 never lifted above one before it (d falls with the rank), so that the ranking stays as it is. Without the last term the
-top label of each row would come out too humble: at the same p it is right more often than the fifth.
+top label of each row would come out too humble: at the same p it is right more often than the fifth. Where it is
+so the more the larger p is, the first label may be steeper beyond a knot of its own: the ranking stays as well.
 """
 
 from __future__ import annotations
@@ -34,14 +35,18 @@ _SMALLEST, _LARGEST = 1e-37, 1 - 6e-8
 
 
 class Calibration(nn.Module):
-    """The map; the identity until it is fitted."""
+    """The map; the identity until it is fitted. With `has_lead` the first label of a row has one more slope."""
 
     knots: Tensor
     slopes: Tensor
     offsets: Tensor
+    lead: Tensor  # the knot of the first label, and how much steeper it is beyond
 
-    def __init__(self) -> None:
+    def __init__(self, has_lead: bool = False) -> None:
         super().__init__()
+        self.has_lead = has_lead
+        if has_lead:
+            self.register_buffer("lead", torch.zeros(2))
         self.register_buffer("knots", torch.zeros(_N_KNOTS))
         self.register_buffer("slopes", torch.ones(_N_KNOTS + 1))
         self.register_buffer("offsets", torch.zeros(N_RANKS))  # the constant among them
@@ -56,32 +61,43 @@ class Calibration(nn.Module):
         for knot, change in zip(knots, slopes.diff(), strict=True):
             result = result + change * (z - knot).clamp_min(0)
         last = torch.as_tensor(rank, device=p.device).clamp_max(N_RANKS - 1)
+        if self.has_lead:
+            result = result + self.lead[1] * (z - self.lead[0]).clamp_min(0) * (last == 0)
         return torch.sigmoid(result + self.offsets[last])
 
     def is_identity(self) -> bool:
         """Whether nothing has been learned."""
-        return bool((self.slopes == 1).all()) and not bool(self.offsets.any())
+        is_plain = bool((self.slopes == 1).all()) and not bool(self.offsets.any())
+        return is_plain and not (self.has_lead and bool(self.lead[1]))
 
-    def fit(self, p: NDArray[np.floating], is_true: NDArray[np.bool_]) -> None:
-        """Learn the map from ranked probabilities (N, k), largest first, and whether these labels hold.
+    def fit(
+        self, p: NDArray[np.floating], is_true: NDArray[np.bool_], is_known: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Learn the map from ranked probabilities (N, k), largest first, and whether these labels hold, where that
+        `is_known`.
 
         The likelihood is concave in slopes and offsets; a little belief in the identity keeps few rows from deciding.
         All the places that share the last offset weigh together as much as all others.
         """
         z = logit(np.clip(p.astype(np.float64), _SMALLEST, _LARGEST))
+        known = np.ones(z.shape, np.bool_) if is_known is None else is_known
         n_first = min(N_RANKS - 1, z.shape[1])
-        knots = np.quantile(z[:, :n_first], np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
-        groups = [_alike(z[:, [place]], is_true[:, [place]], place, 1.0) for place in range(n_first)]
-        if z.shape[1] > n_first:
-            n_rest = z.shape[1] - n_first
-            groups.append(_alike(z[:, n_first:], is_true[:, n_first:], N_RANKS - 1, n_first / n_rest))
+        if not known[:, :n_first].any():
+            return  # nothing to learn from
+        knots = np.quantile(z[:, :n_first][known[:, :n_first]], np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
+        lead_knot = np.quantile(z[:, 0][known[:, 0]], 1 / (_N_KNOTS + 1)) if known[:, 0].any() else 0.0
+        groups = [_alike(z[own, rank], is_true[own, rank], rank, 1.0) for rank, own in enumerate(known.T[:n_first])]
+        if (rest := known[:, n_first:]).any():
+            share = known[:, :n_first].sum() / rest.sum()
+            groups.append(_alike(z[:, n_first:][rest], is_true[:, n_first:][rest], N_RANKS - 1, share))
         z, target, weight, place = (np.concatenate(part) for part in zip(*groups, strict=True))
         between = zip(knots, np.r_[knots[1:], np.inf], strict=True)
         design = [np.minimum(z, knots[0]), *(np.clip(z - low, 0, high - low) for low, high in between)]
         # Offsets fall: each is the one before it less something positive.
         steps = [place >= step for step in range(N_RANKS)]
-        features = np.stack([*design, *steps], axis=-1).astype(np.float64)
-        start = np.r_[np.ones(_N_KNOTS + 1), np.zeros(N_RANKS)]
+        lead = [np.maximum(z - lead_knot, 0) * (place == 0)] if self.has_lead else []
+        features = np.stack([*design, *steps, *lead], axis=-1).astype(np.float64)
+        start = np.r_[np.ones(_N_KNOTS + 1), np.zeros(N_RANKS + len(lead))]
 
         def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             u = features @ weights
@@ -90,23 +106,26 @@ class Calibration(nn.Module):
             return float(value), features.T @ (weight * (expit(u) - target)) + _CAUTION * away
 
         bounds = [(_LEAST_SLOPE, None)] * (_N_KNOTS + 1) + [(None, None)] + [(None, 0.0)] * (N_RANKS - 1)
+        bounds += [(0.0, None)] * len(lead)
         found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-        self._set(knots, found[: _N_KNOTS + 1], np.cumsum(found[_N_KNOTS + 1 :]))
-
-    def _set(self, knots: NDArray[np.float64], slopes: NDArray[np.float64], offsets: NDArray[np.float64]) -> None:
-        for name, values in (("knots", knots), ("slopes", slopes), ("offsets", offsets)):
-            buffer = self.get_buffer(name)
-            buffer.copy_(torch.from_numpy(np.asarray(values, np.float32)))
+        slopes, offsets, steeper = np.split(found, [_N_KNOTS + 1, _N_KNOTS + 1 + N_RANKS])
+        learned = {"knots": knots, "slopes": slopes, "offsets": np.cumsum(offsets)}
+        if self.has_lead:
+            learned["lead"] = np.array([lead_knot, *steeper])
+        for name, values in learned.items():
+            self.get_buffer(name).copy_(torch.from_numpy(np.asarray(values, np.float32)))
 
 
 def _alike(
     z: NDArray[np.float64], is_true: NDArray[np.bool_], place: int, weight: float
 ) -> tuple[NDArray[np.float64], ...]:
     """Entries of one place in groups of like logit: its mean, the share that holds, what they weigh, the place."""
-    order = np.argsort(z, axis=None, kind="stable")
+    if z.size == 0:
+        return np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64)
+    order = np.argsort(z, kind="stable")
     starts = np.unique(np.linspace(0, order.size, min(order.size, _N_GROUPS) + 1).astype(np.int64)[:-1])
     counts = np.diff(np.r_[starts, order.size])
-    mean, share = (np.add.reduceat(part.ravel()[order].astype(np.float64), starts) / counts for part in (z, is_true))
+    mean, share = (np.add.reduceat(part[order].astype(np.float64), starts) / counts for part in (z, is_true))
     return mean, share, weight * counts, np.full(counts.size, place)
 
 

@@ -25,9 +25,14 @@ class TopicSpec:
     n_placed: int
     n_topics: int
     n_draws: int = 1
+    is_exclusive: bool = False  # one label a row
 
     def __post_init__(self) -> None:
+        if not isinstance(self.is_exclusive, bool):
+            raise ValueError(f"is_exclusive is {self.is_exclusive!r}, not true or false")
         for name, value in vars(self).items():
+            if name == "is_exclusive":
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < (1 if name != "n_placed" else 0):
                 raise ValueError(f"{name} is {value!r}, not a count")
         if self.n_placed > self.n_labels:
@@ -36,7 +41,8 @@ class TopicSpec:
 
 class TopicModel(nn.Module):
     """V (T, A, K) of the labels in `labels` (A,), `rest` (T, K) of each other one, W (T, D + 1, K), r (T, K),
-    λ (D + 1,), η (1,), and the `share` (K,) of each topic in the labels of the training rows."""
+    λ (D + 1,), η (1,), and the `share` (K,) of each topic in the labels of the training rows; beside them a
+    `calibration`, which maps probabilities."""
 
     V: Tensor
     rest: Tensor
@@ -47,8 +53,9 @@ class TopicModel(nn.Module):
     labels: Tensor
     share: Tensor
 
-    def __init__(self, spec: TopicSpec) -> None:
+    def __init__(self, spec: TopicSpec, calibration: nn.Module) -> None:
         super().__init__()
+        self.calibration = calibration
         self.n_labels = spec.n_labels
         T, A, K, D = spec.n_draws, spec.n_placed, spec.n_topics, spec.n_features
         shapes = {"V": (T, A, K), "rest": (T, K), "W": (T, D + 1, K), "r": (T, K), "precision": (D + 1,), "eta": (1,)}
@@ -91,7 +98,7 @@ class TopicModel(nn.Module):
         return self.V.mean(0)
 
     def predict_proba(self, X: Tensor) -> Tensor:
-        """The probability of each label (N, L)."""
+        """The probability of each label (N, L), in closed form."""
         placed, rest = label_probabilities(X, self.drawn())
         if len(self.labels) == self.n_labels:
             return placed

@@ -38,6 +38,26 @@ def test_the_ranking_stays():
         assert (calibration(grid, rank + 1) <= q).all()
 
 
+def test_a_first_label_that_is_surer_the_surer_it_is():
+    """Its own slope is found, and the ranking stays."""
+    rng = np.random.default_rng(7)
+    z = np.sort(rng.normal(-1, 2, (20_000, 5)), axis=1)[:, ::-1]
+    truth = z.copy()
+    truth[:, 0] += 1.5 * np.maximum(z[:, 0] - 0.5, 0)
+    is_true, p = rng.random(z.shape) < 1 / (1 + np.exp(-truth)), (1 / (1 + np.exp(-z))).astype(np.float32)
+    plain, led = Calibration(), Calibration(has_lead=True)
+    errors = []
+    for calibration in (plain, led):
+        calibration.fit(p, is_true)
+        q = calibration(torch.from_numpy(p), torch.arange(5)).numpy()
+        errors.append(np.abs(q[:, 0] - 1 / (1 + np.exp(-truth[:, 0]))).mean())
+        assert (np.diff(q, axis=1) <= 0).all()
+    assert errors[1] < 0.5 * errors[0]
+    grid = torch.logspace(-30, 0, 2000).clamp_max(1 - 1e-7)
+    assert (led(grid, 0).diff() >= 0).all()
+    assert (led(grid, 1) <= led(grid, 0)).all()
+
+
 def test_few_rows_change_little_and_none_nothing():
     calibration = Calibration()
     p = torch.rand(50)
@@ -45,6 +65,36 @@ def test_few_rows_change_little_and_none_nothing():
     few, is_true, _ = overconfident(3, 3)
     calibration.fit(few, is_true)
     assert (calibration(p, 0) - p).abs().max() < 0.25
+
+
+def test_what_is_not_known_counts_for_nothing():
+    """Rows of which nothing is known are as good as absent; what is said of unknown entries does not matter."""
+    p, is_true, _ = overconfident(400, 4)
+    rng = np.random.default_rng(5)
+    of_rows = np.repeat(rng.random((400, 1)) < 0.6, 5, axis=1)
+    of_entries = rng.random((400, 5)) < 0.6
+    whole, some, one, other, never = (Calibration() for _ in range(5))
+    whole.fit(p[of_rows[:, 0]], is_true[of_rows[:, 0]])
+    some.fit(p, is_true, of_rows)
+    one.fit(p, is_true | ~of_entries, of_entries)
+    other.fit(p, is_true & of_entries, of_entries)
+    for a, b in ((whole, some), (one, other)):
+        for name, value in a.state_dict().items():
+            torch.testing.assert_close(value, b.state_dict()[name], rtol=0, atol=0)
+    never.fit(p, is_true, np.zeros_like(of_entries))
+    assert never.is_identity()
+    assert not one.is_identity()
+
+
+def test_places_of_which_nothing_is_known():
+    """The others are learned all the same."""
+    p, is_true, _ = overconfident(2000, 6)
+    known = np.ones_like(is_true)
+    known[:, 2] = False
+    calibration = Calibration()
+    calibration.fit(p, is_true, known)
+    q = calibration(torch.from_numpy(p), torch.arange(5)).numpy()
+    assert np.abs(q.mean(0) - is_true.mean(0)).max() < 0.05
 
 
 @pytest.fixture(scope="module")
