@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from strategies import assert_same, datasets, finite, ragged
 
 import labelfield
@@ -15,7 +15,9 @@ from labelfield.data import FORMATS, files
 NAMES = ["d.txt", "d.txt.gz", "d.txt.bz2", "d.txt.xz", "d.svm", "d.svm.gz", "d.npz", "d"]
 
 
+# Files are slow, and examples few enough to go round: every format sees the same ones.
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15)
 @given(dataset=datasets())
 def test_write_then_read_is_the_identity(name, dataset):
     with tempfile.TemporaryDirectory() as folder:
@@ -25,6 +27,7 @@ def test_write_then_read_is_the_identity(name, dataset):
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=8)
 @given(dataset=datasets().filter(lambda d: d.n_rows > 1))
 def test_two_splits(format, dataset):
     splits = dataset.split(0.5, seed=1)

@@ -53,7 +53,7 @@ def test_seconds_are_those_of_all_stages(few):
     assert seconds == sorted(seconds)
 
 
-@pytest.mark.parametrize("grid_size", [64, 1500])
+@pytest.mark.parametrize("grid_size", [64, 600])
 def test_a_fine_grid_starts_as_close_to_the_prior_as_a_coarse_one(grid_size, few):
     model = tiny(grid_size=grid_size)
     model.prepare(few.X, few.Y.indices)

@@ -26,8 +26,8 @@ REASONS = {
 
 @parametrize_with_checks(
     [
-        MLGPFClassifier(n_latent=3, n_inducing=10, max_epochs=15, batch_size=60, learning_rate=0.2),
         # A step takes as long for few rows as for many: few large ones are enough here.
+        MLGPFClassifier(n_latent=3, n_inducing=10, max_epochs=8, batch_size=150, learning_rate=0.5),
         GPClassifier(n_inducing=10, max_epochs=4, batch_size=150, learning_rate=0.5),
         # As few epochs as tell the checks' blobs apart.
         DeepKernelClassifier(
