@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from scipy import sparse
 from torch import nn
 
 from labelfield.errors import DataError
-from labelfield.estimators.options import (
-    given,
-)
+from labelfield.estimators.inputs import require_one_class
+from labelfield.estimators.options import given
 from labelfield.models.build_deep import (
     MOST_DIMENSIONS,
     DeepSpec,
@@ -30,12 +28,7 @@ def require_labels(Y: sparse.csr_array, likelihood: str) -> None:
         raise DataError("Y has no labels", expected="at least one")
     if likelihood != "softmax":
         return
-    counts = np.diff(Y.indptr)
-    if (counts != 1).any():
-        row = int(np.flatnonzero(counts != 1)[0])
-        raise DataError(
-            f"row {row} has {counts[row]} labels", expected="one class a row", fix="Use likelihood='bernoulli'."
-        )
+    require_one_class(Y, "Use likelihood='bernoulli'.")
     if Y.shape[1] < 2:
         raise DataError("y has one class", expected="at least two classes", fix="Check the labels.")
 

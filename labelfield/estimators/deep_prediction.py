@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import logit
 from torch import Tensor
 
 from labelfield.csr import gather_rows
@@ -21,7 +20,6 @@ from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import to_tensor
 from labelfield.models.build_deep import DeepSpec, FeatureError, require_features
 from labelfield.models.deep_kernel import Baseline, DeepKernel
-from labelfield.models.prediction import to_indicator
 
 __all__ = ["DeepLatent", "DeepPredictions"]
 
@@ -139,20 +137,6 @@ class DeepPredictions(BlockPredictions):
 
     # Answers
 
-    def predict(self, X: Any, k: int | None = None) -> Any:
-        """The most probable class of each row (N,); of several labels a row those whose probability reaches
-        `threshold`, or the k most probable, as a CSR indicator (N, K)."""
-        self._check_fitted()
-        if self.label_kind_ == "classes":
-            return np.asarray(self.classes_[self.predict_topk(X, 1).indices])
-        if k is not None:
-            chosen = self.predict_topk(X, k)
-            chosen.data = np.ones_like(chosen.data)
-            return chosen
-        rows, every = self._rows(X), slice(0, self.spec_.n_labels)
-        reached = ((block, every, self.threshold <= P) for block, P in self._probabilities(rows, calibrated=True))
-        return to_indicator(reached, (rows.shape[0], self.spec_.n_labels))
-
     def predict_latent(self, X: Any) -> DeepLatent:
         """Means and variances of the processes f (N, J) and of the utilities g = A f + b (N, K), which go together."""
         rows = self._rows(X)
@@ -213,17 +197,6 @@ class DeepPredictions(BlockPredictions):
                     share = self.model_.latent(h).var / self.model_.processes.prior_variance()
                     novelty[block] = share.clamp(0, 1).mean(1).cpu().numpy()
         return np.asarray(1 - first * (1 - novelty), np.float32)
-
-    def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Logarithms of the raw probabilities of classes, log-odds of labels (N, K); of two classes, how far the second
-        is above the first (N,)."""
-        P = self.predict_proba(X, calibrated=False)
-        tiny = np.finfo(np.float32).tiny
-        scores = np.log(np.maximum(P, tiny))
-        if self.model_.is_multilabel:
-            scores = np.asarray(logit(np.clip(P, tiny, 1 - np.finfo(np.float32).epsneg)), np.float32)
-        is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
-        return scores[:, 1] - scores[:, 0] if is_binary else scores
 
     def bound(self, X: Any, Y: Any) -> dict[str, float]:
         """The evidence lower bound on these rows, over all labels: fit, kl and their difference, in nats. Of a softmax

@@ -19,9 +19,10 @@ from labelfield.estimators.options import (
     advising_on_memory,
     given,
 )
+from labelfield.inference.checkpoint import HOW_LONG
 from labelfield.inference.source import ResidentSource, Source, TensorSource
 from labelfield.inference.stages import Stage, train_stages
-from labelfield.inference.trainer import HOW_LONG, Run, Settings, stop_requests
+from labelfield.inference.trainer import Run, Settings, stop_requests
 from labelfield.linalg.rows import Rows
 from labelfield.models.cost import free_bytes
 from labelfield.models.deep_kernel import DeepKernel

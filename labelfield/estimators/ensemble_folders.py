@@ -9,6 +9,7 @@ import torch
 from labelfield.estimators.ensemble import MOST_MEMBERS
 from labelfield.estimators.prediction import FactorPredictions
 from labelfield.estimators.restoring import check_calibration, restore_scores
+from labelfield.inference.checkpoint import under
 from labelfield.models.build import Spec, build
 from labelfield.models.calibration import Calibration
 
@@ -50,14 +51,14 @@ class SavedFactors(FactorPredictions):
         if not isinstance(config["members"], list) or len(config["members"]) >= MOST_MEMBERS:
             raise ValueError("the members are not a short list")
         for number, described in enumerate(config["members"], 1):
-            theirs = _under(f"member.{number}.", arrays)
+            theirs = under(f"member.{number}.", arrays)
             other = cls._restore_described(described, theirs, config["classes"], names)
             if (other.spec_.n_labels, other.n_features_in_) != (self.spec_.n_labels, self.n_features_in_):
                 raise ValueError("the members are of different shapes")
             self.others_.append(other)
         self.ensemble_calibration_ = Calibration()
         if self.others_:
-            self.ensemble_calibration_.load_state_dict(_under(_ENSEMBLE, arrays))
+            self.ensemble_calibration_.load_state_dict(under(_ENSEMBLE, arrays))
             check_calibration(self.ensemble_calibration_)
         known = (_ENSEMBLE, *(f"member.{number}." for number in range(1, len(config["members"]) + 1)))
         if any(name.startswith("member.") and not name.startswith(known) for name in arrays):
@@ -72,8 +73,3 @@ class SavedFactors(FactorPredictions):
         self.held_out_scores_ = restore_scores(config["held_out_scores"])
         self._raw, self.others_ = None, []
         return self
-
-
-def _under(start: str, arrays: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those whose names begin so, by the rest of their names."""
-    return {name.removeprefix(start): value for name, value in arrays.items() if name.startswith(start)}

@@ -16,7 +16,7 @@ from labelfield.csr import gather_rows
 from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform, choose_class_transform
 from labelfield.errors import DataError
-from labelfield.estimators.inputs import as_rows, encode_labels
+from labelfield.estimators.inputs import as_rows, encode_labels, require_one_class
 from labelfield.estimators.options import (
     Number,
     Rule,
@@ -51,6 +51,7 @@ from labelfield.variational import Moments
 
 __all__ = ["GPClassifier", "Utility"]
 
+_FOR_SEVERAL = "Use MLGPFClassifier (--method mlgpf) for several labels a row."
 # Rows times classes whose utilities exist at once, and numbers in the matrices of classes that are looked at together.
 _BLOCK_ENTRIES, _PART_ENTRIES = 1 << 22, 1 << 26
 _MOST_ROWS = 2000
@@ -175,7 +176,7 @@ class GPClassifier(BlockPredictions):
         device, seed = choose_device(self.device), choose_seed(self.random_state)
         X = as_rows(self, X, reset=True)
         Y, labels = encode_labels(Y, X.shape[0], classes)
-        _require_one_class_a_row(Y)
+        require_one_class(Y, _FOR_SEVERAL)
         _require_two_classes(labels.classes)
         self.label_kind_, self.classes_ = "classes", labels.classes
         self.row_transform_ = RowTransform.fit(
@@ -353,11 +354,6 @@ class GPClassifier(BlockPredictions):
                     P = self.model_.calibration(P)
             yield block, P
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row (N,)."""
-        best = self.predict_topk(X, 1).indices
-        return np.asarray(self.classes_[best])
-
     def predict_latent(self, X: Any) -> Utility:
         """Means and variances of the utilities of all classes."""
         rows = self._rows(X)
@@ -386,11 +382,6 @@ class GPClassifier(BlockPredictions):
                     novelty[block] += share * part.unexplained_share(seen).cpu().numpy()
         return np.asarray(1 - first * (1 - novelty), np.float32)
 
-    def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Logarithms of the raw probabilities (N, K); of two classes, how far the second is above the first (N,)."""
-        scores = np.log(np.maximum(self.predict_proba(X, calibrated=False), np.finfo(np.float32).tiny))
-        return scores[:, 1] - scores[:, 0] if self.spec_.n_labels == 2 else scores
-
     def bound(self, X: Any, Y: Any) -> dict[str, float]:
         """The evidence lower bound on these rows, over all classes: fit, kl and their difference, in nats."""
         rows = self._rows(X)
@@ -407,7 +398,7 @@ class GPClassifier(BlockPredictions):
 
     def _encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
         encoded = super()._encode(Y, n_rows)
-        _require_one_class_a_row(encoded)
+        require_one_class(encoded, _FOR_SEVERAL)
         return encoded
 
     def feature_relevance(self) -> NDArray[np.float32]:
@@ -424,17 +415,6 @@ class GPClassifier(BlockPredictions):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = False
         return tags
-
-
-def _require_one_class_a_row(Y: sparse.csr_array) -> None:
-    counts = np.diff(Y.indptr)
-    if (counts != 1).any():
-        row = int(np.flatnonzero(counts != 1)[0])
-        raise DataError(
-            f"row {row} has {counts[row]} labels",
-            expected="one class a row",
-            fix="Use MLGPFClassifier (--method mlgpf) for several labels a row.",
-        )
 
 
 def _require_two_classes(classes: NDArray[Any]) -> None:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from labelfield.csr import as_features, as_positives, from_counts
 from labelfield.errors import DataError
 
-__all__ = ["LABEL_KINDS", "Labels", "as_rows", "encode_known", "encode_labels"]
+__all__ = ["LABEL_KINDS", "Labels", "as_rows", "encode_known", "encode_labels", "require_one_class"]
 
 LABEL_KINDS = ("indicator", "lists", "classes")
 # Lists of label numbers get a column for each number up to the largest; beyond this they are no numbers of columns.
@@ -177,3 +177,11 @@ def _is_ragged(Y: Any) -> bool:
     if len({len(row) for row in Y}) > 1 or any(isinstance(row, set | frozenset) for row in Y):
         return True
     return not all(label in (0, 1) for row in Y for label in row)
+
+
+def require_one_class(Y: sparse.csr_array, fix: str) -> None:
+    """Of labels that exclude each other, each row must have one."""
+    counts = np.diff(Y.indptr)
+    if (counts != 1).any():
+        row = int(np.flatnonzero(counts != 1)[0])
+        raise DataError(f"row {row} has {counts[row]} labels", expected="one class a row", fix=fix)

@@ -16,7 +16,7 @@ from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory, count_of_labels
 from labelfield.metrics.ranking import judge
 from labelfield.models.calibration import N_RANKS, Calibration, places
-from labelfield.models.prediction import to_csr
+from labelfield.models.prediction import to_csr, to_indicator
 
 __all__ = ["FEWER_ROWS", "BlockPredictions"]
 
@@ -27,6 +27,8 @@ _N_CALIBRATED = 20
 
 class BlockPredictions(SavedClassifier):
     """The predicting half of a classifier with few enough labels for all of a row's at once."""
+
+    threshold: float = 0.5
 
     @abstractmethod
     def _probabilities(self, rows: sparse.csr_array, calibrated: bool) -> Iterator[tuple[slice, Tensor]]:
@@ -48,6 +50,30 @@ class BlockPredictions(SavedClassifier):
     def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
         """The k most probable labels of each row and their probabilities, as CSR (N, K)."""
         return self._best(self._probabilities(self._rows(X), calibrated), count_of_labels(k))
+
+    def predict(self, X: Any, k: int | None = None) -> Any:
+        """The most probable class of each row (N,); of several labels a row those whose probability reaches
+        `threshold`, or the k most probable, as a CSR indicator (N, K)."""
+        self._check_fitted()
+        if self.label_kind_ == "classes":
+            return np.asarray(self.classes_[self.predict_topk(X, 1).indices])
+        if k is not None:
+            chosen = self.predict_topk(X, k)
+            chosen.data = np.ones_like(chosen.data)
+            return chosen
+        rows, every = self._rows(X), slice(0, self.spec_.n_labels)
+        reached = ((block, every, self.threshold <= P) for block, P in self._probabilities(rows, calibrated=True))
+        return to_indicator(reached, (rows.shape[0], self.spec_.n_labels))
+
+    def decision_function(self, X: Any) -> NDArray[np.float32]:
+        """Logarithms of the raw probabilities of classes, log-odds of labels (N, K); of two classes, how far the second
+        is above the first (N,)."""
+        P = np.maximum(self.predict_proba(X, calibrated=False), np.finfo(np.float32).tiny)
+        scores = np.log(P)
+        if isinstance(self.model_.calibration, Calibration):  # labels do not exclude each other
+            scores -= np.log1p(-np.minimum(P, 1 - np.finfo(np.float32).epsneg))
+        is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
+        return scores[:, 1] - scores[:, 0] if is_binary else scores
 
     @staticmethod
     def _calibrated(calibration: nn.Module, P: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from labelfield.csr import as_positives, gather_rows
 from labelfield.estimators.options import advising_on_memory, choose_seed, count_of_labels
 from labelfield.estimators.probabilities import FEWER_ROWS, BlockPredictions
 from labelfield.linalg.rows import to_tensor
-from labelfield.models.prediction import to_indicator
 from labelfield.topics.model import TopicModel, TopicSpec
 from labelfield.topics.prediction import LARGEST_LOG_ODDS, log_odds, topic_proportions
 
@@ -68,27 +67,6 @@ class TopicAnswers(BlockPredictions):
                     P = torch.where(total > 0, P / total, 1 / self.spec_.n_labels)
                 P = self._calibrated(self.model_.calibration, P) if calibrated else P
             yield block, P
-
-    def predict(self, X: Any, k: int | None = None) -> Any:
-        """The labels whose probability reaches `threshold`, or the k most probable, as a CSR indicator (N, L); of one
-        class a row the most probable (N,)."""
-        self._check_fitted()
-        if self.label_kind_ == "classes":
-            return np.asarray(self.classes_[self.predict_topk(X, 1).indices])
-        if k is not None:
-            chosen = self.predict_topk(X, k)
-            chosen.data = np.ones_like(chosen.data)
-            return chosen
-        rows, every = self._rows(X), slice(0, self.spec_.n_labels)
-        reached = ((block, every, self.threshold <= P) for block, P in self._probabilities(rows, calibrated=True))
-        return to_indicator(reached, (rows.shape[0], self.spec_.n_labels))
-
-    def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Log-odds of the raw probabilities (N, L); of two classes, how far the second is above the first (N,)."""
-        P = np.clip(self.predict_proba(X, calibrated=False), np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).epsneg)
-        scores = np.asarray(np.log(P) - np.log1p(-P), np.float32)
-        is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
-        return scores[:, 1] - scores[:, 0] if is_binary else scores
 
     # Topics
 

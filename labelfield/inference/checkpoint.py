@@ -15,8 +15,10 @@ from torch import Tensor
 from labelfield.atomic import replacing_file, sync
 from labelfield.errors import DataError
 
-__all__ = ["damaged", "read_checkpoint", "write_checkpoint"]
+__all__ = ["HOW_LONG", "damaged", "read_checkpoint", "require_same", "under", "write_checkpoint"]
 
+# Settings that may change when a training goes on.
+HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "patience")
 _FORMAT = "labelfield checkpoint 2"
 
 
@@ -60,3 +62,21 @@ def damaged(path: Path, error: Exception) -> DataError:
     """The error for a checkpoint that cannot be used."""
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return DataError(f"the checkpoint is damaged ({reason})", path=path, fix="Start anew with --overwrite.")
+
+
+def require_same(path: Path, facts: dict[str, Any], settings: dict[str, Any], identity: str) -> None:
+    """How long to go on may change; what has been done may not."""
+    theirs = dict(facts["settings"])
+    differs = [name for name in settings if name not in HOW_LONG and settings[name] != theirs[name]]
+    if differs or facts["identity"] != identity:
+        raise DataError(
+            f"the checkpoint was made with another {differs[0] if differs else 'model or other training data'}",
+            path=path,
+            expected="the same options and data",
+            fix="Resume with the options it was started with, or start anew.",
+        )
+
+
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

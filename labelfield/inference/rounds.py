@@ -6,15 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from labelfield.errors import DataError
-from labelfield.inference.checkpoint import damaged, read_checkpoint, write_checkpoint
+from labelfield.inference.checkpoint import damaged, read_checkpoint, require_same, under, write_checkpoint
 from labelfield.inference.trainer import (
-    HOW_LONG,
     Callback,
     Epoch,
     Interrupted,
@@ -22,7 +21,6 @@ from labelfield.inference.trainer import (
     Settings,
     TrainingError,
     stop_requests,
-    under,
 )
 
 __all__ = ["Method", "Rounds"]
@@ -189,7 +187,7 @@ class Rounds(Generic[State]):
         assert self.checkpoint is not None
         tensors, facts = read_checkpoint(self.checkpoint)
         try:
-            self._require_same(facts)
+            require_same(self.checkpoint, facts, asdict(self.settings), self.identity)
             run = dict(facts["run"])
             run["history"] = [Epoch(**epoch) for epoch in run["history"]]
             run["memory"] = under("memory.", tensors)
@@ -201,15 +199,3 @@ class Rounds(Generic[State]):
             if isinstance(error, DataError):
                 raise
             raise damaged(self.checkpoint, error) from None
-
-    def _require_same(self, facts: dict[str, Any]) -> None:
-        ours, theirs = asdict(self.settings), dict(facts["settings"])
-        for name in HOW_LONG:
-            ours.pop(name), theirs.pop(name)
-        if ours != theirs or facts["identity"] != self.identity:
-            raise DataError(
-                "the checkpoint was made with other options or other training data",
-                path=self.checkpoint,
-                expected="the same",
-                fix="Resume with the options it was started with, or start anew.",
-            )

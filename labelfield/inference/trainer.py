@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +19,13 @@ from torch import Tensor, nn
 
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.inference.adam import RowAdam
-from labelfield.inference.checkpoint import damaged, read_checkpoint, write_checkpoint
+from labelfield.inference.checkpoint import damaged, read_checkpoint, require_same, under, write_checkpoint
 from labelfield.inference.schedule import SCHEDULES, rate_factor
 from labelfield.inference.source import Source
 from labelfield.inference.stepper import Objective, Stepper, all_finite
 from labelfield.linalg.cholesky import FactorisationError
 
 __all__ = [
-    "HOW_LONG",
     "Batches",
     "Epoch",
     "Interrupted",
@@ -38,11 +36,8 @@ __all__ = [
     "held_out_rows",
     "stop_requests",
     "train",
-    "under",
 ]
 
-# Settings that may change when a training goes on.
-HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "patience")
 _MOST_BAD_STEPS = 20
 # Steps that a GPU is given before it is asked how they went.
 _STEPS_AHEAD = 64
@@ -429,7 +424,7 @@ class Training:
         assert self.checkpoint is not None
         tensors, facts = read_checkpoint(self.checkpoint)
         try:
-            self._require_same(facts)
+            require_same(self.checkpoint, facts, asdict(self.settings), self.identity)
             self.model.load_state_dict(under("model.", tensors))
             self.optimiser.restore(under("optimiser.", tensors))
             self.generator.set_state(tensors["generator"])
@@ -442,20 +437,6 @@ class Training:
                 raise
             raise damaged(self.checkpoint, error) from None
 
-    def _require_same(self, facts: dict[str, Any]) -> None:
-        """How long to go on may change; what has been done may not."""
-        ours, theirs = asdict(self.settings), dict(facts["settings"])
-        for name in HOW_LONG:
-            ours.pop(name), theirs.pop(name)
-        if ours != theirs or facts["identity"] != self.identity:
-            differs = [name for name in ours if ours[name] != theirs.get(name)] or ["model or other training data"]
-            raise DataError(
-                f"the checkpoint was made with another {differs[0]}",
-                path=self.checkpoint,
-                expected="the same options and data",
-                fix="Resume with the options it was started with, or start anew.",
-            )
-
 
 def _seed_of(seed: int, n_epochs_before: int) -> int:
     """What a stage draws from. Drawn as in the stage before, dropout would be the same for the same rows once more, and
@@ -463,11 +444,6 @@ def _seed_of(seed: int, n_epochs_before: int) -> int:
     if n_epochs_before == 0:
         return seed
     return int(np.random.SeedSequence((seed, n_epochs_before)).generate_state(1, np.uint64)[0])
-
-
-def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those whose names begin so, by the rest of their names."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 _listening: list[list[int]] = []

@@ -31,6 +31,7 @@ __all__ = [
     "StepInfo",
     "em_step",
     "expected_counts",
+    "first_counts",
     "is_settled",
     "restored_em",
     "start_em",
@@ -229,14 +230,20 @@ def restored_em(tensors: dict[str, Tensor], data: TopicRows | None) -> EMState:
 
 
 def _first_rows(topics: Topics, data: TopicRows) -> RowState:
-    """Rows that are seen anew: as the prior has them, then a few rounds of counts and intensities."""
+    """Rows that are seen anew."""
     psi = data.design.times(topics.W)
+    return RowState(first_counts(topics, data, psi) + topics.r.to(psi.dtype), psi)
+
+
+def first_counts(topics: Topics, data: TopicRows, psi: Tensor) -> Tensor:
+    """Σ_l E m_lkn (N, K) of rows that are seen anew: as the prior has them, then a few rounds of counts and
+    intensities."""
     r, (V, t) = topics.r.to(psi.dtype), _label_terms(topics, data)
-    rows = RowState(r.expand_as(psi), psi)
+    counts = torch.zeros_like(psi)
     for _ in range(_N_FIRST):
-        _, row_counts, _ = expected_counts(_intensities(rows, t), V, data.positives, needs_labels=False)
-        rows = RowState(row_counts + r, psi)
-    return rows
+        intensities = _intensities(RowState(counts + r, psi), t)
+        _, counts, _ = expected_counts(intensities, V, data.positives, needs_labels=False)
+    return counts
 
 
 def _label_terms(topics: Topics, data: TopicRows) -> tuple[Tensor, Tensor | None]:

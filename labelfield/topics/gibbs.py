@@ -30,7 +30,7 @@ from torch import Tensor
 
 from labelfield.linalg.cholesky import cholesky
 from labelfield.topics.draws import polya_gamma, split_counts, table_counts, zero_truncated_poisson
-from labelfield.topics.em import expected_counts
+from labelfield.topics.em import first_counts
 from labelfield.topics.rows import Pattern, TopicRows
 from labelfield.topics.state import Priors, Topics
 from labelfield.topics.weights import Quadratic, conjugate_gradients, matrices
@@ -43,8 +43,6 @@ Integers = NDArray[np.int64]
 
 # Numbers in float64 that are made at a time, beside arrays of the size of the state.
 _CHUNK = 1 << 20
-# How often counts and intensities of the start are brought into agreement.
-_N_FIRST = 4
 # η ~ Gamma(1, 1).
 _ETA_SHAPE, _ETA_RATE = 1.0, 1.0
 # Beyond, e^{-ψ} has no place in float64; u is 0 long before.
@@ -86,13 +84,8 @@ class SweepInfo(NamedTuple):
 def start_gibbs(topics: Topics, data: TopicRows, rng: Generator) -> GibbsState:
     """Before the first sweep: u drawn given the counts that are expected under these topics."""
     psi, weight = data.design.times(topics.W), data.observed_weight(topics.V)
-    r = topics.r.to(psi.dtype)
-    rate = torch.exp(-psi).add_(1 if weight is None else weight)
-    U = r / rate
-    for _ in range(_N_FIRST):
-        _, counts, _ = expected_counts(U, topics.V, data.positives, needs_labels=False)
-        U = (counts + r) / rate
-    return GibbsState(topics, _draw_intensities(counts.double().cpu().numpy(), topics, psi, weight, rng), psi)
+    counts = first_counts(topics, data, psi).double().cpu().numpy()
+    return GibbsState(topics, _draw_intensities(counts, topics, psi, weight, rng), psi)
 
 
 def gibbs_step(

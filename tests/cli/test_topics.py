@@ -206,7 +206,7 @@ def test_an_interrupted_command_resumes(algorithm, stop_after, data, tmp_path, i
     for command_of_models in ("show", "topics"):
         assert "--resume" in message(run(command_of_models, tmp_path / "m", check=3))
     refused = run(*command, "--resume", "--set=n_topics=4", check=3)
-    assert "the checkpoint was made with other options or other training data" in refused.stderr
+    assert "the checkpoint was made with another model or other training data" in refused.stderr
     run(*command, "--resume")
     for name in ("arrays.safetensors", "labels.txt"):
         assert (tmp_path / "m" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

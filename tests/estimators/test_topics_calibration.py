@@ -245,7 +245,7 @@ def test_a_run_can_be_interrupted_in_either_part(algorithm, data, tmp_path, inte
         resumed = make().fit(data.X, data.Y, checkpoint=path, resume=True)
         assert_same(arrays(resumed), arrays(whole))
         assert resumed.n_iter_ == 6
-    with pytest.raises(labelfield.DataError, match="other options"):
+    with pytest.raises(labelfield.DataError, match="another held_out"):
         make(calibrated=False).fit(data.X, data.Y, checkpoint=path, resume=True)
 
 

@@ -1,0 +1,224 @@
+"""Data drawn from the multi-label GP factor model.
+
+rows    tf-idf vectors of unit norm: each row mixes two topics and a background, each a power law over words
+h_p     ~ GP(0, k), k linear or squared-exponential (drawn through R random Fourier features), p = 1 … P
+f       = Φ h + b,  rows of Φ of norm `signal`, b such that label frequencies follow a power law
+y_k     ~ Bernoulli(σ(f_k))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.data import Dataset
+from labelfield.progress import Progress, ignore
+from labelfield.synth.words import Words, draw_features, draw_labels, mean_sizes, pilot_rows
+
+__all__ = ["Truth", "make_multilabel"]
+
+_DENSE_BLOCK = 1 << 18
+_N_FOURIER = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What a synthetic data set was drawn from. Letters as in docs/NOTATION.md."""
+
+    weights: NDArray[np.float32]  # (D, P) for the linear kernel, (D, R) frequencies for the squared-exponential one
+    phases: NDArray[np.float32] | None  # (R,)
+    amplitudes: NDArray[np.float32] | None  # (R, P)
+    Phi: NDArray[np.float32]  # (K, P)
+    b: NDArray[np.float32]  # (K,)
+
+    def latent(self, X: sparse.csr_array) -> NDArray[np.float32]:
+        """h (N, P) at rows X."""
+        h = np.asarray(X @ self.weights, np.float32)
+        if self.phases is not None and self.amplitudes is not None:
+            h = np.cos(h + self.phases) @ self.amplitudes
+        return h
+
+    def utilities(self, X: sparse.csr_array) -> NDArray[np.float32]:
+        """f = Φ h + b (N, K) at rows X."""
+        return self.latent(X) @ self.Phi.T + self.b
+
+    def probabilities(self, X: sparse.csr_array) -> NDArray[np.float32]:
+        """σ(f) (N, K) at rows X: what the best possible model would predict."""
+        return _sigmoid(self.utilities(X))
+
+    def draw(self, X: sparse.csr_array, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Of rows X how many labels each has, and which, drawn by their probabilities."""
+        h, step = self.latent(X), max(1, _DENSE_BLOCK // self.b.size)
+        drawn = [_bernoulli(h[start : start + step], self, rng) for start in range(0, h.shape[0], step)]
+        return np.concatenate([counts for counts, _ in drawn]), np.concatenate([labels for _, labels in drawn])
+
+
+@overload
+def make_multilabel(
+    n_rows: int = ...,
+    n_features: int = ...,
+    n_labels: int = ...,
+    *,
+    n_nonzeros: float | None = ...,
+    labels_per_row: float | None = ...,
+    n_factors: int = ...,
+    n_topics: int | None = ...,
+    kernel: Literal["se", "linear"] = ...,
+    length_scale: float = ...,
+    signal: float = ...,
+    power: float = ...,
+    seed: int = ...,
+    return_truth: Literal[False] = ...,
+    progress: Progress = ...,
+) -> Dataset: ...
+@overload
+def make_multilabel(
+    n_rows: int = ...,
+    n_features: int = ...,
+    n_labels: int = ...,
+    *,
+    n_nonzeros: float | None = ...,
+    labels_per_row: float | None = ...,
+    n_factors: int = ...,
+    n_topics: int | None = ...,
+    kernel: Literal["se", "linear"] = ...,
+    length_scale: float = ...,
+    signal: float = ...,
+    power: float = ...,
+    seed: int = ...,
+    return_truth: Literal[True],
+    progress: Progress = ...,
+) -> tuple[Dataset, Truth]: ...
+def make_multilabel(
+    n_rows: int = 3000,
+    n_features: int = 2000,
+    n_labels: int = 200,
+    *,
+    n_nonzeros: float | None = None,
+    labels_per_row: float | None = None,
+    n_factors: int = 16,
+    n_topics: int | None = None,
+    kernel: Literal["se", "linear"] = "se",
+    length_scale: float = 1.0,
+    signal: float = 8.0,
+    power: float = 1.0,
+    seed: int = 0,
+    return_truth: bool = False,
+    progress: Progress = ignore,
+) -> Dataset | tuple[Dataset, Truth]:
+    """Draw a data set, and with `return_truth` what it was drawn from.
+
+    `n_nonzeros` (default 50, at most D/4) and `labels_per_row` (default 4, at most K/4) are means; the k-th most
+    frequent label has a frequency proportional to k^-power, with the head cut off; `signal` is the standard deviation
+    of f; `n_topics` (default 24, or K/8 if that is more) sets how many kinds of rows there are. `progress` is called
+    with (rows done, twice the rows: once for X, once for Y).
+    """
+    n_topics = max(24, n_labels // 8) if n_topics is None else n_topics
+    sizes = {"n_rows": n_rows, "n_features": n_features, "n_labels": n_labels}
+    sizes |= {"n_factors": n_factors, "n_topics": n_topics}
+    n_nonzeros, labels_per_row = mean_sizes(sizes, n_nonzeros, labels_per_row)
+    if kernel not in ("se", "linear"):
+        raise ValueError(f"kernel={kernel!r}; expected 'se' or 'linear'")
+    seeds = np.random.SeedSequence(seed).spawn(4)
+    words = Words(n_features, n_topics, n_nonzeros, np.random.default_rng(seeds[0]))
+    X = draw_features(words, n_rows, seeds[1], progress)
+    truth = _draw_truth(X, n_labels, labels_per_row, n_factors, kernel, length_scale, signal, power, seeds[2])
+    dataset = Dataset(X, draw_labels(X, n_labels, truth.draw, seeds[3], progress))
+    return (dataset, truth) if return_truth else dataset
+
+
+def _draw_truth(
+    X: sparse.csr_array,
+    n_labels: int,
+    labels_per_row: float,
+    n_factors: int,
+    kernel: str,
+    length_scale: float,
+    signal: float,
+    power: float,
+    seed: np.random.SeedSequence,
+) -> Truth:
+    rng = np.random.default_rng(seed)
+    d = X.shape[1]
+    phases = amplitudes = None
+    relevance = _relevance(X)
+    if kernel == "linear":
+        weights = rng.standard_normal((d, n_factors), np.float32)
+    else:
+        weights = rng.standard_normal((d, _N_FOURIER), np.float32) / np.float32(length_scale)
+        phases = rng.uniform(0, 2 * np.pi, _N_FOURIER).astype(np.float32)
+        amplitudes = rng.standard_normal((_N_FOURIER, n_factors), np.float32) * np.float32(np.sqrt(2 / _N_FOURIER))
+    weights *= relevance[:, None]
+    Phi = rng.standard_normal((n_labels, n_factors), np.float32)
+    Phi *= np.float32(signal) / np.linalg.norm(Phi, axis=1, keepdims=True)
+    truth = Truth(weights, phases, amplitudes, Phi, np.zeros(n_labels, np.float32))
+    pilot = pilot_rows(X, rng)
+    frequency = rng.permutation(_power_law(n_labels, labels_per_row, power))
+    b = _biases(truth.latent(pilot), Phi, frequency)
+    return Truth(weights, phases, amplitudes, Phi, b)
+
+
+def _relevance(X: sparse.csr_array) -> NDArray[np.float32]:
+    """ARD weights (D,) that grow with a word's frequency: rows of one topic share its frequent words and so lie near
+    each other, and what is learned from one row holds for another. Scaled to a mean squared row norm of 1."""
+    frequency = np.zeros(X.shape[1])
+    mass = np.zeros(X.shape[1])
+    step = 1 << 22
+    for start in range(0, X.nnz, step):
+        indices, data = X.indices[start : start + step], X.data[start : start + step]
+        frequency += np.bincount(indices, minlength=X.shape[1])
+        mass += np.bincount(indices, data * data, X.shape[1])
+    return np.asarray(frequency / np.sqrt(np.square(frequency) @ mass / X.shape[0]), np.float32)
+
+
+def _power_law(n_labels: int, total: float, power: float) -> NDArray[np.float64]:
+    """Frequencies proportional to k^-power that add up to `total`; the head is cut so that no label is in most rows."""
+    shape = np.arange(1, n_labels + 1) ** -float(power)
+    most = max(0.15, 1.8 * total / n_labels)
+    low, high = 0.0, total / shape.min()
+    for _ in range(100):
+        scale = (low + high) / 2
+        low, high = (scale, high) if np.minimum(scale * shape, most).sum() < total else (low, scale)
+    return np.asarray(np.minimum(low * shape, most))
+
+
+def _biases(h: NDArray[np.float32], Phi: NDArray[np.float32], frequency: NDArray[np.float64]) -> NDArray[np.float32]:
+    """b with mean σ(φ_k h + b_k) = frequency_k over the pilot rows, by bisection for all labels of a block at once."""
+    b = np.empty(Phi.shape[0], np.float32)
+    step = max(1, (1 << 21) // h.shape[0])
+    for start in range(0, b.size, step):
+        labels = slice(start, start + step)
+        f = h @ Phi[labels].T
+        low = np.full(f.shape[1], -60.0, np.float32)
+        high = -low
+        for _ in range(30):
+            middle = (low + high) / 2
+            too_rare = _sigmoid(f + middle).mean(axis=0) < frequency[labels]
+            low, high = np.where(too_rare, middle, low), np.where(too_rare, high, middle)
+        b[labels] = (low + high) / 2
+    return b
+
+
+def _bernoulli(
+    h: NDArray[np.float32], truth: Truth, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Labels of a few rows: y = 1 where u (1 + e^-f) < 1 for uniform u, the same as u < σ(f)."""
+    odds = h @ -truth.Phi.T
+    odds -= truth.b
+    np.minimum(odds, 80, out=odds)  # e^80 still fits float32, and u e^80 < 1 has no chance
+    np.exp(odds, out=odds)
+    odds += 1
+    u = rng.random(odds.shape, np.float32)
+    u += np.float32(2**-25)  # the middle of its 2^-24 step: rare labels are drawn without bias
+    odds *= u
+    hit = np.flatnonzero(odds < 1)
+    k = truth.b.size
+    return np.bincount(hit // k, minlength=h.shape[0]), (hit % k).astype(np.int32)
+
+
+def _sigmoid(f: NDArray[Any]) -> NDArray[Any]:
+    return 0.5 * (1 + np.tanh(0.5 * f))

@@ -1,0 +1,148 @@
+"""Data drawn from the Bernoulli-Poisson topic model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.data import Dataset
+from labelfield.progress import Progress, ignore
+from labelfield.synth.words import Words, draw_features, draw_labels, mean_sizes, pilot_rows
+
+__all__ = ["TopicTruth", "make_topics"]
+
+
+@dataclass(frozen=True, eq=False)
+class TopicTruth:
+    """The topics that a synthetic data set was drawn from. Letters as in labelfield/topics/state.py."""
+
+    V: NDArray[np.float64]  # (L, K), columns sum to one
+    W: NDArray[np.float64]  # (D + 1, K), the last row is that of the constant
+    r: NDArray[np.float64]  # (K,)
+
+    def log_odds(self, X: sparse.csr_array) -> NDArray[np.float64]:
+        """ψ (N, K) at rows X."""
+        return np.asarray(X @ self.W[:-1] + self.W[-1], np.float64)
+
+    def probabilities(self, X: sparse.csr_array) -> NDArray[np.float64]:
+        """1 - ∏_k (1 + v_lk e^{ψ_kn})^{-r_k} (N, L) at rows X: what the best possible model would predict."""
+        odds = np.exp(self.log_odds(X))
+        logs = np.zeros((len(odds), len(self.V)))
+        for k, r in enumerate(self.r):
+            logs -= r * np.log1p(np.outer(odds[:, k], self.V[:, k]))
+        return -np.expm1(logs)
+
+    def draw(self, X: sparse.csr_array, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Of rows X how many labels each has, and which: those that are counted at least once, of Poisson(u_kn) counts
+        of topic k in row n, each of a label drawn by v_k."""
+        psi, n_labels = self.log_odds(X), len(self.V)
+        totals = rng.poisson(rng.gamma(self.r, np.exp(psi)))
+        keys = []
+        for m, cdf in zip(totals.T, np.cumsum(self.V, axis=0).T, strict=True):
+            row = np.repeat(np.arange(len(psi)), m)
+            keys.append(row * n_labels + np.searchsorted(cdf, rng.random(row.size) * cdf[-1], side="right"))
+        key = np.unique(np.concatenate(keys))
+        return np.bincount(key // n_labels, minlength=len(psi)), (key % n_labels).astype(np.int32)
+
+
+@overload
+def make_topics(
+    n_rows: int = ...,
+    n_features: int = ...,
+    n_labels: int = ...,
+    n_topics: int = ...,
+    *,
+    n_nonzeros: float | None = ...,
+    labels_per_row: float | None = ...,
+    signal: float = ...,
+    overlap: float = ...,
+    seed: int = ...,
+    return_truth: Literal[False] = ...,
+    progress: Progress = ...,
+) -> Dataset: ...
+@overload
+def make_topics(
+    n_rows: int = ...,
+    n_features: int = ...,
+    n_labels: int = ...,
+    n_topics: int = ...,
+    *,
+    n_nonzeros: float | None = ...,
+    labels_per_row: float | None = ...,
+    signal: float = ...,
+    overlap: float = ...,
+    seed: int = ...,
+    return_truth: Literal[True],
+    progress: Progress = ...,
+) -> tuple[Dataset, TopicTruth]: ...
+def make_topics(
+    n_rows: int = 3000,
+    n_features: int = 500,
+    n_labels: int = 100,
+    n_topics: int = 8,
+    *,
+    n_nonzeros: float | None = None,
+    labels_per_row: float | None = None,
+    signal: float = 5.0,
+    overlap: float = 0.05,
+    seed: int = 0,
+    return_truth: bool = False,
+    progress: Progress = ignore,
+) -> Dataset | tuple[Dataset, TopicTruth]:
+    """Draw a data set from the Bernoulli-Poisson topic model, and with `return_truth` what it was drawn from.
+
+    Rows are as those of `make_multilabel`: each mixes one or two kinds of words, a kind for each topic. In rows of its
+    kind the log-odds of a topic are higher, by `signal` or nearly so. A topic has labels of its own, with weights 1,
+    1/2, 1/3 …, which share all but `overlap` of its weight; the rest is that of the other labels. `n_nonzeros` (default
+    50, at most D/4) is a mean. So is `labels_per_row` (default 4, at most L/4), of counts: a row has fewer labels than
+    counts where one is drawn twice. `progress` is called with (rows done, twice the rows: once for X, once for Y).
+    """
+    sizes = {"n_rows": n_rows, "n_features": n_features, "n_labels": n_labels, "n_topics": n_topics}
+    n_nonzeros, labels_per_row = mean_sizes(sizes, n_nonzeros, labels_per_row)
+    if n_topics > n_labels:
+        raise ValueError(f"n_topics={n_topics} for {n_labels} labels; expected at least one label for each")
+    if not 0 <= overlap < 1:
+        raise ValueError(f"overlap={overlap}; expected a share of at least 0 and below 1")
+    seeds = np.random.SeedSequence(seed).spawn(4)
+    words = Words(n_features, n_topics, n_nonzeros, np.random.default_rng(seeds[0]))
+    X = draw_features(words, n_rows, seeds[1], progress)
+    rng = np.random.default_rng(seeds[2])
+    V, r = _topics_of_labels(n_labels, n_topics, overlap, rng), np.exp(rng.uniform(np.log(0.5), np.log(2), n_topics))
+    truth = TopicTruth(V, _topics_of_words(words, pilot_rows(X, rng), r, labels_per_row, signal), r)
+    dataset = Dataset(X, draw_labels(X, n_labels, truth.draw, seeds[3], progress))
+    return (dataset, truth) if return_truth else dataset
+
+
+def _topics_of_labels(n_labels: int, n_topics: int, overlap: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """V (L, K)."""
+    place = rng.permutation(n_labels)
+    weight = 1.0 / (1 + place // n_topics)
+    is_own = place[:, None] % n_topics == np.arange(n_topics)
+    own, others = np.where(is_own, weight[:, None], 0), np.where(is_own, 0, weight[:, None])
+    share = overlap if n_topics > 1 else 0.0
+    return np.asarray((1 - share) * own / own.sum(axis=0) + share * others / np.maximum(others.sum(axis=0), 1e-300))
+
+
+def _topics_of_words(
+    words: Words, pilot: sparse.csr_array, r: NDArray[np.float64], labels_per_row: float, signal: float
+) -> NDArray[np.float64]:
+    """W (D + 1, K): the words that make up half of a topic's weigh the same, so that ψ_k is `signal` above its median
+    in two of a hundred rows, or in fewer where topics are many. The mean of Σ_k r_k e^{ψ_k} is `labels_per_row`, and
+    topics have the same share in it."""
+    n_topics = r.size
+    frequent = np.arange(1 + np.searchsorted(words.cdf, 0.5))
+    W = np.zeros((words.n_features + 1, n_topics))
+    for k in range(n_topics):
+        W[(frequent * words.steps[k + 1] + words.shifts[k + 1]) % words.n_features, k] = 1
+    psi = np.asarray(pilot @ W[:-1])
+    median = np.median(psi, axis=0)
+    above = np.quantile(psi, max(0.98, 1 - 0.5 / n_topics), axis=0) - median
+    above = np.maximum(above, 0.3 * (psi.max(axis=0) - median))  # of few rows all but some may be alike, or all
+    scale = signal / np.where(above > 1e-6, above, np.inf)
+    W[:-1] *= scale
+    W[-1] = np.log(labels_per_row / n_topics / r / np.exp(psi * scale).mean(axis=0))
+    return W
