@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-import labelfield
 from labelfield import metrics
-from labelfield.data import Dataset, align_classes, write_predictions
+from labelfield.data import Dataset, align_classes, read, write_predictions
 from labelfield.data.classes import class_values
 from labelfield.estimators.saving import new_estimator
 
@@ -51,7 +50,7 @@ def main() -> None:
 
 def _read(path: str, classes: bool, training: Dataset | None = None) -> Dataset:
     n_features, n_labels = (0, 0) if training is None else (training.n_features, training.n_labels)
-    data = labelfield.read(path, classes=classes, n_features=n_features, n_labels=0 if classes else n_labels)
+    data = read(path, classes=classes, n_features=n_features, n_labels=0 if classes else n_labels)
     if data.test is not None:  # one path for both
         return data.train if training is None else data.test
     return data if training is None or not classes else align_classes(data, training.label_names or ())
