@@ -70,6 +70,7 @@ class Peer:
 PEERS = {
     # Three balanced trees, hinge loss: the package's defaults.
     "omikuji-parabel": Peer("omikuji", "omikuji_trees"),
+    "omikuji-parabel-log": Peer("omikuji", "omikuji_trees", {"linear_loss_type": 1}),
     # As the package's README has it for this kind of tree.
     "omikuji-bonsai": Peer("omikuji", "omikuji_trees", {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3}),
     "napkinxc-plt": Peer("napkinxc", "napkinxc_models", {"model": "PLT"}),

@@ -4,14 +4,14 @@ import shlex
 
 import numpy as np
 import pytest
-from pages import DOCS, blocks, commands, run_python
+from pages import DOCS, ROOT, blocks, commands, run_python
 from typer.testing import CliRunner
 
 import labelfield
 from labelfield.cli.main import app
 from labelfield.estimators import saving
 
-PAGES = sorted(path for path in DOCS.glob("*.md") if any(blocks(path.read_text())))
+PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.glob("*.md") if any(blocks(path.read_text())))]
 
 
 @pytest.fixture(scope="module")

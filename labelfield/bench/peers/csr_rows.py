@@ -8,8 +8,8 @@ from sklearn.preprocessing import normalize
 __all__ = ["as_pairs", "read_rows"]
 
 
-def read_rows(path):
-    """X with rows of norm one, and Y."""
+def read_rows(path, unit=True):
+    """X, with rows of norm one unless they are wanted as they are, and Y."""
     with open(path, "rb") as lines:
         n_rows, n_features, n_labels = map(int, next(lines).split())
         X, labels = load_svmlight_file(lines, n_features=n_features, multilabel=True, zero_based=True, dtype=np.float32)
@@ -18,7 +18,7 @@ def read_rows(path):
     Y = sparse.csr_matrix(
         (np.ones(len(indices), np.float32), indices, np.concatenate([[0], np.cumsum(counts)])), (n_rows, n_labels)
     )
-    return normalize(X), Y
+    return normalize(X) if unit else X, Y
 
 
 def as_pairs(P):
