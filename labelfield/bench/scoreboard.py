@@ -28,7 +28,8 @@ def triple(scores: Mapping[str, Any], name: str, ks: Sequence[int] = (1, 3, 5), 
 
 
 def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
-    """A table for each data set; times are ratios to the suite's reference row on the same data set.
+    """A table for each data set; times are ratios to the suite's reference row on the same data set, or not shown:
+    seconds of one machine mean little on another.
 
     A row with several seeds shows means, and the standard deviation of P@1.
     """
@@ -47,8 +48,8 @@ def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
                 else:
                     skipped += _reasons(row, dataset, budget, latest)
         if rows:
-            ratio = f" ÷ {suite.reference}" if reference else ", s"
-            header = [dataset, *_SCORES, f"train{ratio}", f"predict{ratio}", "peak memory"]
+            times = [f"{what} ÷ {suite.reference}" for what in ("train", "predict")] if reference else []
+            header = [dataset, *_SCORES, *times, "peak memory"]
             parts.append(markdown_table(header, rows))
         parts += [f"{reason}\n" for reason in skipped]
     return "\n".join(parts)
@@ -73,14 +74,11 @@ def _line(name: str, runs: list[Record], reference: list[Record]) -> list[str]:
     precision = triple(scores, "P")
     if len(runs) > 1:
         precision += f" (± {stdev(run['scores']['P@1'] for run in runs):.1f} in {len(runs)} starts)"
-    times = [_time(runs, reference, what) for what in ("train_seconds", "predict_seconds")]
+    times = [_ratio(runs, reference, what) for what in ("train_seconds", "predict_seconds")] if reference else []
     memory = f"{mean(run['peak_mb'] for run in runs):.0f} MB"
     return [name, precision, triple(scores, "PSP"), triple(scores, "ECE", (1, 5)), *times, memory]
 
 
-def _time(runs: list[Record], reference: list[Record], what: str) -> str:
-    seconds = mean(run[what] for run in runs)
-    if not reference:
-        return f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
-    ratio = seconds / mean(run[what] for run in reference)
+def _ratio(runs: list[Record], reference: list[Record], what: str) -> str:
+    ratio = mean(run[what] for run in runs) / mean(run[what] for run in reference)
     return f"{ratio:.2g}×" if ratio < 10 else f"{ratio:.0f}×"
