@@ -20,13 +20,14 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-demo: setup      ## draw a synthetic data set, train MLGPF on it, and show its scores beside the popularity ranking
+demo: setup      ## draw a synthetic data set, train MLGPF on it, show its scores, write a report to demo/report.html
 	@rm -rf demo
 	$(BIN)/labelfield synth --out demo/data
 	$(BIN)/labelfield info demo/data
 	$(BIN)/labelfield train demo/data --out demo/model --device cpu --set n_inducing=200 --set max_epochs=30
 	$(BIN)/labelfield evaluate popularity demo/data
 	$(BIN)/labelfield evaluate demo/model demo/data
+	$(BIN)/labelfield report demo/model demo/data --out demo/report.html
 
 # Two files of tests at a time, each on one core: arrays in tests are too small for two.
 test: setup      ## lint, type-check and test (under three minutes)
