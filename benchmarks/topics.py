@@ -139,7 +139,7 @@ def draw_times(options: dict[str, Any]) -> dict[str, Any]:
     assert test is not None
     curves: dict[str, Any] = {}
     for name, own in options["ways"].items():
-        model = labelfield.TopicClassifier(n_topics=n_topics, device=device, tolerance=0.0, **own)
+        model = labelfield.TopicClassifier(n_topics=n_topics, device=device, tolerance=0.0, calibrated=False, **own)
         rows = model.prepare(data.X, data.Y)
 
         def score(model: Any = model) -> dict[str, float]:
