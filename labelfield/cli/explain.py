@@ -33,6 +33,8 @@ __all__ = ["explain"]
 _N_TRUE = 10
 # What stands to the left of what is said.
 _MARGIN = 12
+# A topic with a smaller share is not shown: it would be 0 %.
+_LEAST_SHARE = 0.005
 # Features that say what an inducing input is.
 _N_OF_INPUT = 5
 
@@ -164,7 +166,8 @@ def _print(title: str, estimator: Any, found: RowExplanation, true: list[str]) -
     console.print()
     if others:
         more = "" if len(others) <= _N_TRUE else f" and {len(others) - _N_TRUE} more"
-        console.print(f"true as well: {', '.join(others[:_N_TRUE])}{more}")
+        also = " as well" if len(others) < len(true) else ""
+        console.print(f"true{also}: {', '.join(others[:_N_TRUE])}{more}")
     for line in _legend(found, bool(true)):
         console.print(Text(line, style="dim"))
 
@@ -184,6 +187,7 @@ def _lines(label: LabelExplanation, width: int) -> Iterator[tuple[str, list[Text
         [
             Text.assemble((f"{100 * topic.share:3.0f} % ", "bold"), f"topic {topic.number}: {', '.join(topic.labels)}")
             for topic in label.topics
+            if topic.share >= _LEAST_SHARE
         ],
     )
 
@@ -206,7 +210,7 @@ def _features(label: LabelExplanation, width: int) -> list[Text]:
     if label.features and not seen:
         return [Text("none changes the log-odds by as much as 0.01", style="dim")]
     for name, value, effect in seen:
-        part = Text.assemble(f"{name} = {value:.4g}" if has_values else name, " ", _signed(effect))
+        part = Text.assemble(f"{name} = {_value(value, 4)}" if has_values else name, " ", _signed(effect))
         if lines and lines[-1].cell_len + 3 + part.cell_len <= width:
             lines[-1] = Text.assemble(lines[-1], ",  ", part)
         else:
@@ -226,7 +230,7 @@ def _input(source: InducingInput, effect: float) -> Text:
     if source.shared:
         features = " by " + ", ".join(name for name, _ in source.shared[:_N_OF_INPUT])
     else:
-        features = ": " + ", ".join(f"{name} = {value:.3g}" for name, value in source.features[:_N_OF_INPUT])
+        features = ": " + ", ".join(f"{name} = {_value(value, 3)}" for name, value in source.features[:_N_OF_INPUT])
     speaks = f" → {labels}" if source.of_class is None and labels else ""
     return Text.assemble(_signed(effect), f"  #{source.number}{whose}{alike}{features}", (speaks, "italic"))
 
@@ -237,6 +241,10 @@ def _signed(effect: float) -> tuple[str, str]:
 
 def _number(value: float | None) -> str:
     return f"{value:+.2f}".replace("-", "−") if value is not None and _is_seen(value) else "0.00"
+
+
+def _value(value: float, digits: int) -> str:
+    return f"{value:.{digits}g}".replace("-", "−")
 
 
 def _legend(found: RowExplanation, has_truth: bool) -> list[str]:
