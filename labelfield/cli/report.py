@@ -53,6 +53,9 @@ def report(
     refuse_existing(out, overwrite)
     if out.is_dir():
         raise typer.BadParameter(f"{out} is a folder; choose the name of a file")
+    for folder in out.parents:
+        if folder.exists() and not folder.is_dir():
+            raise typer.BadParameter(f"{folder} is a file; choose a folder for the page")
     started = time.perf_counter()
     estimator = load_model(model, device)
     reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)

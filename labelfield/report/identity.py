@@ -81,7 +81,10 @@ def identify(estimator: Any) -> Identity:
 
 
 def _is_beside_the_point(spec: Any, name: str) -> bool:
-    """Linear utilities without uncertainty have neither inducing inputs nor a kernel, a network alone no processes."""
+    """Linear utilities without uncertainty have neither inducing inputs nor a kernel, a network alone no processes;
+    those of a deep kernel are not named twice."""
+    if name == "n_latent" and hasattr(spec, "n_processes"):
+        return True
     if getattr(spec, "is_plain", False):
         return name in ("n_processes", "grid_size", "kernel", "posterior")
     return vars(spec).get("posterior") == "point" and name in ("n_inducing", "kernel")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.explain import InducingInput, LabelNeighbours, inducing_inputs, label_neighbours, relevant_features
+from labelfield.explain.names import FeatureNames
 from labelfield.report.scores import Counts
 
 __all__ = ["Inside", "TopicWords", "image_side", "look_inside"]
@@ -42,6 +43,7 @@ class Inside:
 
     neighbours: list[LabelNeighbours] = field(default_factory=list)
     features: list[tuple[str, float]] = field(default_factory=list)
+    has_names: bool = True  # else features are numbers
     inputs: list[InducingInput] = field(default_factory=list)
     n_inputs: int = 0
     has_values: bool = False  # of features, in units of their own, so that they mean something
@@ -79,22 +81,20 @@ def look_inside(
     side: int | None,
     feature_names: Sequence[str] | None,
 ) -> Inside:
-    """Everything that the method has to say. Features without names are not listed: a number tells nobody anything.
-
-    Nor are those that hardly a test row has, by `occurs` (D,): what never varies may have kept the weight it started
-    with.
-    """
+    """Everything that the method has to say. Features that hardly a test row has, by `occurs` (D,), are not listed:
+    what never varies may have kept the weight it started with."""
     known: Sequence[str] | None = estimator.feature_names()
     names = feature_names if known is None else known
     frequent = np.argsort(-counts.of_labels[: estimator.spec_.n_labels], kind="stable")
     frequent = frequent[counts.of_labels[frequent] > 0][:_N_NEIGHBOURS]
     neighbours = _neighbours(estimator, frequent.tolist())
-    inputs = inducing_inputs(estimator, _N_INPUTS, _N_WORDS, feature_names=names) if names is not None else None
+    inputs = inducing_inputs(estimator, _N_INPUTS, _N_WORDS, feature_names=names) if side is None else None
     spec = estimator.spec_
     has_own = getattr(spec, "inducing", "") == "per_class"
     return Inside(
         neighbours,
-        [] if names is None or side is not None else _features(estimator, occurs, names),
+        _features(estimator, occurs, names) if side is None else [],
+        names is not None,
         inputs or [],
         getattr(spec, "n_inducing", 0) * (spec.n_labels if has_own else 1),
         not estimator.row_transform_.has_unit_norm,
@@ -114,8 +114,9 @@ def _neighbours(estimator: Any, labels: list[int]) -> list[LabelNeighbours]:
     return found if len(found) >= _LEAST_NEIGHBOURS else []
 
 
-def _features(estimator: Any, occurs: NDArray[np.bool_], names: Sequence[str]) -> list[tuple[str, float]]:
-    present = {names[d] for d in np.flatnonzero(occurs).tolist()}
+def _features(estimator: Any, occurs: NDArray[np.bool_], names: Sequence[str] | None) -> list[tuple[str, float]]:
+    called = FeatureNames(estimator, names)
+    present = {called[d] for d in np.flatnonzero(occurs).tolist()}
     found = relevant_features(estimator, estimator.n_features_in_, feature_names=names) or []
     return [(name, value) for name, value in found if name in present][:_N_FEATURES]
 
@@ -172,7 +173,8 @@ def _topics(estimator: Any, names: Sequence[str] | None) -> tuple[list[TopicWord
     found = estimator.topics(_N_WORDS)
     words = []
     for topic in found[:_N_TOPICS]:
-        features = [] if names is None else estimator.top_features(topic.number, _N_WORDS, names)
+        features = estimator.top_features(topic.number, _N_WORDS, names)
         labels = [(str(name), float(weight)) for name, weight in topic.labels]
-        words.append(TopicWords(topic.number, topic.share, labels, [str(name) for name, _ in features]))
+        called = [f"feature {name}" if names is None else str(name) for name, _ in features]
+        words.append(TopicWords(topic.number, topic.share, labels, called))
     return words, len(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -11,14 +12,33 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["bar", "element", "figure", "number", "percent", "picture", "section", "table", "text", "verdict"]
+__all__ = [
+    "bar",
+    "element",
+    "figure",
+    "number",
+    "percent",
+    "picture",
+    "plain",
+    "section",
+    "table",
+    "text",
+    "verdict",
+]
+
+# Between a number and its unit, where no line may end.
+_FIRM_SPACE = "\N{NO-BREAK SPACE}"
+
+
+def plain(value: object) -> str:
+    """Text without characters that turn the direction of writing or are no characters at all, lest a name undo what is
+    around it."""
+    return "".join(c if c.isprintable() or c == _FIRM_SPACE else "\N{REPLACEMENT CHARACTER}" for c in str(value))
 
 
 def text(value: object) -> str:
-    """Text as HTML. Characters that turn the direction of writing or are no characters at all go, lest a name undo
-    the page around it."""
-    shown = "".join(c if c.isprintable() or c == " " else "\N{REPLACEMENT CHARACTER}" for c in str(value))
-    return escape(shown, quote=True)
+    """Text as HTML."""
+    return escape(re.sub(r"(?<=\d) (?=%)", _FIRM_SPACE, plain(value)), quote=True)
 
 
 def element(tag: str, content: str, **attributes: str) -> str:
@@ -42,20 +62,19 @@ def figure(drawing: str, caption: str) -> str:
     return element("figure", f"{drawing}\n<figcaption>{caption}</figcaption>")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", class_: str = "") -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, class_: str = "") -> str:
     """A table of cells that are HTML; the first of a row is its header. It scrolls in itself where it is too wide."""
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     lines = []
     for first, *others in rows:
         lines.append(f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in others) + "</tr>")
-    said = f"<caption>{caption}</caption>" if caption else ""
-    inner = f"<table>{said}<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    inner = f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return element("div", inner, class_=f"scroll {class_}".strip(), tabindex="0", role="group")
 
 
 def percent(value: float, digits: int = 1) -> str:
     """A share as a person reads it."""
-    return "–" if not np.isfinite(value) else f"{100 * value:.{digits}f} %"
+    return "–" if not np.isfinite(value) else f"{100 * value:.{digits}f}{_FIRM_SPACE}%"
 
 
 def number(value: float | None, digits: int = 1) -> str:

@@ -110,8 +110,8 @@ def _opening(facts: Facts) -> str:
     right = f"{100 * (1 - doubt.error):.1f} %"
     return (
         f"{identity.facts[what]} {what}, learned from {identity.facts['training rows']} rows and tried on "
-        f"{facts.n_rows:,} others. The first {'class' if identity.has_classes else 'label'} it names is right for "
-        f"{right} of them."
+        f"{facts.n_rows:,}. The first {'class' if identity.has_classes else 'label'} it names is right for "
+        f"{right} of these."
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from labelfield.metrics.probabilities import Reliability
 from labelfield.report.identity import Curve
+from labelfield.report.markup import plain
 from labelfield.report.scores import Band, Doubt
 from labelfield.report.svg import ACCENT, MUTED, OTHER, THIRD, drawing, to_svg
 
@@ -35,6 +36,8 @@ _MARKERS = ("o", "s", "^")
 _STYLES = ("-", "--", ":")
 # With fewer predictions than this a frequency is mostly chance.
 _FEW = 10
+# More epochs than this are a line: marks would hide it.
+_MOST_MARKS = 60
 
 
 def _figure(height: float = _HEIGHT) -> Figure:
@@ -43,9 +46,13 @@ def _figure(height: float = _HEIGHT) -> Figure:
     return Figure(figsize=(_WIDTH, height), layout="constrained")
 
 
-def _style(number: int) -> dict[str, Any]:
-    """Colour and mark of the number-th line: never a colour alone."""
-    return {"color": _COLOURS[number % 3], "marker": _MARKERS[number % 3]}
+def _style(number: int, n_points: int = 0) -> dict[str, Any]:
+    """Colour and mark of the number-th line: never a colour alone. Of very many points only some have a mark."""
+    return {
+        "color": _COLOURS[number % 3],
+        "marker": _MARKERS[number % 3],
+        "markevery": max(1, n_points // _MOST_MARKS),
+    }
 
 
 def _in_percent(axis: Any) -> None:
@@ -54,8 +61,9 @@ def _in_percent(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
 
 
-def bound_plot(curves: Sequence[Curve]) -> str:
-    """The bound against time, of the first member strong, of others thin; stages one after the other."""
+def bound_plot(curves: Sequence[Curve], what: str) -> str:
+    """The bound, or what else was recorded, against time: of the first member strong, of others thin; stages one after
+    the other."""
     with drawing("bound"):
         figure = _figure()
         axes = figure.subplots()
@@ -66,15 +74,13 @@ def bound_plot(curves: Sequence[Curve]) -> str:
         for number, stage in enumerate(stages):
             own = [i for i, name in enumerate(first.stage) if name == stage]
             x, y = [first.seconds[i] for i in own], [first.bound[i] for i in own]
-            axes.plot(
-                x, y, _STYLES[0], marker=_MARKERS[number % 3], color=_COLOURS[number % 3], label=stage, markersize=4
-            )
-        axes.set(xlabel="seconds of training", ylabel="bound, nats a row")
+            axes.plot(x, y, **_style(number, len(x)), label=stage, markersize=4)
+        axes.set(xlabel="seconds of training", ylabel=f"{what}, nats a row")
         axes.set_xlim(left=0)
         _cut_below(axes, [value for curve in curves for value in curve.bound])
         if len(stages) > 1:
             axes.legend(loc="lower right")
-        return to_svg(figure, "bound", "The bound in nats a row against seconds of training.")
+        return to_svg(figure, "bound", f"The {what} in nats a row against seconds of training.")
 
 
 def _cut_below(axes: Axes, values: Sequence[float]) -> None:
@@ -95,15 +101,16 @@ def validation_plot(scores: dict[str, list[tuple[float, float]]]) -> str:
         axes = figure.subplots()
         for number, (name, points) in enumerate(scores.items()):
             x, y = zip(*points, strict=True)
-            axes.plot(x, y, **_style(number), linestyle=_STYLES[number % 3], label=name, markersize=4)
+            axes.plot(x, y, **_style(number, len(x)), linestyle=_STYLES[number % 3], label=name, markersize=4)
         axes.set(xlabel="seconds of training", ylabel="% on validation rows")
         axes.set_xlim(left=0)
         _legend_above(axes, len(scores))
         return to_svg(figure, "validation", "Scores on validation rows against seconds of training.")
 
 
-def _legend_above(axes: Axes, n: int) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=n, handlelength=1.6, columnspacing=1.2)
+def _legend_above(axes: Axes, n: int, handles: Sequence[Any] | None = None) -> None:
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.02, 0.99), "ncols": n}
+    axes.legend(handles=handles, **place, handlelength=1.6, columnspacing=1.2)
 
 
 def found_plot(bands: Sequence[Band], is_each: bool) -> str:
@@ -184,6 +191,7 @@ def contribution_plot(bands: Sequence[Band], k: int, is_each: bool) -> str:
             )
             _legend_above(axes, 2)
         _band_axis(axes, bands, is_each)
+        axes.set_ylim(bottom=0, top=None if any(precise) else 0.01)
         axes.grid(visible=False, axis="x")
         _in_percent(axes.yaxis)
         return to_svg(figure, "contribution", f"What each band of labels adds to P@{k} and PSP@{k}.")
@@ -207,6 +215,7 @@ def _lean(axes: Axes) -> None:
 
 def _short(name: str, most: int = 16) -> str:
     # A dollar would begin mathematics.
+    name = plain(name)
     return (name if len(name) <= most else name[: most - 1] + "…").replace("$", r"\$")
 
 
@@ -262,8 +271,11 @@ def doubt_plot(found: Doubt) -> str:
         axes = figure.subplots()
         x = np.arange(1, len(found.tenths) + 1)
         errors = [tenth.error for tenth in found.tenths]
-        axes.bar(x, errors, 0.8, color=ACCENT, label="wrong")
-        axes.plot(
+        wrong = axes.bar(x, errors, 0.8, color=ACCENT, label="wrong")
+        overall = axes.axhline(
+            found.error, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), label="wrong of all rows"
+        )
+        (said,) = axes.plot(
             x,
             [tenth.uncertainty for tenth in found.tenths],
             marker="s",
@@ -271,11 +283,10 @@ def doubt_plot(found: Doubt) -> str:
             color=OTHER,
             label="uncertainty",
         )
-        axes.axhline(found.error, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), label="all rows")
         axes.set(xlabel="tenths of the rows, the surest first", ylabel="first label wrong", xticks=x)
         axes.set_xlim(0.4, len(x) + 0.6)
         axes.set_ylim(0, min(1.02, 1.08 * max([*errors, *(tenth.uncertainty for tenth in found.tenths), 0.02])))
         axes.grid(visible=False, axis="x")
         _in_percent(axes.yaxis)
-        _legend_above(axes, 3)
+        _legend_above(axes, 3, [wrong, overall, said])
         return to_svg(figure, "doubt", "How often the first label is wrong, by tenths of the rows, the surest first.")

@@ -11,6 +11,7 @@ from labelfield.report.scores import Band, Score
 
 __all__ = ["by_frequency", "headline", "how_it_learned", "scoreboard", "trust", "what_it_is"]
 
+_N_TENTHS = 10
 _MEANINGS = {
     "P": "P@k: the share of the first k labels that is right.",
     "R": "R@k: the share of rows whose class is among the first k.",
@@ -50,7 +51,7 @@ def _tile_of(name: str, value: str, below: str) -> str:
 def _shown(name: str, value: float | None) -> str:
     if value is None:
         return "–"
-    return number(value, 3) if name == "nlpd" else f"{number(value, 1)} %"
+    return number(value, 3) if name == "nlpd" else percent(value / 100)
 
 
 def what_it_is(facts: Facts) -> str:
@@ -75,7 +76,7 @@ def scoreboard(facts: Facts) -> str:
             ]
         )
     kinds = list(dict.fromkeys(score.name.partition("@")[0] for score in facts.scores))
-    said = [f"Over {facts.n_rows:,} test rows."]
+    said = [f"Over {facts.n_rows:,} test row{'' if facts.n_rows == 1 else 's'}."]
     if facts.n_unlabelled:
         said.append(f"{facts.n_unlabelled:,} of them have no labels and count as missed.")
     if facts.n_unseen:
@@ -97,15 +98,16 @@ def how_it_learned(facts: Facts) -> str:
     if not facts.curves or len(facts.curves[0].seconds) < 2:
         return ""
     first = facts.curves[0]
-    figures = [figure(plots.bound_plot(facts.curves), _about_bound(facts))]
+    what = "log-likelihood" if _is_sampled(facts) else "bound"
+    figures = [figure(plots.bound_plot(facts.curves, what), _about_bound(facts))]
     # Of one class a row no more than a third of three can be right.
     scored = {name: own for name, own in first.scores.items() if name == "P@1" or not facts.identity.has_classes}
     if scored and all(len(points) > 1 for points in scored.values()):
         name, points = next(iter(scored.items()))
-        last, best = points[-1][1], max(value for _, value in points)
+        last, best = points[-1][1], max(value for _, value in points[:-1])
         trend = (
             "The last epoch is the best: more of them might still help."
-            if last >= best
+            if last > best
             else f"It was highest at {best:.1f} %, {best - last:.1f} above the end."
             if best - last >= 0.1
             else "It has stopped rising: more epochs would not help."
@@ -115,8 +117,18 @@ def how_it_learned(facts: Facts) -> str:
     return section("training", "How it learned", _pair(figures))
 
 
+def _is_sampled(facts: Facts) -> bool:
+    """A sampler has no bound: what is recorded is how probable its draws make the labels."""
+    return facts.identity.facts.get("found by") == "Gibbs sampling"
+
+
 def _about_bound(facts: Facts) -> str:
     first = facts.curves[0]
+    if _is_sampled(facts):
+        return text(
+            "Look for a curve that rises and then goes up and down around one level: the sampler has arrived, and its "
+            f"draws can be averaged. The last sweep is at {_signed(first.bound[-1])} nats a row."
+        )
     said = ["Look at the end of the curve: still rising, and more training would help; flat, and it has converged."]
     gain = first.bound[-1] - first.bound[-2]
     said.append(f"The last epoch changed it by {_signed(gain, '+')} to {_signed(first.bound[-1])} nats a row.")
@@ -127,6 +139,8 @@ def _about_bound(facts: Facts) -> str:
         )
     if len(facts.curves) > 1:
         said.append("Thin lines are the other members of the ensemble.")
+    if not first.scores:
+        said.append("Scores of rows that training does not see would stand beside it: train with --valid.")
     return text(" ".join(said))
 
 
@@ -148,7 +162,7 @@ def by_frequency(facts: Facts) -> str:
             figures.append(figure(plots.confusion_plot(facts.confusion, names), _about_confusion(facts)))
     else:
         figures = [figure(plots.found_plot(bands, is_each), _about_found(bands, is_each))]
-        figures.append(figure(plots.contribution_plot(bands, k, is_each), _about_contribution(bands, k)))
+        figures.append(figure(plots.contribution_plot(bands, k, is_each), _about_contribution(bands, k, is_each)))
     title = "By class" if facts.identity.has_classes and is_each else "Frequent and rare labels"
     return section("frequency", title, _pair(figures), _band_table(bands, is_each))
 
@@ -159,11 +173,16 @@ def _about_found(bands: list[Band], is_each: bool) -> str:
     some = [band for band in bands if band.n_true]
     if is_each:
         worst, best = (choose(some, key=lambda band: band.found[1]) for choose in (min, max))
-        return text(
-            "Look for what lies low: of the rows with each label, the share where it is named; the rarest label is on "
-            f"the left. {best.name} is named first most often ({percent(best.found[1])}), {worst.name} least "
-            f"({percent(worst.found[1])})."
+        said = (
+            "Look for what lies low: of the rows with each label, the share where it is named; the rarest label in "
+            "training is on the left."
         )
+        if worst.found[1] < best.found[1]:
+            said += (
+                f" {best.name} is named first most often ({percent(best.found[1])}), {worst.name} least "
+                f"({percent(worst.found[1])})."
+            )
+        return text(said)
     rare, frequent = some[0], some[-1]
     return text(
         f"Look at how far the left end falls below the right: that is what rare labels lose. Of the true labels with "
@@ -192,16 +211,18 @@ def _about_confusion(facts: Facts) -> str:
     return text(said)
 
 
-def _about_contribution(bands: list[Band], k: int) -> str:
+def _about_contribution(bands: list[Band], k: int, is_each: bool) -> str:
     precise = sum(band.precision[k] for band in bands)
-    psp = sum(band.psp[k] for band in bands)
     most = max(bands, key=lambda band: band.precision[k])
-    share = most.precision[k] / precise if precise else 0.0
-    return text(
-        f"Look at where the score comes from: bars of one kind sum to P@{k} = {percent(precise)} and PSP@{k} = "
-        f"{percent(psp)}. A model that only knows frequent labels has all of its bars on the right. Here "
-        f"{percent(share, 0)} of P@{k} come from labels with {most.name} training rows."
+    also = f" and PSP@{k} = {percent(sum(band.psp[k] for band in bands))}" if bands[0].psp else ""
+    said = (
+        f"Look at where the score comes from: bars of one kind sum to P@{k} = {percent(precise)}{also}. A model that "
+        "only knows frequent labels has all of its bars on the right."
     )
+    if precise:
+        where = f"label {most.name}" if is_each else f"labels with {most.name} training rows"
+        said += f" Here {percent(most.precision[k] / precise, 0)} of P@{k} come from {where}."
+    return text(said)
 
 
 def _band_table(bands: list[Band], is_each: bool) -> str:
@@ -221,16 +242,15 @@ def _band_table(bands: list[Band], is_each: bool) -> str:
     said = "“found” is the share of true labels among the first k of their row."
     if has_psp:
         said += " P@k and PSP@k are what a band adds to the score: columns sum to it."
-    inner = table(head, rows, caption=text(said))
+    inner = f'{table(head, rows, class_="numbers")}<p class="note">{text(said)}</p>'
     return f"<details><summary>The numbers</summary>{inner}</details>"
 
 
 def trust(facts: Facts) -> str:
     """Whether probabilities mean what they say, and whether the model knows when it does not know."""
-    figures = [
-        figure(plots.reliability_plot(facts.reliabilities), _about_reliability(facts)),
-        figure(plots.doubt_plot(facts.doubt), _about_doubt(facts)),
-    ]
+    figures = [figure(plots.reliability_plot(facts.reliabilities), _about_reliability(facts))]
+    if facts.n_rows >= _N_TENTHS:  # fewer have no tenths
+        figures.append(figure(plots.doubt_plot(facts.doubt), _about_doubt(facts)))
     return section("trust", "Can it be believed?", _pair(figures))
 
 

@@ -130,11 +130,22 @@ def features(facts: Facts) -> str:
     items = "".join(
         f'<li><span class="label">{text(name)}</span>{bar(value / most)}</li>' for name, value in found if value > 0
     )
+    missing = "" if facts.inside.topics else _about_names(facts)  # said there already
     said = (
         "Look for names that should not matter, such as numbers of rows or dates: then the model has found a short "
-        f"cut. Relevance relative to {found[0][0]}, the strongest."
+        f"cut. Relevance relative to {found[0][0]}, the strongest.{missing}"
     )
     return section("features", "What it looks at", f"<p>{text(said)}</p>", element("ol", items, class_="features"))
+
+
+def _about_names(facts: Facts) -> str:
+    """How features that are only numbers here could be told apart."""
+    if facts.inside.has_names:
+        return ""
+    return (
+        " Features have no names here and are counted from 0; a file features.txt beside the rows, a name a line, "
+        "names them."
+    )
 
 
 def inputs(facts: Facts) -> str:
@@ -153,9 +164,10 @@ def inputs(facts: Facts) -> str:
         return section("inducing", "Inducing inputs", f"<p>{text(said)}</p>", element("div", cells, class_="pictures"))
     if not inside.inputs:
         return ""
+    missing = "" if inside.features else _about_names(facts)  # said there already
     said = (
         f"The model remembers the training rows by {inside.n_inputs:,} made-up ones. Here are those that move labels "
-        "most, by their strongest features. Look for features that belong together: each line is a theme."
+        f"most, by their strongest features. Look for features that belong together: each line is a theme.{missing}"
     )
     rows = [
         [_speaks(own), text(", ".join(_with_value(facts, name, value) for name, value in own.features))]
@@ -196,6 +208,6 @@ def topics(facts: Facts) -> str:
     said = (
         "Look for topics whose labels belong together; one with labels of everything is left over. Numbers beside "
         f"labels are their weights in the topic, in percent. Here are {len(found)} of {facts.inside.n_topics} topics, "
-        f"which {percent(shown, 0)} of the labels come from."
+        f"which {percent(shown, 0)} of the labels come from.{_about_names(facts)}"
     )
-    return section("topics", "Topics", f"<p>{text(said)}</p>", table(head, rows, class_="wide"))
+    return section("topics", "Topics", f"<p>{text(said)}</p>", table(head, rows, class_="wide topics"))

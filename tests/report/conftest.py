@@ -35,6 +35,16 @@ def _make(name):
         return _fit(MLGPFClassifier(n_latent=4, n_inducing=12, kernel="se_ard", **FEW), _labels())
     if name == "ensemble":
         return _fit(MLGPFClassifier(n_latent=3, n_inducing=8, ensemble=2, **FEW), _labels(160))
+    if name == "few labels":
+        case = _fit(MLGPFClassifier(n_inducing=8, **FEW), synth.make_multilabel(160, 30, 8, seed=1).split(0.25))
+        epochs = [{**epoch, "scores": {"P@1": 40.0}} for epoch in case.estimator.history_]
+        case.estimator.history_ = epochs
+        return case
+    if name == "gibbs":
+        return _fit(
+            TopicClassifier(n_topics=3, algorithm="gibbs", n_draws=2, max_epochs=6, device="cpu"),
+            synth.make_topics(120, 20, 10, 3).split(0.25),
+        )
     if name == "topics":
         return _fit(
             TopicClassifier(n_topics=4, max_epochs=3, device="cpu"), synth.make_topics(260, 50, 20, 4).split(0.25)

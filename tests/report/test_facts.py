@@ -277,6 +277,11 @@ class TestIdentity:
         assert found.facts["parameters"] == f"{sum(own.n_parameters() for own in members):,}"
         assert len(learning_curves(estimator)) == 2
 
+    def test_processes_of_a_deep_kernel_are_named_once(self, fitted):
+        facts = identify(fitted("svdkl labels").estimator).facts
+        assert facts["processes"] == "4"
+        assert "shared processes" not in facts
+
     def test_stages_and_scores_are_kept_apart(self, fitted):
         curve = learning_curves(fitted("svdkl").estimator)[0]
         assert list(dict.fromkeys(curve.stage)) == ["network", "processes", "joint"]

@@ -15,17 +15,17 @@ from labelfield.report.svg import drawing, to_svg
 EVIL = '<script>alert("a & b")</script>'
 VOID = {"meta", "img", "br"}
 ALWAYS = {"model", "scores", "trust", "frequency", "rows", "training"}
-# What each method has beside what all have. Features of the made-up data have no names of their own.
+# What each method has beside what all have.
 SECTIONS = {
-    "mlgpf": {"neighbours"},
-    "ensemble": {"neighbours"},
-    "topics": {"topics", "neighbours"},
+    "mlgpf": {"neighbours", "features", "inducing"},
+    "ensemble": {"neighbours", "features", "inducing"},
+    "topics": {"topics", "neighbours", "features"},
     "svdkl labels": {"neighbours"},
     "svdkl": set(),
-    "one_vs_each": set(),
-    "robustmax": set(),
-    "softmax": set(),
-    "point": set(),
+    "one_vs_each": {"features", "inducing"},
+    "robustmax": {"features", "inducing"},
+    "softmax": {"features", "inducing"},
+    "point": {"features"},
     "images": {"features", "inducing"},
 }
 
@@ -137,6 +137,7 @@ def test_small_pieces():
     assert text("<&\"'\u202e>") == "&lt;&amp;&quot;&#x27;\N{REPLACEMENT CHARACTER}&gt;"
     assert 'style="width:100.0%"' in bar(1.7)
     assert "left:0.0%;width:50.0%" in bar(0.2, (-0.1, 0.5))
+    assert text("80 % of 5 %") == "80\N{NO-BREAK SPACE}% of 5\N{NO-BREAK SPACE}%" == text(text("80 % of 5 %"))
     assert Page(table(["a"], [["b", "c"]])).tags.count("th") == 2
 
 
@@ -192,4 +193,37 @@ def test_a_single_row(fitted):
     row = int(np.flatnonzero(np.diff(case.Y.indptr))[0])
     page = make_page(case.estimator, case.X[[row]], case.Y[[row]])
     assert "<h2>1 row</h2>" in page
+    assert "Over 1 test row." in page
+    assert "tenth" not in page
     Page(page)
+
+
+def test_features_without_names_are_numbers(fitted):
+    case = fitted("mlgpf")
+    hint = "a file features.txt beside the rows"
+    page = page_of(case)
+    assert "feature 17" in page
+    assert page.count(hint) == 1
+    assert hint not in page_of(case, feature_names=[f"word{i}" for i in range(60)])
+
+
+def test_captions_name_labels_and_not_counts(fitted):
+    """Of few labels each is a band, whose name is the label's."""
+    case = fitted("few labels")
+    words = " ".join(" ".join(Page(page_of(case)).words).replace("\N{NO-BREAK SPACE}", " ").split())
+    assert re.search(r"\d+ % of P@\d come from label \d\.", words)
+    # The last epoch is as good as the one before: it has not risen.
+    assert "more epochs would not help" in words
+    assert "might still help" not in words
+
+
+def test_a_sampler_has_no_bound(fitted):
+    words = " ".join(Page(page_of(fitted("gibbs"))).words)
+    assert "log-likelihood, nats a row" in words
+    assert "bound, nats a row" not in words
+
+
+def test_names_in_figures_are_plain():
+    from labelfield.report.plots import _short
+
+    assert _short("a\u202eb\x1b $") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER} \\$"
