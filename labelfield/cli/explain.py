@@ -80,7 +80,8 @@ def explain(
     if as_json:
         print_json({"path": str(model), "rows": str(rows), "row": row, **_as_dict(found, true)})
     else:
-        _print(f"row {row} of {rows}", estimator, found, true)
+        has_names = estimator.feature_names() is not None or dataset.feature_names is not None
+        _print(f"row {row} of {rows}", estimator, found, true, has_names)
 
 
 def _read(
@@ -149,7 +150,7 @@ def _as_dict(found: RowExplanation, true: list[str]) -> dict[str, Any]:
     }
 
 
-def _print(title: str, estimator: Any, found: RowExplanation, true: list[str]) -> None:
+def _print(title: str, estimator: Any, found: RowExplanation, true: list[str], has_names: bool) -> None:
     console = Console(highlight=False, markup=False)
     console.print(Text(f"{title}: {found.n_features} features, {estimator._method()}", style="bold"))
     for label in found.labels:
@@ -168,7 +169,7 @@ def _print(title: str, estimator: Any, found: RowExplanation, true: list[str]) -
         more = "" if len(others) <= _N_TRUE else f" and {len(others) - _N_TRUE} more"
         also = " as well" if len(others) < len(true) else ""
         console.print(f"true{also}: {', '.join(others[:_N_TRUE])}{more}")
-    for line in _legend(found, bool(true)):
+    for line in _legend(found, bool(true), has_names):
         console.print(Text(line, style="dim"))
 
 
@@ -247,9 +248,13 @@ def _value(value: float, digits: int) -> str:
     return f"{value:.{digits}g}".replace("-", "−")
 
 
-def _legend(found: RowExplanation, has_truth: bool) -> list[str]:
+def _legend(found: RowExplanation, has_truth: bool, has_names: bool) -> list[str]:
     """What the numbers mean, each in a line."""
     parts = ["features: by how much the label's log-odds fall when one is taken out of the row"]
+    if not has_names:
+        parts.append(
+            "  they have no names and are counted from 0; features.txt beside the rows, a name a line, names them"
+        )
     if any(label.inducing for label in found.labels):
         parts.append("inputs: what places that the model has learned add to the label's utility,")
         parts.append("  how like the row they are and by what, → the labels that they speak for")

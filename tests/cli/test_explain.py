@@ -98,6 +98,7 @@ def test_for_people(method, model_of):
     assert ("utility" in text) == (method not in ("svdkl", "topics"))
     assert ("topic 0" in text) == (method == "topics")
     assert "true as well" not in text  # all labels are shown
+    assert ("are counted from 0" in text) == ("feature 1" in text)
 
 
 def shown_method(method):

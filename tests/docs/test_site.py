@@ -7,6 +7,7 @@ import sys
 import pytest
 from pages import DOCS
 
+from labelfield.cli.main import app
 from labelfield.estimators.saving import METHODS
 
 
@@ -33,7 +34,10 @@ def from_code():
 
 def test_all_commands_are_shown(from_code):
     page = from_code.commands()
-    for name in ("info", "convert", "split", "synth", "train", "predict", "evaluate", "show", "topics", "config"):
+    several = ("bench run", "bench table", "recipe list", "recipe run")
+    single = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert {"report", "explain"} <= single
+    for name in (*single, *several):
         assert f"## labelfield {name}\n" in page
     assert "| `--method` | mlgpf or topics for several labels" in page
     assert "(mlgpf, one_vs_each, robustmax, softmax, svdkl, topics) | `mlgpf` |" in page
