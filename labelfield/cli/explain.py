@@ -252,9 +252,7 @@ def _legend(found: RowExplanation, has_truth: bool, has_names: bool) -> list[str
     """What the numbers mean, each in a line."""
     parts = ["features: by how much the label's log-odds fall when one is taken out of the row"]
     if not has_names:
-        parts.append(
-            "  they have no names and are counted from 0; features.txt beside the rows, a name a line, names them"
-        )
+        parts.append("  they have no names and are counted from 0; features.txt beside the rows names them")
     if any(label.inducing for label in found.labels):
         parts.append("inputs: what places that the model has learned add to the label's utility,")
         parts.append("  how like the row they are and by what, → the labels that they speak for")
