@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["Curve", "Identity", "identify", "learning_curves"]
@@ -25,6 +26,8 @@ _SIZES = {
     "n_inducing": "inducing inputs",
     "grid_size": "grid points a dimension",
 }
+# A curve falls if it does so by this share of its reach.
+_FALL = 0.1
 _CHOICES = {"kernel": "kernel", "posterior": "posterior", "private": "private processes"}
 
 
@@ -36,6 +39,7 @@ class Identity:
     sentence: str
     facts: dict[str, str]
     has_classes: bool
+    is_calibrated: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,13 @@ class Curve:
     bound: list[float]
     stage: list[str]
     scores: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    @property
+    def falls(self) -> bool:
+        """Whether in the later half of a single stage it falls at once, by a good part of all that it rose."""
+        later = self.bound[len(self.bound) // 2 :]
+        reach = max(self.bound) - min(self.bound[len(self.bound) // 5 :])
+        return len(set(self.stage)) == 1 and any(b < a - _FALL * reach for a, b in pairwise(later))
 
 
 def identify(estimator: Any) -> Identity:
@@ -77,7 +88,7 @@ def identify(estimator: Any) -> Identity:
     sentence = _KINDS[method]
     if len(members) > 1:
         sentence += f" {len(members)} of them, each unlike the others, and the mean of their probabilities."
-    return Identity(method, sentence, facts, has_classes)
+    return Identity(method, sentence, facts, has_classes, bool(getattr(estimator, "calibrated", False)))
 
 
 def _is_beside_the_point(spec: Any, name: str) -> bool:

@@ -94,6 +94,7 @@ def bar(value: float, ends: tuple[float, float] | None = None) -> str:
     inner = ""
     if ends is not None:
         low, high = (min(max(end, 0.0), 1.0) for end in ends)
+        low = min(low, 0.99)  # or the line would lie beyond the end
         inner = f'<i class="range" style="left:{100 * low:.1f}%;width:{100 * max(high - low, 0):.1f}%"></i>'
     return f'<span class="bar" aria-hidden="true"><i class="fill" style="width:{at}"></i>{inner}</span>'
 

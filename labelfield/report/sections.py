@@ -132,6 +132,8 @@ def _about_bound(facts: Facts) -> str:
     said = ["Look at the end of the curve: still rising, and more training would help; flat, and it has converged."]
     gain = first.bound[-1] - first.bound[-2]
     said.append(f"The last epoch changed it by {_signed(gain, '+')} to {_signed(first.bound[-1])} nats a row.")
+    if first.falls and facts.identity.is_calibrated:
+        said.append("Where it falls at once, the rows that were held out for the calibration join the training.")
     stages = list(dict.fromkeys(first.stage))
     if len(stages) > 1:
         said.append(

@@ -15,7 +15,7 @@ from labelfield.metrics import judge
 from labelfield.report.answers import Answers, ask
 from labelfield.report.examples import choose_rows, examples
 from labelfield.report.facts import gather
-from labelfield.report.identity import identify, learning_curves
+from labelfield.report.identity import Curve, identify, learning_curves
 from labelfield.report.inside import image_side
 from labelfield.report.scores import Counts, bands, confusion, doubt, places_of, reliabilities, scores
 
@@ -281,6 +281,14 @@ class TestIdentity:
         facts = identify(fitted("svdkl labels").estimator).facts
         assert facts["processes"] == "4"
         assert "shared processes" not in facts
+
+    def test_a_curve_falls_where_rows_join(self):
+        seconds, one = [float(i) for i in range(8)], [""] * 8
+        rising = [-9.0, -7.0, -6.0, -5.0, -4.5, -4.2, -4.1, -4.0]
+        assert not Curve(seconds, rising, one).falls
+        assert Curve(seconds, [*rising[:6], -5.0, -4.5], one).falls
+        assert not Curve(seconds, [*rising[:6], -4.25, -4.2], one).falls
+        assert not Curve(seconds, [*rising[:6], -5.0, -4.5], [*one[:6], "joint", "joint"]).falls
 
     def test_stages_and_scores_are_kept_apart(self, fitted):
         curve = learning_curves(fitted("svdkl").estimator)[0]
