@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.record import DATA, RECORDS, ROOT
-from labelfield.bench import latest_cells, load_records
+from labelfield.bench import latest_of, load_records
 from labelfield.bench.recipes import find_recipe, read_recipe
 
 __all__ = ["draw_curves", "draw_relevance"]
@@ -29,7 +29,7 @@ def draw_curves(options: dict[str, Any]) -> dict[str, Any]:
     """
     suite = read_recipe(find_recipe(options["runs_of"])).suite
     assert suite is not None
-    cells = latest_cells(load_records(RECORDS).get(suite.name, []))
+    cells = latest_of(suite, load_records(RECORDS).get(suite.name, []))
     rows = options.get("rows") or [row.name for row in suite.rows]
     panels = options.get("panels")
     groups = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.record import RECORDS, ROOT, load_studies
 from benchmarks.sections import SECTIONS
-from labelfield.bench import Suite, find_suite, latest_cells, load_records, read_suite
+from labelfield.bench import Suite, find_suite, latest_of, load_records, read_suite
 from labelfield.bench.papers import papers_texts
 from labelfield.bench.scoreboard import markdown_table, scoreboard
 
@@ -33,11 +33,11 @@ def _suite(name: str, cells: Cells) -> tuple[Suite, str]:
     """A suite and its tables, with where and how they were measured below."""
     suite = read_suite(find_suite(name))
     found = cells.get(name, [])
-    return suite, scoreboard(suite, latest_cells(found)) + "\n" + _measured_at(suite, found)
+    return suite, scoreboard(suite, latest_of(suite, found)) + "\n" + _measured_at(suite, found)
 
 
 def _measured_at(suite: Suite, found: list[dict[str, Any]]) -> str:
-    latest = [record for record in latest_cells(found).values() if "skipped" not in record]
+    latest = [record for record in latest_of(suite, found).values() if "skipped" not in record]
     if not latest:
         return ""
     machines = sorted({_machine(record["machine"]) for record in latest})

@@ -1,8 +1,8 @@
 """Benchmarks that anyone can run again: data set × method × budget in fresh processes, one record each."""
 
 from labelfield.bench.places import checkout, data_folder, records_folder
-from labelfield.bench.records import append_record, latest_cells, load_records
-from labelfield.bench.run import Choices, run_cells
+from labelfield.bench.records import append_record, latest_of, load_records
+from labelfield.bench.run import Choices, is_failure, run_cells
 from labelfield.bench.suite import Cell, Row, Suite, find_suite, parse_suite, read_suite, suite_names
 
 __all__ = [
@@ -14,7 +14,8 @@ __all__ = [
     "checkout",
     "data_folder",
     "find_suite",
-    "latest_cells",
+    "is_failure",
+    "latest_of",
     "load_records",
     "parse_suite",
     "read_suite",

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from labelfield.bench.recipes import Recipe, StudyRow
-from labelfield.bench.records import Record, latest_cells, load_records
+from labelfield.bench.records import Record, latest_of, load_records
 from labelfield.bench.suite import FULL, Row
 from labelfield.errors import DataError
 
@@ -59,6 +59,13 @@ class Line:
     ours: dict[str, Ours]
     worse: str | None
     records: tuple[Record, ...]
+    starts: int = 1
+
+    @property
+    def called(self) -> str:
+        """Its row, and where some of its random starts were not measured how many were."""
+        is_whole = not self.records or len(self.records) >= self.starts
+        return self.row if is_whole else f"{self.row} ({len(self.records)} of {self.starts} starts)"
 
 
 def compare(recipe: Recipe, measured: Measured) -> list[Line]:
@@ -67,7 +74,7 @@ def compare(recipe: Recipe, measured: Measured) -> list[Line]:
         return [_study_line(row, measured) for row in recipe.study_rows]
     if recipe.suite is None:
         return []
-    cells = latest_cells(measured.runs.get(recipe.suite.name, []))
+    cells = latest_of(recipe.suite, measured.runs.get(recipe.suite.name, []))
     budgets = tuple(recipe.suite.budgets)
     return [
         _run_line(row, dataset, budget, len(budgets) > 1, recipe.scores, cells)
@@ -94,7 +101,7 @@ def _run_line(
         if values:
             ours[score] = Ours(fmean(values), stdev(values) if len(values) > 1 else None)
     name = f"{row.name}, {budget}" if is_named and not row.peer else row.name
-    return Line(name, dataset, row.paper.get(dataset, {}), ours, row.worse, records)
+    return Line(name, dataset, row.paper.get(dataset, {}), ours, row.worse, records, row.seeds)
 
 
 def _score(record: Record, score: str) -> float | None:
@@ -164,7 +171,7 @@ def table(recipe: Recipe, lines: Sequence[Line], *, bold: str = "") -> tuple[lis
     rows = []
     for line in lines:
         ours = " / ".join(_ours_shown(score, line.ours.get(score)) for score in recipe.scores)
-        row = [line.row, *([line.dataset or ""] if has_data else [])]
+        row = [line.called, *([line.dataset or ""] if has_data else [])]
         if has_paper:
             row += [_of_paper(recipe, line), ours, _differences(recipe, line, bold)]
         else:
@@ -179,7 +186,7 @@ def long_table(recipe: Recipe, lines: Sequence[Line]) -> tuple[list[str], list[l
     for line in lines:
         for number, score in enumerate(recipe.scores):
             alone = replace(recipe, scores=(score,))
-            names = [line.row, line.dataset or ""] if number == 0 else ["", ""]
+            names = [line.called, line.dataset or ""] if number == 0 else ["", ""]
             ours = _ours_shown(score, line.ours.get(score))
             rows.append([*names, score, _of_paper(alone, line), ours, _differences(alone, line, "")])
     header = ["row", "data", "score", "paper", "ours", "difference"]

@@ -9,6 +9,7 @@ import sys
 import venv
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from labelfield.bench.places import peers_folder
@@ -81,16 +82,36 @@ PEERS = {
 }
 
 
+_making = Lock()
+# What could not be made is not tried again for every data set: without a network that takes a while each time.
+_missing: dict[Path, str] = {}
+
+
 def python_of(name: str) -> Path:
     """The interpreter of a peer's environment, made on first use; a MissingPeerError says why there is none."""
     environment = ENVIRONMENTS[name]
     folder = peers_folder() / f"{name}-{'-'.join(environment.versions.values())}-py{sys.version_info.minor}"
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
-    ready = folder / "ready"
-    if ready.exists():
-        return python
+    with _making:  # several cells may ask for it at the same time
+        if folder in _missing:
+            raise MissingPeerError(_missing[folder])
+        if not (folder / "ready").exists():
+            try:
+                _make(environment, folder, python)
+            except MissingPeerError as error:
+                _missing[folder] = str(error)
+                raise
+    return python
+
+
+def _make(environment: Environment, folder: Path, python: Path) -> None:
+    """Make an environment and install its packages."""
     shutil.rmtree(folder, ignore_errors=True)  # an installation that was interrupted
-    venv.EnvBuilder(with_pip=True, symlinks=os.name != "nt").create(folder)
+    try:
+        venv.EnvBuilder(with_pip=True, symlinks=os.name != "nt").create(folder)
+    except (OSError, subprocess.CalledProcessError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise MissingPeerError(f"no environment can be made in {folder.parent}: {error}") from None
     for packages, options in (
         (environment.before, ()),
         (environment.packages, ()),
@@ -105,5 +126,4 @@ def python_of(name: str) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             told = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
             raise MissingPeerError(f"{' '.join(packages)} cannot be installed: {told[-1].removeprefix('ERROR: ')}")
-    ready.touch()
-    return python
+    (folder / "ready").touch()

@@ -10,9 +10,10 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
+from typing import Any
 
-__all__ = ["Finished", "run_process"]
+__all__ = ["Finished", "Together", "run_process"]
 
 # Memory of more processes than one is looked at this often.
 _EVERY_S = 0.2
@@ -31,36 +32,73 @@ class Finished:
     errors: str
 
 
-def run_process(command: list[str], *, log: Path, environment: dict[str, str] | None = None) -> Finished:
+class Together:
+    """Processes that run at the same time, each waited for by a thread; only the main thread hears of an interrupt."""
+
+    def __init__(self) -> None:
+        self._lock, self._leaders, self._is_ended = Lock(), set[int](), False
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a session of its own."""
+        with self._lock:
+            if self._is_ended:
+                raise KeyboardInterrupt
+            process = subprocess.Popen(command, start_new_session=True, **options)  # noqa: S603  # a list, and no shell
+            self._leaders.add(process.pid)
+        return process
+
+    def forget(self, process: subprocess.Popen[bytes]) -> None:
+        """It has ended, and its number may become another's."""
+        with self._lock:
+            self._leaders.discard(process.pid)
+
+    def end(self) -> None:
+        """End all of them with their children, and let none start from now on."""
+        with self._lock:
+            self._is_ended = True
+            for leader in self._leaders:
+                _kill(leader)
+
+
+def _kill(leader: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def run_process(
+    command: list[str], *, log: Path, environment: dict[str, str] | None = None, together: Together | None = None
+) -> Finished:
     """Run a command in a session of its own, with its output in a file; interrupting ends it and all its children.
 
     Peak memory is that of the largest process, or of all of them together where several were seen at once.
     """
     usage = log.with_name(f"{log.name}.usage")
+    together = together or Together()
     with log.open("w") as output:
-        process = subprocess.Popen(  # noqa: S603  # a list, and no shell
+        process = together.start(
             [sys.executable, "-S", "-E", str(_LAUNCH), str(usage), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
-            start_new_session=True,
         )
         watch = _Watch(process.pid)
         watch.start()
         try:
             process.wait()
         except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process.pid)
             process.wait()
             raise
         finally:
+            together.forget(process)
             watch.ended.set()
             watch.join()
+    errors = log.read_text(errors="replace")[-_TAIL:].strip()
+    if not usage.exists():  # the one that measures was killed itself
+        return Finished(process.returncode or 1, 0.0, 0.0, watch.peak_mb, errors)
     spent = json.loads(usage.read_text(encoding="utf-8"))
     peak = max(spent["peak_mb"], watch.peak_mb)
-    errors = log.read_text(errors="replace")[-_TAIL:].strip()
     return Finished(spent["code"], spent["seconds"], spent["cpu_seconds"], peak, errors)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from labelfield.bench.suite import Suite
 from labelfield.errors import DataError
 
-__all__ = ["Record", "append_record", "latest_cells", "load_records"]
+__all__ = ["Record", "append_record", "latest_of", "load_records"]
 
 Record = dict[str, Any]
 # What makes two records of a suite measurements of the same thing.
@@ -44,7 +45,7 @@ def _lines(path: Path) -> list[Record]:
     return records
 
 
-def latest_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
+def _latest_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
     """The last record of each cell; one that was passed over counts only where nothing was ever measured."""
     latest: dict[tuple[Any, ...], Record] = {}
     for record in records:
@@ -52,3 +53,20 @@ def latest_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
         if "skipped" not in record or "skipped" in latest.get(key, {"skipped": ""}):
             latest[key] = record
     return latest
+
+
+def latest_of(suite: Suite, records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
+    """The last record of each cell as the suite has it now: with other options something else was measured."""
+    meant: dict[tuple[Any, ...], Any] = {
+        cell.key: (cell.method, cell.peer, _as_recorded(cell.options)) for cell in suite.cells()
+    }
+
+    def is_meant(record: Record) -> bool:
+        wanted = meant.get(tuple(record.get(name) for name in _KEY))
+        return wanted == (record.get("method"), record.get("peer"), record.get("options"))
+
+    return _latest_cells(filter(is_meant, records))
+
+
+def _as_recorded(options: dict[str, Any]) -> Any:
+    return json.loads(json.dumps(options))

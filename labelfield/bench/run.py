@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,17 +17,19 @@ from typing import Any
 from labelfield.bench.environments import ENVIRONMENTS, PEERS, MissingPeerError, python_of
 from labelfield.bench.files import BenchData, locate
 from labelfield.bench.places import data_folder, records_folder
-from labelfield.bench.processes import run_process
+from labelfield.bench.processes import Together, run_process
 from labelfield.bench.provenance import commit, machine, provenance
-from labelfield.bench.records import Record, append_record, latest_cells, load_records
+from labelfield.bench.records import Record, append_record, latest_of, load_records
 from labelfield.bench.suite import Cell, Suite
 from labelfield.data import read_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate
 
-__all__ = ["Choices", "run_cells"]
+__all__ = ["Choices", "is_failure", "run_cells"]
 
 _K = 5
+# How the reason begins where something was run and failed; others say what was missing.
+_FAILED = "ended with"
 _OURS = [sys.executable, "-m", "labelfield.bench.ours"]
 
 
@@ -49,11 +52,11 @@ def run_cells(suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
     A cell whose data set or peer is missing gets a record that says why; one that fails, too.
     """
     folder = choices.records or records_folder()
-    done = {} if choices.again else latest_cells(load_records(folder).get(suite.name, []))
+    done = {} if choices.again else latest_of(suite, load_records(folder).get(suite.name, []))
     cells = [
         cell
         for cell in suite.cells()
-        if (choices.wanted is None or choices.wanted(cell)) and not _is_done(done.get(cell.key))
+        if (choices.wanted is None or choices.wanted(cell)) and not _is_done(done.get(cell.key), cell, choices)
     ]
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
         own = [cell for cell in cells if cell.dataset == dataset]
@@ -61,22 +64,34 @@ def run_cells(suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
             try:
                 data = BenchData(locate(dataset, choices.data or data_folder()), Path(scratch))
                 data.whole  # noqa: B018  # read now: what is wrong with it concerns all of its cells
-            except (DataError, FileNotFoundError) as error:
-                results: Iterator[Record] = iter([{"skipped": str(error)}] * len(own))
+                if not all(_is_of_classes(cell, data) for cell in own):
+                    data.text  # noqa: B018  # written once: cells that run at the same time read the same files
+            except (DataError, OSError) as error:
+                results: Iterator[tuple[Cell, Record]] = iter([(cell, {"skipped": str(error)}) for cell in own])
             else:
                 results = _measure_all(own, data, suite, choices)
-            for cell, result in zip(own, results, strict=True):
+            for cell, result in results:
                 yield cell, _record(folder, cell, result, choices)
 
 
-def _is_done(record: Record | None) -> bool:
+def _is_done(record: Record | None, cell: Cell, choices: Choices) -> bool:
     return (
         record is not None
         and "skipped" not in record
-        and record["commit"] == commit()
-        and record["machine"] == machine()
-        and not record["commit"].endswith("+changes")  # which code that was nobody knows
+        and record.get("commit") == commit()
+        and record.get("machine") == machine()
+        and record.get("device") == _device(cell, choices)
+        and not commit().endswith("+changes")  # which code that was nobody knows
     )
+
+
+def is_failure(record: Record) -> bool:
+    """Whether something was run, and failed."""
+    return str(record.get("skipped", "")).startswith(_FAILED)
+
+
+def _device(cell: Cell, choices: Choices) -> str | None:
+    return None if cell.peer else choices.device
 
 
 def _record(folder: Path, cell: Cell, result: Record, choices: Choices) -> Record:
@@ -90,7 +105,7 @@ def _record(folder: Path, cell: Cell, result: Record, choices: Choices) -> Recor
         "seed": cell.seed,
         **what,
         "options": cell.options,
-        "device": None if cell.peer else choices.device,
+        "device": _device(cell, choices),
         "command": choices.command,
         **provenance(packages),
         **result,
@@ -99,19 +114,41 @@ def _record(folder: Path, cell: Cell, result: Record, choices: Choices) -> Recor
     return record
 
 
-def _measure_all(cells: list[Cell], data: BenchData, suite: Suite, choices: Choices) -> Iterator[Record]:
-    threads = max(1, _cores() // choices.jobs)
-    measure = partial(_measure, data=data, wanted=suite.scores, device=choices.device, threads=threads)
+def _measure_all(cells: list[Cell], data: BenchData, suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
+    """Each as soon as it is done; whatever ends this early ends the others too."""
+    threads, together = max(1, _cores() // choices.jobs), Together()
+    measure = partial(
+        _measure, data=data, wanted=suite.scores, device=choices.device, threads=threads, together=together
+    )
     if choices.jobs == 1:
-        yield from map(measure, cells)
+        yield from ((cell, measure(cell)) for cell in cells)
         return
     with ThreadPoolExecutor(choices.jobs) as pool:
-        yield from pool.map(measure, cells)
+        waiting = {pool.submit(measure, cell): cell for cell in cells}
+        try:
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            together.end()
 
 
-def _measure(cell: Cell, *, data: BenchData, wanted: tuple[str, ...], device: str | None, threads: int) -> Record:
+def _is_of_classes(cell: Cell, data: BenchData) -> bool:
+    """Whether a method takes one class a row, and the data set has that."""
+    return cell.method not in (None, "mlgpf", "topics") and data.has_classes
+
+
+def _measure(
+    cell: Cell,
+    *,
+    data: BenchData,
+    wanted: tuple[str, ...],
+    device: str | None,
+    threads: int,
+    together: Together,
+) -> Record:
     """One cell in a process of its own: what it cost and how it scored."""
-    classes = cell.method not in (None, "mlgpf", "topics") and data.has_classes
+    classes = _is_of_classes(cell, data)
     train, test = (data.path, data.path) if classes else data.text
     with tempfile.TemporaryDirectory(dir=data.scratch) as name:
         folder = Path(name)
@@ -142,23 +179,31 @@ def _measure(cell: Cell, *, data: BenchData, wanted: tuple[str, ...], device: st
                 return {"skipped": str(error)}
         path = folder / "task.json"
         path.write_text(json.dumps(task), encoding="utf-8")
-        finished = run_process([*command, str(path)], log=folder / "log", environment=environment)
+        finished = run_process([*command, str(path)], log=folder / "log", environment=environment, together=together)
         if finished.code:
             told = finished.errors.splitlines() or ["it said nothing"]
-            return {"skipped": f"ended with {finished.code}: {told[-1]}"}
-        answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-        truth, training = data.truth(classes)
-        ranked = read_predictions(folder / "predictions.txt", truth.shape[0], truth.shape[1])
-    scores: dict[str, Any] = {**evaluate(truth, ranked, training), **answer.pop("scores", {})}
+            return {"skipped": f"{_FAILED} {finished.code}: {told[-1]}"}
+        try:
+            answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+            truth, training = data.truth(classes)
+            ranked = read_predictions(folder / "predictions.txt", truth.shape[0], truth.shape[1])
+        except (DataError, OSError, ValueError) as error:
+            return {"skipped": f"{_FAILED} an answer that cannot be scored: {error}"}
+    scores: dict[str, Any] = _finite({**evaluate(truth, ranked, training), **answer.pop("scores", {})})
     return {
         "threads": threads,
         "seconds": finished.seconds,
         "cpu_seconds": finished.cpu_seconds,
         "peak_mb": finished.peak_mb,
         "model_mb": answer.pop("model_bytes") / 2**20,
-        **answer,
+        **_finite(answer),
         "scores": scores,
     }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Without what JSON has no number for, such as a score of nothing or a bound that was lost."""
+    return {name: value for name, value in values.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def _cores() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
@@ -31,7 +32,8 @@ def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
     """A table for each data set; times are ratios to the suite's reference row on the same data set, or not shown:
     seconds of one machine mean little on another.
 
-    A row with several seeds shows means, and the standard deviation of P@1.
+    A row with several seeds shows means, and the standard deviation of P@1. One that was measured on another machine
+    than the reference, or on other cores of it, has no ratios.
     """
     parts = []
     for dataset in suite.datasets:
@@ -45,8 +47,7 @@ def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
                 name = row.name if budget == FULL else f"{row.name}, {budget}"
                 if found:
                     rows.append(_line(name, found, reference))
-                else:
-                    skipped += _reasons(row, dataset, budget, latest)
+                skipped += _reasons(row, name, dataset, budget, latest)
         if rows:
             times = [f"{what} ÷ {suite.reference}" for what in ("train", "predict")] if reference else []
             header = [dataset, *_SCORES, *times, "peak memory"]
@@ -64,13 +65,17 @@ def _runs(
     return [record for record in found if record is not None and "skipped" not in record]
 
 
-def _reasons(row: Row, dataset: str, budget: str, latest: Mapping[tuple[Any, ...], Record]) -> list[str]:
-    record = latest.get((dataset, row.name, budget, 0))
-    return [] if record is None else [f"{row.name} was skipped: {record['skipped']}"]
+def _reasons(row: Row, name: str, dataset: str, budget: str, latest: Mapping[tuple[Any, ...], Record]) -> list[str]:
+    """Why a row, or some of its starts, were not measured: each reason once."""
+    found = (latest.get((dataset, row.name, budget, seed), {}) for seed in range(row.seeds))
+    why = Counter(record["skipped"] for record in found if "skipped" in record)
+    of_several = {reason: f" in {n} of {row.seeds} starts" if row.seeds > 1 else "" for reason, n in why.items()}
+    return [f"{name} was skipped{starts}: {reason}" for reason, starts in of_several.items()]
 
 
 def _line(name: str, runs: list[Record], reference: list[Record]) -> list[str]:
-    scores = {score: mean(run["scores"][score] for run in runs) for score in runs[0]["scores"]}
+    in_all = [score for score in runs[0]["scores"] if all(score in run["scores"] for run in runs)]
+    scores = {score: mean(run["scores"][score] for run in runs) for score in in_all}
     precision = triple(scores, "P")
     if len(runs) > 1:
         precision += f" (± {stdev(run['scores']['P@1'] for run in runs):.1f} in {len(runs)} starts)"
@@ -80,5 +85,12 @@ def _line(name: str, runs: list[Record], reference: list[Record]) -> list[str]:
 
 
 def _ratio(runs: list[Record], reference: list[Record], what: str) -> str:
+    if len({_where(run) for run in (*runs, *reference)}) > 1:
+        return ""
     ratio = mean(run[what] for run in runs) / mean(run[what] for run in reference)
     return f"{ratio:.2g}×" if ratio < 10 else f"{ratio:.0f}×"
+
+
+def _where(run: Record) -> str:
+    """Times are compared only between what ran on the same machine, on as many cores of it."""
+    return repr((sorted(run.get("machine", {}).items()), run.get("threads")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,9 +15,11 @@ from typer.core import TyperGroup
 from labelfield.bench import (
     Cell,
     Choices,
+    Suite,
     checkout,
     find_suite,
-    latest_cells,
+    is_failure,
+    latest_of,
     load_records,
     read_suite,
     records_folder,
@@ -29,7 +32,7 @@ from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import print_table, say
 from labelfield.errors import LabelfieldError
 
-__all__ = ["bench"]
+__all__ = ["Only", "Records", "bench", "chosen", "command_line", "refuse"]
 
 
 class _SuiteGroup(TyperGroup):
@@ -49,21 +52,23 @@ bench = typer.Typer(
 Records = Annotated[
     Path | None, typer.Option("--records", help="The folder of records. Default: the repository's, or ./records.")
 ]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", help="A data set, a row (with both, the rows on the data sets), or DATA SET/ROW; again."),
+]
 
 
 @bench.command()
 @interruptible
 def run(
     suite: Annotated[str, typer.Argument(help="A suite of `labelfield bench list`, or the path of a .yaml file.")],
-    only: Annotated[
-        list[str] | None, typer.Option("--only", help="A data set, a row, or DATA SET/ROW; again and again.")
-    ] = None,
+    only: Only = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="The folder of data sets. Default: LABELFIELD_DATA.")
     ] = None,
     records: Records = None,
     device: Annotated[
-        Literal["auto", "cpu", "cuda"] | None, typer.Option("--device", help="Where our models compute.")
+        Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where our models compute.")
     ] = "cpu",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Cells at a time; more than one spoils the times.")] = 1,
     again: Annotated[
@@ -77,16 +82,18 @@ def run(
     Example: labelfield bench quick
     """
     if suite in studies():
+        given = {"--only": only, "--data": data, "--records": records, "--jobs": jobs > 1, "--again": again}
+        refuse({**given, "--device": device != "cpu"}, f"a suite; {suite} is a study, which is always run as it is")
         raise typer.Exit(run_study(suite))
     found = read_suite(find_suite(suite))
-    parts = [f"--only {shlex.quote(name)}" for name in only or []]
-    command = " ".join(["labelfield bench", suite, *parts, *([f"--device {device}"] if device != "cpu" else [])])
-    wanted = _chosen(only, list(found.cells()))
-    n_measured = n_skipped = 0
+    command = command_line("bench", suite, only=only, device=device, jobs=jobs)
+    wanted = chosen(only, found)
+    n_measured = n_skipped = n_failed = 0
     choices = Choices(data, records, device, jobs, again, wanted, command)
     for cell, record in run_cells(found, choices):
         if "skipped" in record:
             n_skipped += 1
+            n_failed += is_failure(record)
             say(f"{_called(cell)}: skipped, {record['skipped']}")
             continue
         n_measured += 1
@@ -94,7 +101,9 @@ def run(
         say(f"{_called(cell)}: {record['train_seconds']:.1f} s, {record['peak_mb']:.0f} MB, {scores}")
     folder = records or records_folder()
     say(f"{n_measured} measured, {n_skipped} skipped; records: {folder / f'{found.name}.jsonl'}")
-    print(scoreboard(found, latest_cells(load_records(folder).get(found.name, []))), end="")
+    print(scoreboard(found, latest_of(found, load_records(folder).get(found.name, []))), end="")
+    if n_failed:
+        raise LabelfieldError(f"{n_failed} ended with an error; their lines above say which")
 
 
 def _called(cell: Cell) -> str:
@@ -102,19 +111,46 @@ def _called(cell: Cell) -> str:
     return " · ".join([*parts, *([f"seed {cell.seed}"] if cell.seed else [])])
 
 
-def _chosen(only: list[str] | None, cells: list[Cell]) -> Any:
+def chosen(only: list[str] | None, suite: Suite) -> Callable[[Cell], bool] | None:
     """Which cells are meant; a name that means none is wrong usage."""
     if not only:
         return None
-    names = set(only)
-    known = {name for cell in cells for name in _names(cell)}
-    if unknown := names - known:
-        raise typer.BadParameter(f"--only {min(unknown)}; there are {', '.join(sorted({c.row for c in cells}))}")
-    return lambda cell: bool(names & _names(cell))
+    rows, datasets = ({getattr(cell, part) for cell in suite.cells()} for part in ("row", "dataset"))
+    pairs = {_pair(cell) for cell in suite.cells()}
+    if unknown := set(only) - rows - datasets - pairs:
+        there = ", ".join(sorted(rows | datasets))
+        raise typer.BadParameter(f"--only {min(unknown)}; there are {there}, and DATA SET/ROW")
+    of_rows, on_datasets, exactly = (set(only) & names for names in (rows, datasets, pairs))
+
+    def is_meant(cell: Cell) -> bool:
+        if _pair(cell) in exactly:
+            return True
+        is_row, is_on = cell.row in of_rows, cell.dataset in on_datasets
+        return is_row and is_on if of_rows and on_datasets else is_row or is_on
+
+    return is_meant
 
 
-def _names(cell: Cell) -> set[str]:
-    return {cell.dataset, cell.row, f"{cell.dataset}/{cell.row}"}
+def _pair(cell: Cell) -> str:
+    return f"{cell.dataset}/{cell.row}"
+
+
+def command_line(
+    command: str, name: str, *, only: list[str] | None, device: str, jobs: int, seeds: int | None = None
+) -> str:
+    """What measures the same again. Where data and records are is left out: that differs from machine to machine."""
+    given = [part for one in only or [] for part in ("--only", one)]
+    given += [] if seeds is None else ["--seeds", str(seeds)]
+    given += [] if device == "cpu" else ["--device", device]
+    given += [] if jobs == 1 else ["--jobs", str(jobs)]
+    return shlex.join(["labelfield", *command.split(), name, *given])
+
+
+def refuse(given: Mapping[str, Any], what_for: str) -> None:
+    """Options that would have no effect are wrong usage."""
+    for option, value in given.items():
+        if value:
+            raise typer.BadParameter(f"{option} is for {what_for}")
 
 
 @bench.command("list")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from labelfield.bench import Choices, checkout, records_folder, run_cells
+from labelfield.bench import Choices, checkout, is_failure, records_folder, run_cells
 from labelfield.bench.comparison import Measured, compare, long_table
 from labelfield.bench.recipes import Recipe, find_recipe, read_recipe, recipe_names
 from labelfield.bench.studies import run_study
 from labelfield.bench.suite import Suite
+from labelfield.cli.bench import Only, Records, chosen, command_line, refuse
 from labelfield.cli.interrupt import interruptible
 from labelfield.cli.options import AsJson
 from labelfield.cli.output import print_json, print_table, say
@@ -29,9 +29,6 @@ recipe = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="A recipe of `labelfield recipe list`, or the path of a .yaml file.")]
-Records = Annotated[
-    Path | None, typer.Option("--records", help="The folder of records. Default: the repository's, or ./records.")
-]
 
 
 @recipe.command("list")
@@ -62,7 +59,7 @@ def show(name: Name, records: Records = None, as_json: AsJson = False) -> None:
 @interruptible
 def run(
     name: Name,
-    only: Annotated[list[str] | None, typer.Option("--only", help="A row, or a data set; again and again.")] = None,
+    only: Only = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Random starts, instead of the recipe's.")] = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="The folder of data sets. Default: LABELFIELD_DATA.")
@@ -81,9 +78,10 @@ def run(
     """
     found = read_recipe(find_recipe(name))
     folder = records or records_folder()
-    for option, value in (("--only", only), ("--seeds", seeds), ("--data", data)):
-        if value is not None and found.kind != "runs":
-            raise typer.BadParameter(f"{option} is for recipes whose rows are run; this is a {found.kind}")
+    if found.kind != "runs":
+        given = {"--only": only, "--seeds": seeds, "--data": data, "--records": records, "--jobs": jobs > 1}
+        given["--device"] = found.kind == "study" and device != "cpu"
+        refuse(given, f"recipes whose rows are run; this is a {found.kind}")
     n_failed = 0
     if found.kind == "figure":
         _in_repository("-m", "benchmarks.recipes", name, "--device", device)
@@ -95,25 +93,12 @@ def run(
         if seeds is not None:
             suite = replace(suite, rows=tuple(replace(row, seeds=seeds) for row in suite.rows))
         found = replace(found, suite=suite)
-        wanted = _chosen(only, suite)
-        given = [*(f"--only {shlex.quote(part)}" for part in only or []), *([f"--seeds {seeds}"] if seeds else [])]
-        given += [f"--device {device}"] if device != "cpu" else []
-        command = " ".join(["labelfield recipe run", name, *given])
-        n_failed = _run_rows(found, suite, Choices(data, folder, device, jobs, again, wanted, command))
+        command = command_line("recipe run", name, only=only, device=device, jobs=jobs, seeds=seeds)
+        choices = Choices(data, folder, device, jobs, again, chosen(only, suite), command)
+        n_failed = _run_rows(found, suite, choices)
     _print(found, Measured.load(folder), as_json)
     if n_failed:
         raise LabelfieldError(f"{n_failed} of the rows ended with an error; their lines above say which")
-
-
-def _chosen(only: list[str] | None, suite: Suite) -> Any:
-    """Which cells are meant; a name that means none is wrong usage."""
-    if not only:
-        return None
-    names, known = set(only), {*suite.datasets, *(row.name for row in suite.rows)}
-    if unknown := names - known:
-        raise typer.BadParameter(f"--only {min(unknown)}; there are {', '.join(sorted(known))}")
-    rows, datasets = names - set(suite.datasets), names & set(suite.datasets)
-    return lambda cell: (not rows or cell.row in rows) and (not datasets or cell.dataset in datasets)
 
 
 def _run_rows(found: Recipe, suite: Suite, choices: Choices) -> int:
@@ -123,7 +108,7 @@ def _run_rows(found: Recipe, suite: Suite, choices: Choices) -> int:
         called = f"{cell.dataset} · {cell.row}" + (f" · seed {cell.seed}" if suite.rows[0].seeds > 1 else "")
         if "skipped" in record:
             say(f"{called}: skipped, {record['skipped']}")
-            n_failed += record["skipped"].startswith("ended with")
+            n_failed += is_failure(record)
             continue
         n_measured += 1
         shown = {**record, **record["scores"]}

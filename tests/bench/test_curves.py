@@ -16,7 +16,8 @@ def test_curves_are_means_over_random_starts(tmp_path, monkeypatch):
         if cell.seed < 2:
             head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
             history = {"bound": [-9.0, -8.0, -7.0, -6.0 - cell.seed], "seconds": [1.0, 2.0, 3.0, 4.0]}
-            append_record(tmp_path, suite.name, {**head, "history": history})
+            what = {"method": cell.method, "options": cell.options}
+            append_record(tmp_path, suite.name, {**head, **what, "history": history})
     found = recipes.draw(recipe, "cpu")
     assert found["bound at the end"] == {dataset: {"LR": -6.5, "SE": -6.5} for dataset in suite.datasets}
     picture = (tmp_path / recipe.options["picture"]).read_bytes()

@@ -26,7 +26,7 @@ MACHINE = {"cpu": "a CPU", "cores": 2}
 
 def record(row, seed, scores, **others):
     head = {"dataset": "here", "row": row, "budget": "full", "seed": seed, "commit": "abc", "machine": MACHINE}
-    return {**head, "scores": scores, **others}
+    return {**head, "method": "mlgpf", "options": {}, "scores": scores, **others}
 
 
 MEASURED = Measured.of(
@@ -58,7 +58,7 @@ def test_the_last_record_of_each_start_counts(recipe):
     header, rows = table(recipe, [first, second], bold="**")
     assert header == ["row", "data", "paper: P@1 / nlpd", "ours", "difference"]
     assert rows[0] == ["first", "here", "50.00 / 0.1000", "52.00 ± 1.41 / 0.3000 ± 0.0000", "+2.00 / **+0.2000**"]
-    assert rows[1] == ["second", "here", "", "40.00 / –", ""]
+    assert rows[1] == ["second (1 of 2 starts)", "here", "", "40.00 / –", ""]
     header, rows = long_table(recipe, [first, second])
     assert header == ["row", "data", "score", "paper", "ours", "difference"]
     assert rows[:2] == [

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 from scipy import sparse
 
 import labelfield
-from labelfield.bench import Choices, latest_cells, load_records, read_suite, run, run_cells
-from labelfield.bench.environments import PEERS, SCRIPTS, MissingPeerError, Peer
+from labelfield.bench import Choices, latest_of, load_records, read_suite, run, run_cells
+from labelfield.bench.environments import PEERS, SCRIPTS, MissingPeerError, Peer, python_of
 from labelfield.bench.scoreboard import scoreboard
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate, popularity
@@ -88,7 +89,7 @@ def test_ours_and_a_peer_get_the_same_scores_from_the_same_files(tmp_path, data,
         assert done["theirs"]["scores"][name] == pytest.approx(expected[name])
     records = load_records(tmp_path / "records")["mine"]
     assert [record["row"] for record in records] == ["ours", "theirs"]
-    table = scoreboard(mine, latest_cells(records))
+    table = scoreboard(mine, latest_of(mine, records))
     assert f"| ours | {done['ours']['scores']['P@1']:.1f} / " in table
     assert "| 1× | 1× |" in table
 
@@ -103,7 +104,7 @@ def test_a_peer_or_a_data_set_that_is_missing_is_skipped_with_its_reason(tmp_pat
     assert found[0] == "omikuji==0.5.2 cannot be installed: no wheel"
     assert "no data set nowhere" in found[1]
     assert "theirs was skipped: omikuji==0.5.2" in scoreboard(
-        mine, latest_cells(load_records(tmp_path / "records")["mine"])
+        mine, latest_of(mine, load_records(tmp_path / "records")["mine"])
     )
 
 
@@ -127,12 +128,60 @@ def test_an_interrupted_run_goes_on_and_again_measures_anew(tmp_path, data, popu
     assert len(load_records(tmp_path / "records")["mine"]) == 3
 
 
-def test_a_later_skip_does_not_hide_a_measurement():
-    first = {"dataset": "d", "row": "r", "budget": "full", "seed": 0}
+def test_what_was_measured_with_other_options_was_not_measured(tmp_path, data, popular, monkeypatch):
+    monkeypatch.setattr(run, "commit", lambda: "abc1234")
+    monkeypatch.setattr("labelfield.bench.provenance.commit", lambda: "abc1234")
+    choices = Choices(data=data, records=tmp_path / "records", device="cpu")
+    first = suite(tmp_path, {"theirs": {"peer": "omikuji-bonsai"}})
+    assert len(list(run_cells(first, choices))) == 1
+    other = suite(tmp_path, {"theirs": {"peer": "omikuji-bonsai", "options": {"max_depth": 2}}})
+    assert latest_of(other, load_records(tmp_path / "records")["mine"]) == {}
+    assert len(list(run_cells(other, choices))) == 1
+    assert list(run_cells(other, choices)) == []
+
+
+def test_cells_that_run_at_the_same_time_are_all_recorded(tmp_path, data, popular):
+    mine = suite(tmp_path, {f"row {number}": {"peer": "omikuji-bonsai"} for number in range(4)})
+    done = list(run_cells(mine, Choices(data=data, records=tmp_path / "records", jobs=3)))
+    assert sorted(cell.row for cell, _ in done) == [f"row {number}" for number in range(4)]
+    assert len({json.dumps(record["scores"]) for _, record in done}) == 1
+
+
+def test_ending_early_ends_what_runs_at_the_same_time(tmp_path, data, popular):
+    script = Path(f"{PEERS['omikuji-bonsai'].script}.py")
+    slow = "if task()['options']:\n    __import__('time').sleep(60)\n"
+    script.write_text(script.read_text().replace("asked, clock", f"{slow}asked, clock", 1))
+    rows = {"slow": {"peer": "omikuji-bonsai", "options": {"slow": True}}, "fast": {"peer": "omikuji-bonsai"}}
+    cells = run_cells(suite(tmp_path, rows), Choices(data=data, records=tmp_path / "records", jobs=2))
+    started = time.monotonic()
+    assert next(cells)[0].row == "fast"  # recorded before the slow one is done
+    cells.close()
+    assert time.monotonic() - started < 30
+
+
+def test_an_environment_that_cannot_be_made_says_where(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("LABELFIELD_PEERS", str(tmp_path / "file" / "peers"))
+    for _ in range(2):
+        with pytest.raises(MissingPeerError, match=r"no environment can be made in .*file/peers: "):
+            python_of("omikuji")
+
+
+def test_an_answer_that_cannot_be_scored_is_told(tmp_path, data, popular):
+    script = Path(f"{PEERS['omikuji-bonsai'].script}.py")
+    script.write_text(script.read_text().replace("for _ in rows", "for _ in rows[1:]"))
+    mine = suite(tmp_path, {"theirs": {"peer": "omikuji-bonsai"}})
+    ((_, record),) = run_cells(mine, Choices(data=data, records=tmp_path / "records"))
+    assert record["skipped"].startswith("ended with an answer that cannot be scored: ")
+
+
+def test_a_later_skip_does_not_hide_a_measurement(tmp_path):
+    mine = suite(tmp_path, {"ours": {"method": "mlgpf"}})
+    first = {"dataset": "toy", "row": "ours", "budget": "full", "seed": 0, "method": "mlgpf", "options": {}}
     measured, skipped = {**first, "scores": {}}, {**first, "skipped": "no wheel"}
-    assert list(latest_cells([measured, skipped]).values()) == [measured]
-    assert list(latest_cells([skipped, measured]).values()) == [measured]
-    assert list(latest_cells([skipped]).values()) == [skipped]
+    assert list(latest_of(mine, [measured, skipped]).values()) == [measured]
+    assert list(latest_of(mine, [skipped, measured]).values()) == [measured]
+    assert list(latest_of(mine, [skipped]).values()) == [skipped]
 
 
 def test_a_broken_record_is_told_with_its_line(tmp_path):
@@ -141,21 +190,38 @@ def test_a_broken_record_is_told_with_its_line(tmp_path):
         load_records(tmp_path)
 
 
+def measured(row, seed=0, **others):
+    scores = sparse.csr_array(np.eye(3, dtype=np.float32))
+    return {
+        "dataset": "toy",
+        "row": row,
+        "budget": "full",
+        "seed": seed,
+        "method": "mlgpf",
+        "options": {},
+        "train_seconds": 2.0,
+        "predict_seconds": 0.1,
+        "peak_mb": 100.0,
+        "scores": {**evaluate(scores, scores), "P@1": 60.0 + seed},
+        **others,
+    }
+
+
 def test_means_and_deviations_of_several_starts(tmp_path):
     mine = suite(tmp_path, {"ours": {"method": "mlgpf", "seeds": 3}})
-    scores = sparse.csr_array(np.eye(3, dtype=np.float32))
-    plain = evaluate(scores, scores)
-    records = [
-        {
-            "dataset": "toy",
-            "row": "ours",
-            "budget": "full",
-            "seed": seed,
-            "train_seconds": 2.0,
-            "predict_seconds": 0.1,
-            "peak_mb": 100.0,
-            "scores": {**plain, "P@1": 60.0 + seed},
-        }
-        for seed in range(3)
-    ]
-    assert "| ours | 61.0 / 33.3 / 20.0 (± 1.0 in 3 starts) |" in scoreboard(mine, latest_cells(records))
+    records = [measured("ours", seed) for seed in range(3)]
+    assert "| ours | 61.0 / 33.3 / 20.0 (± 1.0 in 3 starts) |" in scoreboard(mine, latest_of(mine, records))
+    del records[1]["scores"]
+    records[1]["skipped"] = "ended with -9: it said nothing"
+    shown = scoreboard(mine, latest_of(mine, records))
+    assert "(± 1.4 in 2 starts) |" in shown
+    assert "ours was skipped in 1 of 3 starts: ended with -9" in shown
+
+
+def test_times_of_other_machines_are_not_compared(tmp_path):
+    mine = suite(tmp_path, {"ours": {"method": "mlgpf"}, "also": {"method": "mlgpf"}}, reference="ours")
+    here, there = ({"machine": {"cpu": name, "cores": 2}, "threads": 2} for name in ("here", "there"))
+    records = [measured("ours", **here), measured("also", **here)]
+    assert scoreboard(mine, latest_of(mine, records)).count("| 1× | 1× |") == 2
+    records[1] = measured("also", **there)
+    assert scoreboard(mine, latest_of(mine, records)).count("| 1× | 1× |") == 1

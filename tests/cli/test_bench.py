@@ -1,14 +1,19 @@
 """bench: suites by name or path, their records, and tables."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 
 import pytest
 from test_commands import run
 
 import labelfield
 from labelfield import synth
-from labelfield.bench import suite_names
+from labelfield.bench import read_suite, suite_names
 from labelfield.bench.studies import studies
+from labelfield.cli.bench import chosen, command_line
 
 
 def message(done):
@@ -31,7 +36,7 @@ def test_a_suite_of_ones_own_is_run_recorded_and_shown(toy, tmp_path):
     assert "nowhere · gone: skipped" in done.stderr
     assert "1 measured, 1 skipped" in done.stderr
     (measured, skipped) = map(json.loads, (tmp_path / "toy.jsonl").read_text().splitlines())
-    assert measured["command"].startswith("labelfield bench ")
+    assert measured["command"] == f"labelfield bench {toy / 'toy.yaml'}"
     assert f"| small | {measured['scores']['P@1']:.1f} / " in done.stdout
     assert "no data set nowhere" in skipped["skipped"]
 
@@ -40,7 +45,7 @@ def test_names_that_mean_nothing(toy, tmp_path):
     done = run("bench", "best", check=1)
     assert "no suite 'best'; there are budgets, quick" in message(done)
     done = run("bench", toy / "toy.yaml", "--only", "large", "--records", tmp_path, check=2)
-    assert "--only large; there are gone, small" in message(done)
+    assert "--only large; there are gone, nowhere, small, toy" in message(done)
     assert not (tmp_path / "toy.jsonl").exists()
 
 
@@ -53,3 +58,38 @@ def test_a_suite_with_a_mistake_is_told_with_its_line(tmp_path):
 def test_list_shows_every_suite_and_study():
     shown = run("bench", "list").stdout
     assert all(f" {name} " in shown for name in (*suite_names(), *studies()))
+
+
+def test_a_study_takes_no_options_that_would_do_nothing(tmp_path):
+    done = run("bench", "reading", "--records", tmp_path, check=2)
+    assert "--records is for a suite; reading is a study" in message(done)
+
+
+def test_names_choose_cells_and_a_command_can_be_typed_again(toy):
+    found = read_suite(toy / "toy.yaml")
+    named = [["small"], ["toy"], ["toy/small"], ["toy", "small"], ["nowhere", "small"], ["toy", "nowhere"]]
+    cells = [[cell.row for cell in found.cells() if chosen(only, found)(cell)] for only in named]
+    assert cells == [["small"], ["small"], ["small"], ["small"], [], ["small", "gone"]]
+    line = command_line("recipe run", "my toy.yaml", only=["a b"], device="cuda", jobs=3, seeds=2)
+    assert line == "labelfield recipe run 'my toy.yaml' --only 'a b' --seeds 2 --device cuda --jobs 3"
+
+
+def test_termination_clears_up(toy, tmp_path):
+    rows = {"long": {"method": "mlgpf", "options": {"max_epochs": 1_000_000, "calibrated": False}}}
+    (tmp_path / "long.yaml").write_text(json.dumps({"title": "long", "datasets": ["toy"], "rows": rows}))
+    (tmp_path / "scratch").mkdir()
+    arguments = ("bench", tmp_path / "long.yaml", "--data", toy / "data", "--records", tmp_path / "records")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labelfield", *map(str, arguments)],
+        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")},
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("scratch/*/*/task.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.terminate()
+    assert b"interrupted" in process.communicate(timeout=30)[1]
+    assert process.returncode == 143
+    assert not list((tmp_path / "scratch").iterdir())
+    assert not (tmp_path / "records").exists()

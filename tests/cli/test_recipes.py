@@ -8,6 +8,7 @@ from test_commands import run
 
 import labelfield
 from labelfield import synth
+from labelfield.bench.provenance import commit
 from labelfield.bench.recipes import recipe_names
 
 
@@ -26,8 +27,17 @@ def toy(tmp_path_factory):
     return folder
 
 
-def test_a_run_goes_on_where_it_stopped(toy, tmp_path, monkeypatch):
-    monkeypatch.setitem(os.environ, "LABELFIELD_COMMIT", "abc")  # of changed code nothing counts as done
+@pytest.fixture
+def unchanged(monkeypatch):
+    """Of changed code nothing counts as done, and what is tested may just be changing."""
+    monkeypatch.setitem(os.environ, "LABELFIELD_COMMIT", "abc")
+    commit.cache_clear()
+    yield
+    commit.cache_clear()
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_run_goes_on_where_it_stopped(toy, tmp_path):
     asked = ("recipe", "run", toy / "toy.yaml", "--data", toy / "data", "--records", tmp_path)
     done = run(*asked, "--only", "small")
     (record,) = map(json.loads, (tmp_path / "toy.jsonl").read_text().splitlines())
@@ -49,6 +59,8 @@ def test_wrong_usage(toy, tmp_path):
     assert "no recipe 'best'" in message(run("recipe", "show", "best", check=1))
     done = run("recipe", "run", toy / "toy.yaml", "--only", "large", "--records", tmp_path, check=2)
     assert "--only large; there are bad, small, toy" in message(done)
+    done = run("recipe", "run", "topics-table-2", "--records", tmp_path, check=2)
+    assert "--records is for recipes whose rows are run; this is a study" in message(done)
     done = run("recipe", "run", "topics-table-2", "--seeds", "3", check=2)
     assert "--seeds is for recipes whose rows are run; this is a study" in message(done)
     (tmp_path / "mine.yaml").write_text("title: mine\nrows:\n  a: {method: trees}\n")
