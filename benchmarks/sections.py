@@ -10,7 +10,7 @@ __all__ = ["SECTIONS"]
 
 
 def summary(records: dict[str, dict[str, Any]]) -> str:
-    """The table of the front page: what was promised, what was measured."""
+    """Reading, scoring, drawing, and a step beside GPyTorch's and GPflow's."""
     reading, scores, large = (records[name]["results"] for name in ("reading", "scores", "large"))
     rows = [
         ["read EUR-Lex-4K text (gzip), time against scikit-learn's reader", f"{reading['time_ratio']:.2f}×"],
@@ -26,7 +26,10 @@ def summary(records: dict[str, dict[str, Any]]) -> str:
         rows += _steps(shape, step)
     machine = records["reading"]["machine"]
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB"
-    return markdown_table(["what", "measured"], rows) + f"\nOn {where}. `make bench` measures again.\n"
+    return (
+        markdown_table(["what", "measured"], rows)
+        + f"\nOn {where}. `labelfield bench reading` measures again; so do `scores`, `large` and `steps`.\n"
+    )
 
 
 # What the record of steps calls each peer, and what it is.
@@ -43,6 +46,8 @@ def _steps(shape: str, step: dict[str, Any]) -> list[list[str]]:
     rows = []
     for peer, name in PEERS.items():
         if f"{peer}_seconds" not in step:
+            why = step.get(f"{peer}_skipped", "not measured")
+            rows.append([f"a step of the papers' model, {shape}: {name}, over ours", f"skipped: {why}"])
             continue
         seconds, memory = step[f"{peer}_seconds"], step[f"{peer}_peak_mb"]
         rows += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,7 +127,7 @@ def parse_suite(file: YamlFile) -> Suite:
     if not isinstance(content["rows"], dict) or not content["rows"]:
         raise file.error(("rows",), f"{content['rows']!r}", "a mapping of names to rows")
     for name, limits in _mapping(file, ("budgets",), budgets).items():
-        _mapping(file, ("budgets", name), limits)
+        _options(file, ("budgets", name), limits)
     rows = tuple(_row(file, name, row or {}, defaults, datasets, seeds) for name, row in content["rows"].items())
     run_on = {dataset for row in rows for dataset in row.datasets}
     for dataset in defaults.get("options_of", {}):
@@ -163,9 +164,12 @@ def _row(
         raise file.error(
             (*where, "plain"), f"{is_plain!r}", "true for a row without the options of `defaults`, or false"
         )
-    options = dict(_mapping(file, (*where, "options"), content.get("options", {})))
+    options = dict(_options(file, (*where, "options"), content.get("options", {})))
     if not is_plain:
-        options = {**_mapping(file, ("defaults", "options"), defaults.get("options", {})), **options}
+        options = {**_options(file, ("defaults", "options"), defaults.get("options", {})), **options}
+    worse = content.get("worse")
+    if not isinstance(worse, str | None):
+        raise file.error((*where, "worse"), f"{worse!r}", "a sentence")
     own = _names(file, (*where, "datasets"), content["datasets"]) if "datasets" in content else datasets
     if not own:
         raise file.error(where, "no data sets", "`datasets: […]` here or for all rows")
@@ -177,7 +181,7 @@ def _row(
         own,
         _count(file, (*where, "seeds"), content.get("seeds", seeds)),
         published(file, (*where, "paper"), content.get("paper", {}), own),
-        content.get("worse"),
+        worse,
         {} if is_plain and "options_of" not in content else _by_dataset(file, name, content, defaults, is_plain),
     )
 
@@ -189,11 +193,11 @@ def _by_dataset(
     found: dict[str, dict[str, Any]] = {}
     if not is_plain:
         for dataset, options in _mapping(file, ("defaults", "options_of"), defaults.get("options_of", {})).items():
-            of_all = _mapping(file, ("defaults", "options_of", dataset), options)
+            of_all = _options(file, ("defaults", "options_of", dataset), options)
             found[dataset] = {**of_all, **content.get("options", {})}
     where = ("rows", name, "options_of")
     for dataset, options in _mapping(file, where, content.get("options_of", {})).items():
-        found[dataset] = {**found.get(dataset, {}), **_mapping(file, (*where, dataset), options)}
+        found[dataset] = {**found.get(dataset, {}), **_options(file, (*where, dataset), options)}
     return found
 
 
@@ -217,6 +221,17 @@ def _mapping(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str, An
     if not isinstance(found, dict):
         raise file.error(where, f"{found!r}", "a mapping such as {name: value}")
     return found
+
+
+def _options(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str, Any]:
+    """Options are recorded, so that they must be what JSON can hold; YAML also has dates and .nan."""
+    options = _mapping(file, where, found)
+    for name, value in options.items():
+        try:
+            json.dumps({name: value}, allow_nan=False)
+        except (TypeError, ValueError):
+            raise file.error((*where, name), f"{value!r}", "a number, a word, true, false, null or a list") from None
+    return options
 
 
 def _names(file: YamlFile, where: tuple[Any, ...], found: Any) -> tuple[str, ...]:

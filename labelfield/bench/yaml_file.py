@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class YamlFile:
             line = None if mark is None else mark.line + 1
             problem = getattr(error, "problem", None) or str(error).splitlines()[0]
             raise DataError(f"no YAML ({problem})", path=path, line=line, fix="Correct the line.") from None
+        for where, line in _twice(tree, ()):  # of which YAML would keep the last alone
+            raise DataError(f"{': '.join(where)}: a key that was there before", path=path, line=line, fix="Rename one.")
         if not isinstance(content, dict):
             raise DataError("no mapping", path=path, expected="lines such as `title: …`", fix="See recipes/.")
         return cls(path, content, dict(_lines(tree, ())))
@@ -57,6 +59,22 @@ class YamlFile:
         for key in found:
             if key not in allowed:
                 raise self.error((*where, key), "an unknown key", f"one of {', '.join(sorted(allowed))}")
+
+
+def _twice(node: Any, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Keys that stand more than once in the same mapping, each with the line of its second place."""
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            inside = (*where, str(key.value))
+            if key.value in seen:
+                yield inside, key.start_mark.line + 1
+            if isinstance(key.value, str):
+                seen.add(key.value)
+            yield from _twice(value, inside)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            yield from _twice(value, (*where, str(number)))
 
 
 def _lines(node: Any, where: tuple[Key, ...]) -> list[tuple[tuple[Key, ...], int]]:

@@ -95,3 +95,19 @@ def test_methods_are_those_of_the_command_line():
     from labelfield.estimators.saving import METHODS as KNOWN
 
     assert set(METHODS) == set(KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("rows:\n  a: {method: mlgpf}\n  a: {method: topics}", 5, "rows: a: a key that was there before"),
+        ("rows:\n  a: {method: mlgpf, options: {max_epochs: 2026-01-01}}", 4, "rows: a: options: max_epochs: "),
+        ("rows:\n  a: {method: mlgpf, options: {jitter: .nan}}", 4, "rows: a: options: jitter: nan"),
+        ("rows:\n  a: {method: mlgpf, worse: [no]}", 4, "rows: a: worse: "),
+    ],
+)
+def test_what_would_be_lost_or_cannot_be_recorded_is_refused(tmp_path, text, line, told):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"title: mine\ndatasets: [toy]\n{text}\n")
+    with pytest.raises(DataError, match=f"mine.yaml:{line}: {told}"):
+        read_suite(path)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from test_commands import run
@@ -20,6 +21,14 @@ def message(done):
     return " ".join(done.stderr.replace("│", " ").split())
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """A model that starts at once; tests/bench/test_run.py runs a real one."""
+    monkeypatch.setattr(
+        "labelfield.bench.run._OURS", [sys.executable, "-S", str(Path(__file__).with_name("stand_in.py"))]
+    )
+
+
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")
@@ -30,6 +39,7 @@ def toy(tmp_path_factory):
     return folder
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_suite_of_ones_own_is_run_recorded_and_shown(toy, tmp_path):
     done = run("bench", toy / "toy.yaml", "--data", toy / "data", "--records", tmp_path)
     assert "toy · small: " in done.stderr

@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from test_commands import run
@@ -14,6 +16,14 @@ from labelfield.bench.recipes import recipe_names
 
 def message(done):
     return " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A model that starts at once; tests/bench/test_run.py runs a real one."""
+    monkeypatch.setattr(
+        "labelfield.bench.run._OURS", [sys.executable, "-S", str(Path(__file__).with_name("stand_in.py"))]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +46,7 @@ def unchanged(monkeypatch):
     commit.cache_clear()
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("unchanged", "quick")
 def test_a_run_goes_on_where_it_stopped(toy, tmp_path):
     asked = ("recipe", "run", toy / "toy.yaml", "--data", toy / "data", "--records", tmp_path)
     done = run(*asked, "--only", "small")
