@@ -46,8 +46,8 @@ def _steps(shape: str, step: dict[str, Any]) -> list[list[str]]:
     rows = []
     for peer, name in PEERS.items():
         if f"{peer}_seconds" not in step:
-            why = step.get(f"{peer}_skipped", "not measured")
-            rows.append([f"a step of the papers' model, {shape}: {name}, over ours", f"skipped: {why}"])
+            if why := step.get(f"{peer}_skipped"):
+                rows.append([f"a step of the papers' model, {shape}: {name}, over ours", f"skipped: {why}"])
             continue
         seconds, memory = step[f"{peer}_seconds"], step[f"{peer}_peak_mb"]
         rows += [
