@@ -9,6 +9,7 @@ for name, value in asked["options"].items():
     setattr(settings, name, value)
 with clock("train"):
     model = omikuji.Model.train_on_data(asked["train"], settings, n_threads=asked["threads"])
+model.init_prediction_thread_pool(asked["threads"])
 rows = list(pairs(asked["test"]))
 with clock("predict"):
     ranked = [model.predict(row, top_k=asked["k"]) for row in rows]
