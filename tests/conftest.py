@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=20)
 settings.load_profile("default")
 
 DATA = Path(os.environ.get("LABELFIELD_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -223,7 +223,8 @@ def test_headerless_files_get_the_widths_of_the_model(toy, model, tmp_path):
     assert json.loads(done.stdout)["rows"] == 5
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.slow  # the same in one process: tests/cli/test_topics.py, tests/inference/test_trainer.py
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_resumes(number, toy, tmp_path):
     out = tmp_path / "m"
     command = [sys.executable, "-m", "labelfield", "train", toy, "--out", out, *SMALL, "--set", "max_epochs=25"]

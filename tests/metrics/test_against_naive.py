@@ -44,7 +44,7 @@ def close(a, b):
     np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(cases())
 @example(([set()], [{}], 1, False))
 @example(([{0}, {0}], [{0: 0.5}, {0: 0.5}], 1, True))

@@ -72,9 +72,9 @@ def test_enough_negatives_are_all_labels(data):
 def test_every_make_learns(posterior, inducing, data):
     model = make(data, posterior=posterior, inducing=inducing, kernel="se")
     batch = whole(data)
-    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.02)
+    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
     first = model.elbo(batch.X, batch.Y, 120).bound().item()
-    for _ in range(60):
+    for _ in range(25):
         optimiser.zero_grad()
         loss = -model.elbo(batch.X, batch.Y, 120).bound()
         loss.backward()

@@ -62,6 +62,7 @@ class TestSaving:
             assert again.predict(X).tolist() == model.predict(X).tolist()
             assert set(again.predict(X)) <= set(WORDS)
 
+    @pytest.mark.slow  # MLGPF's, by the same code, is among the fast ones
     def test_in_a_new_process(self, models, tmp_path):
         script = """
 import sys, labelfield, numpy as np
