@@ -16,6 +16,8 @@ from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
 
 ALGORITHMS = ("em", "online_em", "gibbs")
+# The sampler takes its time where it is run anew.
+RUN_ANEW = ("em", "online_em", pytest.param("gibbs", marks=pytest.mark.slow))
 N_ROWS = 500
 HELD_OUT = held_out_rows(N_ROWS, N_ROWS // 10, 0)
 
@@ -71,7 +73,7 @@ def assert_same(a, b):
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", RUN_ANEW)
 def test_probabilities_fit_rows_that_were_never_seen(algorithm, many):
     epochs = 40 if algorithm == "em" else 12
     model, test = small(algorithm=algorithm, n_topics=6, max_epochs=epochs).fit(many.X, many.Y), many.test
@@ -122,7 +124,7 @@ def test_when_nothing_is_calibrated(data):
         np.testing.assert_array_equal(model.predict_proba(few.X), model.predict_proba(few.X, calibrated=False))
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", RUN_ANEW)
 def test_rows_are_held_out_until_they_calibrate_and_then_join(algorithm, data):
     """What held-out rows say does not show in the first part, and does in the last."""
     Y = np.c_[data.Y.toarray(), np.zeros(N_ROWS)]
@@ -230,7 +232,7 @@ class TestSaving:
                     labelfield.load("model")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", RUN_ANEW)
 def test_a_run_can_be_interrupted_in_either_part(algorithm, data, tmp_path, interrupt_after):
     def make(**options):
         return small(algorithm=algorithm, max_epochs=6, tolerance=0.0, **options)

@@ -70,7 +70,13 @@ def page_of(case, **names):
     return make_page(estimator, rows, estimator._encode(case.Y, rows.shape[0]), **names)
 
 
-@pytest.mark.parametrize("name", SECTIONS)
+# Those that are a page of another's kind with another likelihood are among the slow ones.
+ALIKE = ("ensemble", "svdkl", "robustmax", "softmax", "point")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in SECTIONS]
+)
 def test_every_method_has_a_page(name, fitted):
     page = page_of(fitted(name), title=f"{name} {EVIL}")
     read = Page(page)
