@@ -39,7 +39,7 @@ class Together:
         self._lock, self._leaders, self._is_ended = Lock(), set[int](), False
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start a session of its own."""
+        """Start a process that leads a group of its own."""
         with self._lock:
             if self._is_ended:
                 raise KeyboardInterrupt
@@ -68,7 +68,7 @@ def _kill(leader: int) -> None:
 def run_process(
     command: list[str], *, log: Path, environment: dict[str, str] | None = None, together: Together | None = None
 ) -> Finished:
-    """Run a command in a session of its own, with its output in a file; interrupting ends it and all its children.
+    """Run a command in a group of its own, with its output in a file; interrupting ends it and all its children.
 
     Peak memory is that of the largest process, or of all of them together where several were seen at once.
     """

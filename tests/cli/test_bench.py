@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from test_commands import run
@@ -19,14 +18,6 @@ from labelfield.cli.bench import chosen, command_line
 
 def message(done):
     return " ".join(done.stderr.replace("│", " ").split())
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """A model that starts at once; tests/bench/test_run.py runs a real one."""
-    monkeypatch.setattr(
-        "labelfield.bench.run._OURS", [sys.executable, "-S", str(Path(__file__).with_name("stand_in.py"))]
-    )
 
 
 @pytest.fixture(scope="module")

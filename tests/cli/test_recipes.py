@@ -2,8 +2,6 @@
 
 import json
 import os
-import sys
-from pathlib import Path
 
 import pytest
 from test_commands import run
@@ -16,14 +14,6 @@ from labelfield.bench.recipes import recipe_names
 
 def message(done):
     return " ".join(done.stderr.replace("│", " ").split())
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """A model that starts at once; tests/bench/test_run.py runs a real one."""
-    monkeypatch.setattr(
-        "labelfield.bench.run._OURS", [sys.executable, "-S", str(Path(__file__).with_name("stand_in.py"))]
-    )
 
 
 @pytest.fixture(scope="module")
