@@ -65,14 +65,18 @@ class Stepper:
         self._tally = torch.zeros(4, dtype=torch.float64, device=self.device)
         self.is_capturable = is_capturable and isinstance(source, ResidentSource) and self.device.type == "cuda"
         self._captured: _Captured | None = None
+        # Whether the last step was the first replay of what was captured, which should be read before the next.
+        self.is_unproven = False
 
     def step(self, rows: NDArray[np.int64], n_data: int) -> None:
         """A step on these rows of n_data."""
+        self.is_unproven = False
         if self.draws is not self.generator:
             # For each step anew, so that what is drawn is the same whether it is launched or replayed.
             self.draws.manual_seed(int(torch.randint(1 << 62, (), generator=self.generator)))
         captured = self._captured
         if captured is not None and captured.fits(rows, n_data):
+            self.is_unproven = captured.n_replays == 0
             captured.replay(rows)
             return
         self.compute(*self.source.batch(rows, self.device), n_data)
@@ -114,7 +118,7 @@ class _Captured:
 
     def __init__(self, stepper: Stepper, source: ResidentSource, n_rows: int, n_data: int) -> None:
         self.source, self.n_rows, self.n_data = source, n_rows, n_data
-        self.optimiser = stepper.optimiser
+        self.optimiser, self.n_replays = stepper.optimiser, 0
         self.sizes: Sizes = source.fixed_sizes(n_rows)
         self.rows = torch.zeros(n_rows, dtype=torch.long, device=stepper.device)
         self.graph = torch.cuda.CUDAGraph()
@@ -133,6 +137,7 @@ class _Captured:
     def replay(self, rows: NDArray[np.int64]) -> None:
         self.rows.copy_(torch.from_numpy(rows), non_blocking=True)
         self.graph.replay()
+        self.n_replays += 1
         self.optimiser.mark_changed()
 
 

@@ -10,6 +10,7 @@ from labelfield import DeepKernelClassifier, MLGPFClassifier, synth
 from labelfield.inference.adam import RowAdam
 from labelfield.inference.source import DatasetSource, ResidentSource
 from labelfield.inference.stepper import Stepper
+from labelfield.linalg.cholesky import JitterWarning
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -117,6 +118,21 @@ def test_a_replayed_bad_step_changes_no_parameter_and_is_counted():
     assert all(torch.equal(a, b) for a, b in zip(before, estimator.model_.parameters(), strict=True))
     assert steps.read().n_bad == 1
     assert steps._captured is None, "after a bad step each is launched with care"
+
+
+@needs_cuda
+def test_a_matrix_that_needs_more_jitter_costs_one_step_and_not_the_training():
+    """As captured nothing can be asked, so nothing can be mended: the first replay says so, and steps are launched."""
+    data = synth.make_multilabel(300, 20, 30, seed=2)
+    model = MLGPFClassifier(
+        device="cuda", kernel="linear", n_latent=6, n_inducing=60, jitter=0.0, batch_size=50, max_epochs=5
+    )
+    with pytest.warns(UserWarning) as caught:
+        model.fit(data.X, data.Y)
+    kinds = [warning.category for warning in caught]
+    assert JitterWarning in kinds, "60 inducing inputs in 20 dimensions: K_Z has no factor without jitter"
+    assert sum("step skipped" in str(warning.message) for warning in caught) == 1
+    assert model.history_[-1]["bound"] > model.history_[0]["bound"]
 
 
 @needs_cuda
