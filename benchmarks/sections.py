@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from labelfield.bench.scoreboard import markdown_table, triple
+from labelfield.bench.scoreboard import triple
+from labelfield.tables import markdown_table
 
 __all__ = ["SECTIONS"]
 

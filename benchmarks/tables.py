@@ -11,7 +11,8 @@ from benchmarks.record import RECORDS, ROOT, load_studies
 from benchmarks.sections import SECTIONS
 from labelfield.bench import Suite, find_suite, latest_of, load_records, read_suite
 from labelfield.bench.papers import papers_texts
-from labelfield.bench.scoreboard import markdown_table, scoreboard
+from labelfield.bench.scoreboard import scoreboard
+from labelfield.tables import markdown_table
 
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "BENCHMARKS.md"

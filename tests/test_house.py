@@ -14,6 +14,7 @@ FOUNDATION = {"errors", "progress", "version", "csr", "atomic"}
 MAY_IMPORT = {
     "errors": set(),
     "progress": set(),
+    "tables": set(),
     "version": set(),
     "csr": {"errors"},
     "atomic": set(),

@@ -9,6 +9,7 @@ from pathlib import Path
 from labelfield.bench.comparison import Line, Measured, compare, is_worse, table
 from labelfield.bench.recipes import LeftOut, Recipe, find_recipe, left_out, read_recipe, recipe_names
 from labelfield.bench.records import Record
+from labelfield.tables import markdown_table
 
 __all__ = ["behind", "papers_page", "papers_texts", "with_ours"]
 
@@ -49,8 +50,8 @@ def papers_page(recipes: Sequence[Recipe], measured: Measured, missing: Sequence
         parts.append(f"\n## {title} ({short})\n")
         own = sorted((recipe for recipe in recipes if recipe.name.split("-")[0] == prefix), key=_order)
         parts += [_section(recipe, measured) for recipe in own]
-    parts.append("\n## Not reproduced\n\n| what | why |\n|---|---|\n")
-    parts += [f"| {entry.where} | {entry.why} |\n" for entry in missing]
+    parts.append("\n## Not reproduced\n\n")
+    parts.append(markdown_table(["what", "why"], [[entry.where, entry.why] for entry in missing]))
     return "".join(parts)
 
 
@@ -69,8 +70,7 @@ def _section(recipe: Recipe, measured: Measured) -> str:
     came_from = _provenance(lines)
     if not came_from:
         return f"{head}: nothing was measured yet.\n"
-    header, rows = table(recipe, lines, bold="**")
-    shown = "".join("| " + " | ".join(row) + " |\n" for row in (header, ["---", *["--:"] * (len(header) - 1)], *rows))
+    shown = markdown_table(*table(recipe, lines, bold="**"))
     notes = f"\n{recipe.notes}\n" if recipe.notes else ""
     return f"{head}; {came_from}.\n\n{shown}{notes}{_reasons(recipe, lines)}"
 

@@ -9,16 +9,11 @@ from typing import Any
 
 from labelfield.bench.records import Record
 from labelfield.bench.suite import FULL, Row, Suite
+from labelfield.tables import markdown_table
 
-__all__ = ["markdown_table", "scoreboard", "triple"]
+__all__ = ["scoreboard", "triple"]
 
 _SCORES = ("P@1 / 3 / 5", "PSP@1 / 3 / 5", "ECE@1 / 5")
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Names on the left, numbers on the right."""
-    lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def triple(scores: Mapping[str, Any], name: str, ks: Sequence[int] = (1, 3, 5), digits: int = 1) -> str:

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from labelfield.tables import are_numbers
+
 __all__ = ["Bar", "print_json", "print_table", "say", "shown"]
 
 _PATIENCE_S = 1.0
@@ -36,8 +38,9 @@ def _plain(value: Any) -> Any:
 def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
     """A table on stdout: names to the left, numbers to the right."""
     table = Table(title=title, title_justify="left", title_style="bold", show_edge=False)
+    is_right = are_numbers(rows) or [False] * len(header)
     for i, column in enumerate(header):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
+        table.add_column(column, justify="right" if is_right[i] else "left", no_wrap=i == 0)
     for row in rows:
         table.add_row(*row)
     Console(highlight=False, markup=False).print(table)
