@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 SUITE ?= scoreboard
+# Kept whatever the shell says: without compiled files every process of the tests would compile all sources anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow bench tables docs lock clean

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -54,11 +56,17 @@ def _options(
     """Models with very many labels, and the data and scores around them."""
 
 
+@cache
+def _commands() -> Callable[[], object]:
+    """All commands with their options, which take longer to make than many a command takes to run."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run a command; every expected failure is one line on stderr."""
     warnings.showwarning = lambda message, *_: say(f"warning: {message}")
     try:
-        app()
+        _commands()()
     except LabelfieldError as error:
         say(f"error: {error}")
         sys.exit(error.exit_code)
