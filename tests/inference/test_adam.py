@@ -106,6 +106,7 @@ def test_it_goes_on_from_its_tensors(is_sparse):
         again.restore({"0.exp_avg": torch.zeros(3, 2), "0.step": torch.zeros(3)})
 
 
+@pytest.mark.slow  # tests/estimators/test_mlgpf.py asks the same of one model in a new process
 def test_neither_training_nor_loading_imports_the_compiler(tmp_path):
     code = (
         "import sys, torch, labelfield as lf; d = lf.synth.make_multilabel(60, 20, 5); y = d.X.indices[:60] % 2\n"

@@ -217,7 +217,7 @@ def test_a_gpu_starts_like_a_cpu():
     assert torch.equal(here.last.W, there.last.W.cpu())
 
 
-@pytest.mark.slow  # tests/inference/test_adam.py asks the same of training
+@pytest.mark.slow  # tests/estimators/test_mlgpf.py asks the same of a model
 def test_neither_building_nor_loading_imports_the_compiler():
     """A network that is loaded is made without memory and given its arrays."""
     code = """
