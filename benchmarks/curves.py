@@ -1,4 +1,5 @@
-"""Pictures of trainings: the bound as it grows, from what runs have recorded, and the weights features end with."""
+"""Pictures of trainings: the bound and test scores by epoch, from what runs have recorded, and the weights features
+end with."""
 
 from __future__ import annotations
 
@@ -17,16 +18,20 @@ from labelfield.bench.recipes import find_recipe, read_recipe
 __all__ = ["draw_curves", "draw_relevance"]
 
 _IMAGES = ROOT / "docs" / "images"
-_COLOURS = ("#c2571a", "#1a6fc2", "#2e8b57", "#7a4fa3", "#b8860b", "#555555")
+_COLOURS = ("#c2571a", "#1a6fc2", "#2e8b57", "#7a4fa3", "#b8860b", "#555555", "#c23b6f")
 # The start is far below everything else, and would press the rest into a line.
 _SKIPPED_EPOCHS = 2
+_ERROR = "error rate %"
+_AXES = {"bound": "bound, nats a row", "P@1": "P@1, test rows, %", _ERROR: "error, test rows, %"}
 
 
 def draw_curves(options: dict[str, Any]) -> dict[str, Any]:
-    """The bound after each epoch, a panel for each data set or group of rows, a curve for each row.
+    """What `of` says after each epoch: for each such quantity a panel for each data set or group of rows, in it a curve
+    for each row.
 
     Several random starts give their mean, and with `band` the so many standard deviations on either side.
     """
+    quantities = [options["of"]] if isinstance(options["of"], str) else options["of"]
     suite = read_recipe(find_recipe(options["runs_of"])).suite
     assert suite is not None
     cells = latest_of(suite, load_records(RECORDS).get(suite.name, []))
@@ -37,32 +42,35 @@ def draw_curves(options: dict[str, Any]) -> dict[str, Any]:
         if panels
         else [(dataset, dataset, rows) for dataset in suite.datasets]
     )
-    figure, axes = plt.subplots(
-        1, len(groups), figsize=(1 + 3.4 * len(groups), 3.4), layout="constrained", squeeze=False
-    )
-    ends: dict[str, dict[str, float]] = {}
-    for axis, (title, dataset, own) in zip(axes[0], groups, strict=True):
-        for colour, name in zip(_COLOURS, own, strict=False):
-            runs = _runs(cells, dataset, name)
-            if not len(runs):
-                sys.exit(f"{suite.name}: {name} on {dataset} was not run; labelfield recipe run {suite.name}")
-            _curve(axis, name, colour, runs, options.get("band"))
-            ends.setdefault(title, {})[name] = float(runs[:, -1].mean())
-        axis.set(title=title, xlabel="epoch")
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False, fontsize=8, loc="lower right")
-    axes[0, 0].set_ylabel("bound, nats a row")
-    return {"figure": _save(figure, options["picture"]), "runs of": options["runs_of"], "bound at the end": ends}
+    shape = (len(quantities), len(groups)) if len(groups) > 1 else (1, len(quantities))
+    size = (1 + 3.4 * shape[1], 3.4 * shape[0])
+    figure, axes = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
+    ends: dict[str, dict[str, dict[str, float]]] = {}
+    for line, quantity in zip(axes.reshape(len(quantities), len(groups)), quantities, strict=True):
+        for axis, (title, dataset, own) in zip(line, groups, strict=True):
+            for colour, name in zip(_COLOURS, own, strict=False):
+                runs = _runs(cells, dataset, name, quantity)
+                if not len(runs):
+                    sys.exit(f"{suite.name}: {name} on {dataset} was not run; labelfield recipe run {suite.name}")
+                _curve(axis, name, colour, runs, options.get("band"))
+                ends.setdefault(f"{quantity} at the end", {}).setdefault(title, {})[name] = float(runs[:, -1].mean())
+            axis.set(title=title, xlabel="epoch")
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.legend(frameon=False, fontsize=8, loc="upper right" if quantity == _ERROR else "lower right")
+        line[0].set_ylabel(_AXES[quantity])
+    return {"figure": _save(figure, options["picture"]), "runs of": options["runs_of"], **ends}
 
 
-def _runs(cells: dict[tuple[Any, ...], dict[str, Any]], dataset: str, row: str) -> NDArray[np.float64]:
-    """(starts, epochs)."""
+def _runs(cells: dict[tuple[Any, ...], dict[str, Any]], dataset: str, row: str, quantity: str) -> NDArray[np.float64]:
+    """(starts, epochs). Of one class a row, P@1 is what the error leaves of 100 %."""
+    key = "P@1" if quantity == _ERROR else quantity
     found = [
-        record["history"]["bound"]
+        record["history"][key]
         for (its_dataset, its_row, _, _), record in cells.items()
-        if (its_dataset, its_row) == (dataset, row) and "history" in record
+        if (its_dataset, its_row) == (dataset, row) and key in record.get("history", {})
     ]
-    return np.array(found, float)
+    runs = np.array(found, float)
+    return 100 - runs if quantity == _ERROR else runs
 
 
 def _curve(axis: Any, name: str, colour: str, runs: NDArray[np.float64], band: float | None) -> None:

@@ -30,8 +30,9 @@ def main() -> None:
     if asked["device"] is not None:
         options["device"] = asked["device"]
     estimator = new_estimator(asked["method"], options)
-    estimator.fit(training.X, _classes(training, training) if asked["classes"] else training.Y)
-    answer: dict[str, Any] = {"train_seconds": time.perf_counter() - started}
+    by_epoch = _ByEpoch(estimator, asked, training) if asked["by_epoch"] else None
+    estimator.fit(training.X, _classes(training, training) if asked["classes"] else training.Y, on_step=by_epoch)
+    answer: dict[str, Any] = {"train_seconds": time.perf_counter() - started - (by_epoch.seconds if by_epoch else 0)}
     test = _read(asked["test"], asked["classes"], training)
     started = time.perf_counter()
     ranked = estimator.predict_topk(test.X, asked["k"])
@@ -43,7 +44,7 @@ def main() -> None:
     answer["epochs"] = estimator.n_iter_
     if isinstance(last.get("bound"), float):
         answer["bound"] = last["bound"]
-    answer |= _history(estimator.history_)
+    answer |= _history(estimator.history_, by_epoch)
     answer["scores"] = _scores_of_all(estimator, test, asked)
     Path(asked["answer"]).write_text(json.dumps(answer), encoding="utf-8")
 
@@ -60,12 +61,32 @@ def _classes(rows: Dataset, training: Dataset) -> Any:
     return class_values(list(training.label_names or ()))[rows.Y.indices]
 
 
-def _history(epochs: list[dict[str, Any]]) -> dict[str, Any]:
+class _ByEpoch:
+    """After each epoch P@1 of the test rows, in percent, and the seconds that took, which are not those of training."""
+
+    def __init__(self, estimator: Any, asked: dict[str, Any], training: Dataset) -> None:
+        started = time.perf_counter()
+        self.estimator, self.scores = estimator, list[float]()
+        self.test = _read(asked["test"], asked["classes"], training)
+        self.seconds = time.perf_counter() - started
+
+    def __call__(self, run: Any, n_steps: int) -> None:
+        """As a training calls it after each step."""
+        if run.step < n_steps:
+            return
+        started = time.perf_counter()
+        self.scores.append(100 * metrics.precision_at_k(self.test.Y, self.estimator.predict_topk(self.test.X, 1), 1))
+        self.seconds += time.perf_counter() - started
+
+
+def _history(epochs: list[dict[str, Any]], by_epoch: _ByEpoch | None) -> dict[str, Any]:
     """The bound and the seconds so far after each epoch, and the mean seconds of an epoch after the first.
 
     The first also pays for what is made once, such as the state of the optimiser or a captured step.
     """
     kept = {name: [_short(epoch[name]) for epoch in epochs] for name in ("bound", "seconds")}
+    if by_epoch is not None:
+        kept["P@1"] = [_short(score) for score in by_epoch.scores]
     if len(epochs) < 2:
         return {"history": kept}
     seconds = (epochs[-1]["seconds"] - epochs[0]["seconds"]) / (len(epochs) - 1)

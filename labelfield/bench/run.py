@@ -117,9 +117,7 @@ def _record(folder: Path, cell: Cell, result: Record, choices: Choices) -> Recor
 def _measure_all(cells: list[Cell], data: BenchData, suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
     """Each as soon as it is done; whatever ends this early ends the others too."""
     threads, together = max(1, _cores() // choices.jobs), Together()
-    measure = partial(
-        _measure, data=data, wanted=suite.scores, device=choices.device, threads=threads, together=together
-    )
+    measure = partial(_measure, suite=suite, data=data, device=choices.device, threads=threads, together=together)
     if choices.jobs == 1:
         yield from ((cell, measure(cell)) for cell in cells)
         return
@@ -141,8 +139,8 @@ def _is_of_classes(cell: Cell, data: BenchData) -> bool:
 def _measure(
     cell: Cell,
     *,
+    suite: Suite,
     data: BenchData,
-    wanted: tuple[str, ...],
     device: str | None,
     threads: int,
     together: Together,
@@ -165,7 +163,8 @@ def _measure(
             "method": cell.method,
             "classes": classes,
             "device": device,
-            "wanted": list(wanted),
+            "wanted": list(suite.scores),
+            "by_epoch": suite.by_epoch,
         }
         command = _OURS
         environment = {"OMP_NUM_THREADS": str(threads), "PYTHONHASHSEED": "0"}

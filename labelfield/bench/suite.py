@@ -16,8 +16,10 @@ __all__ = ["SUITES", "Cell", "Row", "Suite", "find_suite", "parse_suite", "publi
 
 SUITES = Path(__file__).parent / "suites"
 METHODS = ("mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl", "topics")
+# Those whose epochs can be scored while they train.
+_BY_EPOCH = ("mlgpf", "one_vs_each", "robustmax", "softmax")
 FULL = "full"
-_SUITE_KEYS = {"title", "datasets", "defaults", "rows", "budgets", "seeds", "scores", "reference", "notes"}
+_SUITE_KEYS = {"title", "datasets", "defaults", "rows", "budgets", "seeds", "scores", "reference", "notes", "by_epoch"}
 _ROW_KEYS = {"method", "peer", "options", "options_of", "plain", "datasets", "paper", "seeds", "worse"}
 _DEFAULT_KEYS = {"method", "options", "options_of"}
 _SHOWN = ("P@1", "P@3", "P@5")
@@ -62,7 +64,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Suite:
-    """Data set × row × budget × seed."""
+    """Data set × row × budget × seed; `by_epoch` with P@1 of the test rows after each epoch too, as figures show it."""
 
     name: str
     title: str
@@ -71,6 +73,7 @@ class Suite:
     scores: tuple[str, ...]
     reference: str | None = None
     notes: str = ""
+    by_epoch: bool = False
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -137,6 +140,13 @@ def parse_suite(file: YamlFile) -> Suite:
     reference = content.get("reference")
     if reference is not None and reference not in content["rows"]:
         raise file.error(("reference",), f"{reference!r}", f"a row: {', '.join(map(str, content['rows']))}")
+    by_epoch = content.get("by_epoch", False)
+    if not isinstance(by_epoch, bool):
+        raise file.error(("by_epoch",), f"{by_epoch!r}", "true or false")
+    for row in rows if by_epoch else ():
+        if row.method is not None and (row.method not in _BY_EPOCH or "ensemble" in row.options):
+            expected = f"{_one_of(_BY_EPOCH)}, without an ensemble"
+            raise file.error(("rows", row.name), f"{row.method!r} with by_epoch", expected)
     return Suite(
         file.path.stem,
         str(content["title"]),
@@ -145,6 +155,7 @@ def parse_suite(file: YamlFile) -> Suite:
         _names(file, ("scores",), content.get("scores", list(_SHOWN))),
         reference,
         str(content.get("notes", "")).strip(),
+        by_epoch,
     )
 
 

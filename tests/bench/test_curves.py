@@ -28,6 +28,20 @@ def test_curves_are_means_over_random_starts(tmp_path, monkeypatch):
         recipes.draw(recipe, "cpu")
 
 
+def test_the_error_is_what_p_at_1_leaves(tmp_path, monkeypatch):
+    monkeypatch.setattr(curves, "RECORDS", tmp_path)
+    monkeypatch.setattr(curves, "_IMAGES", tmp_path)
+    recipe = read_recipe(find_recipe("thesis-figure-4.24"))
+    suite = read_recipe(find_recipe(recipe.runs_of)).suite
+    for cell in suite.cells():
+        head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
+        history = {"bound": [-9.0, -8.0, -7.0], "P@1": [90.0, 95.0, 98.5]}
+        append_record(tmp_path, suite.name, {**head, "method": cell.method, "options": cell.options, "history": history})
+    found = recipes.draw(recipe, "cpu")
+    assert {*found["error rate % at the end"]["mnist"].values()} == {1.5}
+    assert {*found["bound at the end"]["mnist"].values()} == {-7.0}
+
+
 def test_every_figure_can_be_drawn_and_its_rows_are_there():
     for name in recipe_names():
         recipe = read_recipe(find_recipe(name))
@@ -39,3 +53,4 @@ def test_every_figure_can_be_drawn_and_its_rows_are_there():
             panels = recipe.options.get("panels", {})
             drawn = {*recipe.options.get("rows", []), *(row for rows in panels.values() for row in rows)}
             assert drawn <= {row.name for row in suite.rows}, name
+            assert recipe.options["of"] == "bound" or suite.by_epoch, name

@@ -67,6 +67,7 @@ def test_ours_and_a_peer_get_the_same_scores_from_the_same_files(tmp_path, data,
         },
         reference="theirs",
         scores=["P@1", "AUC_micro"],
+        by_epoch=True,
     )
     choices = Choices(data=data, records=tmp_path / "records", device="cpu", command="labelfield bench mine")
     done = {cell.row: record for cell, record in run_cells(mine, choices)}
@@ -83,6 +84,9 @@ def test_ours_and_a_peer_get_the_same_scores_from_the_same_files(tmp_path, data,
     assert done["theirs"]["model_mb"] == 17
     assert 0 < done["ours"]["model_mb"] < 1
     assert 0 < done["ours"]["scores"]["AUC_micro"] <= 1
+    after_each = done["ours"]["history"]["P@1"]
+    assert len(after_each) == len(done["ours"]["history"]["bound"]) == 2
+    assert after_each[-1] == pytest.approx(done["ours"]["scores"]["P@1"], rel=1e-5)
     toy = labelfield.read(data / "toy")
     expected = evaluate(toy.test.Y, popularity(toy.Y, toy.test.n_rows, 5), toy.Y)
     for name in ("P@1", "P@5", "PSP@3", "nDCG@5"):

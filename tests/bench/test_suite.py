@@ -104,6 +104,8 @@ def test_methods_are_those_of_the_command_line():
         ("rows:\n  a: {method: mlgpf, options: {max_epochs: 2026-01-01}}", 4, "rows: a: options: max_epochs: "),
         ("rows:\n  a: {method: mlgpf, options: {jitter: .nan}}", 4, "rows: a: options: jitter: nan"),
         ("rows:\n  a: {method: mlgpf, worse: [no]}", 4, "rows: a: worse: "),
+        ("by_epoch: often\nrows:\n  a: {method: mlgpf}", 3, "by_epoch: 'often'; expected true or false"),
+        ("by_epoch: true\nrows:\n  a: {method: topics}", 5, "rows: a: 'topics' with by_epoch; expected one of mlgpf"),
     ],
 )
 def test_what_would_be_lost_or_cannot_be_recorded_is_refused(tmp_path, text, line, told):
