@@ -36,7 +36,9 @@ def test_the_error_is_what_p_at_1_leaves(tmp_path, monkeypatch):
     for cell in suite.cells():
         head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
         history = {"bound": [-9.0, -8.0, -7.0], "P@1": [90.0, 95.0, 98.5]}
-        append_record(tmp_path, suite.name, {**head, "method": cell.method, "options": cell.options, "history": history})
+        append_record(
+            tmp_path, suite.name, {**head, "method": cell.method, "options": cell.options, "history": history}
+        )
     found = recipes.draw(recipe, "cpu")
     assert {*found["error rate % at the end"]["mnist"].values()} == {1.5}
     assert {*found["bound at the end"]["mnist"].values()} == {-7.0}
