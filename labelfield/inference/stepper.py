@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from labelfield.inference.adam import RowAdam
 from labelfield.inference.source import ResidentSource, Sizes, Source
+from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import Rows
 
 __all__ = ["Estimate", "Objective", "Stepper", "Tally", "all_finite"]
@@ -42,6 +43,15 @@ class Tally(NamedTuple):
     n_bad_at_end: int
 
 
+class _Step(NamedTuple):
+    """What a step was asked."""
+
+    rows: NDArray[np.int64]
+    n_data: int
+    seed: int | None
+    is_replayed: bool
+
+
 class Stepper:
     """Steps of one objective on one source of rows."""
 
@@ -65,25 +75,34 @@ class Stepper:
         self._tally = torch.zeros(4, dtype=torch.float64, device=self.device)
         self.is_capturable = is_capturable and isinstance(source, ResidentSource) and self.device.type == "cuda"
         self._captured: _Captured | None = None
-        # Whether the last step was the first replay of what was captured, which should be read before the next.
-        self.is_unproven = False
+        self._since_reading: list[_Step] = []
 
     def step(self, rows: NDArray[np.int64], n_data: int) -> None:
         """A step on these rows of n_data."""
-        self.is_unproven = False
+        captured, seed = self._captured, None
         if self.draws is not self.generator:
             # For each step anew, so that what is drawn is the same whether it is launched or replayed.
-            self.draws.manual_seed(int(torch.randint(1 << 62, (), generator=self.generator)))
-        captured = self._captured
+            seed = int(torch.randint(1 << 62, (), generator=self.generator))
         if captured is not None and captured.fits(rows, n_data):
-            self.is_unproven = captured.n_replays == 0
+            self._since_reading.append(_Step(rows, n_data, seed, is_replayed=True))
+            self._seed(seed)
             captured.replay(rows)
             return
-        self.compute(*self.source.batch(rows, self.device), n_data)
+        step = _Step(rows, n_data, seed, is_replayed=False)
+        self._launch(step)
+        self._since_reading.append(step)
         # What was just computed has warmed everything up; a batch of unusual size does not matter.
         if self.is_capturable and (captured is None or captured.is_for_others(rows, n_data)):
             assert isinstance(self.source, ResidentSource)
             self._captured = _Captured(self, self.source, len(rows), n_data)
+
+    def _seed(self, seed: int | None) -> None:
+        if seed is not None:
+            self.draws.manual_seed(seed)
+
+    def _launch(self, step: _Step) -> None:
+        self._seed(step.seed)
+        self.compute(*self.source.batch(step.rows, self.device), step.n_data)
 
     def compute(self, X: Rows, Y: Tensor, n_data: int) -> None:
         """The step itself, with nothing asked of the device."""
@@ -105,11 +124,31 @@ class Stepper:
         self._tally[3] = (self._tally[3] + 1) * is_bad
 
     def read(self) -> Tally:
-        """What the steps since the last reading were like."""
+        """What the steps since the last reading were like.
+
+        Once a replayed step is bad, so are those after it: it has changed nothing. They are done again here, launched,
+        since a matrix may only have needed more jitter, which what is captured cannot find out.
+        """
+        tally, steps = self._read(), self._since_reading
+        self._since_reading = []
+        if not tally.n_bad:
+            return tally
+        self.is_capturable, self._captured = False, None  # from now on with more care
+        lost = [step for step in steps[len(steps) - tally.n_bad_at_end :] if step.is_replayed]
+        if not lost:
+            return tally
+        for step in lost:
+            try:
+                self._launch(step)
+            except FactorisationError:
+                self._count(torch.zeros((), device=self.device), torch.ones((), device=self.device))
+        again = self._read()
+        n_bad = tally.n_bad - len(lost) + again.n_bad
+        return Tally(tally.sum_bound + again.sum_bound, tally.n_good + again.n_good, n_bad, again.n_bad_at_end)
+
+    def _read(self) -> Tally:
         sum_bound, n_good, n_bad, at_end = self._tally.tolist()
         self._tally.zero_()
-        if n_bad:
-            self.is_capturable, self._captured = False, None  # from now on with more care
         return Tally(sum_bound, int(n_good), int(n_bad), int(at_end))
 
 
@@ -118,7 +157,7 @@ class _Captured:
 
     def __init__(self, stepper: Stepper, source: ResidentSource, n_rows: int, n_data: int) -> None:
         self.source, self.n_rows, self.n_data = source, n_rows, n_data
-        self.optimiser, self.n_replays = stepper.optimiser, 0
+        self.optimiser = stepper.optimiser
         self.sizes: Sizes = source.fixed_sizes(n_rows)
         self.rows = torch.zeros(n_rows, dtype=torch.long, device=stepper.device)
         self.graph = torch.cuda.CUDAGraph()
@@ -137,7 +176,6 @@ class _Captured:
     def replay(self, rows: NDArray[np.int64]) -> None:
         self.rows.copy_(torch.from_numpy(rows), non_blocking=True)
         self.graph.replay()
-        self.n_replays += 1
         self.optimiser.mark_changed()
 
 

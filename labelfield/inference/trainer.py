@@ -39,9 +39,8 @@ __all__ = [
 ]
 
 _MOST_BAD_STEPS = 20
-# Steps that a GPU is given before it is asked how they went: fewer than the bad ones that end a training, since what
-# fails as it was captured may do when it is launched, with more jitter.
-_STEPS_AHEAD = 16
+# Steps that a GPU is given before it is asked how they went.
+_STEPS_AHEAD = 64
 
 
 class TrainingError(LabelfieldError):
@@ -357,8 +356,7 @@ class Training:
         except FactorisationError as error:
             self.skip(str(error), 1)
         self.state.step += 1
-        is_due = self.state.step % _STEPS_AHEAD == 0 or self.state.step == self.n_steps
-        if self.device.type == "cpu" or is_due or self.stepper.is_unproven:
+        if self.device.type == "cpu" or self.state.step % _STEPS_AHEAD == 0 or self.state.step == self.n_steps:
             self.catch_up()
 
     def catch_up(self) -> None:
