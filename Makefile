@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 SUITE ?= scoreboard
-# Kept whatever the shell says: without compiled files every process of the tests would compile all sources anew.
+# Compiled files are kept, whatever the shell says: without, every process of the tests compiles all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -41,7 +41,7 @@ test: setup      ## lint, type-check and test (under three minutes)
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-bench: setup     ## measure a suite, SUITE=scoreboard unless said, and make the tables anew (an hour on 2 cores)
+bench: setup     ## measure a suite, SUITE=scoreboard unless said, and make the tables anew (40 minutes on 2 cores)
 	$(BIN)/labelfield bench $(SUITE)
 	$(BIN)/labelfield bench table
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.record import RECORDS, ROOT, load_studies
 from benchmarks.sections import SECTIONS
+from labelfield.atomic import replacing_file
 from labelfield.bench import Suite, find_suite, latest_of, load_records, read_suite
 from labelfield.bench.papers import papers_texts
 from labelfield.bench.scoreboard import scoreboard
@@ -18,7 +19,7 @@ README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "BENCHMARKS.md"
 TOPICS = ROOT / "docs" / "TOPICS.md"
 _BLOCK = re.compile(r"(<!-- [^\n]*made by `labelfield bench table` -->\n).*?(<!-- end -->)", re.DOTALL)
-# Suites whose tables docs/BENCHMARKS.md shows; the first is on the front page.
+# Suites whose tables docs/BENCHMARKS.md shows; the first is on the front page too.
 _SUITES = ("scoreboard", "random-starts", "budgets")
 
 Studies = dict[str, dict[str, Any]]
@@ -73,7 +74,7 @@ def topic_page(text: str, records: Studies) -> str:
 def page(records: Studies, cells: Cells) -> str:
     """Every suite, every study as a table, and every number of every study."""
     parts = ["# Benchmarks\n\nMade by `labelfield bench table` from the records in `benchmarks/records`.\n"]
-    for name in _SUITES[1:]:
+    for name in _SUITES:
         suite, tables = _suite(name, cells)
         parts.append(f"\n## {suite.title}\n\n{tables}")
     for title, section in SECTIONS.items():
@@ -101,7 +102,7 @@ def _flat(results: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(_shown, value)) if isinstance(value, list) else str(value)
 
 
 def pages() -> dict[Path, str]:
@@ -121,7 +122,8 @@ def main() -> None:
     if "--check" in sys.argv[1:]:
         sys.exit("".join(f"{path.relative_to(ROOT)} is not up to date\n" for path in stale).rstrip() or 0)
     for path in stale:
-        path.write_text(made[path])
+        with replacing_file(path) as new:
+            new.write_text(made[path], encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
 
 

@@ -31,7 +31,13 @@ def _scratch(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_file(target: Path) -> Iterator[Path]:
-    """A path to write to; it takes the target's place when the block ends well."""
+    """A path to write to; it takes the target's place when the block ends well. A link stays one, to the new file.
+
+    What is no file, such as a device or a folder, is never replaced.
+    """
+    target = target.resolve()
+    if target.exists() and not target.is_file():
+        raise FileExistsError(f"{target} is not a file; choose another name")
     with _scratch(target) as scratch:
         new = scratch / "new"
         yield new

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "labelfield"
 
 # What each room may import from. Reading downwards is the direction drawn in docs/ARCHITECTURE.md.
-FOUNDATION = {"errors", "progress", "version", "csr", "atomic"}
+FOUNDATION = {"errors", "progress", "tables", "version", "csr", "atomic"}
 MAY_IMPORT = {
     "errors": set(),
     "progress": set(),

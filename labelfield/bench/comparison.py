@@ -13,7 +13,18 @@ from labelfield.bench.records import Record, latest_of, load_records
 from labelfield.bench.suite import FULL, Row
 from labelfield.errors import DataError
 
-__all__ = ["Line", "Measured", "Ours", "compare", "difference", "is_worse", "long_table", "table", "value_shown"]
+__all__ = [
+    "Line",
+    "Measured",
+    "Ours",
+    "compare",
+    "difference",
+    "is_shared",
+    "is_worse",
+    "long_table",
+    "table",
+    "value_shown",
+]
 
 # Scores of which less is better; of all others more is.
 _LOWER = ("error rate %", "nlpd", "ECE@", "peak_mb")
@@ -128,6 +139,13 @@ def _at(results: Any, path: tuple[str | int, ...], row: StudyRow) -> float:
                 f"row {row.name!r}: no {key!r} in the record {row.study}", expected=f"one of {there}"
             ) from None
     return float(found)
+
+
+def is_shared(recipe: Recipe, lines: Sequence[Line]) -> bool:
+    """Whether a recipe is about times, and some of them are of runs that had not the whole machine."""
+    runs = [record for line in lines for record in line.records if "threads" in record]
+    is_timed = any(_SECONDS in score for score in recipe.scores)
+    return is_timed and any(record["threads"] < record["machine"]["cores"] for record in runs)
 
 
 # What is shown

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from labelfield.bench.comparison import Line, Measured, compare, is_worse, table
+from labelfield.bench.comparison import Line, Measured, compare, is_shared, is_worse, table
 from labelfield.bench.recipes import LeftOut, Recipe, find_recipe, left_out, read_recipe, recipe_names
 from labelfield.bench.records import Record
 from labelfield.tables import markdown_table
@@ -27,7 +27,8 @@ _INTRODUCTION = """# The papers' tables beside ours
 
 Made by `labelfield bench table` from the records in `benchmarks/records` and the recipes in `recipes/`, each a
 commented file with the published numbers, the options of every row, and our numbers. `labelfield recipe list` shows
-them, `labelfield recipe run NAME` runs one, on a GPU with `--device cuda --jobs 8`; what is finished is not run again.
+them, `labelfield recipe run NAME` runs one, on a GPU with `--device cuda`, and where it is not about times `--jobs 8`;
+what is finished is not run again.
 
 A difference is ours less theirs, **bold** where ours is worse; a reason follows. Published times are of the authors'
 machines. Where a recipe has the papers' sizes (P, M), batches, rates and epochs are still ours: the papers' numbers are
@@ -62,8 +63,8 @@ def _order(recipe: Recipe) -> tuple[bool, list[float | str]]:
 
 
 def _section(recipe: Recipe, measured: Measured) -> str:
-    title = recipe.title.partition(". ")
-    head = f"\n### {title[2][:1].upper()}{title[2][1:]}\n\n{recipe.where}. `labelfield recipe run {recipe.name}`"
+    what = recipe.title.partition(", ")[2]  # what stands before is the paper, which the section is of
+    head = f"\n### {what[:1].upper()}{what[1:]}\n\n{recipe.where}. `labelfield recipe run {recipe.name}`"
     if recipe.kind == "figure":
         return head + _figure(recipe, measured)
     lines = compare(recipe, measured)
@@ -72,6 +73,8 @@ def _section(recipe: Recipe, measured: Measured) -> str:
         return f"{head}: nothing was measured yet.\n"
     shown = markdown_table(*table(recipe, lines, bold="**"))
     notes = f"\n{recipe.notes}\n" if recipe.notes else ""
+    if is_shared(recipe, lines):
+        notes += "\nOther rows ran at the same time, which can only have slowed ours.\n"
     return f"{head}; {came_from}.\n\n{shown}{notes}{_reasons(recipe, lines)}"
 
 
@@ -79,11 +82,19 @@ def _figure(recipe: Recipe, measured: Measured) -> str:
     record = measured.studies.get(recipe.name)
     if record is None:
         return ": nothing was drawn yet.\n"
-    told = f"; {_source(record)}.\n"
+    told = f"; {_drawn(recipe, record, measured)}.\n"
     picture = record["results"].get("figure")
     if picture is None:
         return f"{told}\nThe words are in [TOPICS.md](TOPICS.md).\n" if recipe.figure == "topic_names" else told
     return f"{told}\n![{recipe.title}]({picture.removeprefix('docs/')})\n"
+
+
+def _drawn(recipe: Recipe, record: Record, measured: Measured) -> str:
+    """Where a picture comes from: of runs of another recipe, where these were measured."""
+    if recipe.runs_of is None:
+        return _source(record)
+    runs = compare(read_recipe(find_recipe(recipe.runs_of)), measured)
+    return f"drawn at {record['commit']} from runs {_provenance(runs)}"
 
 
 def _provenance(lines: Sequence[Line]) -> str:
@@ -135,7 +146,7 @@ def with_ours(text: str, recipe: Recipe, measured: Measured) -> str:
     told = [_BEGIN]
     if recipe.kind == "figure":
         record = measured.studies.get(recipe.name)
-        told.append("# nothing was drawn yet" if record is None else f"# drawn {_source(record)}")
+        told.append("# nothing was drawn yet" if record is None else f"# {_drawn(recipe, record, measured)}")
     elif not (came_from := _provenance(lines)):
         told.append("# nothing was measured yet")
     else:

@@ -58,7 +58,7 @@ def _options(
 
 @cache
 def _commands() -> Callable[[], object]:
-    """All commands with their options, which take longer to make than many a command takes to run."""
+    """All commands with their options; made once, since a process that runs many, as tests do, would do little else."""
     return typer.main.get_command(app)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "refuse_existing",
     "require_columns",
     "require_features",
+    "require_file_name",
     "require_rows",
     "save",
 ]
@@ -134,3 +135,13 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
     """A usage error if the target exists and may not be replaced. Asked before any work is done."""
     if path.exists() and not overwrite:
         raise typer.BadParameter(f"{path} exists; pass --overwrite to replace it, or choose another name")
+
+
+def require_file_name(path: Path, overwrite: bool) -> None:
+    """The same of a target that is to be a file: neither a folder nor a device takes its place, nor lies on its way."""
+    refuse_existing(path, overwrite)
+    if path.exists() and not path.is_file():
+        raise typer.BadParameter(f"{path} is {'a folder' if path.is_dir() else 'no file'}; choose the name of a file")
+    for folder in path.parents:
+        if folder.exists() and not folder.is_dir():
+            raise typer.BadParameter(f"{folder} is a file; choose another folder")

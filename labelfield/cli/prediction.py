@@ -20,8 +20,8 @@ from labelfield.cli.options import (
     OneBasedLabels,
     load,
     load_model,
-    refuse_existing,
     require_features,
+    require_file_name,
 )
 from labelfield.cli.output import Bar, print_json, say
 from labelfield.csr import MAX_COLUMNS
@@ -46,9 +46,7 @@ def predict(
 
     Example: labelfield predict model data/bibtex -k 5 --out predictions.txt
     """
-    refuse_existing(out, overwrite)
-    if out.is_dir():
-        raise typer.BadParameter(f"{out} is a folder; choose the name of a file")
+    require_file_name(out, overwrite)
     started = time.perf_counter()
     estimator = load_model(model, device)
     n_features, n_labels = estimator.n_features_in_, estimator.spec_.n_labels

@@ -18,9 +18,9 @@ from labelfield.cli.options import (
     OneBasedLabels,
     load,
     load_model,
-    refuse_existing,
     require_columns,
     require_features,
+    require_file_name,
     require_rows,
 )
 from labelfield.cli.output import Bar, print_json, say
@@ -50,12 +50,7 @@ def report(
 
     Example: labelfield report model data/bibtex --out report.html
     """
-    refuse_existing(out, overwrite)
-    if out.is_dir():
-        raise typer.BadParameter(f"{out} is a folder; choose the name of a file")
-    for folder in out.parents:
-        if folder.exists() and not folder.is_dir():
-            raise typer.BadParameter(f"{folder} is a file; choose a folder for the page")
+    require_file_name(out, overwrite)
     started = time.perf_counter()
     estimator = load_model(model, device)
     reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)

@@ -125,12 +125,12 @@ def scores(answers: Answers, counts: Counts, has_classes: bool) -> list[Score]:
             add(f"R@{k}", lambda judged, k=k: judged.recall(k))  # type: ignore[misc]  # mypy knows no lambda's default
     else:
         for k in ks:
-            add(f"P@{k}", lambda judged, k=k: judged.precision(k))  # type: ignore[misc]
+            add(f"P@{k}", lambda judged, k=k: judged.precision(k))  # type: ignore[misc]  # as above
         inverse = counts.inverse_propensity
         for k in ks:
-            add(f"PSP@{k}", lambda judged, k=k: judged.psp(k, inverse))  # type: ignore[misc]
+            add(f"PSP@{k}", lambda judged, k=k: judged.psp(k, inverse))  # type: ignore[misc]  # as above
     for k in ks[:1] if has_classes else sorted({ks[0], ks[-1]}):
-        add(f"ECE@{k}", lambda judged, k=k: reliability_of(judged, k).ece, False)  # type: ignore[misc]
+        add(f"ECE@{k}", lambda judged, k=k: reliability_of(judged, k).ece, False)  # type: ignore[misc]  # as above
     return found
 
 

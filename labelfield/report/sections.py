@@ -271,7 +271,7 @@ def _about_reliability(facts: Facts) -> str:
     if is_enough.any():
         worst = max((i for i in range(gap.size) if is_enough[i]), key=lambda i: abs(gap[i]))
         said.append(
-            f"The widest, of first labels, is where it says {percent(curve.confidence[worst], 0)} and "
+            f"Where there are many first labels, the widest is where it says {percent(curve.confidence[worst], 0)} and "
             f"{percent(curve.frequency[worst], 0)} hold ({curve.count[worst]:,} times)."
         )
     if any(((own.count > 0) & (own.count < 10)).any() for own in facts.reliabilities.values()):

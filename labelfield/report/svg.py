@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -57,7 +58,9 @@ def drawing(name: str) -> Iterator[None]:
 
     # Of Any: matplotlib 3.11 types the names of settings, earlier ones do not.
     own: Any = _SETTINGS | {"axes.prop_cycle": cycler(color=[ACCENT, OTHER, THIRD]), "svg.hashsalt": name}
-    with mpl.rc_context(own):
+    with mpl.rc_context(own), warnings.catch_warnings():
+        # Text stays text, which a browser shows in a font that has it.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")
         yield
 
 

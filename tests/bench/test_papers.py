@@ -97,11 +97,38 @@ def test_what_worse_means(score, paper, ours, worse, shown):
 
 def test_the_page_says_why_ours_is_worse_and_what_is_missing(recipe):
     page = papers_page([recipe], MEASURED, left_out())
-    assert "### Two rows\n\nJournal paper, table 1. `labelfield recipe run journal-table-1`; at abc on 2 cores." in page
+    assert (
+        "### Table 1. Two rows\n\nJournal paper, table 1. `labelfield recipe run journal-table-1`; at abc on 2" in page
+    )
     assert "| first | here | 50.00 / 0.1000 |" in page
     assert "- Worse: first on here. Fewer epochs." in page
     assert left_out()[0].why in page
     assert "nothing was measured yet" in papers_page([recipe], Measured.of({}))
+
+
+@pytest.mark.parametrize(
+    ("threads", "score", "is_said"), [(1, "train_seconds", True), (2, "train_seconds", False), (1, "P@1", False)]
+)
+def test_times_of_runs_beside_others_are_said_to_be(recipe, threads, score, is_said):
+    measured = Measured.of({"journal-table-1": [record("first", 0, {}, threads=threads, train_seconds=3.0)]})
+    page = papers_page([replace(recipe, scores=(score,))], measured)
+    assert ("Other rows ran at the same time" in page) == is_said
+
+
+def test_a_picture_of_runs_says_where_these_were_measured():
+    recipe = read_recipe(find_recipe("journal-figure-3"))
+    runs = read_recipe(find_recipe(recipe.runs_of)).suite
+    cell = next(runs.cells())
+    head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
+    gpu = {
+        **record(cell.row, 0, {"P@1": 1.0}),
+        **head,
+        "options": cell.options,
+        "machine": {**MACHINE, "accelerator": "H"},
+    }
+    drawn = {"study": recipe.name, "results": {"figure": "docs/images/a.svg"}, "commit": "def", "machine": MACHINE}
+    page = papers_page([recipe], Measured.of({runs.name: [gpu], recipe.name: [drawn]}))
+    assert "drawn at def from runs at abc on H." in page
 
 
 def test_our_numbers_in_a_recipe_are_replaced_and_change_nothing_else(recipe):

@@ -1,6 +1,7 @@
 """report: a page from a model and test rows."""
 
 import json
+import os
 import re
 
 import numpy as np
@@ -79,7 +80,9 @@ def test_an_older_page_stays(data, model, tmp_path):
     assert "exists; pass --overwrite" in message(run("report", model, data, "--out", out, check=2))
     assert out.read_text() == "mine"
     assert "is a folder" in message(run("report", model, data, "--out", tmp_path, "--overwrite", check=2))
-    assert "is a file; choose a folder" in message(run("report", model, data, "--out", out / "page.html", check=2))
+    os.mkfifo(tmp_path / "pipe")
+    assert "is no file" in message(run("report", model, data, "--out", tmp_path / "pipe", "--overwrite", check=2))
+    assert "choose another folder" in message(run("report", model, data, "--out", out / "page.html", check=2))
 
 
 def test_rows_that_cannot_be_compared(data, model, tmp_path):
