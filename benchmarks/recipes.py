@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks import curves, deep_kernel_images, inducing_images, topics
-from benchmarks.record import DATA, write_record
+from benchmarks.record import DATA, RECORDS, write_record
 from labelfield.bench.recipes import Recipe, find_recipe, read_recipe
+from labelfield.errors import DataError, LabelfieldError
 
 __all__ = ["FIGURES", "draw"]
 
@@ -21,15 +23,27 @@ FIGURES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "topic_times": topics.draw_times,
     "topic_names": topics.write_topics,
 }
+# What its options must say, and whose runs it shows.
+_NEEDED = {
+    "curves": ("of", "picture", "runs_of"),
+    "relevance": ("datasets", "model", "picture"),
+    "inducing": ("inducing", "picture"),
+    "deep_kernels": (),
+    "topic_times": ("n_topics", "ways"),
+    "topic_names": ("n_shown",),
+}
 
 
 def draw(recipe: Recipe, device: str) -> dict[str, Any]:
     """Draw it; what there is to say about it."""
     if recipe.figure not in FIGURES:
-        sys.exit(f"{recipe.path}: figure: {recipe.figure}; expected one of {', '.join(FIGURES)}")
+        raise DataError(f"figure: {recipe.figure}", path=recipe.path, expected=f"one of {', '.join(FIGURES)}")
     options = {**(recipe.options or {}), "device": device}
     if recipe.runs_of is not None:
         options["runs_of"] = recipe.runs_of
+    for key in _NEEDED[recipe.figure]:
+        if key not in options:
+            raise DataError(f"a figure {recipe.figure} without {key}", path=recipe.path, expected=f"a line `{key}: …`")
     return FIGURES[recipe.figure](options)
 
 
@@ -37,13 +51,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--records", type=Path, default=RECORDS)
     arguments = parser.parse_args()
     if not DATA.is_dir():
         sys.exit(f"the data sets are not at {DATA}; set LABELFIELD_DATA")
-    recipe = read_recipe(find_recipe(arguments.recipe))
+    try:
+        recipe = read_recipe(find_recipe(arguments.recipe))
+        results = draw(recipe, arguments.device)
+    except LabelfieldError as error:
+        sys.exit(str(error))
     on = "" if arguments.device == "cpu" else f" --device {arguments.device}"
-    path = write_record(recipe.name, draw(recipe, arguments.device), command=f"labelfield recipe run {recipe.name}{on}")
-    print(f"{recipe.name}: {path.relative_to(path.parents[2])}", flush=True)
+    command = f"labelfield recipe run {recipe.name}{on}"
+    print(f"{recipe.name}: {write_record(recipe.name, results, command=command, folder=arguments.records)}", flush=True)
 
 
 if __name__ == "__main__":

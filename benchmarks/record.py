@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.measuring import Measured, isolated, measured
 from labelfield.bench import append_record, data_folder, load_records, records_folder
 from labelfield.bench.provenance import accelerator, provenance
+from labelfield.bench.records import runs_and_studies
 
 __all__ = [
     "DATA",
@@ -29,7 +30,9 @@ DATA = data_folder()
 HEADLINE = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "ECE@1", "ECE@5")
 
 
-def write_record(name: str, results: dict[str, Any], *, seed: int = 0, command: str | None = None) -> Path:
+def write_record(
+    name: str, results: dict[str, Any], *, seed: int = 0, command: str | None = None, folder: Path = RECORDS
+) -> Path:
     """Append what was measured, with where it comes from, to the records of a study."""
     record = {
         "study": name,
@@ -38,9 +41,9 @@ def write_record(name: str, results: dict[str, Any], *, seed: int = 0, command: 
         "seed": seed,
         "results": results,
     }
-    return append_record(RECORDS, name, record)
+    return append_record(folder, name, record)
 
 
 def load_studies() -> dict[str, dict[str, Any]]:
     """The last record of each study."""
-    return {name: lines[-1] for name, lines in load_records(RECORDS).items() if "study" in lines[-1]}
+    return runs_and_studies(load_records(RECORDS))[1]

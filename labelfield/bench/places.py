@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["checkout", "data_folder", "peers_folder", "records_folder"]
+__all__ = ["SUITES", "checkout", "data_folder", "peers_folder", "records_folder"]
+
+# Those that come with the package.
+SUITES = Path(__file__).parent / "suites"
 
 
 def checkout() -> Path | None:
@@ -22,10 +25,16 @@ def data_folder() -> Path:
     return Path("data") if root is None else root.parent / "shared" / "data"
 
 
-def records_folder() -> Path:
-    """The records of the repository, or `records` here."""
+def records_folder(file: Path | None = None) -> Path:
+    """The records of the repository, or `records` here, as it is for the suites and recipes of files elsewhere.
+
+    Records go by the name of the file, and one's own steps.yaml is not the repository's study `steps`.
+    """
     root = checkout()
-    return Path("records") if root is None else root / "benchmarks" / "records"
+    if root is None:
+        return Path("records")
+    is_ours = file is None or file.resolve().parent in (SUITES.resolve(), (root / "recipes").resolve())
+    return root / "benchmarks" / "records" if is_ours else Path("records")
 
 
 def peers_folder() -> Path:

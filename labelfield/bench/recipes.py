@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from labelfield.bench.places import checkout
-from labelfield.bench.suite import Row, Suite, parse_suite, published
+from labelfield.bench.suite import Row, Suite, parse_suite, published, worse
 from labelfield.bench.yaml_file import YamlFile
 from labelfield.errors import LabelfieldError
 
@@ -101,40 +101,51 @@ def left_out() -> tuple[LeftOut, ...]:
     found = file.content.get(LEFT_OUT)
     if not isinstance(found, list):
         raise file.error((LEFT_OUT,), f"{found!r}", "a list")
+    entries = []
     for number, entry in enumerate(found):
         file.check_keys((LEFT_OUT, number), entry, {"where", "why"})
-    return tuple(LeftOut(entry["where"], entry["why"]) for entry in found)
+        where, why = (file.text((LEFT_OUT, number, key), entry.get(key)) for key in ("where", "why"))
+        entries.append(LeftOut(where, why))
+    return tuple(entries)
 
 
 def read_recipe(path: Path) -> Recipe:
     """A recipe from its file; whatever is wrong with it is told with its line."""
+    return _read(path, ())
+
+
+def _read(path: Path, via: tuple[Path, ...]) -> Recipe:
+    """A recipe; `via` are those that it was asked for by, of which it may be none."""
     file = YamlFile.read(path)
     if "title" not in file.content:
         raise file.error((), "no title", "a line `title: …`")
+    via = (*via, path.resolve())
     if "figure" in file.content:
-        return _figure(file)
+        return _figure(file, via)
     if "study" in file.content:
         return _study(file)
     if "runs_of" in file.content:
-        return _other_scores(file)
+        return _other_scores(file, via)
     suite = parse_suite(replace(file, content={key: value for key, value in file.content.items() if key not in _OWN}))
     return _recipe(file, "runs", scores=suite.scores, suite=suite)
 
 
 def _recipe(file: YamlFile, kind: Kind, *, scores: tuple[str, ...] = (), **parts: Any) -> Recipe:
     content = file.content
-    lower = content.get("lower_is_better", [])
-    if not isinstance(lower, list) or not set(lower) <= set(scores):
-        raise file.error(("lower_is_better",), f"{lower!r}", f"a list of some of {', '.join(scores)}")
-    title, where, notes = (str(content.get(key, "")) for key in ("title", "where", "notes"))
-    return Recipe(file.path.stem, file.path, kind, title, where, scores, tuple(lower), notes, **parts)
+    expected = f"a list of some of {', '.join(scores)}"
+    lower = file.words(("lower_is_better",), content.get("lower_is_better", []), expected)
+    if not set(lower) <= set(scores):
+        raise file.error(("lower_is_better",), f"{[*lower]!r}", expected)
+    title, where, notes = (file.text((key,), content.get(key, "")) for key in ("title", "where", "notes"))
+    return Recipe(file.path.stem, file.path, kind, title, where, scores, lower, notes, **parts)
 
 
 def _scores(file: YamlFile) -> tuple[str, ...]:
-    found = file.content.get("scores")
-    if not isinstance(found, list) or not found or not all(isinstance(score, str) for score in found):
-        raise file.error(("scores",), f"{found!r}", "a list of scores such as [P@1, P@3]")
-    return tuple(found)
+    expected = "a list of scores such as [P@1, P@3]"
+    found = file.words(("scores",), file.content.get("scores"), expected)
+    if not found:
+        raise file.error(("scores",), "none", expected)
+    return found
 
 
 def _rows(file: YamlFile, allowed: set[str]) -> dict[str, dict[str, Any]]:
@@ -146,18 +157,33 @@ def _rows(file: YamlFile, allowed: set[str]) -> dict[str, dict[str, Any]]:
     return {str(name): row for name, row in rows.items()}
 
 
-def _figure(file: YamlFile) -> Recipe:
+def _runs_of(file: YamlFile, via: tuple[Path, ...]) -> tuple[str, Suite]:
+    """The recipe whose runs are meant, beside the file or in the repository: its name, and its rows."""
+    name, where = file.text(("runs_of",), file.content["runs_of"], "the name of a recipe"), ("runs_of",)
+    root = checkout()
+    folders = [*([] if root is None else [root / "recipes"]), file.path.parent]
+    known = {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
+    if name not in known:
+        raise file.error(where, f"{name!r}", "the name of a recipe beside this one or of `labelfield recipe list`")
+    if known[name].resolve() in via:
+        raise file.error(where, f"{name!r}, which leads back here", "another recipe")
+    suite = _read(known[name], via).suite
+    if suite is None:
+        raise file.error(where, f"{name!r}", "a recipe whose rows are run")
+    return name, suite
+
+
+def _figure(file: YamlFile, via: tuple[Path, ...]) -> Recipe:
     file.check_keys((), file.content, _FIGURE_KEYS)
-    options = file.content.get("options", {})
-    if not isinstance(options, dict):
-        raise file.error(("options",), f"{options!r}", "a mapping")
-    return _recipe(
-        file, "figure", figure=str(file.content["figure"]), options=options, runs_of=file.content.get("runs_of")
-    )
+    figure = file.text(("figure",), file.content["figure"])
+    options = file.mapping(("options",), file.content.get("options", {}))
+    runs_of = _runs_of(file, via)[0] if "runs_of" in file.content else None
+    return _recipe(file, "figure", figure=figure, options=options, runs_of=runs_of)
 
 
 def _study(file: YamlFile) -> Recipe:
     file.check_keys((), file.content, _COMMON | {"study"})
+    study = file.text(("study",), file.content["study"])
     scores = _scores(file)
     rows = []
     for name, row in _rows(file, _STUDY_ROW_KEYS).items():
@@ -165,29 +191,34 @@ def _study(file: YamlFile) -> Recipe:
         for key in ("at", "paper"):
             file.check_keys((*where, key), row.get(key, {}), scores)
         at = row.get("at")
-        if not at or not all(isinstance(path, list) and path for path in at.values()):
+        if not at or not all(_is_path(path) for path in at.values()):
             raise file.error((*where, "at"), f"{at!r}", "for each score a list of keys of the record")
         paths = {score: tuple(path) for score, path in at.items()}
-        paper = {score: float(value) for score, value in row.get("paper", {}).items()}
-        rows.append(StudyRow(name, str(row.get("study", file.content["study"])), paths, paper, row.get("worse")))
+        paper = {
+            score: float(file.number((*where, "paper", score), value)) for score, value in row.get("paper", {}).items()
+        }
+        own = file.text((*where, "study"), row.get("study", study))
+        rows.append(StudyRow(name, own, paths, paper, worse(file, where, row)))
     return _recipe(file, "study", scores=scores, study_rows=tuple(rows))
 
 
-def _other_scores(file: YamlFile) -> Recipe:
+def _is_path(found: Any) -> bool:
+    return isinstance(found, list) and bool(found) and all(isinstance(key, str | int) for key in found)
+
+
+def _other_scores(file: YamlFile, via: tuple[Path, ...]) -> Recipe:
     """The rows and runs of another recipe with scores and published numbers of this one's own."""
     file.check_keys((), file.content, _COMMON | {"runs_of"})
-    name = str(file.content["runs_of"])
-    path = file.path.with_name(f"{name}.yaml")
-    whole = read_recipe(path if path.is_file() else find_recipe(name)).suite
-    if whole is None:
-        raise file.error(("runs_of",), f"{name!r}", "a recipe whose rows are run")
+    name, whole = _runs_of(file, via)
     scores, own = _scores(file), _rows(file, _RUNS_OF_ROW_KEYS)
     known = {row.name: row for row in whole.rows}
     rows: list[Row] = []
     for row, content in own.items():
+        where = ("rows", row)
         if row not in known:
-            raise file.error(("rows", row), "an unknown row", f"one of those of {name}: {', '.join(known)}")
-        paper = published(file, ("rows", row, "paper"), content.get("paper", {}), known[row].datasets)
-        rows.append(replace(known[row], paper=paper, worse=content.get("worse")))
-    suite = replace(whole, title=str(file.content["title"]), rows=tuple(rows), scores=scores)
+            raise file.error(where, "an unknown row", f"one of those of {name}: {', '.join(known)}")
+        paper = published(file, (*where, "paper"), content.get("paper", {}), known[row].datasets)
+        rows.append(replace(known[row], paper=paper, worse=worse(file, where, content)))
+    title = file.text(("title",), file.content["title"])
+    suite = replace(whole, title=title, rows=tuple(rows), scores=scores)
     return _recipe(file, "runs", scores=scores, suite=suite, runs_of=name)

@@ -10,7 +10,7 @@ from typing import Any
 from labelfield.bench.suite import Suite
 from labelfield.errors import DataError
 
-__all__ = ["Record", "append_record", "latest_of", "load_records"]
+__all__ = ["Record", "append_record", "latest_of", "load_records", "runs_and_studies"]
 
 Record = dict[str, Any]
 # What makes two records of a suite measurements of the same thing.
@@ -18,18 +18,25 @@ _KEY = ("dataset", "row", "budget", "seed")
 
 
 def append_record(folder: Path, name: str, record: Record) -> Path:
-    """Add a line to the file of a suite, whole or not at all."""
+    """Add a line to the file of a suite, in one piece: lines that several processes add at once do not mix."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.jsonl"
     line = json.dumps(record, allow_nan=False) + "\n"
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line)
+    with path.open("ab", buffering=0) as file:
+        file.write(line.encode())
     return path
 
 
 def load_records(folder: Path) -> dict[str, list[Record]]:
     """All records, by the name of their suite, the oldest first."""
     return {path.stem: _lines(path) for path in sorted(folder.glob("*.jsonl"))}
+
+
+def runs_and_studies(records: dict[str, list[Record]]) -> tuple[dict[str, list[Record]], dict[str, Record]]:
+    """All runs of each suite or recipe, and the last record of each study or figure. A name may have both."""
+    runs = {name: [line for line in lines if "study" not in line] for name, lines in records.items()}
+    studies = {name: line for name, lines in records.items() for line in lines if "study" in line}
+    return {name: lines for name, lines in runs.items() if lines}, studies
 
 
 def _lines(path: Path) -> list[Record]:

@@ -51,7 +51,7 @@ def run_cells(suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
 
     A cell whose data set or peer is missing gets a record that says why; one that fails, too.
     """
-    folder = choices.records or records_folder()
+    folder = choices.records or records_folder(suite.path)
     done = {} if choices.again else latest_of(suite, load_records(folder).get(suite.name, []))
     cells = [
         cell

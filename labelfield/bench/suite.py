@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from labelfield.bench.environments import PEERS
+from labelfield.bench.places import SUITES
 from labelfield.bench.yaml_file import YamlFile
 from labelfield.errors import LabelfieldError
 
-__all__ = ["SUITES", "Cell", "Row", "Suite", "find_suite", "parse_suite", "published", "read_suite", "suite_names"]
+__all__ = [
+    "FULL",
+    "Cell",
+    "Row",
+    "Suite",
+    "find_suite",
+    "parse_suite",
+    "published",
+    "read_suite",
+    "suite_names",
+    "worse",
+]
 
-SUITES = Path(__file__).parent / "suites"
 METHODS = ("mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl", "topics")
 # Those whose epochs can be scored while they train.
 _BY_EPOCH = ("mlgpf", "one_vs_each", "robustmax", "softmax")
@@ -64,7 +75,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Suite:
-    """Data set × row × budget × seed; `by_epoch` with P@1 of the test rows after each epoch too, as figures show it."""
+    """Data set × row × budget × seed; `by_epoch` with P@1 of the test rows after each epoch too, as figures show it.
+
+    Its `path` says where its records are kept by default.
+    """
 
     name: str
     title: str
@@ -74,6 +88,7 @@ class Suite:
     reference: str | None = None
     notes: str = ""
     by_epoch: bool = False
+    path: Path | None = None
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -122,41 +137,53 @@ def parse_suite(file: YamlFile) -> Suite:
     for key in ("title", "rows"):
         if key not in content:
             raise file.error((), f"no {key}", f"a line `{key}: …`")
-    defaults = content.get("defaults", {})
-    file.check_keys(("defaults",), defaults, _DEFAULT_KEYS)
-    datasets = _names(file, ("datasets",), content.get("datasets", []))
-    seeds = _count(file, ("seeds",), content.get("seeds", 1))
-    budgets = content.get("budgets", {FULL: {}})
-    if not isinstance(content["rows"], dict) or not content["rows"]:
-        raise file.error(("rows",), f"{content['rows']!r}", "a mapping of names to rows")
-    for name, limits in _mapping(file, ("budgets",), budgets).items():
+    defaults = _defaults(file, content.get("defaults", {}))
+    datasets = file.words(("datasets",), content.get("datasets", []))
+    seeds = file.count(("seeds",), content.get("seeds", 1))
+    budgets = file.mapping(("budgets",), content.get("budgets", {FULL: {}}))
+    scores = file.words(("scores",), content.get("scores", list(_SHOWN)))
+    for key, found in (("rows", content["rows"]), ("budgets", budgets), ("scores", scores)):
+        if not found:
+            raise file.error((key,), f"{found!r}", f"some {key}")
+    for name, limits in budgets.items():
         _options(file, ("budgets", name), limits)
-    rows = tuple(_row(file, name, row or {}, defaults, datasets, seeds) for name, row in content["rows"].items())
+    rows = tuple(
+        _row(file, name, {} if row is None else row, defaults, datasets, seeds)
+        for name, row in file.mapping(("rows",), content["rows"], "a mapping of names to rows").items()
+    )
     run_on = {dataset for row in rows for dataset in row.datasets}
-    for dataset in defaults.get("options_of", {}):
-        if dataset not in run_on:
-            where = ("defaults", "options_of", dataset)
-            raise file.error(where, "a data set that no row is run on", f"one of {', '.join(sorted(run_on))}")
-    reference = content.get("reference")
-    if reference is not None and reference not in content["rows"]:
-        raise file.error(("reference",), f"{reference!r}", f"a row: {', '.join(map(str, content['rows']))}")
-    by_epoch = content.get("by_epoch", False)
-    if not isinstance(by_epoch, bool):
-        raise file.error(("by_epoch",), f"{by_epoch!r}", "true or false")
+    _check_datasets(file, ("defaults", "options_of"), defaults["options_of"], run_on)
+    names = [row.name for row in rows]
+    if "reference" in content and content["reference"] not in names:
+        raise file.error(("reference",), f"{content['reference']!r}", f"a row: {', '.join(names)}")
+    by_epoch = file.truth(("by_epoch",), content.get("by_epoch", False))
     for row in rows if by_epoch else ():
         if row.method is not None and (row.method not in _BY_EPOCH or "ensemble" in row.options):
             expected = f"{_one_of(_BY_EPOCH)}, without an ensemble"
             raise file.error(("rows", row.name), f"{row.method!r} with by_epoch", expected)
     return Suite(
         file.path.stem,
-        str(content["title"]),
+        file.text(("title",), content["title"]),
         rows,
         {str(name): limits for name, limits in budgets.items()},
-        _names(file, ("scores",), content.get("scores", list(_SHOWN))),
-        reference,
-        str(content.get("notes", "")).strip(),
+        scores,
+        content.get("reference"),
+        file.text(("notes",), content.get("notes", "")).strip(),
         by_epoch,
+        file.path,
     )
+
+
+def _defaults(file: YamlFile, content: Any) -> dict[str, Any]:
+    """What rows share, looked at here once: where all rows are peers none of them asks for it."""
+    where = ("defaults",)
+    file.check_keys(where, content, _DEFAULT_KEYS)
+    method = content.get("method")
+    if "method" in content and method not in METHODS:
+        raise file.error((*where, "method"), f"{method!r}", _one_of(METHODS))
+    options = _options(file, (*where, "options"), content.get("options", {}))
+    options_of = _options_of(file, (*where, "options_of"), content.get("options_of", {}))
+    return {"method": method, "options": options, "options_of": options_of}
 
 
 def _row(
@@ -165,97 +192,85 @@ def _row(
     where = ("rows", name)
     file.check_keys(where, content, _ROW_KEYS)
     peer = content.get("peer")
-    method = None if peer else content.get("method", defaults.get("method"))
-    if peer is not None and peer not in PEERS:
+    if "peer" in content and peer not in tuple(PEERS):
         raise file.error((*where, "peer"), f"{peer!r}", f"one of {', '.join(PEERS)}")
+    method = None if peer else content.get("method", defaults["method"])
     if peer is None and method not in METHODS:
-        raise file.error((*where, "method") if "method" in content else where, f"method {method!r}", _one_of(METHODS))
-    is_plain = content.get("plain", peer is not None)
-    if not isinstance(is_plain, bool):
-        raise file.error(
-            (*where, "plain"), f"{is_plain!r}", "true for a row without the options of `defaults`, or false"
-        )
-    options = dict(_options(file, (*where, "options"), content.get("options", {})))
-    if not is_plain:
-        options = {**_options(file, ("defaults", "options"), defaults.get("options", {})), **options}
-    worse = content.get("worse")
-    if not isinstance(worse, str | None):
-        raise file.error((*where, "worse"), f"{worse!r}", "a sentence")
-    own = _names(file, (*where, "datasets"), content["datasets"]) if "datasets" in content else datasets
+        raise file.error((*where, "method"), f"method {method!r}", _one_of(METHODS))
+    expected = "true for a row without the options of `defaults`, or false"
+    is_plain = file.truth((*where, "plain"), content.get("plain", peer is not None), expected)
+    own = file.words((*where, "datasets"), content.get("datasets", list(datasets)))
     if not own:
         raise file.error(where, "no data sets", "`datasets: […]` here or for all rows")
+    options = _options(file, (*where, "options"), content.get("options", {}))
+    options_of = _options_of(file, (*where, "options_of"), content.get("options_of", {}))
+    _check_datasets(file, (*where, "options_of"), options_of, own)
+    if not is_plain:
+        # What a row says of all data sets goes before what `defaults` say of one.
+        shared = {dataset: {**of_one, **options} for dataset, of_one in defaults["options_of"].items()}
+        options = {**defaults["options"], **options}
+        options_of = {
+            dataset: {**shared.get(dataset, {}), **options_of.get(dataset, {})} for dataset in {**shared, **options_of}
+        }
     return Row(
         str(name),
         method,
         peer,
         options,
         own,
-        _count(file, (*where, "seeds"), content.get("seeds", seeds)),
+        file.count((*where, "seeds"), content.get("seeds", seeds)),
         published(file, (*where, "paper"), content.get("paper", {}), own),
-        worse,
-        {} if is_plain and "options_of" not in content else _by_dataset(file, name, content, defaults, is_plain),
+        worse(file, where, content),
+        options_of,
     )
 
 
-def _by_dataset(
-    file: YamlFile, name: Any, content: dict[str, Any], defaults: dict[str, Any], is_plain: bool
-) -> dict[str, dict[str, Any]]:
-    """Options that differ by data set: what a row says of all data sets goes before what `defaults` say of one."""
-    found: dict[str, dict[str, Any]] = {}
-    if not is_plain:
-        for dataset, options in _mapping(file, ("defaults", "options_of"), defaults.get("options_of", {})).items():
-            of_all = _options(file, ("defaults", "options_of", dataset), options)
-            found[dataset] = {**of_all, **content.get("options", {})}
-    where = ("rows", name, "options_of")
-    for dataset, options in _mapping(file, where, content.get("options_of", {})).items():
-        found[dataset] = {**found.get(dataset, {}), **_options(file, (*where, dataset), options)}
-    return found
+def worse(file: YamlFile, where: tuple[Any, ...], row: dict[str, Any]) -> str | None:
+    """Why a row's scores are worse than the published ones, if it says so."""
+    return file.text((*where, "worse"), row["worse"], "a sentence") if "worse" in row else None
 
 
 def published(file: YamlFile, where: tuple[Any, ...], paper: Any, datasets: tuple[str, ...]) -> dict[str, Any]:
     """Published scores by data set; where there is only one, it need not be named."""
-    paper = _mapping(file, where, paper)
-    if paper and not all(isinstance(scores, dict) for scores in paper.values()):
+    paper = file.mapping(where, paper)
+    is_by_dataset = all(isinstance(scores, dict) for scores in paper.values())
+    if not is_by_dataset:
         if len(datasets) != 1:
             raise file.error(where, "scores without a data set", f"one of {', '.join(datasets)} first")
         paper = {datasets[0]: paper}
+    _check_datasets(file, where, paper, datasets)
     for dataset, scores in paper.items():
-        if dataset not in datasets:
-            raise file.error((*where, dataset), "a data set that the row is not run on", _one_of(datasets))
         for score, value in scores.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise file.error((*where, dataset, score), f"{value!r}", "a number")
+            place = (*where, dataset, score) if is_by_dataset else (*where, score)
+            file.number(place, value)
+            file.text(place, score, "a name of a score")
     return {dataset: dict(scores) for dataset, scores in paper.items()}
 
 
-def _mapping(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise file.error(where, f"{found!r}", "a mapping such as {name: value}")
-    return found
+def _check_datasets(file: YamlFile, where: tuple[Any, ...], found: Iterable[Any], run_on: Collection[str]) -> None:
+    for dataset in found:
+        if dataset not in run_on:
+            raise file.error((*where, dataset), "a data set that nothing here is run on", _one_of(sorted(run_on)))
 
 
 def _options(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str, Any]:
     """Options are recorded, so that they must be what JSON can hold; YAML also has dates and .nan."""
-    options = _mapping(file, where, found)
+    options = file.mapping(where, found)
     for name, value in options.items():
+        file.text((*where, name), name, "a name of an option")
         try:
-            json.dumps({name: value}, allow_nan=False)
+            json.dumps(value, allow_nan=False)
         except (TypeError, ValueError):
             raise file.error((*where, name), f"{value!r}", "a number, a word, true, false, null or a list") from None
     return options
 
 
-def _names(file: YamlFile, where: tuple[Any, ...], found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise file.error(where, f"{found!r}", "a list of words")
-    return tuple(found)
+def _options_of(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str, dict[str, Any]]:
+    """Those that differ by data set."""
+    return {
+        dataset: _options(file, (*where, dataset), options) for dataset, options in file.mapping(where, found).items()
+    }
 
 
-def _count(file: YamlFile, where: tuple[Any, ...], found: Any) -> int:
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise file.error(where, f"{found!r}", "a whole number from 1 on")
-    return found
-
-
-def _one_of(names: tuple[str, ...]) -> str:
+def _one_of(names: Iterable[str]) -> str:
     return f"one of {', '.join(names)}"

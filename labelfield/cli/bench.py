@@ -28,6 +28,7 @@ from labelfield.bench import (
 )
 from labelfield.bench.scoreboard import scoreboard
 from labelfield.bench.studies import run_study, studies
+from labelfield.bench.suite import FULL
 from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import print_table, say
 from labelfield.errors import LabelfieldError
@@ -50,7 +51,10 @@ bench = typer.Typer(
 )
 
 Records = Annotated[
-    Path | None, typer.Option("--records", help="The folder of records. Default: the repository's, or ./records.")
+    Path | None,
+    typer.Option(
+        "--records", help="The folder of records. Default: the repository's; of files of one's own ./records."
+    ),
 ]
 Only = Annotated[
     list[str] | None,
@@ -87,9 +91,9 @@ def run(
         raise typer.Exit(run_study(suite))
     found = read_suite(find_suite(suite))
     command = command_line("bench", suite, only=only, device=device, jobs=jobs)
-    wanted = chosen(only, found)
+    wanted, folder = chosen(only, found), records or records_folder(found.path)
     n_measured = n_skipped = n_failed = 0
-    choices = Choices(data, records, device, jobs, again, wanted, command)
+    choices = Choices(data, folder, device, jobs, again, wanted, command)
     for cell, record in run_cells(found, choices):
         if "skipped" in record:
             n_skipped += 1
@@ -99,7 +103,6 @@ def run(
         n_measured += 1
         scores = ", ".join(f"{name} {record['scores'][name]:.4g}" for name in found.scores if name in record["scores"])
         say(f"{_called(cell)}: {record['train_seconds']:.1f} s, {record['peak_mb']:.0f} MB, {scores}")
-    folder = records or records_folder()
     say(f"{n_measured} measured, {n_skipped} skipped; records: {folder / f'{found.name}.jsonl'}")
     print(scoreboard(found, latest_of(found, load_records(folder).get(found.name, []))), end="")
     if n_failed:
@@ -107,7 +110,7 @@ def run(
 
 
 def _called(cell: Cell) -> str:
-    parts = [cell.dataset, cell.row, *([cell.budget] if cell.budget != "full" else [])]
+    parts = [cell.dataset, cell.row, *([cell.budget] if cell.budget != FULL else [])]
     return " · ".join([*parts, *([f"seed {cell.seed}"] if cell.seed else [])])
 
 

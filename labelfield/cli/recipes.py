@@ -52,7 +52,7 @@ def show(name: Name, records: Records = None, as_json: AsJson = False) -> None:
     """
     found = read_recipe(find_recipe(name))
     say(f"{found.path}: {found.where}")
-    _print(found, Measured.load(records or records_folder()), as_json)
+    _print(found, Measured.load(records or _folder(found)), as_json)
 
 
 @recipe.command()
@@ -77,14 +77,14 @@ def run(
     Example: labelfield recipe run thesis-table-4.5 --device cuda --jobs 6
     """
     found = read_recipe(find_recipe(name))
-    folder = records or records_folder()
+    folder = records or _folder(found)
     if found.kind != "runs":
         given = {"--only": only, "--seeds": seeds, "--data": data, "--records": records, "--jobs": jobs > 1}
         given["--device"] = found.kind == "study" and device != "cpu"
         refuse(given, f"recipes whose rows are run; this is a {found.kind}")
     n_failed = 0
     if found.kind == "figure":
-        _in_repository("-m", "benchmarks.recipes", name, "--device", device)
+        _draw(found, folder, device)
     elif found.kind == "study":
         _run_studies(found, folder, again)
     else:
@@ -95,13 +95,20 @@ def run(
         found = replace(found, suite=suite)
         command = command_line("recipe run", name, only=only, device=device, jobs=jobs, seeds=seeds)
         choices = Choices(data, folder, device, jobs, again, chosen(only, suite), command)
-        n_failed = _run_rows(found, suite, choices)
+        n_failed = _run_rows(found, suite, choices, folder)
     _print(found, Measured.load(folder), as_json)
     if n_failed:
         raise LabelfieldError(f"{n_failed} of the rows ended with an error; their lines above say which")
 
 
-def _run_rows(found: Recipe, suite: Suite, choices: Choices) -> int:
+def _folder(found: Recipe) -> Path:
+    """Where its records are by default: of runs with those of their suite, of studies always in the repository."""
+    if found.kind == "study":
+        return records_folder()
+    return records_folder(found.path if found.suite is None else found.suite.path)
+
+
+def _run_rows(found: Recipe, suite: Suite, choices: Choices, folder: Path) -> int:
     """Run what was not; how many ended with an error."""
     n_failed = n_measured = 0
     for cell, record in run_cells(suite, choices):
@@ -114,7 +121,7 @@ def _run_rows(found: Recipe, suite: Suite, choices: Choices) -> int:
         shown = {**record, **record["scores"]}
         scores = ", ".join(f"{score} {shown[score]:.4g}" for score in found.scores if score in shown)
         say(f"{called}: {record['train_seconds']:.1f} s, {scores}")
-    say(f"{n_measured} measured; records: {(choices.records or records_folder()) / f'{suite.name}.jsonl'}")
+    say(f"{n_measured} measured; records: {folder / f'{suite.name}.jsonl'}")
     return n_failed
 
 
@@ -127,14 +134,17 @@ def _run_studies(found: Recipe, folder: Path, again: bool) -> None:
             say(f"{study}: measured at {record['commit']} by `{record['command']}`; --again measures it anew")
             continue
         if run_study(study):
-            raise LabelfieldError(f"the study {study} ended with an error, told above")
+            raise LabelfieldError(f"the study {study} was not measured, for the reason told above")
 
 
-def _in_repository(*arguments: str) -> None:
+def _draw(found: Recipe, folder: Path, device: str) -> None:
     root = checkout()
     if root is None:
         raise LabelfieldError("figures are drawn by code of the repository, which is not around this package")
-    if subprocess.run([sys.executable, *arguments], cwd=root, check=False).returncode:  # noqa: S603  # our own module
+    # It is run elsewhere than here, so that paths must be whole.
+    arguments = [str(found.path.resolve()), "--device", device, "--records", str(folder.resolve())]
+    command = [sys.executable, "-m", "benchmarks.recipes", *arguments]
+    if subprocess.run(command, cwd=root, check=False).returncode:  # noqa: S603  # our own module
         raise LabelfieldError("the figure was not drawn, for the reason told above")
 
 

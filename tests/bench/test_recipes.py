@@ -1,7 +1,11 @@
 """Every published table or figure that the data allow has a recipe that can be run; mistakes in one are told."""
 
-import pytest
+from datetime import date
 
+import pytest
+import yaml
+
+from labelfield.bench import recipes
 from labelfield.bench.recipes import find_recipe, left_out, read_recipe, recipe_names
 from labelfield.bench.yaml_file import YamlFile
 from labelfield.errors import DataError, LabelfieldError
@@ -86,16 +90,35 @@ def test_kinds(recipe_of):
         ("runs", "where:", "were:", 2, "were: an unknown key"),
         ("runs", "title:", "name:", 1, "no title"),
         ("runs", "plain: true", "plain: 1", 11, "rows: bare: plain: 1; expected true"),
-        ("runs", "here: {n_latent", "her: {n_latent", 7, "defaults: options_of: her: a data set that no row is run on"),
+        (
+            "runs",
+            "here: {n_latent",
+            "her: {n_latent",
+            7,
+            "defaults: options_of: her: a data set that nothing here is run on",
+        ),
         ("other", "bare:", "best:", 5, "rows: best: an unknown row; expected one of those of runs: first, bare"),
         ("other", "runs_of: runs", "runs_of: study", 2, "runs_of: 'study'; expected a recipe whose rows are run"),
         ("other", "paper", "papers", 5, "rows: bare: papers: an unknown key"),
-        ("other", "there: {", "nowhere: {", 5, "a data set that the row is not run on"),
+        ("other", "there: {", "nowhere: {", 5, "a data set that nothing here is run on"),
         ("study", "at: {AUC: [bibtex, 0]}, ", "", 5, "rows: here: at: None; expected for each score a list"),
         ("study", "paper: {AUC", "paper: {P@1", 5, "rows: here: paper: P@1: an unknown key; expected one of AUC"),
         ("study", "[AUC]", "AUC", 3, "scores: 'AUC'; expected a list of scores"),
         ("figure", "options: {of: bound}", "options: bound", 4, "options: 'bound'; expected a mapping"),
         ("figure", "runs_of", "rows_of", 3, "rows_of: an unknown key"),
+        (
+            "runs",
+            "where:",
+            "lower_is_better: [[P@1]]\nwhere:",
+            2,
+            "lower_is_better: [['P@1']]; expected a list of some",
+        ),
+        ("other", "runs_of: runs", "runs_of: ../runs", 2, "runs_of: '../runs'; expected the name of a recipe beside"),
+        ("other", "runs_of: runs", "runs_of: other", 2, "runs_of: 'other', which leads back here"),
+        ("other", "{paper", "{worse: 3, paper", 5, "rows: bare: worse: 3; expected a sentence"),
+        ("figure", "runs_of: runs", "runs_of: table", 3, "runs_of: 'table'; expected the name of a recipe beside"),
+        ("study", "paper: {AUC: 0.9}", "paper: {AUC: high}", 5, "rows: here: paper: AUC: 'high'; expected a number"),
+        ("study", "[bibtex, 0]", "[[bibtex]]", 5, "rows: here: at: {'AUC': [['bibtex']]}; expected for each score"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(recipe_of, name, old, new, line, told):
@@ -103,6 +126,52 @@ def test_a_mistake_is_told_with_its_line(recipe_of, name, old, new, line, told):
         recipe_of(name, old, new)
     assert told in str(caught.value)
     assert caught.value.line == line
+
+
+def test_recipes_that_name_each_other_are_told(tmp_path):
+    for one, other in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{one}.yaml").write_text(OTHER.replace("runs_of: runs", f"runs_of: {other}"))
+    with pytest.raises(DataError, match=r"b.yaml:2: runs_of: 'a', which leads back here"):
+        read_recipe(tmp_path / "a.yaml")
+
+
+STRANGE = (None, [], ["x"], [["x"]], [{}], {}, {"x": 1}, {1: None}, 0, 3, -1.5, float("nan"), True, "", "x/y", date.min)
+WHOLE = {
+    "where": "here",
+    "notes": "some",
+    "lower_is_better": ["bound"],
+    "budgets": {"full": {}},
+    "seeds": 2,
+    "reference": "first",
+    "by_epoch": True,
+}
+LEFT = "title: left out\nleft-out:\n- {where: there, why: so}\n"
+
+
+def changed(content):
+    """Each value replaced by whatever else YAML can hold, one at a time."""
+    for key in content if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ():
+        for value in (*STRANGE, *changed(content[key])):
+            copy = content.copy()
+            copy[key] = value
+            yield copy
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "left-out"])
+def test_whatever_stands_in_a_recipe_it_is_read_or_told_with_its_line(recipe_of, tmp_path, monkeypatch, name):
+    if name != "left-out":
+        recipe_of(name)
+    monkeypatch.setattr(recipes, "_folder", lambda: tmp_path)
+    content = yaml.safe_load({**TEXTS, "left-out": LEFT}[name]) | (WHOLE if name == "runs" else {})
+    path, lines = tmp_path / f"{name}.yaml", []
+    for other in changed(content):
+        path.write_text(yaml.dump(other, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
+        try:
+            left_out() if name == "left-out" else read_recipe(path)
+        except DataError as error:
+            lines.append(error.line)
+    assert len(lines) > 20
+    assert None not in lines
 
 
 def test_a_recipe_that_is_not_there():

@@ -55,10 +55,27 @@ def test_cells_are_the_product_of_what_a_suite_says(suite_of):
         ("omikuji-bonsai", "bonsai", 12, "rows: rival: peer: 'bonsai'; expected one of omikuji-parabel"),
         ("here: {P@1: 50.5}", "P@1: 50.5", 10, "scores without a data set"),
         ("P@1: 50.5", "P@1: high", 10, "'high'; expected a number"),
-        ("here: {P@1", "nowhere: {P@1", 10, "a data set that the row is not run on"),
+        ("here: {P@1", "nowhere: {P@1", 10, "a data set that nothing here is run on"),
         ("datasets: [here, there]", "datasets: here", 2, "datasets: 'here'; expected a list of words"),
         ("short: {time_budget: 1.0}", "short: 1.0", 5, "budgets: short: 1.0; expected a mapping"),
         ("rows:", "rows: [1", 7, "no YAML"),
+        ("budgets:\n  short: {time_budget: 1.0}\n  full: {}", "budgets: {}", 4, "budgets: {}; expected some budgets"),
+        (
+            "title: a test",
+            "title: a test\nreference: [first]",
+            2,
+            "reference: ['first']; expected a row: first, second",
+        ),
+        ("omikuji-bonsai", "[omikuji-bonsai]", 12, "rows: rival: peer: ['omikuji-bonsai']; expected one of"),
+        ("method: topics", "method: [topics]", 11, "method ['topics']; expected one of mlgpf"),
+        ("max_epochs: 2", "2: max_epochs", 3, "defaults: options: 2: 2; expected a name of an option"),
+        (
+            "n_latent: 5}",
+            "n_latent: 5}\n    options_of: {her: {}}",
+            10,
+            "options_of: her: a data set that nothing here",
+        ),
+        ("rows:", "notes:\nrows:", 7, "notes: None; expected a word or a sentence"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(suite_of, tmp_path, old, new, line, told):
@@ -68,6 +85,24 @@ def test_what_is_wrong_is_told_with_its_line(suite_of, tmp_path, old, new, line,
     assert told in str(raised.value)
     assert abs(raised.value.line - line) <= (1 if told == "no YAML" else 0)
     assert str(raised.value).startswith(str(tmp_path / "mine.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("rows:\n  a: &a {method: mlgpf, options: {b: *a}}", 3, "rows: a: options: b: an alias of what it stands in"),
+        ("rows: &rows\n  a:\n  - *rows", 4, "rows: a: 0: an alias of what it stands in"),
+        ("notes: 2026-13-01\nrows: {}", 2, "notes: '2026-13-01' is no timestamp"),
+    ],
+)
+def test_what_yaml_itself_ends_at(suite_of, text, line, told):
+    with pytest.raises(DataError, match=f"mine.yaml:{line}: {told}"):
+        suite_of(f"title: mine\n{text}\n")
+
+
+def test_what_aliases_say_may_be_said_otherwise(suite_of):
+    suite = suite_of("title: mine\ndatasets: [a]\nrows:\n  b: &b {method: mlgpf, seeds: 2}\n  c: {<<: *b, seeds: 3}\n")
+    assert [(row.method, row.seeds) for row in suite.rows] == [("mlgpf", 2), ("mlgpf", 3)]
 
 
 @pytest.mark.parametrize("text", ["", "- 1", "just words"])
