@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from labelfield.bench.recipes import Recipe, StudyRow
-from labelfield.bench.records import Record, latest_of, load_records
+from labelfield.bench.records import Record, latest_of, load_records, runs_and_studies
 from labelfield.bench.suite import FULL, Row
 from labelfield.errors import DataError
 
@@ -48,8 +48,7 @@ class Measured:
     @classmethod
     def of(cls, records: dict[str, list[Record]]) -> Measured:
         """Those that were read."""
-        studies = {name: lines[-1] for name, lines in records.items() if lines and "study" in lines[-1]}
-        return cls({name: lines for name, lines in records.items() if name not in studies}, studies)
+        return cls(*runs_and_studies(records))
 
 
 @dataclass(frozen=True)
