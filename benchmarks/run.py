@@ -63,23 +63,28 @@ def study(name: str) -> Callable[[], dict[str, Any]]:
     return found
 
 
+def _what_is_missing(name: str) -> str | None:
+    """Why a study cannot be run here, if it cannot."""
+    needed = NEEDS_DATA.get(name)
+    if needed and not (DATA / needed).is_dir():
+        return f"{needed} is not at {DATA}; set LABELFIELD_DATA"
+    return "there is no GPU here" if name in NEEDS_GPU and accelerator() is None else None
+
+
 def main() -> None:
     names = sys.argv[1:]
     unknown = [name for name in names if name not in STUDIES]
     if unknown or not names:
         problem = f"no study {unknown[0]}" if unknown else "which study?"
         sys.exit(f"{problem} There are {', '.join(STUDIES)}.")
+    skipped = {name: why for name in names if (why := _what_is_missing(name))}
     for name in names:
-        needed = NEEDS_DATA.get(name)
-        if needed and not (DATA / needed).is_dir():
-            print(f"{name}: skipped, {needed} is not at {DATA}; set LABELFIELD_DATA", flush=True)
-            continue
-        if name in NEEDS_GPU and accelerator() is None:
-            print(f"{name}: skipped, there is no GPU here", flush=True)
-            continue
-        print(f"{name} …", flush=True)
-        path = write_record(name, study(name)())
-        print(f"{name}: {path.relative_to(path.parents[2])}", flush=True)
+        if name not in skipped:
+            print(f"{name} …", flush=True)
+            path = write_record(name, study(name)())
+            print(f"{name}: {path.relative_to(path.parents[2])}", flush=True)
+    if skipped:  # whoever asked must not take the last record for a new one
+        sys.exit("\n".join(f"{name}: not measured, {why}" for name, why in skipped.items()))
 
 
 if __name__ == "__main__":
