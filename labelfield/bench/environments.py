@@ -50,7 +50,7 @@ ENVIRONMENTS = {
     "pecos": Environment(_PECOS_NEEDS, alone=("libpecos==1.2.8",)),
     "scikit-learn": Environment(("scikit-learn==1.9.1",)),
     "gpytorch": Environment(("gpytorch==1.15.2",), before=_TORCH),
-    "gpflow": Environment(("gpflow==2.11.2", "tf_keras")),
+    "gpflow": Environment(("gpflow==2.11.2", "tf_keras==2.21.0")),
 }
 
 
