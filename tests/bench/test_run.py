@@ -10,8 +10,10 @@ import pytest
 from scipy import sparse
 
 import labelfield
-from labelfield.bench import Choices, latest_of, load_records, read_suite, run, run_cells
-from labelfield.bench.environments import PEERS, SCRIPTS, MissingPeerError, Peer, python_of
+from benchmarks import record as benchmarks_record
+from labelfield.bench import Choices, append_record, latest_of, load_records, read_suite, run, run_cells
+from labelfield.bench.comparison import Measured
+from labelfield.bench.environments import ENVIRONMENTS, PEERS, SCRIPTS, MissingPeerError, Peer, python_of
 from labelfield.bench.scoreboard import scoreboard
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate, popularity
@@ -186,6 +188,24 @@ def test_a_later_skip_does_not_hide_a_measurement(tmp_path):
     assert list(latest_of(mine, [measured, skipped]).values()) == [measured]
     assert list(latest_of(mine, [skipped, measured]).values()) == [measured]
     assert list(latest_of(mine, [skipped]).values()) == [skipped]
+
+
+def test_runs_do_not_hide_a_study_of_the_same_name(tmp_path, monkeypatch):
+    lines = [{"study": "steps", "results": 1}, {"study": "steps", "results": 2}, {"row": "mine"}]
+    for line in lines:
+        append_record(tmp_path, "steps", line)
+    append_record(tmp_path, "mine", lines[2])
+    (tmp_path / "empty.jsonl").touch()
+    found = Measured.load(tmp_path)
+    assert found.runs == {"mine": [lines[2]], "steps": [lines[2]]}
+    assert found.studies == {"steps": lines[1]}
+    monkeypatch.setattr(benchmarks_record, "RECORDS", tmp_path)
+    assert benchmarks_record.load_studies() == found.studies
+
+
+def test_every_package_of_a_peer_has_its_version():
+    for environment in ENVIRONMENTS.values():
+        assert all(environment.versions.values()), environment
 
 
 def test_a_broken_record_is_told_with_its_line(tmp_path):

@@ -2,12 +2,17 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from test_commands import run
 
 import labelfield
+from benchmarks import recipes as drawing
+from benchmarks import run as measuring
 from labelfield import synth
+from labelfield.bench import load_records
 from labelfield.bench.provenance import commit
 from labelfield.bench.recipes import recipe_names
 
@@ -71,6 +76,57 @@ def test_a_study_is_shown_from_its_record():
     done = run("recipe", "run", "topics-table-3")
     assert "--again measures it anew" in done.stderr
     assert "0.8420" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("bench",), ("recipe", "run")])
+@pytest.mark.usefixtures("quick")
+def test_files_of_ones_own_are_recorded_where_one_is(toy, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("labelfield.bench.places.checkout", lambda: tmp_path / "repository")
+    (tmp_path / "steps.yaml").write_text((toy / "toy.yaml").read_text())  # which is the name of a study
+    run(*command, "steps.yaml", "--only", "small", "--data", toy / "data")
+    assert len((tmp_path / "records" / "steps.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_figure_of_ones_own_is_drawn_from_any_folder(tmp_path, monkeypatch):
+    (tmp_path / "steps.yaml").write_text("title: mine\nfigure: relevance\n")
+    monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def drawn(command, **options):
+        asked.append((command[1:], options["cwd"]))
+        return subprocess.CompletedProcess(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", drawn)
+    assert "the figure was not drawn, for the reason told above" in run("recipe", "run", "steps.yaml", check=1).stderr
+    ((command, folder),) = asked
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", command[1:])
+    monkeypatch.setattr(drawing, "DATA", tmp_path)
+    with pytest.raises(
+        SystemExit, match=rf"^{tmp_path}/steps.yaml: a figure relevance without datasets; expected a li"
+    ):
+        drawing.main()
+    monkeypatch.setattr(drawing, "draw", lambda *_: {"figure": "there"})
+    drawing.main()
+    (record,) = load_records(tmp_path / "records")["steps"]
+    assert record["results"] == {"figure": "there"}
+
+
+def test_a_study_that_cannot_be_measured_is_an_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measuring, "DATA", tmp_path)
+    monkeypatch.setattr(measuring, "study", lambda _: dict)
+    monkeypatch.setattr(measuring, "write_record", lambda name, _: tmp_path / "benchmarks" / "records" / name)
+    monkeypatch.setattr(sys, "argv", ["run", "reading", "scores"])
+    with pytest.raises(
+        SystemExit, match=f"^reading: not measured, eurlex-4k is not at {tmp_path}; set LABELFIELD_DATA$"
+    ):
+        measuring.main()
+    assert "scores: benchmarks/records/scores" in capsys.readouterr().out  # the other one was
+    monkeypatch.setattr("labelfield.cli.recipes.run_study", lambda _: 1)
+    done = run("recipe", "run", "topics-table-2", "--again", check=1)
+    assert done.stdout == ""
+    assert "the study topics was not measured, for the reason told above" in done.stderr
 
 
 def test_list_shows_every_recipe():
