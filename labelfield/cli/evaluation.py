@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
+from scipy import sparse
 
 from labelfield.cli.options import (
     AsJson,
@@ -26,6 +27,7 @@ from labelfield.cli.options import (
 )
 from labelfield.cli.output import Bar, print_json, print_table, say, shown
 from labelfield.cli.prediction import by_number, class_numbers
+from labelfield.csr import assemble
 from labelfield.data import Dataset, align_classes, read_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import ece_at_k, error_rate, nlpd, popularity, precision_at_k
@@ -75,13 +77,12 @@ def evaluate(
     estimator = load_model(predictions, device) if predictions.is_dir() else None
     if estimator is not None and estimator.label_kind_ == "classes":
         n_features = estimator.n_features_in_
-        dataset = load(
-            truth, one_based, one_based_labels, n_features=n_features, classes=True, label_column=label_column
-        )
+        reading = partial(load, classes=True, label_column=label_column, narrow=True)
+        dataset = reading(truth, one_based, one_based_labels, n_features=n_features)
         result = _evaluate_classes(estimator, dataset, truth, ks)
         _print_result(f"{predictions} on {truth}", result, ks, unlabelled, as_json, started)
         return
-    reading = partial(load, classes=classes, label_column=label_column)
+    reading = partial(load, classes=classes, label_column=label_column, narrow=estimator is not None)
     training = reading(train, one_based, one_based_labels).train if train is not None else None
     if classes and training is not None and train is not None:
         training = _by_class_number(training, train)
@@ -94,6 +95,8 @@ def evaluate(
     rows = dataset if dataset.test is None else dataset.test
     if training is None and dataset.test is not None:
         training = dataset.train
+    if training is not None and training.n_labels < rows.n_labels:
+        training = replace(training, Y=_widened(training.Y, rows.n_labels), label_names=None)
     if training is not None and training.n_labels != rows.n_labels:
         raise DataError(
             f"{training.n_labels} labels",
@@ -110,8 +113,9 @@ def evaluate(
         require_columns(rows, truth, estimator.n_features_in_, estimator.spec_.n_labels)
         require_features(rows, truth, estimator)
         with Bar("predicting"):
-            scores = estimator.predict_topk(rows.X, max(ks))
-        inverse = inverse_propensity_of(estimator.label_counts_, estimator.n_rows_, a, b)
+            scores = _widened(estimator.predict_topk(rows.X, max(ks)), rows.n_labels)
+        counts = np.pad(estimator.label_counts_, (0, rows.n_labels - estimator.spec_.n_labels))
+        inverse = inverse_propensity_of(counts, estimator.n_rows_, a, b)
     else:
         with Bar(f"reading {predictions.name}") as bar:
             scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
@@ -119,10 +123,15 @@ def evaluate(
     with Bar("scoring"):
         result = evaluate_scores(rows.Y, scores, Y_train, k=ks, unlabelled=unlabelled, a=a, b=b, inverse=inverse)
         if estimator is not None and _has_baseline(estimator):
-            plain = estimator.baseline_topk(rows.X, max(ks))
+            plain = _widened(estimator.baseline_topk(rows.X, max(ks)), rows.n_labels)
             alone = evaluate_scores(rows.Y, plain, k=ks, unlabelled=unlabelled)
             result |= {f"network alone: {name}": alone[name] for name in alone if name.startswith(("P@", "ECE@"))}
     _print_result(f"{predictions} on {truth}", result, ks, unlabelled, as_json, started)
+
+
+def _widened(ranked: sparse.csr_array, n_labels: int) -> sparse.csr_array:
+    """With columns for labels that the model does not know, too."""
+    return assemble(ranked.data, ranked.indices, ranked.indptr, (ranked.shape[0], n_labels))
 
 
 def _has_baseline(estimator: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from labelfield.cli.output import Bar
+from labelfield.cli.output import Bar, say
 from labelfield.data import FORMATS, Dataset, read, verify, write
 from labelfield.errors import DataError
 
@@ -62,11 +62,13 @@ def load(
     classes: bool = False,
     unlabelled: bool = False,
     label_column: str | None = None,
+    narrow: bool = False,
 ) -> Dataset:
     """Read and, where reading is lazy, verify a data set, with a progress bar.
 
-    A file that does not state its widths, such as svmlight, gets at least those that are known from elsewhere. With
-    `classes` each row has exactly one label, or with `unlabelled` at most one (`labelfield.read`).
+    A file that does not state its widths, such as svmlight, gets at least those that are known from elsewhere, and with
+    `narrow`, for a model, no more features. With `classes` each row has exactly one label, or with `unlabelled` at most
+    one (`labelfield.read`).
     """
     with Bar(f"reading {path.name}") as bar:
         dataset = read(
@@ -78,6 +80,7 @@ def load(
             classes=classes,
             unlabelled=unlabelled,
             label_column=label_column,
+            narrow=narrow,
             progress=bar,
         )
         verify(dataset, path)
@@ -95,15 +98,18 @@ def load_model(folder: Path, device: str) -> Any:
 
 
 def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int | None = None) -> None:
-    """Raise a DataError unless the rows have the features, and if asked the labels, that a model knows."""
+    """Raise a DataError unless the rows have the features, and if asked at least the labels, that a model knows."""
     for found, known, what in ((dataset.n_features, n_features, "features"), (dataset.n_labels, n_labels, "labels")):
-        if known is not None and found != known:
+        if known is not None and (found < known or (found > known and what == "features")):
             raise DataError(
                 f"{found} {what}",
                 path=path,
                 expected=f"{known} as the model has",
-                fix="Use data with the same columns.",
+                fix="Use data with the same columns, or train on a folder with both files, as train.* and test.*.",
             )
+    if n_labels is not None and dataset.n_labels > n_labels:
+        n_unseen = int((dataset.Y.indices >= n_labels).sum())
+        say(f"{path}: {n_unseen:,} labels that training had not; nobody can find them, and they count as missed")
 
 
 def require_features(dataset: Dataset, path: Path, estimator: Any) -> None:

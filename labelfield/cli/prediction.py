@@ -60,6 +60,7 @@ def predict(
         classes=has_classes,
         unlabelled=has_classes,
         label_column=label_column,
+        narrow=True,
     )
     dataset = dataset if dataset.test is None else dataset.test
     require_features(dataset, rows, estimator)

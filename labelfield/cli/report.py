@@ -88,7 +88,9 @@ def _read(reading: Any, path: Path, estimator: Any) -> Dataset:
     """A data set with the columns of the model; classes that it has not seen come after its own."""
     has_classes = estimator.label_kind_ == "classes"
     n_labels = 0 if has_classes else estimator.spec_.n_labels
-    dataset: Dataset = reading(path, n_features=estimator.n_features_in_, n_labels=n_labels, classes=has_classes)
+    dataset: Dataset = reading(
+        path, n_features=estimator.n_features_in_, n_labels=n_labels, classes=has_classes, narrow=True
+    )
     if has_classes:
         return align_classes(dataset, estimator.label_names_)
     require_columns(dataset, path, estimator.n_features_in_, n_labels)

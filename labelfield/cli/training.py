@@ -202,11 +202,11 @@ def train(
     validation = None
     if valid is not None:
         n_features, n_labels = dataset.n_features, 0 if has_classes else dataset.n_labels
-        rows = reading(valid, classes=has_classes, n_features=n_features, n_labels=n_labels)
+        rows = reading(valid, classes=has_classes, n_features=n_features, n_labels=n_labels, narrow=True)
         rows = rows if rows.test is None else rows.test
         require_columns(rows, valid, n_features, None if has_classes else n_labels)
         require_rows(rows, valid)
-        validation = (rows.X, _known_classes(rows, dataset, valid) if has_classes else rows.Y)
+        validation = (rows.X, _known_classes(rows, dataset, valid) if has_classes else rows.Y[:, :n_labels])
     estimator = new_estimator(method, options)
     started = time.perf_counter()
     try:

@@ -154,6 +154,14 @@ class Part(NamedTuple):
         X = assemble(X.data, X.indices - np.int32(1), X.indptr, (X.shape[0], max(X.shape[1] - 1, 0)))
         return self._replace(dataset=replace(self.dataset, X=X), seems_one_based=False)
 
+    def narrow(self, n_features: int) -> tuple[Part, int]:
+        """Without features from this one on, unless the file states its widths; and how many values they had."""
+        X = self.dataset.X
+        if self.is_stated or X.shape[1] <= n_features:
+            return self, 0
+        kept = X[:, :n_features]
+        return self._replace(dataset=replace(self.dataset, X=kept)), int(X.nnz - kept.nnz)
+
     def widen(self, n_features: int, n_labels: int) -> Dataset:
         """With at least so many columns, unless the file states how many there are."""
         X, Y = self.dataset.X, self.dataset.Y

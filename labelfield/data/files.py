@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -50,6 +51,7 @@ def read(
     classes: bool = False,
     unlabelled: bool = False,
     label_column: str | int | None = None,
+    narrow: bool = False,
     progress: Progress = ignore,
 ) -> Dataset:
     """Read a data set: XML-repository text, svmlight, CSV, Mulan ARFF, .npz, our folder, or a folder with two splits.
@@ -58,7 +60,8 @@ def read(
     A folder with `train.*` and `test.*` gives the training rows, with the test rows as `.test`.
     `one_based` tells that a text file numbers its features from 1, `one_based_labels` the same of its labels. Left
     out, features start at 0, but in headerless text at 1 unless a feature 0 occurs. A file that does not state its
-    widths has at least `n_features` and `n_labels` columns. `progress` is called with (bytes read, bytes in all).
+    widths has at least `n_features` and `n_labels` columns; with `narrow` no feature beyond, since a model knows no
+    others: they are left out with a warning. `progress` is called with (bytes read, bytes in all).
 
     With `classes` each row must have exactly one label, which in svmlight may be any word or number; there is a column
     for each class that occurs, named, those of the training rows first. A CSV file is always read so; `label_column`
@@ -68,7 +71,7 @@ def read(
     """
     path = Path(path)
     least = (n_features, n_labels)
-    options = _Options(one_based, one_based_labels, least, classes, unlabelled, label_column, progress)
+    options = _Options(one_based, one_based_labels, least, classes, unlabelled, label_column, narrow, progress)
     if not path.exists():
         raise DataError("there is no such file or folder", path=path, fix="Check the path.")
     if not path.is_dir():
@@ -88,7 +91,15 @@ class _Options(NamedTuple):
     classes: bool
     unlabelled: bool
     label_column: str | int | None
+    narrow: bool
     progress: Progress
+
+
+def _narrowed(part: Part, path: Path, n_features: int) -> Part:
+    part, n_values = part.narrow(n_features)
+    if n_values:
+        warnings.warn(f"{path}: {n_values:,} values of features that training had not are left out", stacklevel=2)
+    return part
 
 
 def _read_files(files: dict[str, Path], options: _Options) -> Dataset:
@@ -99,6 +110,8 @@ def _read_files(files: dict[str, Path], options: _Options) -> Dataset:
     # svmlight starts at 1 by its definition, and at 0 in many files: at 1 unless a feature 0 occurs in any split.
     if all(part.seems_one_based for part in parts):
         parts = [part.from_zero() for part in parts]
+    if options.narrow:
+        parts = [_narrowed(part, file, options.least[0]) for part, file in zip(parts, files.values(), strict=True)]
     # A file that does not state its widths is as wide as the list of names, or as the wider of two splits.
     lengths = [0 if found is None else len(found) for found in names]
     n_features = max(options.least[0], lengths[0], *(part.dataset.n_features for part in parts))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import gather_rows
+from labelfield.csr import assemble, gather_rows
 from labelfield.metrics import Judged, judge, top_k
 from labelfield.models.prediction import to_csr
 from labelfield.progress import Progress, ignore
@@ -81,7 +81,10 @@ def ask(estimator: Any, X: sparse.csr_array, Y: sparse.csr_array, progress: Prog
         progress(int(block[-1]) + 1, n_rows)
 
     def verdict(name: str) -> Judged | None:
-        return judge(Y, sparse.vstack(lists[name], format="csr"), DEPTH) if lists[name] else None
+        if not lists[name]:
+            return None
+        ranked = sparse.vstack(lists[name], format="csr")
+        return judge(Y, assemble(ranked.data, ranked.indices, ranked.indptr, Y.shape), DEPTH)
 
     def probabilities(name: str) -> NDArray[np.float64] | None:
         return np.concatenate(p_true[name]) if p_true[name] else None

@@ -74,6 +74,7 @@ def gather(
     if Y.nnz == 0:
         raise DataError("no test row has a label", expected="rows with labels, to compare with", fix="Check the file.")
     names = list(estimator._names() if label_names is None else label_names)
+    names += map(str, range(len(names), Y.shape[1]))  # labels that were not in training
     counts = Counts(estimator.label_counts_, estimator.n_rows_) if counts is None else counts
     has_classes = estimator.label_kind_ == "classes"
     answers = ask(estimator, X, Y, progress)
@@ -104,7 +105,7 @@ def gather(
 
 
 def _n_unseen(answers: Answers, n_labels: int) -> int:
-    """Rows of classes that the model does not know."""
+    """True labels that the model does not know; of one class a row, rows of such classes."""
     return int(np.count_nonzero(answers.Y.indices >= n_labels))
 
 

@@ -79,11 +79,13 @@ def scoreboard(facts: Facts) -> str:
     said = [f"Over {facts.n_rows:,} test row{'' if facts.n_rows == 1 else 's'}."]
     if facts.n_unlabelled:
         said.append(f"{facts.n_unlabelled:,} of them have no labels and count as missed.")
-    if facts.n_unseen:
+    if facts.n_unseen and facts.identity.has_classes:
         said.append(
             f"{facts.n_unseen:,} of them are of classes that the model has not seen: they count as errors, and not in "
             "nlpd."
         )
+    elif facts.n_unseen:
+        said.append(f"{facts.n_unseen:,} of their labels were not in training: nobody can find them.")
     said += [_MEANINGS[kind] for kind in kinds]
     said.append("Popularity gives every row the labels that were most frequent in training.")
     if has_network:

@@ -10,6 +10,7 @@ import tomllib
 
 import numpy as np
 import pytest
+from scipy import sparse
 from test_commands import run
 
 import labelfield
@@ -242,3 +243,37 @@ def test_an_interrupted_command_resumes(number, toy, tmp_path):
     whole = tmp_path / "whole"
     run("train", toy, "--out", whole, *SMALL, "--set", "max_epochs=25")
     assert (out / "arrays.safetensors").read_bytes() == (whole / "arrays.safetensors").read_bytes()
+
+
+@pytest.mark.filterwarnings("always:.*training had not")
+def test_features_and_labels_that_training_had_not(tmp_path):
+    """As happens when svmlight files are written apart: the features are left out, the labels count as missed."""
+    data = labelfield.synth.make_multilabel(200, 30, 6, seed=4)
+    train, test = data.X[:150, :25].toarray(), data.X[150:].toarray()
+    for name, X, Y in (("train", train, data.Y[:150, :4]), ("test", test, data.Y[150:])):
+        lines = (
+            ",".join(map(str, labels.indices)) + "".join(f" {i + 1}:{row[i]:.4f}" for i in np.flatnonzero(row)) + "\n"
+            for row, labels in zip(X, (Y[[i]] for i in range(Y.shape[0])), strict=True)
+        )
+        (tmp_path / f"{name}.svm").write_text("".join(lines))
+    model, test = tmp_path / "m", tmp_path / "test.svm"
+    run("train", tmp_path / "train.svm", "--out", model, *SMALL, "--set", "max_epochs=2", "--valid", test)
+    done = run("evaluate", model, test, "--json", "--device", "cpu")
+    assert "values of features that training had not are left out" in done.stderr
+    assert "labels that training had not" in done.stderr
+    read = labelfield.read(test)
+    ranked = labelfield.load(model, device="cpu").predict_topk(read.X[:, :25], 5)
+    expected = metrics.evaluate(read.Y, sparse.hstack([ranked, sparse.csr_array((50, 2))], format="csr"))
+    shown = json.loads(done.stdout)
+    for name in ("P@1", "R@5", "nDCG@3"):
+        assert shown[name] == pytest.approx(expected[name])
+    run("report", model, test, "--out", tmp_path / "page.html", "--device", "cpu")
+    page = (tmp_path / "page.html").read_text()
+    assert "of their labels were not in training" in page
+    assert f"{shown['P@1']:.1f}" in page
+    run("explain", model, test, "--row", 0, "--device", "cpu")
+    run("predict", model, test, "--out", tmp_path / "p.txt", "--device", "cpu")
+    again = json.loads(run("evaluate", tmp_path / "p.txt", test, "--train", tmp_path / "train.svm", "--json").stdout)
+    assert again["nDCG@3"] == pytest.approx(shown["nDCG@3"])
+    (tmp_path / "stated.txt").write_text("1 31 4\n0 30:1\n")
+    assert "31 features; expected 25" in run("evaluate", model, tmp_path / "stated.txt", check=3).stderr
