@@ -257,6 +257,7 @@ def _legend(found: RowExplanation, has_truth: bool, has_names: bool) -> list[str
     if any(label.inducing for label in found.labels):
         parts.append("inputs: what places that the model has learned add to the label's utility,")
         parts.append("  how like the row they are and by what, → the labels that they speak for")
+        parts.append("utility: what the probability is made of, before it is calibrated")
     if any(label.topics for label in found.labels):
         parts.append("topics: the share of each in the rate at which such a row gets the label")
     if has_truth:

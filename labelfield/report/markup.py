@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "NO_BREAK",
     "bar",
     "element",
     "figure",
@@ -27,18 +28,19 @@ __all__ = [
 ]
 
 # Between a number and its unit, where no line may end.
-_FIRM_SPACE = "\N{NO-BREAK SPACE}"
+NO_BREAK = "\N{NO-BREAK SPACE}"
+_STRANGE = "\N{REPLACEMENT CHARACTER}"
 
 
 def plain(value: object) -> str:
     """Text without characters that turn the direction of writing or are no characters at all, lest a name undo what is
-    around it."""
-    return "".join(c if c.isprintable() or c == _FIRM_SPACE else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+    around it; tabs and ends of lines are spaces."""
+    return "".join(c if c.isprintable() or c == NO_BREAK else " " if c.isspace() else _STRANGE for c in str(value))
 
 
 def text(value: object) -> str:
     """Text as HTML."""
-    return escape(re.sub(r"(?<=\d) (?=%)", _FIRM_SPACE, plain(value)), quote=True)
+    return escape(re.sub(r"(?<=\d) (?=%)", NO_BREAK, plain(value)), quote=True)
 
 
 def element(tag: str, content: str, **attributes: str) -> str:
@@ -74,7 +76,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, class_: str = "
 
 def percent(value: float, digits: int = 1) -> str:
     """A share as a person reads it."""
-    return "–" if not np.isfinite(value) else f"{100 * value:.{digits}f}{_FIRM_SPACE}%"
+    return "–" if not np.isfinite(value) else f"{100 * value:.{digits}f}{NO_BREAK}%"
 
 
 def number(value: float | None, digits: int = 1) -> str:

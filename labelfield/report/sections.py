@@ -6,7 +6,7 @@ import numpy as np
 
 from labelfield.report import plots
 from labelfield.report.facts import Facts
-from labelfield.report.markup import element, figure, number, percent, section, table, text
+from labelfield.report.markup import NO_BREAK, element, figure, number, percent, section, table, text
 from labelfield.report.scores import Band, Score
 
 __all__ = ["by_frequency", "headline", "how_it_learned", "scoreboard", "trust", "what_it_is"]
@@ -78,7 +78,8 @@ def scoreboard(facts: Facts) -> str:
     kinds = list(dict.fromkeys(score.name.partition("@")[0] for score in facts.scores))
     said = [f"Over {facts.n_rows:,} test row{'' if facts.n_rows == 1 else 's'}."]
     if facts.n_unlabelled:
-        said.append(f"{facts.n_unlabelled:,} of them have no labels and count as missed.")
+        verbs = ("has", "counts") if facts.n_unlabelled == 1 else ("have", "count")
+        said.append(f"{facts.n_unlabelled:,} of them {verbs[0]} no labels and {verbs[1]} as missed.")
     if facts.n_unseen and facts.identity.has_classes:
         said.append(
             f"{facts.n_unseen:,} of them are of classes that the model has not seen: they count as errors, and not in "
@@ -297,8 +298,8 @@ def _about_doubt(facts: Facts) -> str:
         said.append(f"All first labels are {'wrong' if found.error else 'right'}: there is nothing to tell apart.")
     if facts.has_novelty:
         said.append(
-            "Uncertainty is 1 − p (1 − ν), with p the probability of the first label and ν how unlike the training "
-            "rows a row is"
+            f"Uncertainty is {'1 − p (1 − ν)'.replace(' ', NO_BREAK)}, with p the probability of the first label and ν how "
+            "unlike the training rows a row is"
         )
         said[-1] += f"; 1 − p alone gives {percent(found.auroc_of_p, 0)}." if found.auroc == found.auroc else "."
     else:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from labelfield.explain import InducingInput, LabelNeighbours
 from labelfield.report.examples import LEVEL, Example
 from labelfield.report.facts import Facts
-from labelfield.report.markup import bar, element, number, percent, picture, section, table, text, verdict
+from labelfield.report.markup import NO_BREAK, bar, element, number, percent, picture, section, table, text, verdict
 
 __all__ = ["features", "inputs", "neighbours", "ten_rows", "topics"]
 
@@ -88,7 +88,7 @@ def _with_value(facts: Facts, name: str, value: float) -> str:
     if not facts.inside.has_values:
         return name
     shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{name} = {shown.replace('-', '−')}"
+    return f"{name} ={NO_BREAK}{shown.replace('-', '−')}"
 
 
 def _ends(interval: tuple[float, float]) -> str:
