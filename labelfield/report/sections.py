@@ -298,8 +298,8 @@ def _about_doubt(facts: Facts) -> str:
         said.append(f"All first labels are {'wrong' if found.error else 'right'}: there is nothing to tell apart.")
     if facts.has_novelty:
         said.append(
-            f"Uncertainty is {'1 − p (1 − ν)'.replace(' ', NO_BREAK)}, with p the probability of the first label and ν how "
-            "unlike the training rows a row is"
+            f"Uncertainty is {'1 − p (1 − ν)'.replace(' ', NO_BREAK)}, with p the probability of the first label and ν "
+            "how unlike the training rows a row is"
         )
         said[-1] += f"; 1 − p alone gives {percent(found.auroc_of_p, 0)}." if found.auroc == found.auroc else "."
     else:
