@@ -7,17 +7,28 @@ from labelfield.bench import append_record
 from labelfield.bench.recipes import find_recipe, read_recipe, recipe_names
 
 
-def test_curves_are_means_over_random_starts(tmp_path, monkeypatch):
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """A function that writes records of the first starts of the runs that a figure draws; it returns the figure's recipe
+    and their suite. Pictures go where the records are."""
     monkeypatch.setattr(curves, "RECORDS", tmp_path)
     monkeypatch.setattr(curves, "_IMAGES", tmp_path)
-    recipe = read_recipe(find_recipe("journal-figure-5"))
-    suite = read_recipe(find_recipe(recipe.runs_of)).suite
-    for cell in suite.cells():
-        if cell.seed < 2:
-            head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
-            history = {"bound": [-9.0, -8.0, -7.0, -6.0 - cell.seed], "seconds": [1.0, 2.0, 3.0, 4.0]}
-            what = {"method": cell.method, "options": cell.options}
-            append_record(tmp_path, suite.name, {**head, **what, "history": history})
+
+    def write(name, history_of, n_starts=1):
+        recipe = read_recipe(find_recipe(name))
+        suite = read_recipe(find_recipe(recipe.runs_of)).suite
+        for cell in suite.cells():
+            if cell.seed < n_starts:
+                head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
+                what = {"method": cell.method, "options": cell.options, "history": history_of(cell.seed)}
+                append_record(tmp_path, suite.name, {**head, **what})
+        return recipe, suite
+
+    return write
+
+
+def test_curves_are_means_over_random_starts(recorded, tmp_path):
+    recipe, suite = recorded("journal-figure-5", lambda seed: {"bound": [-9.0, -8.0, -7.0, -6.0 - seed]}, n_starts=2)
     found = recipes.draw(recipe, "cpu")
     assert found["bound at the end"] == {dataset: {"LR": -6.5, "SE": -6.5} for dataset in suite.datasets}
     picture = (tmp_path / recipe.options["picture"]).read_bytes()
@@ -28,18 +39,9 @@ def test_curves_are_means_over_random_starts(tmp_path, monkeypatch):
         recipes.draw(recipe, "cpu")
 
 
-def test_the_error_is_what_p_at_1_leaves(tmp_path, monkeypatch):
-    monkeypatch.setattr(curves, "RECORDS", tmp_path)
-    monkeypatch.setattr(curves, "_IMAGES", tmp_path)
-    recipe = read_recipe(find_recipe("thesis-figure-4.24"))
-    suite = read_recipe(find_recipe(recipe.runs_of)).suite
-    for cell in suite.cells():
-        head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
-        history = {"bound": [-9.0, -8.0, -7.0], "P@1": [90.0, 95.0, 98.5]}
-        append_record(
-            tmp_path, suite.name, {**head, "method": cell.method, "options": cell.options, "history": history}
-        )
-    found = recipes.draw(recipe, "cpu")
+def test_the_error_is_what_p_at_1_leaves(recorded):
+    history = {"bound": [-9.0, -8.0, -7.0], "P@1": [90.0, 95.0, 98.5]}
+    found = recipes.draw(recorded("thesis-figure-4.24", lambda _: history)[0], "cpu")
     assert {*found["error rate % at the end"]["mnist"].values()} == {1.5}
     assert {*found["bound at the end"]["mnist"].values()} == {-7.0}
 
