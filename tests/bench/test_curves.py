@@ -9,8 +9,10 @@ from labelfield.bench.recipes import find_recipe, read_recipe, recipe_names
 
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
-    """A function that writes records of the first starts of the runs that a figure draws; it returns the figure's recipe
-    and their suite. Pictures go where the records are."""
+    """A function that records the first starts of what a figure draws; it returns its recipe and the suite of the runs.
+
+    Pictures go where the records are.
+    """
     monkeypatch.setattr(curves, "RECORDS", tmp_path)
     monkeypatch.setattr(curves, "_IMAGES", tmp_path)
 
