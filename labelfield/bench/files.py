@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from labelfield.data import Dataset, read, write
 from labelfield.errors import DataError
@@ -54,6 +57,19 @@ class BenchData:
         """Whether every training row has one label, and only one."""
         counts = self.whole.train.Y.indptr
         return bool((counts[1:] - counts[:-1] == 1).all())
+
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """Which data these are, whatever they are called: their sizes, and a digest of all features and labels."""
+        train, test = self.whole.train, self.whole.test
+        assert test is not None
+        digest = hashlib.sha256()
+        for matrix in (train.X, train.Y, test.X, test.Y):
+            # How wide numbers are is no part of what they say.
+            for part, kind in ((matrix.indptr, "<i8"), (matrix.indices, "<i8"), (matrix.data, "<f8")):
+                digest.update(np.ascontiguousarray(part, kind).data)
+        sizes = {"rows": train.n_rows, "test_rows": test.n_rows, "features": train.n_features, "labels": train.n_labels}
+        return {**sizes, "digest": digest.hexdigest()[:16]}
 
     @cached_property
     def text(self) -> tuple[Path, Path]:

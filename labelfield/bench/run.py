@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
@@ -47,23 +47,25 @@ class Choices:
 
 
 def run_cells(suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
-    """Run what is wanted and was not measured yet at this commit on this machine; append each record when it is made.
+    """Run what is wanted and was not measured yet at this commit on this machine with these data; append each record
+    when it is made.
 
     A cell whose data set or peer is missing gets a record that says why; one that fails, too.
     """
     folder = choices.records or records_folder(suite.path)
     done = {} if choices.again else latest_of(suite, load_records(folder).get(suite.name, []))
-    cells = [
-        cell
-        for cell in suite.cells()
-        if (choices.wanted is None or choices.wanted(cell)) and not _is_done(done.get(cell.key), cell, choices)
-    ]
+
+    def undone(cells: Iterable[Cell], data: BenchData | None = None) -> list[Cell]:
+        return [cell for cell in cells if not _is_done(done.get(cell.key), cell, choices, data)]
+
+    cells = undone(cell for cell in suite.cells() if choices.wanted is None or choices.wanted(cell))
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
         own = [cell for cell in cells if cell.dataset == dataset]
         with tempfile.TemporaryDirectory(prefix="labelfield-bench-") as scratch:
             try:
                 data = BenchData(locate(dataset, choices.data or data_folder()), Path(scratch))
-                data.whole  # noqa: B018  # read now: what is wrong with it concerns all of its cells
+                data.fingerprint  # noqa: B018  # read now: what is wrong with them concerns all of their cells
+                own = undone(own, data)
                 if not all(_is_of_classes(cell, data) for cell in own):
                     data.text  # noqa: B018  # written once: cells that run at the same time read the same files
             except (DataError, OSError) as error:
@@ -74,7 +76,8 @@ def run_cells(suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
                 yield cell, _record(folder, cell, result, choices)
 
 
-def _is_done(record: Record | None, cell: Cell, choices: Choices) -> bool:
+def _is_done(record: Record | None, cell: Cell, choices: Choices, data: BenchData | None) -> bool:
+    """Before the data are read, only what was recorded without a word on its data is."""
     return (
         record is not None
         and "skipped" not in record
@@ -82,6 +85,7 @@ def _is_done(record: Record | None, cell: Cell, choices: Choices) -> bool:
         and record.get("machine") == machine()
         and record.get("device") == _device(cell, choices)
         and not commit().endswith("+changes")  # which code that was nobody knows
+        and ("data" not in record or (data is not None and record["data"] == data.fingerprint))
     )
 
 
@@ -190,6 +194,7 @@ def _measure(
             return {"skipped": f"{_FAILED} an answer that cannot be scored: {error}"}
     scores: dict[str, Any] = _finite({**evaluate(truth, ranked, training), **answer.pop("scores", {})})
     return {
+        "data": data.fingerprint,
         "threads": threads,
         "seconds": finished.seconds,
         "cpu_seconds": finished.cpu_seconds,

@@ -17,6 +17,7 @@ from labelfield.bench import (
     Choices,
     Suite,
     checkout,
+    data_folder,
     find_suite,
     is_failure,
     latest_of,
@@ -90,7 +91,7 @@ def run(
         refuse({**given, "--device": device != "cpu"}, f"a suite; {suite} is a study, which is always run as it is")
         raise typer.Exit(run_study(suite))
     found = read_suite(find_suite(suite))
-    command = command_line("bench", suite, only=only, device=device, jobs=jobs)
+    command = command_line("bench", suite, only=only, data=data, device=device, jobs=jobs)
     wanted, folder = chosen(only, found), records or records_folder(found.path)
     n_measured = n_skipped = n_failed = 0
     choices = Choices(data, folder, device, jobs, again, wanted, command)
@@ -139,10 +140,18 @@ def _pair(cell: Cell) -> str:
 
 
 def command_line(
-    command: str, name: str, *, only: list[str] | None, device: str, jobs: int, seeds: int | None = None
+    command: str,
+    name: str,
+    *,
+    only: list[str] | None,
+    data: Path | None,
+    device: str,
+    jobs: int,
+    seeds: int | None = None,
 ) -> str:
-    """What measures the same again. Where data and records are is left out: that differs from machine to machine."""
+    """What measures the same again. The usual folder of data is left out: that differs from machine to machine."""
     given = [part for one in only or [] for part in ("--only", one)]
+    given += [] if data is None or data.resolve() == data_folder().resolve() else ["--data", str(data)]
     given += [] if seeds is None else ["--seeds", str(seeds)]
     given += [] if device == "cpu" else ["--device", device]
     given += [] if jobs == 1 else ["--jobs", str(jobs)]

@@ -93,7 +93,7 @@ def run(
         if seeds is not None:
             suite = replace(suite, rows=tuple(replace(row, seeds=seeds) for row in suite.rows))
         found = replace(found, suite=suite)
-        command = command_line("recipe run", name, only=only, device=device, jobs=jobs, seeds=seeds)
+        command = command_line("recipe run", name, only=only, data=data, device=device, jobs=jobs, seeds=seeds)
         choices = Choices(data, folder, device, jobs, again, chosen(only, suite), command)
         n_failed = _run_rows(found, suite, choices, folder)
     _print(found, Measured.load(folder), as_json)

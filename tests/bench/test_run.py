@@ -146,6 +146,34 @@ def test_what_was_measured_with_other_options_was_not_measured(tmp_path, data, p
     assert list(run_cells(other, choices)) == []
 
 
+def test_other_data_of_the_same_name_are_measured_anew(tmp_path, data, popular, monkeypatch):
+    monkeypatch.setattr(run, "commit", lambda: "abc1234")
+    monkeypatch.setattr("labelfield.bench.provenance.commit", lambda: "abc1234")
+    toy = labelfield.read(data / "toy")
+    Y = toy.Y[:, ::-1].tocsr()
+    labelfield.write(labelfield.Dataset(toy.X, Y, test=toy.test), tmp_path / "other" / "toy")
+    labelfield.write(toy, tmp_path / "copy" / "toy")
+    mine = suite(tmp_path, {"theirs": {"peer": "omikuji-bonsai"}})
+
+    def n_measured(folder):
+        return len(list(run_cells(mine, Choices(data=folder, records=tmp_path / "records"))))
+
+    assert [n_measured(folder) for folder in (data, tmp_path / "copy")] == [1, 0]
+    assert [n_measured(tmp_path / "other") for _ in range(2)] == [1, 0]
+    first, second = (record["data"] for record in load_records(tmp_path / "records")["mine"])
+    sizes = {"rows": toy.n_rows, "test_rows": toy.test.n_rows, "features": toy.n_features, "labels": toy.n_labels}
+    assert first == {**sizes, "digest": first["digest"]}
+    assert second == {**sizes, "digest": second["digest"]} != first
+
+
+def test_records_that_do_not_say_their_data_still_count(tmp_path, monkeypatch):
+    mine = suite(tmp_path, {"ours": {"method": "mlgpf"}})
+    monkeypatch.setattr(run, "commit", lambda: "abc1234")
+    append_record(tmp_path / "records", "mine", measured("ours", commit="abc1234", machine=run.machine(), device="cpu"))
+    choices = Choices(data=tmp_path / "nowhere", records=tmp_path / "records", device="cpu")
+    assert list(run_cells(mine, choices)) == []
+
+
 def test_cells_that_run_at_the_same_time_are_all_recorded(tmp_path, data, popular):
     mine = suite(tmp_path, {f"row {number}": {"peer": "omikuji-bonsai"} for number in range(4)})
     done = list(run_cells(mine, Choices(data=data, records=tmp_path / "records", jobs=3)))

@@ -37,7 +37,7 @@ def test_a_suite_of_ones_own_is_run_recorded_and_shown(toy, tmp_path):
     assert "nowhere · gone: skipped" in done.stderr
     assert "1 measured, 1 skipped" in done.stderr
     (measured, skipped) = map(json.loads, (tmp_path / "toy.jsonl").read_text().splitlines())
-    assert measured["command"] == f"labelfield bench {toy / 'toy.yaml'}"
+    assert measured["command"] == f"labelfield bench {toy / 'toy.yaml'} --data {toy / 'data'}"
     assert f"| small | {measured['scores']['P@1']:.1f} / " in done.stdout
     assert "no data set nowhere" in skipped["skipped"]
 
@@ -66,13 +66,17 @@ def test_a_study_takes_no_options_that_would_do_nothing(tmp_path):
     assert "--records is for a suite; reading is a study" in message(done)
 
 
-def test_names_choose_cells_and_a_command_can_be_typed_again(toy):
+def test_names_choose_cells_and_a_command_can_be_typed_again(toy, monkeypatch):
     found = read_suite(toy / "toy.yaml")
     named = [["small"], ["toy"], ["toy/small"], ["toy", "small"], ["nowhere", "small"], ["toy", "nowhere"]]
     cells = [[cell.row for cell in found.cells() if chosen(only, found)(cell)] for only in named]
     assert cells == [["small"], ["small"], ["small"], ["small"], [], ["small", "gone"]]
-    line = command_line("recipe run", "my toy.yaml", only=["a b"], device="cuda", jobs=3, seeds=2)
-    assert line == "labelfield recipe run 'my toy.yaml' --only 'a b' --seeds 2 --device cuda --jobs 3"
+    given = {"only": ["a b"], "device": "cuda", "jobs": 3, "seeds": 2}
+    line = command_line("recipe run", "my toy.yaml", **given, data=toy / "data")
+    at = f"--data {toy / 'data'}"
+    assert line == f"labelfield recipe run 'my toy.yaml' --only 'a b' {at} --seeds 2 --device cuda --jobs 3"
+    monkeypatch.setenv("LABELFIELD_DATA", str(toy / "data"))  # where that is differs from machine to machine
+    assert line.replace(f"{at} ", "") == command_line("recipe run", "my toy.yaml", **given, data=toy / "data")
 
 
 def test_termination_clears_up(toy, tmp_path):
