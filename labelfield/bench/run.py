@@ -20,7 +20,7 @@ from labelfield.bench.places import data_folder, records_folder
 from labelfield.bench.processes import Together, run_process
 from labelfield.bench.provenance import commit, machine, provenance
 from labelfield.bench.records import Record, append_record, latest_of, load_records
-from labelfield.bench.suite import Cell, Suite
+from labelfield.bench.suite import Cell, Suite, check_options
 from labelfield.data import read_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate
@@ -52,6 +52,7 @@ def run_cells(suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
 
     A cell whose data set or peer is missing gets a record that says why; one that fails, too.
     """
+    check_options(suite)
     folder = choices.records or records_folder(suite.path)
     done = {} if choices.again else latest_of(suite, load_records(folder).get(suite.name, []))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from labelfield.errors import LabelfieldError
 
 __all__ = [
     "FULL",
+    "SHOWN",
     "Cell",
     "Row",
     "Suite",
+    "check_options",
     "find_suite",
     "parse_suite",
     "published",
@@ -33,7 +37,15 @@ FULL = "full"
 _SUITE_KEYS = {"title", "datasets", "defaults", "rows", "budgets", "seeds", "scores", "reference", "notes", "by_epoch"}
 _ROW_KEYS = {"method", "peer", "options", "options_of", "plain", "datasets", "paper", "seeds", "worse"}
 _DEFAULT_KEYS = {"method", "options", "options_of"}
-_SHOWN = ("P@1", "P@3", "P@5")
+# The scores of a suite that says none.
+SHOWN = ("P@1", "P@3", "P@5")
+_SCORES = (
+    *(f"{name}@{k}" for name in ("P", "nDCG", "R", "PSP", "PSnDCG", "ECE") for k in (1, 3, 5)),
+    *("microF1", "macroF1", "AUC_micro", "AUC_label", "AUC_row", "error rate %", "accuracy", "nlpd", "bound", "epochs"),
+    *("train_seconds", "predict_seconds", "epoch_seconds", "seconds", "cpu_seconds", "peak_mb", "model_mb"),
+)
+# Options that a run sets itself, and what is said instead of them.
+_OF_THE_RUN = {"device": "--device when it is run", "random_state": "`seeds: n`, which are random starts 0 to n - 1"}
 
 
 @dataclass(frozen=True)
@@ -141,10 +153,13 @@ def parse_suite(file: YamlFile) -> Suite:
     datasets = file.words(("datasets",), content.get("datasets", []))
     seeds = file.count(("seeds",), content.get("seeds", 1))
     budgets = file.mapping(("budgets",), content.get("budgets", {FULL: {}}))
-    scores = file.words(("scores",), content.get("scores", list(_SHOWN)))
+    scores = file.words(("scores",), content.get("scores", list(SHOWN)))
     for key, found in (("rows", content["rows"]), ("budgets", budgets), ("scores", scores)):
         if not found:
             raise file.error((key,), f"{found!r}", f"some {key}")
+    for score in scores:
+        if score not in _SCORES:
+            raise file.error(("scores",), f"{score!r}", _nearest(score, _SCORES))
     for name, limits in budgets.items():
         _options(file, ("budgets", name), limits)
     rows = tuple(
@@ -174,6 +189,59 @@ def parse_suite(file: YamlFile) -> Suite:
     )
 
 
+def check_options(suite: Suite) -> None:
+    """Refuse options that the methods of a suite do not have, with their line, before one is run.
+
+    Reading alone does not ask: it would need the estimators, whose import takes seconds, for a mere list of suites.
+    """
+    file = None if suite.path is None else YamlFile.read(suite.path)
+    methods = {row.name: row.method for row in suite.rows if row.method is not None}
+    if file is None or not methods:
+        return
+    budgets = [(("budgets", name), options) for name, options in file.content.get("budgets", {}).items()]
+    shared = [*_said(("defaults",), file.content.get("defaults", {})), *budgets]
+    _check_names(file, shared, tuple(dict.fromkeys(methods.values())))
+    for name, content in file.content["rows"].items():
+        if str(name) in methods:
+            _check_names(file, _said(("rows", name), content or {}), (methods[str(name)],))
+    for row in suite.rows:
+        # All that is still unknown comes from what rows share.
+        merged = (row.options, *row.options_of.values(), *suite.budgets.values())
+        for option in (option for options in merged for option in options):
+            if row.method is not None and option not in _parameters(row.method):
+                found = f"{option}, which all rows have, is no option of {row.method}"
+                raise file.error(("rows", row.name), found, "it in the rows it is for alone, or `plain: true`")
+
+
+def _said(where: tuple[Any, ...], content: dict[str, Any]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The options that a row or `defaults` say, and where."""
+    of_each = content.get("options_of", {}).items()
+    return [
+        ((*where, "options"), content.get("options", {})),
+        *(((*where, "options_of", dataset), options) for dataset, options in of_each),
+    ]
+
+
+def _check_names(
+    file: YamlFile, places: Iterable[tuple[tuple[Any, ...], dict[str, Any]]], methods: tuple[str, ...]
+) -> None:
+    known = {name for method in methods for name in _parameters(method)}
+    for where, options in places:
+        for name in options:
+            if name not in known:
+                raise file.error((*where, name), f"no option of {' or '.join(methods)}", _nearest(name, known))
+
+
+@cache
+def _parameters(method: str) -> frozenset[str]:
+    """The options of a method that a row can choose."""
+    from labelfield.estimators.saving import METHODS as ESTIMATORS
+    from labelfield.models.build_multiclass import LIKELIHOODS
+
+    chosen = {*_OF_THE_RUN, *(["likelihood"] if method in LIKELIHOODS else [])}  # which is what the method is
+    return frozenset(ESTIMATORS[method]._get_param_names()) - chosen
+
+
 def _defaults(file: YamlFile, content: Any) -> dict[str, Any]:
     """What rows share, looked at here once: where all rows are peers none of them asks for it."""
     where = ("defaults",)
@@ -192,6 +260,8 @@ def _row(
     where = ("rows", name)
     file.check_keys(where, content, _ROW_KEYS)
     peer = content.get("peer")
+    if "peer" in content and "method" in content:
+        raise file.error(where, "a method and a peer", "one of both")
     if "peer" in content and peer not in tuple(PEERS):
         raise file.error((*where, "peer"), f"{peer!r}", f"one of {', '.join(PEERS)}")
     method = None if peer else content.get("method", defaults["method"])
@@ -258,6 +328,8 @@ def _options(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str, An
     options = file.mapping(where, found)
     for name, value in options.items():
         file.text((*where, name), name, "a name of an option")
+        if name in _OF_THE_RUN:
+            raise file.error((*where, name), "an option that each run sets", _OF_THE_RUN[name])
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError):
@@ -270,6 +342,12 @@ def _options_of(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str,
     return {
         dataset: _options(file, (*where, dataset), options) for dataset, options in file.mapping(where, found).items()
     }
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Those that may have been meant, or all."""
+    names = sorted(known)
+    return _one_of(difflib.get_close_matches(name, names) or names)
 
 
 def _one_of(names: Iterable[str]) -> str:

@@ -3,7 +3,8 @@
 import pytest
 
 from labelfield.bench import find_suite, read_suite, suite_names
-from labelfield.bench.suite import METHODS
+from labelfield.bench.recipes import find_recipe, read_recipe, recipe_names
+from labelfield.bench.suite import METHODS, check_options
 from labelfield.errors import DataError, LabelfieldError
 
 GOOD = """\
@@ -139,6 +140,17 @@ def test_methods_are_those_of_the_command_line():
         ("rows:\n  a: {method: mlgpf, options: {max_epochs: 2026-01-01}}", 4, "rows: a: options: max_epochs: "),
         ("rows:\n  a: {method: mlgpf, options: {jitter: .nan}}", 4, "rows: a: options: jitter: nan"),
         ("rows:\n  a: {method: mlgpf, worse: [no]}", 4, "rows: a: worse: "),
+        ("rows:\n  a: {method: mlgpf, peer: omikuji-bonsai}", 4, "rows: a: a method and a peer; expected one of both"),
+        (
+            "rows:\n  a:\n    method: mlgpf\n    options:\n      device: tpu",
+            7,
+            "rows: a: options: device: an option that each run sets; expected --device",
+        ),
+        ("defaults: {options: {random_state: 5}}\nrows:\n  a: {}", 3, r"defaults: .*random_state: .* expected `seeds"),
+        ("budgets:\n  short: {device: cpu}\nrows:\n  a: {method: mlgpf}", 4, "budgets: short: device: "),
+        ("rows:\n  a: {method: mlgpf, options_of: {toy: {random_state: 1}}}", 4, "rows: a: options_of: toy: random"),
+        ("scores: [AUC_micro, P@7]\nrows: {a: {method: mlgpf}}", 3, "scores: 'P@7'; expected one of .*P@5"),
+        ("scores: [AUC_macro]\nrows: {a: {method: mlgpf}}", 3, "scores: 'AUC_macro'; expected one of AUC_micro"),
         ("by_epoch: often\nrows:\n  a: {method: mlgpf}", 3, "by_epoch: 'often'; expected true or false"),
         ("by_epoch: true\nrows:\n  a: {method: topics}", 5, "rows: a: 'topics' with by_epoch; expected one of mlgpf"),
     ],
@@ -148,3 +160,34 @@ def test_what_would_be_lost_or_cannot_be_recorded_is_refused(tmp_path, text, lin
     path.write_text(f"title: mine\ndatasets: [toy]\n{text}\n")
     with pytest.raises(DataError, match=f"mine.yaml:{line}: {told}"):
         read_suite(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "told"),
+    [
+        ("{n_latent: 5}", "{n_induce: 5}", 9, "first: options: n_induce: no option of mlgpf; expected one of n_ind"),
+        ("{n_latent: 5}", "{likelyhood: softmax}", 9, "rows: first: options: likelyhood: no option of mlgpf"),
+        ("{n_latent: 5}", "{}\n    options_of: {here: {ranks: 5}}", 10, "options_of: here: ranks: no option of mlgpf"),
+        ("max_epochs: 2", "max_epoch: 2", 3, "defaults: options: max_epoch: no option of mlgpf or topics; exp"),
+        ("time_budget", "time_limit", 5, "budgets: short: time_limit: no option of mlgpf or topics; exp"),
+        ("max_epochs: 2", "jitter: 2", 11, "rows: second: jitter, which all rows have, is no option of topics"),
+        ("method: topics", "method: softmax, options: {likelihood: softmax}", 11, "likelihood: no option of softmax"),
+    ],
+)
+def test_an_option_that_no_method_has_is_told_before_a_run(suite_of, old, new, line, told):
+    known = GOOD.replace(", n_latent: 3", "")
+    check_options(suite_of(known))
+    assert old in known
+    with pytest.raises(DataError, match=f"mine.yaml:{line}: .*{told}"):
+        check_options(suite_of(known.replace(old, new, 1)))
+
+
+def test_the_options_of_a_peer_are_its_own(suite_of):
+    check_options(suite_of("title: mine\ndatasets: [a]\nrows:\n  b: {peer: omikuji-bonsai, options: {max_depth: 2}}\n"))
+
+
+def test_our_own_suites_and_recipes_have_options_that_there_are():
+    suites = [read_suite(find_suite(name)) for name in suite_names()]
+    suites += [suite for name in recipe_names() if (suite := read_recipe(find_recipe(name)).suite) is not None]
+    for suite in suites:
+        check_options(suite)
