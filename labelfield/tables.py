@@ -22,6 +22,7 @@ def _mostly_numbers(cells: Sequence[str]) -> bool:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Names on the left, numbers on the right."""
+    """Names on the left, numbers on the right. What a cell says stays in it: a `|` there would begin another."""
     sides = ["--:" if is_number else "---" for is_number in are_numbers(rows)] or ["---"] * len(header)
-    return "".join("| " + " | ".join(line) + " |\n" for line in [header, sides, *rows])
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in [header, sides, *rows]]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

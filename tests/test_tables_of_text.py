@@ -24,4 +24,5 @@ def test_markdown():
     assert markdown_table(["row", "data", "P@1"], [["ours", "bibtex", "65.8"]]) == (
         "| row | data | P@1 |\n| --- | --- | --: |\n| ours | bibtex | 65.8 |\n"
     )
+    assert markdown_table(["a|b"], [["c|d"]]) == "| a\\|b |\n| --- |\n| c\\|d |\n"
     assert markdown_table(["what", "why"], []) == "| what | why |\n| --- | --- |\n"

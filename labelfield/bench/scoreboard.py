@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from labelfield.bench.comparison import value_shown
 from labelfield.bench.records import Record
-from labelfield.bench.suite import FULL, Row, Suite
+from labelfield.bench.suite import FULL, SHOWN, Row, Suite
 from labelfield.tables import markdown_table
 
 __all__ = ["scoreboard", "triple"]
@@ -27,7 +28,8 @@ def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
     """A table for each data set; times are ratios to the suite's reference row on the same data set, or not shown:
     seconds of one machine mean little on another.
 
-    A row with several seeds shows means, and the standard deviation of P@1. One that was measured on another machine
+    A suite that says other scores than the usual ones shows those. A row with several seeds shows means, and the
+    standard deviation of its first score. One that was measured on another machine
     than the reference, or on other cores of it, has no ratios.
     """
     parts = []
@@ -41,11 +43,11 @@ def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
                 found = _runs(suite, row.name, dataset, latest, budget)
                 name = row.name if budget == FULL else f"{row.name}, {budget}"
                 if found:
-                    rows.append(_line(name, found, reference))
+                    rows.append([name, *_scores(suite, found), *_costs(found, reference)])
                 skipped += _reasons(row, name, dataset, budget, latest)
         if rows:
             times = [f"{what} ÷ {suite.reference}" for what in ("train", "predict")] if reference else []
-            header = [dataset, *_SCORES, *times, "peak memory"]
+            header = [dataset, *(_SCORES if suite.scores == SHOWN else suite.scores), *times, "peak memory"]
             parts.append(markdown_table(header, rows))
         parts += [f"{reason}\n" for reason in skipped]
     return "\n".join(parts)
@@ -68,15 +70,26 @@ def _reasons(row: Row, name: str, dataset: str, budget: str, latest: Mapping[tup
     return [f"{name} was skipped{starts}: {reason}" for reason, starts in of_several.items()]
 
 
-def _line(name: str, runs: list[Record], reference: list[Record]) -> list[str]:
-    in_all = [score for score in runs[0]["scores"] if all(score in run["scores"] for run in runs)]
-    scores = {score: mean(run["scores"][score] for run in runs) for score in in_all}
-    precision = triple(scores, "P")
-    if len(runs) > 1:
-        precision += f" (± {stdev(run['scores']['P@1'] for run in runs):.1f} in {len(runs)} starts)"
+def _scores(suite: Suite, runs: list[Record]) -> list[str]:
+    """Means of all starts; nothing where some of them have no such score."""
+    measured = [{**run, **run["scores"]} for run in runs]
+    values = {score: [one[score] for one in measured if score in one] for score in (*suite.scores, *runs[0]["scores"])}
+    scores = {score: mean(found) for score, found in values.items() if len(found) == len(runs)}
+    first, is_usual = suite.scores[0], suite.scores == SHOWN
+    if is_usual:
+        shown = [triple(scores, "P"), triple(scores, "PSP"), triple(scores, "ECE", (1, 5))]
+    else:
+        shown = [value_shown(score, scores[score]) if score in scores else "" for score in suite.scores]
+    if len(runs) > 1 and first in scores:
+        deviation = stdev(values[first])
+        shown[0] += f" (± {f'{deviation:.1f}' if is_usual else value_shown(first, deviation)} in {len(runs)} starts)"
+    return shown
+
+
+def _costs(runs: list[Record], reference: list[Record]) -> list[str]:
     times = [_ratio(runs, reference, what) for what in ("train_seconds", "predict_seconds")] if reference else []
     memory = f"{mean(run['peak_mb'] for run in runs):.0f} MB"
-    return [name, precision, triple(scores, "PSP"), triple(scores, "ECE", (1, 5)), *times, memory]
+    return [*times, memory]
 
 
 def _ratio(runs: list[Record], reference: list[Record], what: str) -> str:

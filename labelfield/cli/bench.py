@@ -102,7 +102,8 @@ def run(
             say(f"{_called(cell)}: skipped, {record['skipped']}")
             continue
         n_measured += 1
-        scores = ", ".join(f"{name} {record['scores'][name]:.4g}" for name in found.scores if name in record["scores"])
+        shown = {**record, **record["scores"]}
+        scores = ", ".join(f"{name} {shown[name]:.4g}" for name in found.scores if name in shown)
         say(f"{_called(cell)}: {record['train_seconds']:.1f} s, {record['peak_mb']:.0f} MB, {scores}")
     say(f"{n_measured} measured, {n_skipped} skipped; records: {folder / f'{found.name}.jsonl'}")
     print(scoreboard(found, latest_of(found, load_records(folder).get(found.name, []))), end="")

@@ -96,7 +96,9 @@ def test_ours_and_a_peer_get_the_same_scores_from_the_same_files(tmp_path, data,
     records = load_records(tmp_path / "records")["mine"]
     assert [record["row"] for record in records] == ["ours", "theirs"]
     table = scoreboard(mine, latest_of(mine, records))
-    assert f"| ours | {done['ours']['scores']['P@1']:.1f} / " in table
+    scores = done["ours"]["scores"]
+    assert f"| ours | {scores['P@1']:.2f} | {scores['AUC_micro']:.4f} |" in table
+    assert f"| theirs | {done['theirs']['scores']['P@1']:.2f} |  |" in table  # a peer ranks a few labels only
     assert "| 1× | 1× |" in table
 
 
@@ -268,6 +270,17 @@ def test_means_and_deviations_of_several_starts(tmp_path):
     shown = scoreboard(mine, latest_of(mine, records))
     assert "(± 1.4 in 2 starts) |" in shown
     assert "ours was skipped in 1 of 3 starts: ended with -9" in shown
+
+
+def test_a_table_has_the_scores_that_its_suite_says(tmp_path):
+    mine = suite(
+        tmp_path, {"ours": {"method": "mlgpf", "seeds": 2}}, scores=["nlpd", "error rate %", "epochs", "bound"]
+    )
+    scores = [{"nlpd": 0.5, "error rate %": 2.0, "P@1": 98.0}, {"nlpd": 0.7, "error rate %": 4.0, "P@1": 96.0}]
+    records = [measured("ours", seed, scores=one, epochs=7 + seed) for seed, one in enumerate(scores)]
+    table = scoreboard(mine, latest_of(mine, records))
+    assert "| toy | nlpd | error rate % | epochs | bound | peak memory |" in table
+    assert "| ours | 0.6000 (± 0.1414 in 2 starts) | 3.00 | 7.5000 |  | 100 MB |" in table
 
 
 def test_times_of_other_machines_are_not_compared(tmp_path):
