@@ -10,7 +10,7 @@ from typing import Any
 from labelfield.bench.suite import Suite
 from labelfield.errors import DataError
 
-__all__ = ["Record", "append_record", "latest_of", "load_records", "runs_and_studies"]
+__all__ = ["Record", "append_record", "cell_key", "latest_of", "load_records", "runs_and_studies"]
 
 Record = dict[str, Any]
 # What makes two records of a suite measurements of the same thing.
@@ -52,11 +52,16 @@ def _lines(path: Path) -> list[Record]:
     return records
 
 
+def cell_key(record: Record) -> tuple[Any, ...]:
+    """The key of the cell that a record is of."""
+    return tuple(record.get(name) for name in _KEY)
+
+
 def _latest_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
     """The last record of each cell; one that was passed over counts only where nothing was ever measured."""
     latest: dict[tuple[Any, ...], Record] = {}
     for record in records:
-        key = tuple(record.get(name) for name in _KEY)
+        key = cell_key(record)
         if "skipped" not in record or "skipped" in latest.get(key, {"skipped": ""}):
             latest[key] = record
     return latest
@@ -69,7 +74,7 @@ def latest_of(suite: Suite, records: Iterable[Record]) -> dict[tuple[Any, ...], 
     }
 
     def is_meant(record: Record) -> bool:
-        wanted = meant.get(tuple(record.get(name) for name in _KEY))
+        wanted = meant.get(cell_key(record))
         return wanted == (record.get("method"), record.get("peer"), record.get("options"))
 
     return _latest_cells(filter(is_meant, records))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,6 +27,7 @@ from labelfield.bench import (
     run_cells,
     suite_names,
 )
+from labelfield.bench.records import Record
 from labelfield.bench.scoreboard import scoreboard
 from labelfield.bench.studies import run_study, studies
 from labelfield.bench.suite import FULL
@@ -34,7 +35,7 @@ from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import print_table, say
 from labelfield.errors import LabelfieldError
 
-__all__ = ["Only", "Records", "bench", "chosen", "command_line", "refuse"]
+__all__ = ["Data", "Only", "Records", "bench", "chosen", "command_line", "refuse", "require_some"]
 
 
 class _SuiteGroup(TyperGroup):
@@ -54,8 +55,13 @@ bench = typer.Typer(
 Records = Annotated[
     Path | None,
     typer.Option(
-        "--records", help="The folder of records. Default: the repository's; of files of one's own ./records."
+        "--records",
+        file_okay=False,
+        help="The folder of records. Default: the repository's; of files of one's own ./records.",
     ),
+]
+Data = Annotated[
+    Path | None, typer.Option("--data", file_okay=False, help="The folder of data sets. Default: LABELFIELD_DATA.")
 ]
 Only = Annotated[
     list[str] | None,
@@ -68,9 +74,7 @@ Only = Annotated[
 def run(
     suite: Annotated[str, typer.Argument(help="A suite of `labelfield bench list`, or the path of a .yaml file.")],
     only: Only = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", help="The folder of data sets. Default: LABELFIELD_DATA.")
-    ] = None,
+    data: Data = None,
     records: Records = None,
     device: Annotated[
         Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where our models compute.")
@@ -93,22 +97,31 @@ def run(
     found = read_suite(find_suite(suite))
     command = command_line("bench", suite, only=only, data=data, device=device, jobs=jobs)
     wanted, folder = chosen(only, found), records or records_folder(found.path)
-    n_measured = n_skipped = n_failed = 0
+    n_measured, skipped = 0, dict[tuple[Any, ...], Record]()
     choices = Choices(data, folder, device, jobs, again, wanted, command)
     for cell, record in run_cells(found, choices):
         if "skipped" in record:
-            n_skipped += 1
-            n_failed += is_failure(record)
+            skipped[cell.key] = record
             say(f"{_called(cell)}: skipped, {record['skipped']}")
             continue
         n_measured += 1
         shown = {**record, **record["scores"]}
         scores = ", ".join(f"{name} {shown[name]:.4g}" for name in found.scores if name in shown)
         say(f"{_called(cell)}: {record['train_seconds']:.1f} s, {record['peak_mb']:.0f} MB, {scores}")
-    say(f"{n_measured} measured, {n_skipped} skipped; records: {folder / f'{found.name}.jsonl'}")
-    print(scoreboard(found, latest_of(found, load_records(folder).get(found.name, []))), end="")
-    if n_failed:
+    say(f"{n_measured} measured, {len(skipped)} skipped; records: {folder / f'{found.name}.jsonl'}")
+    require_some(found, wanted, skipped)
+    # What was skipped now is not shown as it was measured once.
+    latest = {**latest_of(found, load_records(folder).get(found.name, [])), **skipped}
+    print(scoreboard(found, latest), end="")
+    if n_failed := sum(map(is_failure, skipped.values())):
         raise LabelfieldError(f"{n_failed} ended with an error; their lines above say which")
+
+
+def require_some(suite: Suite, wanted: Callable[[Cell], bool] | None, skipped: Collection[tuple[Any, ...]]) -> None:
+    """It is an error where every cell that is meant was skipped: nothing of it was measured, now or before."""
+    meant = [cell.key for cell in suite.cells() if wanted is None or wanted(cell)]
+    if meant and all(key in skipped for key in meant):
+        raise LabelfieldError("nothing was measured, for the reasons told above")
 
 
 def _called(cell: Cell) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from labelfield.bench import Choices, checkout, is_failure, records_folder, run_cells
 from labelfield.bench.comparison import Measured, compare, long_table
 from labelfield.bench.recipes import Recipe, find_recipe, read_recipe, recipe_names
+from labelfield.bench.records import Record, cell_key
 from labelfield.bench.studies import run_study
 from labelfield.bench.suite import Suite
-from labelfield.cli.bench import Only, Records, chosen, command_line, refuse
+from labelfield.cli.bench import Data, Only, Records, chosen, command_line, refuse, require_some
 from labelfield.cli.interrupt import interruptible
 from labelfield.cli.options import AsJson
 from labelfield.cli.output import print_json, print_table, say
@@ -61,9 +63,7 @@ def run(
     name: Name,
     only: Only = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Random starts, instead of the recipe's.")] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", help="The folder of data sets. Default: LABELFIELD_DATA.")
-    ] = None,
+    data: Data = None,
     records: Records = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")] = "cpu",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Rows at a time; more than one spoils the times.")] = 1,
@@ -82,7 +82,7 @@ def run(
         given = {"--only": only, "--seeds": seeds, "--data": data, "--records": records, "--jobs": jobs > 1}
         given["--device"] = found.kind == "study" and device != "cpu"
         refuse(given, f"recipes whose rows are run; this is a {found.kind}")
-    n_failed = 0
+    skipped: dict[tuple[Any, ...], Record] = {}
     if found.kind == "figure":
         _draw(found, folder, device)
     elif found.kind == "study":
@@ -95,9 +95,10 @@ def run(
         found = replace(found, suite=suite)
         command = command_line("recipe run", name, only=only, data=data, device=device, jobs=jobs, seeds=seeds)
         choices = Choices(data, folder, device, jobs, again, chosen(only, suite), command)
-        n_failed = _run_rows(found, suite, choices, folder)
-    _print(found, Measured.load(folder), as_json)
-    if n_failed:
+        skipped = _run_rows(found, suite, choices, folder)
+        require_some(suite, choices.wanted, skipped)
+    _print(found, _without(Measured.load(folder), found, skipped), as_json)
+    if n_failed := sum(map(is_failure, skipped.values())):
         raise LabelfieldError(f"{n_failed} of the rows ended with an error; their lines above say which")
 
 
@@ -108,21 +109,30 @@ def _folder(found: Recipe) -> Path:
     return records_folder(found.path if found.suite is None else found.suite.path)
 
 
-def _run_rows(found: Recipe, suite: Suite, choices: Choices, folder: Path) -> int:
-    """Run what was not; how many ended with an error."""
-    n_failed = n_measured = 0
+def _without(measured: Measured, found: Recipe, skipped: Collection[tuple[Any, ...]]) -> Measured:
+    """What was skipped now is not shown as it was measured once."""
+    if found.suite is None or not skipped:
+        return measured
+    runs = measured.runs.get(found.suite.name, [])
+    kept = [record for record in runs if cell_key(record) not in skipped]
+    return replace(measured, runs={**measured.runs, found.suite.name: kept})
+
+
+def _run_rows(found: Recipe, suite: Suite, choices: Choices, folder: Path) -> dict[tuple[Any, ...], Record]:
+    """Run what was not; what was skipped."""
+    n_measured, skipped_now = 0, dict[tuple[Any, ...], Record]()
     for cell, record in run_cells(suite, choices):
         called = f"{cell.dataset} · {cell.row}" + (f" · seed {cell.seed}" if suite.rows[0].seeds > 1 else "")
         if "skipped" in record:
             say(f"{called}: skipped, {record['skipped']}")
-            n_failed += is_failure(record)
+            skipped_now[cell.key] = record
             continue
         n_measured += 1
         shown = {**record, **record["scores"]}
         scores = ", ".join(f"{score} {shown[score]:.4g}" for score in found.scores if score in shown)
         say(f"{called}: {record['train_seconds']:.1f} s, {scores}")
     say(f"{n_measured} measured; records: {folder / f'{suite.name}.jsonl'}")
-    return n_failed
+    return skipped_now
 
 
 def _run_studies(found: Recipe, folder: Path, again: bool) -> None:

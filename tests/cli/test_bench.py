@@ -42,6 +42,32 @@ def test_a_suite_of_ones_own_is_run_recorded_and_shown(toy, tmp_path):
     assert "no data set nowhere" in skipped["skipped"]
 
 
+@pytest.mark.usefixtures("quick")
+def test_what_was_skipped_now_is_not_shown_as_it_was_once(toy, tmp_path):
+    asked = ("bench", toy / "toy.yaml", "--records", tmp_path)
+    run(*asked, "--data", toy / "data")
+    for others in (("--only", "gone"), ("--data", tmp_path, "--again")):
+        done = run(*asked, *others, check=1)
+        assert done.stdout == ""
+        assert "error: nothing was measured, for the reasons told above" in done.stderr
+    (tmp_path / "nowhere").symlink_to(toy / "data" / "toy")  # one is there, the other is not any more
+    (tmp_path / "toy.yaml").write_text(
+        (toy / "toy.yaml").read_text().replace('"topics"', '"topics", "options": {"max_epochs": 1}')
+    )
+    done = run("bench", tmp_path / "toy.yaml", "--records", tmp_path, "--data", tmp_path, "--again")
+    assert "| gone | " in done.stdout
+    assert "| small | " not in done.stdout
+    assert "small was skipped: " in done.stdout
+
+
+@pytest.mark.parametrize("command", [("bench",), ("recipe", "run")])
+@pytest.mark.parametrize("option", ["--records", "--data"])
+def test_a_file_is_no_folder(toy, command, option):
+    done = run(*command, toy / "toy.yaml", option, toy / "toy.yaml", check=2)
+    assert f"Invalid value for '{option}'" in message(done)
+    assert "is a file" in message(done)
+
+
 def test_names_that_mean_nothing(toy, tmp_path):
     done = run("bench", "best", check=1)
     assert "no suite 'best'; there are budgets, quick" in message(done)

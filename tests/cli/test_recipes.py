@@ -60,6 +60,20 @@ def test_a_run_goes_on_where_it_stopped(toy, tmp_path):
     assert shown["rows"][1]["ours"] == {}
 
 
+@pytest.mark.usefixtures("quick")
+def test_what_was_skipped_now_is_not_shown_as_it_was_once(toy, tmp_path):
+    (tmp_path / "other").symlink_to(toy / "data" / "toy")
+    rows = {name: {"method": "mlgpf", "options": {"max_epochs": 1}, "datasets": [name]} for name in ("toy", "other")}
+    (tmp_path / "two.yaml").write_text(json.dumps({"title": "two", "rows": rows}))
+    asked = ("recipe", "run", tmp_path / "two.yaml", "--records", tmp_path / "records", "--json", "--again")
+    run(*asked, "--only", "toy", "--data", toy / "data")
+    done = run(*asked, "--only", "toy", "--data", tmp_path, check=1)
+    assert done.stdout == ""
+    assert "error: nothing was measured, for the reasons told above" in done.stderr
+    shown = json.loads(run(*asked, "--data", tmp_path).stdout)["rows"]
+    assert [bool(row["ours"]) for row in shown] == [False, True]
+
+
 def test_wrong_usage(toy, tmp_path):
     assert "no recipe 'best'" in message(run("recipe", "show", "best", check=1))
     done = run("recipe", "run", toy / "toy.yaml", "--only", "large", "--records", tmp_path, check=2)
