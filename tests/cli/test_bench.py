@@ -80,6 +80,11 @@ def test_a_suite_with_a_mistake_is_told_with_its_line(tmp_path):
     (tmp_path / "mine.yaml").write_text("title: mine\nrows:\n  a: {method: trees}\n")
     done = run("bench", tmp_path / "mine.yaml", check=3)
     assert "mine.yaml:3: rows: a: method: method 'trees'" in message(done)
+    rows = "  a: {method: mlgpf, options: {n_induce: 5}}"
+    (tmp_path / "mine.yaml").write_text(f"title: mine\ndatasets: [nowhere]\nrows:\n{rows}\n")
+    done = run("bench", tmp_path / "mine.yaml", "--records", tmp_path / "records", check=3)
+    assert "mine.yaml:4: rows: a: options: n_induce: no option of mlgpf; expected one of n_inducing" in message(done)
+    assert not (tmp_path / "records").exists()
 
 
 def test_list_shows_every_suite_and_study():
