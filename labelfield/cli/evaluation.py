@@ -82,14 +82,14 @@ def evaluate(
         result = _evaluate_classes(estimator, dataset, truth, ks)
         _print_result(f"{predictions} on {truth}", result, ks, unlabelled, as_json, started)
         return
-    reading = partial(load, classes=classes, label_column=label_column, narrow=estimator is not None)
+    reading = partial(load, classes=classes, label_column=label_column)
     training = reading(train, one_based, one_based_labels).train if train is not None else None
     if classes and training is not None and train is not None:
         training = _by_class_number(training, train)
-    known = [] if training is None else [(training.n_features, training.n_labels)]
-    known += [] if estimator is None else [(estimator.n_features_in_, estimator.spec_.n_labels)]
-    n_features, n_labels = (max(widths) for widths in zip((0, 0), *known, strict=True))
-    dataset = reading(truth, one_based, one_based_labels, n_features=n_features, n_labels=n_labels)
+    n_labels = max(0 if training is None else training.n_labels, 0 if estimator is None else estimator.spec_.n_labels)
+    if estimator is not None:
+        reading = partial(reading, n_features=estimator.n_features_in_, narrow=True)
+    dataset = reading(truth, one_based, one_based_labels, n_labels=n_labels)
     if classes:
         dataset = _by_class_number(dataset, truth, n_labels)
     rows = dataset if dataset.test is None else dataset.test

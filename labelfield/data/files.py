@@ -70,6 +70,8 @@ def read(
     need not have a label column.
     """
     path = Path(path)
+    if narrow and not n_features:
+        raise ValueError("narrow=True without n_features, beyond which features are left out")
     least = (n_features, n_labels)
     options = _Options(one_based, one_based_labels, least, classes, unlabelled, label_column, narrow, progress)
     if not path.exists():

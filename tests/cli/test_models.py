@@ -261,6 +261,9 @@ def test_features_and_labels_that_training_had_not(tmp_path):
     done = run("evaluate", model, test, "--json", "--device", "cpu")
     assert "values of features that training had not are left out" in done.stderr
     assert "labels that training had not" in done.stderr
+    with_train = run("evaluate", model, test, "--train", tmp_path / "train.svm", "--json", "--device", "cpu")
+    assert "train.svm" not in with_train.stderr, "nothing of the training rows is left out"
+    assert json.loads(with_train.stdout)["nDCG@3"] == json.loads(done.stdout)["nDCG@3"]
     read = labelfield.read(test)
     ranked = labelfield.load(model, device="cpu").predict_topk(read.X[:, :25], 5)
     expected = metrics.evaluate(read.Y, sparse.hstack([ranked, sparse.csr_array((50, 2))], format="csr"))
