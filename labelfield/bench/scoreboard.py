@@ -29,8 +29,8 @@ def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
     seconds of one machine mean little on another.
 
     A suite that says other scores than the usual ones shows those. A row with several seeds shows means, and the
-    standard deviation of its first score. One that was measured on another machine
-    than the reference, or on other cores of it, has no ratios.
+    standard deviation of its first score. One that was measured on another machine than the reference, or on other
+    cores of it, has no ratios.
     """
     parts = []
     for dataset in suite.datasets:

@@ -95,15 +95,8 @@ def evaluate(
     rows = dataset if dataset.test is None else dataset.test
     if training is None and dataset.test is not None:
         training = dataset.train
-    if training is not None and training.n_labels < rows.n_labels:
-        training = replace(training, Y=_widened(training.Y, rows.n_labels), label_names=None)
-    if training is not None and training.n_labels != rows.n_labels:
-        raise DataError(
-            f"{training.n_labels} labels",
-            path=train,
-            expected=f"{rows.n_labels} as {truth} has",
-            fix="Use one label set.",
-        )
+    if training is not None:
+        training = _as_wide(training, rows.n_labels, train, truth)
     inverse = None
     if str(predictions) == POPULARITY:
         if training is None:
@@ -129,9 +122,23 @@ def evaluate(
     _print_result(f"{predictions} on {truth}", result, ks, unlabelled, as_json, started)
 
 
-def _widened(ranked: sparse.csr_array, n_labels: int) -> sparse.csr_array:
-    """With columns for labels that the model does not know, too."""
-    return assemble(ranked.data, ranked.indices, ranked.indptr, (ranked.shape[0], n_labels))
+def _as_wide(training: Dataset, n_labels: int, path: Path | None, truth: Path) -> Dataset:
+    """The training rows with as many labels as the truth has."""
+    if training.n_labels > n_labels:
+        raise DataError(
+            f"{training.n_labels} labels",
+            path=path,
+            expected=f"{n_labels} as {truth} has",
+            fix="Use one label set.",
+        )
+    if training.n_labels == n_labels:
+        return training
+    return replace(training, Y=_widened(training.Y, n_labels), label_names=None)
+
+
+def _widened(matrix: sparse.csr_array, n_labels: int) -> sparse.csr_array:
+    """The same entries, with columns for labels that training had not too."""
+    return assemble(matrix.data, matrix.indices, matrix.indptr, (matrix.shape[0], n_labels))
 
 
 def _has_baseline(estimator: Any) -> bool:
