@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from labelfield.kernels import DensePoints
-from labelfield.linalg.processes import of_processes
+from labelfield.linalg.processes import select_processes
 
 __all__ = ["PerClass"]
 
@@ -28,9 +28,9 @@ class PerClass(nn.Module):
     def n_inducing(self) -> int:
         return int(self.Z.shape[1])
 
-    def of(self, classes: Tensor) -> Self:
+    def select(self, classes: Tensor) -> Self:
         """The inducing inputs of these classes alone."""
-        return of_processes(self, classes)
+        return select_processes(self, classes)
 
     def fill(self, Z: Tensor) -> None:
         """Put in the values (K, M, D)."""

@@ -4,7 +4,6 @@ from labelfield.kernels.base import Kernel, LagKernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower, Linear
 from labelfield.kernels.points import DensePoints, Points
-from labelfield.kernels.spectral import SpectralMixture
 from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "Matern",
     "Points",
     "Scaled",
-    "SpectralMixture",
     "SquaredExponential",
     "SquaredExponentialLinear",
     "Sum",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.kernels.points import Points
-from labelfield.linalg.processes import of_processes
+from labelfield.linalg.processes import select_processes
 from labelfield.linalg.rows import Rows
 
 __all__ = ["Kernel", "LagKernel", "over_matrices", "over_rows", "positive", "shape_of"]
@@ -43,9 +43,9 @@ class Kernel(nn.Module, ABC):
         """How many latent processes have parameters of their own; None if all share one kernel."""
         return None
 
-    def of(self, processes: Tensor) -> Self:
+    def select(self, processes: Tensor) -> Self:
         """The kernels of these processes alone."""
-        return of_processes(self, processes)
+        return select_processes(self, processes)
 
     def feature_relevance(self) -> Tensor | None:
         """Squared ARD weights (…, D), or None for a kernel that treats all features alike."""

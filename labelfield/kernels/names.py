@@ -10,13 +10,12 @@ from typing import Any
 from labelfield.kernels.base import Kernel, LagKernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower, Linear
-from labelfield.kernels.spectral import SpectralMixture
 from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
 
 __all__ = ["LAG_KERNELS", "kernel_from_name", "kernel_names", "lag_kernel_from_name"]
 
 # Kernels of the distance of two numbers.
-LAG_KERNELS = ("se", "matern12", "matern32", "matern52", "spectral_mixture")
+LAG_KERNELS = ("se", "matern12", "matern32", "matern52")
 _SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
@@ -59,15 +58,12 @@ def kernel_from_name(
     return parts[0] if len(parts) == 1 else Sum(*parts)
 
 
-def lag_kernel_from_name(name: str, n_processes: int | None, n_components: int) -> LagKernel:
-    """One of LAG_KERNELS, with parameters for each process or, without a number of them, for all; `n_components` is
-    how many frequencies a spectral mixture has."""
+def lag_kernel_from_name(name: str, n_processes: int | None) -> LagKernel:
+    """Make one of LAG_KERNELS, with parameters for each of `n_processes`, or shared by all if that is None."""
     if name == "se":
         return SquaredExponential(n_processes=n_processes)
     if name in _SMOOTHNESS:
         return Matern(_SMOOTHNESS[name], n_processes=n_processes)
-    if name == "spectral_mixture":
-        return SpectralMixture(n_components, n_processes)
     raise ValueError(f"kernel {name!r}; expected {', '.join(LAG_KERNELS)}")
 
 

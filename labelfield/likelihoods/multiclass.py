@@ -7,11 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-__all__ = ["SMALLEST_VARIANCE", "MultiClass"]
-
-# Where a deviation is divided by or differentiated, variances below this count as this: 1/√v stays far from overflow,
-# and no family of q(u) gives so small a one.
-SMALLEST_VARIANCE = 1e-12
+__all__ = ["MultiClass"]
 
 
 class MultiClass(ABC):

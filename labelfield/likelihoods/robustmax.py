@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from labelfield.likelihoods.chunks import chunks
-from labelfield.likelihoods.multiclass import SMALLEST_VARIANCE, MultiClass
+from labelfield.likelihoods.multiclass import MultiClass
+from labelfield.linalg.gaussian import LEAST_DIVISOR
 from labelfield.linalg.quadrature import gauss_hermite
 
 __all__ = ["RobustMax"]
@@ -55,7 +56,7 @@ def _moments(mean: Tensor, var: Tensor, target: Tensor, n_points: int) -> tuple[
     ∂/∂m_y = Σ_ℓ g_ℓ and ∂/∂s_y = Σ_ℓ g_ℓ z/(2√s_y).
     """
     own = target.unsqueeze(1)
-    deviation = var.clamp_min(SMALLEST_VARIANCE).sqrt()
+    deviation = var.clamp_min(LEAST_DIVISOR).sqrt()
     own_mean, own_deviation = mean.gather(1, own), deviation.gather(1, own)
     total, own_var = torch.zeros_like(own_mean), torch.zeros_like(own_mean)
     d_mean, d_var = torch.zeros_like(mean), torch.zeros_like(mean)
@@ -109,7 +110,7 @@ class RobustMax(MultiClass):
         """(1-ε) S_k + ε/(K-1) (1-S_k): [TH 3.41] with its second term. Its cost grows with K²."""
         n_rows, n_classes = mean.shape
         other = self._other(n_classes)
-        deviation = var.clamp_min(SMALLEST_VARIANCE).sqrt()
+        deviation = var.clamp_min(LEAST_DIVISOR).sqrt()
         largest = torch.zeros(n_rows * n_classes, 1, dtype=mean.dtype, device=mean.device)
         # Every row and class is a pair, so that chunks are small enough for any K.
         for pairs in chunks((n_rows * n_classes, n_classes), mean.device):

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from labelfield.likelihoods.monte_carlo import expected_softmax
-from labelfield.likelihoods.multiclass import SMALLEST_VARIANCE, MultiClass
+from labelfield.likelihoods.multiclass import MultiClass
+from labelfield.linalg.gaussian import LEAST_DIVISOR
 
 __all__ = ["Softmax", "mean_log_softmax"]
 
@@ -36,7 +37,7 @@ class Softmax(MultiClass):
     ) -> Tensor:
         """Other draws at each call; from torch's own generator only where none is given."""
         draws = torch.randn((self.n_samples, *mean.shape), dtype=mean.dtype, device=mean.device, generator=generator)
-        f = torch.addcmul(mean, var.clamp_min(SMALLEST_VARIANCE).sqrt(), draws)
+        f = torch.addcmul(mean, var.clamp_min(LEAST_DIVISOR).sqrt(), draws)
         return mean_log_softmax(f, target)
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:

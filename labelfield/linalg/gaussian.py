@@ -7,7 +7,22 @@ from torch import Tensor
 
 from labelfield.linalg.triangular import trace_minus_log_det
 
-__all__ = ["kl_diagonal_standard", "kl_full", "kl_full_standard", "tril_log_det"]
+__all__ = [
+    "LEAST_DIVISOR",
+    "LEAST_VARIANCE",
+    "ROUNDING",
+    "kl_diagonal_standard",
+    "kl_full",
+    "kl_full_standard",
+    "tril_log_det",
+]
+
+# The variance of a latent process is never below this: smaller ones are what rounding left of a difference.
+LEAST_VARIANCE = 1e-6
+# Interpolated variances are sums of squares, whose rounding is smaller.
+ROUNDING = 1e-8
+# Where a deviation is divided by or differentiated: 1/√v stays far from overflow.
+LEAST_DIVISOR = 1e-12
 
 
 def tril_log_det(L: Tensor) -> Tensor:

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from labelfield.linalg.rows import take
 
-__all__ = ["of_processes"]
+__all__ = ["select_processes"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def of_processes(module: Module, processes: Tensor) -> Module:
+def select_processes(module: Module, processes: Tensor) -> Module:
     """The same module for these processes alone, each named once: a step that uses it costs as much for any number.
 
     Of the parameters that a module names in `per_process` only these rows remain, with sparse gradients; all others are
@@ -22,7 +22,7 @@ def of_processes(module: Module, processes: Tensor) -> Module:
     """
     part = copy(module)
     part.__dict__ = dict(module.__dict__)
-    part._modules = {name: child and of_processes(child, processes) for name, child in module._modules.items()}
+    part._modules = {name: child and select_processes(child, processes) for name, child in module._modules.items()}
     part._parameters = dict(module._parameters)
     for name in getattr(module, "per_process", ()):
         own = part._parameters.pop(name)

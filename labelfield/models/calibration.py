@@ -17,7 +17,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logit
 from torch import Tensor, nn
 
-__all__ = ["N_RANKS", "Calibration", "Temperature", "places"]
+__all__ = ["N_RANKS", "Calibration", "Temperature", "ranks_of"]
 
 # Places in a ranking with an offset of their own; the last one is for all that come after.
 N_RANKS = 6
@@ -77,7 +77,7 @@ class Calibration(nn.Module):
         `is_known`.
 
         The likelihood is concave in slopes and offsets; a little belief in the identity keeps few rows from deciding.
-        All the places that share the last offset weigh together as much as all others.
+        All the ranks_of that share the last offset weigh together as much as all others.
         """
         z = logit(np.clip(p.astype(np.float64), _SMALLEST, _LARGEST))
         known = np.ones(z.shape, np.bool_) if is_known is None else is_known
@@ -129,7 +129,7 @@ def _alike(
     return mean, share, weight * counts, np.full(counts.size, place)
 
 
-def places(best: Tensor, labels: slice) -> Tensor:
+def ranks_of(best: Tensor, labels: slice) -> Tensor:
     """The place of each label of a block in its row's ranking, from the best labels (B, N_RANKS) of each row."""
     place = torch.full((best.shape[0], labels.stop - labels.start), N_RANKS - 1, device=best.device)
     row, rank = ((best >= labels.start) & (best < labels.stop)).nonzero(as_tuple=True)

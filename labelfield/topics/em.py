@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from labelfield.topics.label_weights import best_eta, dirichlet_log_density, normalised
-from labelfield.topics.rows import Pattern, TopicRows
+from labelfield.topics.rows import SparsePattern, TopicRows
 from labelfield.topics.state import Priors, Topics, restored_topics, tensors_of
 from labelfield.topics.weights import Quadratic, conjugate_gradients, omega_of, solve_exactly
 
@@ -263,7 +263,7 @@ def _intensities(rows: RowState, t: Tensor | None) -> Tensor:
 
 
 def expected_counts(
-    U: Tensor, V: Tensor, positives: Pattern, needs_labels: bool = True
+    U: Tensor, V: Tensor, positives: SparsePattern, needs_labels: bool = True
 ) -> tuple[float, Tensor, Tensor]:
     """Σ log(e^λ - 1) over positives, Σ_l E m_lkn (N, K) and Σ_n E m_lkn (A, K), for λ_ln = Σ_k v_lk u_kn.
 

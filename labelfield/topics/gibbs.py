@@ -31,7 +31,7 @@ from torch import Tensor
 from labelfield.linalg.cholesky import cholesky
 from labelfield.topics.draws import polya_gamma, split_counts, table_counts, zero_truncated_poisson
 from labelfield.topics.em import first_counts
-from labelfield.topics.rows import Pattern, TopicRows
+from labelfield.topics.rows import SparsePattern, TopicRows
 from labelfield.topics.state import Priors, Topics
 from labelfield.topics.weights import Quadratic, conjugate_gradients, matrices
 
@@ -115,7 +115,7 @@ def gibbs_step(
     return GibbsState(topics, U, psi, state.n_steps + 1), info
 
 
-def draw_counts(U: Tensor, V: Tensor, positives: Pattern, rng: Generator) -> tuple[float, Integers, Integers]:
+def draw_counts(U: Tensor, V: Tensor, positives: SparsePattern, rng: Generator) -> tuple[float, Integers, Integers]:
     """Step 1: Σ log(e^λ - 1) over positives, m_kn = Σ_l m_lkn (N, K) and m_lk = Σ_n m_lkn (A, K)."""
     of_rows, of_labels = _numpy(U), _numpy(V)
     row, label = _numpy(positives.row), _numpy(positives.label)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from labelfield.linalg.rows import dot, to_tensor, transposed
 
-__all__ = ["Design", "Pattern", "TopicRows", "active_labels", "topic_rows"]
+__all__ = ["Design", "SparsePattern", "TopicRows", "active_labels", "topic_rows"]
 
 
 class Design:
@@ -55,7 +55,7 @@ class Design:
         return torch.cat([squares, squares.new_full((1,), self.n_rows)]).to(self.X.dtype)
 
 
-class Pattern:
+class SparsePattern:
     """Places (N, A) of a sparse array, by rows and by labels; values are given when they are needed."""
 
     def __init__(self, places: sparse.csr_array, device: torch.device | str) -> None:
@@ -96,8 +96,8 @@ class TopicRows:
     mask everything was observed."""
 
     design: Design
-    positives: Pattern
-    mask: Pattern | None = None
+    positives: SparsePattern
+    mask: SparsePattern | None = None
     is_missing: bool = False
 
     @property
@@ -141,10 +141,10 @@ def topic_rows(
 ) -> TopicRows:
     """Rows whose labels, and those of the mask, are all among `labels`, which are sorted."""
 
-    def placed(array: sparse.csr_array) -> Pattern:
+    def placed(array: sparse.csr_array) -> SparsePattern:
         columns = np.searchsorted(labels, array.indices)
         shape = (array.shape[0], len(labels))
-        return Pattern(sparse.csr_array((np.ones(columns.size, np.int8), columns, array.indptr), shape=shape), device)
+        return SparsePattern(sparse.csr_array((np.ones(columns.size, np.int8), columns, array.indptr), shape=shape), device)
 
     design = Design(to_tensor(X, device))
     return TopicRows(design, placed(Y), None if mask is None else placed(mask), is_missing)

@@ -10,13 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
-from labelfield.linalg.processes import of_processes
+from labelfield.linalg.processes import select_processes
 from labelfield.linalg.whitening import whitened
 
-__all__ = ["SMALLEST_VARIANCE", "Family", "Moments", "Prior"]
-
-# Rounding may leave k_ii - k_iZ K_Z⁻¹ k_Zi a little below 0.
-SMALLEST_VARIANCE = 1e-6
+__all__ = ["Family", "Moments", "Prior"]
 
 
 class Moments(NamedTuple):
@@ -61,9 +58,9 @@ class Family(nn.Module, ABC):
     def kl(self, prior: Prior) -> Tensor:
         """KL(q(u_p) ‖ p(u_p)) (P,) in float64."""
 
-    def of(self, processes: Tensor) -> Self:
+    def select(self, processes: Tensor) -> Self:
         """q of these processes alone."""
-        return of_processes(self, processes)
+        return select_processes(self, processes)
 
 
 def mean_parameter(n_inducing: int, n_processes: int) -> nn.Parameter:

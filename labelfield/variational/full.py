@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labelfield.linalg.gaussian import kl_full
+from labelfield.linalg.gaussian import LEAST_VARIANCE, kl_full
 from labelfield.linalg.triangular import projected_square_norms
-from labelfield.variational.base import SMALLEST_VARIANCE, FullFactors, Moments, Prior, mean_of, rows_first
+from labelfield.variational.base import FullFactors, Moments, Prior, mean_of, rows_first
 
 __all__ = ["Full"]
 
@@ -19,7 +19,7 @@ class Full(FullFactors):
         A = prior.whiten(Kzx)
         alpha = torch.linalg.solve_triangular(prior.L.mT, A.double(), upper=True).to(A.dtype)
         var = rows_first(kxx - A.square().sum(-2)) + projected_square_norms(self.factor, alpha).T
-        return Moments(mean_of(alpha, self.mean), var.clamp_min(SMALLEST_VARIANCE))
+        return Moments(mean_of(alpha, self.mean), var.clamp_min(LEAST_VARIANCE))
 
     def coefficients(self, prior: Prior) -> Tensor:
         """K_Z⁻¹ m_p."""

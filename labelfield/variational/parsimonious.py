@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
-from labelfield.linalg.gaussian import tril_log_det
-from labelfield.variational.base import SMALLEST_VARIANCE, Family, Moments, Prior, mean_of, mean_parameter, rows_first
+from labelfield.linalg.gaussian import LEAST_VARIANCE, tril_log_det
+from labelfield.variational.base import Family, Moments, Prior, mean_of, mean_parameter, rows_first
 
 __all__ = ["Parsimonious"]
 
@@ -43,7 +43,7 @@ class Parsimonious(Family):
             target = target.expand(factor.shape[0], -1, -1)
         A = torch.linalg.solve_triangular(factor, target, upper=False)
         var = rows_first(kxx) - A.square().sum(-2).T.to(kxx.dtype)
-        return Moments(mean_of(Kzx, self.mean), var.clamp_min(SMALLEST_VARIANCE))
+        return Moments(mean_of(Kzx, self.mean), var.clamp_min(LEAST_VARIANCE))
 
     def coefficients(self, prior: Prior) -> Tensor:
         return self.mean.double()

@@ -10,10 +10,9 @@ from math import log
 import torch
 from torch import Tensor, nn
 
-from labelfield.linalg.gaussian import kl_diagonal_standard, kl_full_standard
+from labelfield.linalg.gaussian import LEAST_VARIANCE, kl_diagonal_standard, kl_full_standard
 from labelfield.linalg.triangular import projected_square_norms
 from labelfield.variational.base import (
-    SMALLEST_VARIANCE,
     Family,
     FullFactors,
     Moments,
@@ -42,7 +41,7 @@ class WhitenedDiagonal(Family):
         A = prior.whiten(Kzx)
         # k_ii - ‖A_i‖² + Σ_m A_im² s_m in one product: the weights are s_m - 1.
         var = rows_first(kxx) + mean_of(A.square(), self.log_var.expm1())
-        return Moments(mean_of(A, self.mean), var.clamp_min(SMALLEST_VARIANCE))
+        return Moments(mean_of(A, self.mean), var.clamp_min(LEAST_VARIANCE))
 
     def coefficients(self, prior: Prior) -> Tensor:
         return solved(prior.L, self.mean)
@@ -63,7 +62,7 @@ class WhitenedShared(Family):
         A = prior.whiten(Kzx)
         var = kxx - A.square().sum(-2) + (self.factor.tril().T @ A).square().sum(-2)
         mean = mean_of(A, self.mean)
-        return Moments(mean, rows_first(var).clamp_min(SMALLEST_VARIANCE).expand_as(mean))
+        return Moments(mean, rows_first(var).clamp_min(LEAST_VARIANCE).expand_as(mean))
 
     def coefficients(self, prior: Prior) -> Tensor:
         return solved(prior.L, self.mean)
@@ -79,7 +78,7 @@ class WhitenedFull(FullFactors):
         A = prior.whiten(Kzx)
         reduced = rows_first(kxx - A.square().sum(-2))
         var = reduced + projected_square_norms(self.factor, A).T
-        return Moments(mean_of(A, self.mean), var.clamp_min(SMALLEST_VARIANCE))
+        return Moments(mean_of(A, self.mean), var.clamp_min(LEAST_VARIANCE))
 
     def coefficients(self, prior: Prior) -> Tensor:
         return solved(prior.L, self.mean)

@@ -14,14 +14,14 @@ from torch import Tensor
 from labelfield.csr import gather_rows
 from labelfield.linalg.rows import entry_rows
 
-__all__ = ["Pattern", "occurring_features"]
+__all__ = ["LabelFeatures", "occurring_features"]
 
 # Pairs (label, feature) that are counted at once, and entries that are counted in them.
 _BLOCK_PAIRS = 1 << 23
 _BLOCK_ENTRIES = 1 << 22
 
 
-class Pattern(NamedTuple):
+class LabelFeatures(NamedTuple):
     """The features that occur with each label: pointers (K + 1,), and features sorted within a label.
 
     `waiting` marks those that occur with it in held-out rows alone.
@@ -38,7 +38,7 @@ def occurring_features(
     most: int,
     held_out: NDArray[np.int64] | None = None,
     device: torch.device | str = "cpu",
-) -> Pattern:
+) -> LabelFeatures:
     """The pattern of these rows. A label has at most `most` features; of more, the most frequent with it stay."""
     is_held = np.zeros(X.shape[0], np.int64)
     is_held[[] if held_out is None else held_out] = 1
@@ -53,7 +53,7 @@ def occurring_features(
     sizes, features, waiting = (torch.cat(part).cpu().numpy() for part in zip(*blocks, strict=True))
     pointers = np.zeros(rows_of.shape[0] + 1, np.int64)
     np.cumsum(sizes, out=pointers[1:])
-    return Pattern(pointers, features, waiting)
+    return LabelFeatures(pointers, features, waiting)
 
 
 class _Features(NamedTuple):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from labelfield.inducing.grid import Grid
 from labelfield.kernels import LagKernel
+from labelfield.linalg.gaussian import ROUNDING
 from labelfield.linalg.interpolation import banded_window_forms, cubic_weights, interpolate
 from labelfield.linalg.piecewise import CUBIC, SEXTIC, cubics, evaluate, sextics
 from labelfield.linalg.whitened_grid import LARGEST_GRID, whitened_moments
@@ -21,8 +22,6 @@ from labelfield.variational.grid import GridFamily, GridPrior, WhitenedKronecker
 
 __all__ = ["GridProcesses"]
 
-# Rounding may leave a variance a little below 0.
-_SMALLEST_VARIANCE = 1e-8
 # Processes start as if each had been measured once with noise of this share of its variance.
 _NOISE = 1e-3
 
@@ -55,7 +54,7 @@ class GridProcesses(nn.Module):
         mean, var, kl = whitened_moments(
             prior.columns[:, 0], self.jitter, self.family.mean, self.family.factor[:, 0], cells[..., 0], t[..., 0]
         )
-        return Moments(mean, var.clamp_min(_SMALLEST_VARIANCE)), kl
+        return Moments(mean, var.clamp_min(ROUNDING)), kl
 
     def moments(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
         """q(f) (B, J) at features (B, Q)."""
@@ -67,10 +66,10 @@ class GridProcesses(nn.Module):
         if d == 1:
             table = torch.cat([cubics(values), table[:, 0]], -1)
             found = evaluate(table, cells[..., 0], t[..., 0], (CUBIC, SEXTIC))
-            return Moments(found[..., 0], found[..., 1].clamp_min(_SMALLEST_VARIANCE))
+            return Moments(found[..., 0], found[..., 1].clamp_min(ROUNDING))
         mean = interpolate(values.unsqueeze(-1), cells, cubic_weights(t), n).squeeze(-1)
         var = evaluate(table.flatten(0, 1), cells.flatten(1), t.flatten(1), (SEXTIC,)).view(-1, J, d).prod(-1)
-        return Moments(mean, var.clamp_min(_SMALLEST_VARIANCE))
+        return Moments(mean, var.clamp_min(ROUNDING))
 
     def draw(
         self, h: Tensor, n_samples: int, generator: torch.Generator | None = None, prior: GridPrior | None = None

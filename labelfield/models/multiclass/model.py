@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from labelfield.likelihoods import MultiClass
 from labelfield.linalg.rows import Rows, first_columns, n_rows, take
 from labelfield.models.calibration import Temperature
-from labelfield.models.mlgpf import Elbo
-from labelfield.models.processes import LinearUtilities, Part, SparseUtilities
+from labelfield.models.elbo import Elbo
+from labelfield.models.multiclass.processes import ClassSubset, LinearUtilities, SparseUtilities
 from labelfield.models.sampling import Choice, Rivals, choose_labels
 from labelfield.variational import Moments
 
@@ -43,9 +43,9 @@ class MultiClassGP(nn.Module):
     def n_classes(self) -> int:
         return int(self.b.shape[0])
 
-    def moments(self, X: Rows, classes: Tensor | None = None, part: Part | None = None) -> Moments:
+    def moments(self, X: Rows, classes: Tensor | None = None, part: ClassSubset | None = None) -> Moments:
         """q(f) of rows for these classes, or all (B, C)."""
-        return self._with_bias((part or self.utilities.of(classes)).moments(X), classes)
+        return self._with_bias((part or self.utilities.select(classes)).moments(X), classes)
 
     def _with_bias(self, f: Moments, classes: Tensor | None) -> Moments:
         return Moments(f.mean + (self.b if classes is None else take(self.b, classes)), f.var)
@@ -67,7 +67,7 @@ class MultiClassGP(nn.Module):
         counts n_data / B, or its `row_weight` where rows were not drawn with equal chances.
         """
         classes, weight, target = self._choose(first_columns(Y), n_negatives, generator)
-        part = self.utilities.of(classes)
+        part = self.utilities.select(classes)
         f = self._with_bias(part.moments(X), classes)
         if weight is not None:
             weight = weight.to(f.mean.dtype)

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.rows import dot, entry_rows, squared, take, transposed
-from labelfield.models.pattern import Pattern
+from labelfield.models.mlgpf.cooccurrence import LabelFeatures
 
-__all__ = ["PRIVATE", "PrivateProcess"]
+__all__ = ["LABEL_LINEAR", "LabelLinear"]
 
-PRIVATE = ("off", "point", "mean_field")
+LABEL_LINEAR = ("off", "point", "mean_field")
 # Weights are laid out densely for some labels at a time, in about so many numbers: what a core's cache holds, or what
 # keeps a GPU busy. (EUR-Lex on 2 cores: a product with 64 labels at a time runs twice as fast as with 1,700.)
 _SCRATCH = {"cpu": 5 << 16, "cuda": 1 << 26}
@@ -36,7 +36,7 @@ class _Layout(NamedTuple):
     cells: Tensor  # where in the flat (D, labels) scratch
 
 
-class PrivateProcess(nn.Module):
+class LabelLinear(nn.Module):
     """Weights of K labels on the features (pointers, features) they occur with."""
 
     def __init__(self, n_labels: int, n_features: int, n_weights: int, kind: str, scale: float) -> None:
@@ -51,7 +51,7 @@ class PrivateProcess(nn.Module):
             self.log_scale = nn.Parameter(torch.full((), log(scale)))
         self._all: list[_Layout] | None = None
 
-    def fill(self, pattern: Pattern) -> None:
+    def fill(self, pattern: LabelFeatures) -> None:
         """Say which weights there are, and which of them wait.
 
         A weight that occurs in held-out rows alone would learn from all other rows that its label does not hold, and
@@ -66,7 +66,7 @@ class PrivateProcess(nn.Module):
         self.get_buffer("waiting").zero_()
 
     @torch.no_grad()
-    def pruned(self, tolerance: float) -> PrivateProcess:
+    def pruned(self, tolerance: float) -> LabelLinear:
         """The same point estimate without the smallest weights of each label: together of norm `tolerance` at most.
 
         By the inequality of Cauchy and Schwarz no utility of a row of norm 1 changes by more than that.
@@ -81,7 +81,7 @@ class PrivateProcess(nn.Module):
         sums = squares[order].cumsum(0)
         before = torch.cat([sums.new_zeros(1), sums])[pointers[:-1]]
         kept = order[sums - before[label[order]] > tolerance**2].sort().values
-        result = PrivateProcess(len(pointers) - 1, self.n_features, kept.numel(), self.kind, self.scale)
+        result = LabelLinear(len(pointers) - 1, self.n_features, kept.numel(), self.kind, self.scale)
         result.to(self.weights)
         sizes = torch.bincount(label[kept], minlength=len(pointers) - 1)
         result.get_buffer("pointers")[1:] = sizes.cumsum(0)
@@ -89,7 +89,7 @@ class PrivateProcess(nn.Module):
         result.weights.copy_(self.weights[kept])
         return result
 
-    def of(self, labels: Tensor | slice | None = None) -> PrivatePart:
+    def select(self, labels: Tensor | slice | None = None) -> LabelLinearSubset:
         """The weights of these labels, or all. Of labels by number only these weights get a gradient: a sparse one."""
         pointers, features, waiting = (self.get_buffer(name) for name in ("pointers", "features", "waiting"))
         log_var: Tensor | None = self.log_var if self.kind == "mean_field" else None
@@ -97,7 +97,7 @@ class PrivateProcess(nn.Module):
         if labels is None or (isinstance(labels, slice) and labels == slice(0, len(pointers) - 1)):
             if self._all is None or self._all_device() != weights.device:
                 self._all = self._lay_out(pointers.diff(), features)
-            return PrivatePart(self, weights, log_var, waiting, pointers.diff(), self._all)
+            return LabelLinearSubset(self, weights, log_var, waiting, pointers.diff(), self._all)
         if isinstance(labels, slice):
             chosen: Tensor | slice = slice(int(pointers[labels.start]), int(pointers[labels.stop]))
             sizes = pointers[labels.start : labels.stop + 1].diff()
@@ -109,7 +109,7 @@ class PrivateProcess(nn.Module):
             chosen = torch.arange(column.numel(), device=labels.device) + offsets[column]
             weights, log_var = take(weights, chosen), None if log_var is None else take(log_var, chosen)
         layouts = self._lay_out(sizes, features[chosen])
-        return PrivatePart(self, weights, log_var, waiting[chosen], sizes, layouts)
+        return LabelLinearSubset(self, weights, log_var, waiting[chosen], sizes, layouts)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the layout, which is made anew where it is needed."""
@@ -134,10 +134,10 @@ class PrivateProcess(nn.Module):
         return layouts
 
 
-class PrivatePart(NamedTuple):
+class LabelLinearSubset(NamedTuple):
     """The weights of some labels: what a step reads of private processes."""
 
-    process: PrivateProcess
+    process: LabelLinear
     weights: Tensor
     log_var: Tensor | None
     waiting: Tensor
@@ -156,7 +156,7 @@ class PrivatePart(NamedTuple):
         return self._product(self.log_var.exp().masked_fill(self.waiting, 0), squared(X))
 
     def _product(self, weights: Tensor, X: Tensor) -> Tensor:
-        apply: Any = _PrivateProduct.apply  # torch's is untyped
+        apply: Any = _SparseWeightProduct.apply  # torch's is untyped
         result: Tensor = apply(weights, X, self.layouts, self.process.n_features, self.waiting)
         return result
 
@@ -174,7 +174,7 @@ class PrivatePart(NamedTuple):
         return each.sum(dtype=torch.float64)
 
 
-class _PrivateProduct(torch.autograd.Function):
+class _SparseWeightProduct(torch.autograd.Function):
     """X W for the weights of some labels, laid out densely for a few labels at a time."""
 
     @staticmethod

@@ -21,8 +21,8 @@ from labelfield.likelihoods.monte_carlo import expected_mixed_softmax
 from labelfield.likelihoods.softmax import mean_log_softmax
 from labelfield.linalg.rows import first_columns, take
 from labelfield.models.calibration import Calibration, Temperature
-from labelfield.models.grid_processes import GridProcesses
-from labelfield.models.mlgpf import Elbo
+from labelfield.models.deep.grid_processes import GridProcesses
+from labelfield.models.elbo import Elbo
 from labelfield.models.sampling import choose_labels
 from labelfield.networks import draw_dropout_from
 from labelfield.variational import Moments

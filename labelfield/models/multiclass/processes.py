@@ -12,10 +12,10 @@ from labelfield.kernels import Kernel, Points
 from labelfield.linalg.rows import Projected, Rows, dot, n_rows, take
 from labelfield.variational import Family, Moments, Prior
 
-__all__ = ["LinearUtilities", "Part", "SparseUtilities", "Utilities"]
+__all__ = ["LinearUtilities", "ClassSubset", "SparseUtilities", "Utilities"]
 
 
-class Part(Protocol):
+class ClassSubset(Protocol):
     """The processes of some classes, for one step."""
 
     def moments(self, X: Rows) -> Moments:
@@ -34,7 +34,7 @@ class Part(Protocol):
 class Utilities(Protocol):
     """The processes of all classes."""
 
-    def of(self, classes: Tensor | None = None) -> Part:
+    def select(self, classes: Tensor | None = None) -> ClassSubset:
         """Those of these classes, each named once, or of all."""
         ...
 
@@ -46,16 +46,16 @@ class SparseUtilities(nn.Module):
         super().__init__()
         self.kernel, self.inducing, self.family, self.jitter = kernel, inducing, family, jitter
 
-    def of(self, classes: Tensor | None = None) -> SparsePart:
+    def select(self, classes: Tensor | None = None) -> SparseSubset:
         kernel, inducing, family = self.kernel, self.inducing, self.family
         if classes is not None:
-            kernel, family = kernel.of(classes), family.of(classes)
-            inducing = inducing.of(classes) if isinstance(inducing, PerClass) else inducing
+            kernel, family = kernel.select(classes), family.select(classes)
+            inducing = inducing.select(classes) if isinstance(inducing, PerClass) else inducing
         points = inducing.points()
-        return SparsePart(kernel, points, Prior(kernel.gram(points), self.jitter), family)
+        return SparseSubset(kernel, points, Prior(kernel.gram(points), self.jitter), family)
 
 
-class SparsePart(NamedTuple):
+class SparseSubset(NamedTuple):
     """What a step forms once for all its rows."""
 
     kernel: Kernel
@@ -88,11 +88,11 @@ class LinearUtilities(nn.Module):
         self.weights = nn.Parameter(torch.zeros(n_classes, n_features))
         self.scale = scale
 
-    def of(self, classes: Tensor | None = None) -> LinearPart:
-        return LinearPart(self.weights if classes is None else take(self.weights, classes), self.scale)
+    def select(self, classes: Tensor | None = None) -> LinearSubset:
+        return LinearSubset(self.weights if classes is None else take(self.weights, classes), self.scale)
 
 
-class LinearPart(NamedTuple):
+class LinearSubset(NamedTuple):
     """The weights of some classes."""
 
     weights: Tensor

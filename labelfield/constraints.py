@@ -1,0 +1,95 @@
+"""What the value of an option may be, said once: estimators, specs and documentation read the same constraint."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Constraint", "Flag", "Integer", "OneOf", "Real", "Word", "check_options", "plain_value"]
+
+
+class Integer(NamedTuple):
+    """A whole number between two ends."""
+
+    least: int = 1
+    most: float = inf
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        return f"an integer {_between(self.least, self.most)}"
+
+
+class Real(NamedTuple):
+    """A finite number between two ends."""
+
+    least: float = 0.0
+    most: float = inf
+
+    def accepts(self, value: Any) -> bool:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and self.least <= value <= self.most and value < inf
+
+    def __str__(self) -> str:
+        return f"a number {_between(self.least, self.most)}"
+
+
+class OneOf(NamedTuple):
+    """One of a few words."""
+
+    words: Collection[str]
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, str) and value in self.words
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+
+class Flag(NamedTuple):
+    """True or False."""
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+    def __str__(self) -> str:
+        return "True or False"
+
+
+class Word(NamedTuple):
+    """Any text; what it may say is checked where it is read."""
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, str)
+
+    def __str__(self) -> str:
+        return "text"
+
+
+Constraint = Integer | Real | OneOf | Flag | Word
+
+
+def check_options(
+    values: Mapping[str, Any], constraints: Mapping[str, Constraint], optional: Collection[str] = ()
+) -> None:
+    """Raise a ValueError that names the first option whose value is not what its constraint says.
+
+    Options in `optional` may be None: the data then decide.
+    """
+    for name, constraint in constraints.items():
+        value = plain_value(values[name])
+        if not (value is None and name in optional) and not constraint.accepts(value):
+            raise ValueError(f"{name}={value!r}; expected {constraint}")
+
+
+def plain_value(value: Any) -> Any:
+    """Return a NumPy number as the Python number that JSON can hold, and anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _between(least: float, most: float) -> str:
+    return f"of at least {least:g}" if most == inf else f"from {least:g} to {most:g}"

@@ -1,0 +1,1 @@
+"""Stochastic variational deep kernel learning."""

@@ -1,0 +1,83 @@
+"""Defaults for a network with Gaussian processes on its features: a rule of N, D and K."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from labelfield.models.sizes import ALL_LABELS, MANY_ROWS, VOCABULARY
+from labelfield.variational.grid import LARGE_GRID
+
+__all__ = ["DeepPlan", "plan"]
+
+_GRIDS = {1: 64, 2: 20, 3: 10}
+_DEEP_STEPS, _BAG_STEPS = 3000, 500
+
+
+@dataclass(frozen=True)
+class DeepPlan:
+    """What the rule for deep kernels chose."""
+
+    network: str
+    hidden: tuple[int, ...]
+    dropout: float
+    n_processes: int
+    grid_size: int
+    kernel_per_process: bool
+    posterior: str
+    batch_size: int
+    network_epochs: int
+    process_epochs: int
+    max_epochs: int
+    learning_rate: float
+    process_learning_rate: float
+    joint_learning_rate: float
+    n_negatives: int | None
+
+
+def plan(
+    n_rows: int,
+    n_features: int,
+    n_labels: int,
+    is_multilabel: bool,
+    network: str | None,
+    subset_size: int,
+    grid_size: int | None,
+) -> DeepPlan:
+    """Sizes and rates of a network with Gaussian processes on its features.
+
+    | what | rule | why |
+    |---|---|---|
+    | network | bag for a vocabulary, else mlp; cnn where asked for | words are sparse |
+    | J, processes | as many as classes; of several labels a row at most 512 | the paper's; the mixing is K × J |
+    | grid | 64, 20 or 10 points a dimension for 1, 2 or 3 features of a process | cells shorter than lengths |
+    | posterior | whitened up to 1,024 points a dimension, else not | a factor of K_d is cheap until then |
+    | B, rows a batch | 500 for a vocabulary, 1,000 from 100,000 rows on, else 250 | enough steps in an epoch |
+    | epochs | 500 steps for a vocabulary, else 3,000, from 4 to 60; as many jointly | converged by then |
+    | learning rate | 3e-3 for a vocabulary, else 1e-3, jointly half of that | embeddings start small |
+    | dropout | 0.5 for a vocabulary and images, else 0.2 | best on the tables of the benchmarks |
+    """
+    is_vocabulary = n_features >= VOCABULARY
+    grid_size = grid_size or _GRIDS[subset_size]
+    network = network or ("bag" if is_vocabulary else "mlp")
+    is_bag = network == "bag"
+    batch_size = max(1, min(n_rows, 500 if is_bag else 1000 if n_rows >= MANY_ROWS else 250))
+    n_steps = _BAG_STEPS if is_bag else _DEEP_STEPS
+    epochs = max(4, min(60, ceil(n_steps * batch_size / n_rows)))
+    return DeepPlan(
+        network=network,
+        hidden={"mlp": (256, 128), "bag": (512,), "cnn": (256,)}.get(network, ()),
+        dropout={"mlp": 0.2, "bag": 0.5, "cnn": 0.5}.get(network, 0.0),
+        n_processes=min(n_labels, 512) if is_multilabel else n_labels,
+        grid_size=grid_size,
+        kernel_per_process=True,
+        posterior="whitened_kronecker" if grid_size < LARGE_GRID else "kronecker",
+        batch_size=batch_size,
+        network_epochs=epochs,
+        process_epochs=max(1, epochs // 5),
+        max_epochs=epochs,
+        learning_rate=3e-3 if is_bag else 1e-3,
+        process_learning_rate=1e-2,
+        joint_learning_rate=1.5e-3 if is_bag else 5e-4,
+        n_negatives=1000 if is_multilabel and n_labels > ALL_LABELS else None,
+    )

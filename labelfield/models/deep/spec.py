@@ -1,0 +1,160 @@
+"""What a deep kernel model is made of, in words and numbers, as options and saved models write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word, check_options
+from labelfield.inducing.grid import LEAST_GRID, Grid
+from labelfield.kernels.names import LAG_KERNELS, lag_kernel_from_name
+from labelfield.models.deep.grid_processes import GridProcesses
+from labelfield.models.deep.model import DeepKernel, Features
+from labelfield.models.sparse import MOST_POINTS
+from labelfield.networks import NetworkSpec, build_network
+from labelfield.variational.grid import Kronecker, WhitenedKronecker
+
+__all__ = ["CONSTRAINTS", "MOST_DIMENSIONS", "DeepSpec", "build"]
+
+MOST_DIMENSIONS = 3
+# The most numbers that q(u) may have: beyond it no machine has the memory.
+_MOST_NUMBERS = 1 << 33
+_POSTERIORS = {"whitened_kronecker": WhitenedKronecker, "kronecker": Kronecker}
+# What each option of the model may be; the estimator adds those of the training.
+CONSTRAINTS: dict[str, Constraint] = {
+    "grid_size": Integer(LEAST_GRID, 100_000),
+    "kernel": OneOf(LAG_KERNELS),
+    "kernel_per_process": Flag(),
+    "posterior": OneOf(_POSTERIORS),
+    "likelihood": OneOf(("softmax", "bernoulli")),
+    "moments": OneOf(("exact", "sampled")),
+    "n_samples": Integer(1, 10_000),
+    "n_samples_predict": Integer(1, 100_000),
+    "jitter": Real(0, 0.5),
+}
+_SPEC_CONSTRAINTS: dict[str, Constraint] = {
+    **CONSTRAINTS,
+    "n_features": Integer(1),
+    "n_labels": Integer(1),
+    "n_outputs": Integer(1),
+    "n_points": Integer(1, MOST_POINTS),
+    "is_plain": Flag(),
+    "has_baseline": Flag(),
+    "network_class": Word(),
+}
+
+
+@dataclass(frozen=True)
+class DeepSpec:
+    """What a model is made of, apart from its numbers. A `network` of None stands for the user's own."""
+
+    n_features: int
+    n_labels: int
+    network: NetworkSpec | None
+    n_outputs: int
+    subsets: tuple[tuple[int, ...], ...]
+    grid_size: int
+    kernel: str = "se"
+    kernel_per_process: bool = True
+    posterior: str = "whitened_kronecker"
+    likelihood: str = "softmax"
+    moments: str = "exact"
+    n_samples: int = 1
+    n_samples_predict: int = 128
+    n_points: int = 10
+    jitter: float = 1e-4
+    is_plain: bool = False  # only the network
+    has_baseline: bool = False
+    network_class: str = ""  # the class of the user's own network
+
+    def __post_init__(self) -> None:
+        check_options(vars(self), _SPEC_CONSTRAINTS)
+        if self.likelihood == "softmax" and self.n_labels < 2:
+            raise ValueError(f"n_labels={self.n_labels}; expected at least 2 classes")
+        described: Any = self.network
+        if isinstance(described, dict):  # as JSON has it
+            try:
+                object.__setattr__(self, "network", NetworkSpec(**described))
+            except TypeError as error:
+                raise ValueError(f"the network is described by other words: {error}") from None
+        elif not isinstance(described, NetworkSpec | None):
+            raise ValueError(f"network={described!r}; expected its description")
+        object.__setattr__(self, "subsets", _subsets(self.subsets, self.n_outputs))
+        if isinstance(self.network, NetworkSpec) and (
+            self.network.n_outputs != self.n_outputs or self.network.n_features != self.n_features
+        ):
+            raise ValueError("the network takes or gives another number of features")
+        n, d = self.grid_size, self.n_dimensions
+        if self.n_processes * max(n**d, d * n * n) > _MOST_NUMBERS:
+            raise ValueError(
+                f"grid_size={n} for {self.n_processes} processes on {d} features each; expected a smaller grid"
+            )
+
+    @property
+    def n_processes(self) -> int:
+        """J."""
+        return len(self.subsets)
+
+    @property
+    def n_dimensions(self) -> int:
+        """Features of each process."""
+        return len(self.subsets[0])
+
+    @property
+    def n_latent(self) -> int:
+        """J, as other models call their processes."""
+        return self.n_processes
+
+
+def _subsets(subsets: Any, n_outputs: int) -> tuple[tuple[int, ...], ...]:
+    """Check which features each process is on: as many for each, and only features that exist."""
+    expected = f"a list for each process of 1 to {MOST_DIMENSIONS} numbers of features, as many in each"
+    if not isinstance(subsets, list | tuple) or not subsets or not all(isinstance(s, list | tuple) for s in subsets):
+        raise ValueError(f"subsets={subsets!r}; expected {expected}")
+    sizes = {len(subset) for subset in subsets}
+    if len(sizes) != 1 or not 1 <= min(sizes) <= MOST_DIMENSIONS:
+        raise ValueError(f"subsets of {', '.join(map(str, sorted(sizes)))} features; expected {expected}")
+    for subset in subsets:
+        for feature in subset:
+            if not isinstance(feature, int) or isinstance(feature, bool) or not 0 <= feature < n_outputs:
+                raise ValueError(
+                    f"subsets has the feature {feature!r}; expected numbers from 0 to {n_outputs - 1}, which the "
+                    "network gives"
+                )
+        if len(set(subset)) < len(subset):
+            raise ValueError(f"subsets has {tuple(subset)}; expected each feature once")
+    return tuple(tuple(subset) for subset in subsets)
+
+
+def build(spec: DeepSpec, network: nn.Module | None = None, *, is_mixed: bool = False) -> DeepKernel:
+    """Build a model as the spec describes it, with nothing in it yet, around the user's network if it has one."""
+    is_own = spec.network is None
+    if spec.network is not None:
+        network = build_network(spec.network)
+    assert network is not None
+    features = Features(
+        network, takes_sparse=bool(getattr(network, "takes_sparse", False)), is_own=is_own, is_mixed=is_mixed
+    )
+    grid = Grid(spec.grid_size, spec.subsets, spec.n_outputs)
+    J, d = spec.n_processes, spec.n_dimensions
+    n_own = J if spec.kernel_per_process else 1
+    kernel = lag_kernel_from_name(spec.kernel, n_own * d)
+    family = _POSTERIORS[spec.posterior](spec.grid_size, d, J)
+    model = DeepKernel(
+        features,
+        GridProcesses(kernel, grid, family, n_own, spec.jitter),
+        torch.zeros(spec.n_labels, J),
+        torch.zeros(spec.n_labels),
+        is_multilabel=spec.likelihood == "bernoulli",
+        n_samples=spec.n_samples,
+        is_sampled=spec.moments == "sampled",
+        n_points=spec.n_points,
+        n_samples_predict=spec.n_samples_predict,
+        is_plain=spec.is_plain,
+    )
+    if spec.has_baseline:
+        model.keep_baseline()
+    return model

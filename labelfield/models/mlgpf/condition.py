@@ -1,0 +1,150 @@
+"""Latent processes given labels that are known for a row [TH 4.37]."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from labelfield.linalg.gaussian import LEAST_VARIANCE
+from labelfield.linalg.rows import Rows, entry_places, entry_rows
+from labelfield.models.mlgpf.model import MLGPF
+from labelfield.models.mlgpf.topk import BLOCK_ENTRIES, label_slices
+from labelfield.variational import Moments
+
+__all__ = ["condition", "means_at"]
+
+_HALVINGS = 8
+# Newton's method ends when no row gains more than this share of its log-density.
+_SETTLED = 1e-6
+
+
+def condition(model: MLGPF, h: Moments, X: Rows, observed: Tensor, n_steps: int = 50) -> Moments:
+    """q(h) sharpened by labels that are known for these rows [TH 4.37].
+
+    `observed` (B, K) is sparse CSR with +1 where a label is known to hold and -1 where it is known not to. The mode of
+    q(h) p(y_o | h) is found by Newton's method; the variances are the marginal ones of the Gaussian that has the
+    curvature of the mode (Laplace's approximation).
+    """
+    pointers, columns = observed.crow_indices().long(), observed.col_indices().long()
+    means = means_at(model, h, X, entry_rows(pointers), columns)
+    widest = int(pointers.diff().max()) if len(pointers) > 1 else 0
+    step = max(1, BLOCK_ENTRIES // max(widest * h.mean.shape[1], 1))
+    parts = []
+    for start in range(0, h.mean.shape[0], step):
+        part = slice(start, start + step)
+        inside = slice(int(pointers[start]), int(pointers[min(start + step, h.mean.shape[0])]))
+        rows = entry_rows(pointers[start : start + step + 1])
+        known = _Known(rows, model.Phi[columns[inside]], means[inside], observed.values()[inside].sign())
+        parts.append(_condition_rows(Moments(h.mean[part], h.var[part]), known, n_steps))
+    if not parts:
+        return h
+    return Moments(*(torch.cat(moments) for moments in zip(*parts, strict=True)))
+
+
+class _Known(NamedTuple):
+    """Labels that are known: their rows, loadings, mean utilities under q(h), and signs."""
+
+    rows: Tensor
+    Phi: Tensor
+    means: Tensor
+    signs: Tensor
+
+
+def _condition_rows(h: Moments, known: _Known, n_steps: int) -> Moments:
+    """`condition` for so few rows that the loadings of all their known labels fit in memory."""
+    rows, Phi, _, signs = known
+    precision = 1 / h.var
+    offsets = known.means - (h.mean[rows] * Phi).sum(1)  # the bias, and what private processes say
+
+    def utility(estimate: Tensor) -> Tensor:
+        return (estimate[rows] * Phi).sum(1) + offsets
+
+    def log_density(estimate: Tensor) -> Tensor:
+        """log q(h) p(y_o | h) of each row, up to a constant: concave in h."""
+        prior = -0.5 * (precision * (estimate - h.mean).square()).sum(1)
+        return prior.index_add(0, rows, logsigmoid(signs * utility(estimate)))
+
+    estimate = h.mean.clone()
+    best = log_density(estimate)
+    for _ in range(n_steps):
+        wrong = torch.sigmoid(-signs * utility(estimate))
+        gradient = -precision * (estimate - h.mean)
+        gradient = gradient.index_add(0, rows, (signs * wrong).unsqueeze(1) * Phi)
+        direction = _solve_rows(precision, rows, wrong * (1 - wrong), Phi, gradient)
+        # A full step may jump over the mode; each row takes the first halving that does not lose.
+        share = torch.ones_like(best)
+        for _ in range(_HALVINGS):
+            trial = estimate + share.unsqueeze(1) * direction
+            loses = log_density(trial) < best
+            if not loses.any():
+                break
+            share = torch.where(loses, share / 2, share)
+        trial = estimate + share.unsqueeze(1) * direction
+        value = log_density(trial)
+        gains = value > best
+        estimate = torch.where(gains.unsqueeze(1), trial, estimate)
+        is_settled = not (value - best > _SETTLED * (1 + best.abs())).any()
+        best = torch.where(gains, value, best)
+        if is_settled:
+            break
+    wrong = torch.sigmoid(-signs * utility(estimate))
+    return Moments(estimate, _marginal_variances(h.var, rows, wrong * (1 - wrong), Phi))
+
+
+def _marginal_variances(var: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor) -> Tensor:
+    """The diagonal of (diag(1 / v_i) + Σ_o c_o φ_o φ_oᵀ)⁻¹ of each row i, by Woodbury's identity.
+
+    With U = √c Φ_o and D = diag(v): D - D Uᵀ (I + U D Uᵀ)⁻¹ U D, factorised for some rows at once.
+    """
+    place, width = entry_places(rows, var.shape[0])
+    if width == 0:
+        return var
+    result = var.clone()
+    step = max(1, BLOCK_ENTRIES // (width * max(var.shape[1], width)))
+    for start in range(0, var.shape[0], step):
+        inside = (rows >= start) & (rows < start + step)
+        D = var[start : start + step].double()
+        U = torch.zeros(D.shape[0], width, D.shape[1], dtype=torch.float64, device=var.device)
+        U[rows[inside] - start, place[inside]] = (curvature[inside].sqrt().unsqueeze(1) * Phi[inside]).double()
+        UD = U * D.unsqueeze(1)
+        inner = torch.eye(width, dtype=torch.float64, device=var.device) + UD @ U.mT
+        V = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), UD, upper=False)
+        result[start : start + step] = (D - V.square().sum(1)).to(var.dtype)
+    return result.clamp_min(LEAST_VARIANCE)
+
+
+def _solve_rows(precision: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor, gradient: Tensor) -> Tensor:
+    """(diag(precision_i) + Σ_o c_o φ_o φ_oᵀ)⁻¹ gradient_i for each row i, by conjugate gradients.
+
+    They end after as many steps as a row has known labels, plus one: the matrix is a diagonal of that rank changed.
+    """
+    x = torch.zeros_like(gradient)
+    residual = gradient
+    scaled = residual / precision
+    direction = scaled
+    size = (residual * scaled).sum(1, keepdim=True)
+    n_known = int(torch.bincount(rows).max()) if rows.numel() else 0
+    for _ in range(min(gradient.shape[1], n_known) + 1):
+        along = (direction[rows] * Phi).sum(1)
+        product = (precision * direction).index_add(0, rows, (curvature * along).unsqueeze(1) * Phi)
+        step = size / (direction * product).sum(1, keepdim=True).clamp_min(1e-30)
+        x = x + step * direction
+        residual = residual - step * product
+        scaled = residual / precision
+        smaller = (residual * scaled).sum(1, keepdim=True)
+        direction = scaled + smaller / size.clamp_min(1e-30) * direction
+        size = smaller
+    return x
+
+
+def means_at(model: MLGPF, h: Moments, X: Rows, rows: Tensor, columns: Tensor) -> Tensor:
+    """The mean utilities of these entries."""
+    result = h.mean.new_empty(rows.numel())
+    for labels in label_slices(model, h):
+        inside = ((columns >= labels.start) & (columns < labels.stop)).nonzero().squeeze(1)
+        with torch.no_grad():
+            result[inside] = model.means(h, X, labels)[rows[inside], columns[inside] - labels.start]
+    return result

@@ -1,0 +1,39 @@
+"""The memory that training a multi-label factor model takes, before any of it is taken."""
+
+from __future__ import annotations
+
+from labelfield.models.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
+from labelfield.models.mlgpf.spec import Spec
+
+__all__ = ["n_parameters", "training_bytes"]
+
+
+def n_parameters(spec: Spec) -> int:
+    """How many numbers a model of this make has to learn, kernels of one number each left out."""
+    d, k, p, m = spec.n_features, spec.n_labels, spec.n_latent, spec.n_inducing
+    seen = spec.n_support or d
+    inputs = {"free": m * seen, "fixed": 0, "subspace": m * spec.rank, "subspace_basis": spec.rank * (m + d)}
+    covariance = {"whitened_diagonal": m * p, "parsimonious": m * p, "whitened_shared": m * m}
+    weights = d * spec.kernel.count("_ard") + p * spec.kernel.count("per_process")
+    label_linear = spec.n_label_linear * (2 if spec.label_linear == "mean_field" else 1)
+    return (
+        label_linear + inputs[spec.inducing] + m * p + covariance.get(spec.posterior, p * m * m) + k * (p + 1) + weights
+    )
+
+
+def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
+    """The largest arrays of a step on so many rows and labels, with the parameters and the optimiser's share."""
+    p, m, b = spec.n_latent, spec.n_inducing, batch_size
+    seen = spec.n_support or spec.n_features
+    fixed = seen * (m if spec.inducing == "fixed" else spec.rank if spec.inducing == "subspace" else 0)
+    # Matrices of processes that have a kernel each, or a full covariance each, come P times.
+    gram = 6 * DOUBLE * m * m
+    cross = DOUBLE * 4 * m * b
+    if "per_process" in spec.kernel or spec.posterior == "parsimonious":
+        gram, cross = gram * p, cross * p
+    elif spec.posterior in ("full", "whitened_full"):
+        gram, cross = gram + 2 * DOUBLE * p * m * m, cross + 2 * FLOAT * p * m * b
+    weighted = 3 * FLOAT * seen * m if "_ard" in spec.kernel else 0
+    labels = FLOAT * (8 * b * n_labels + 3 * n_labels * p)
+    labels += 20 * spec.n_label_linear  # the layout of the labels' own weights
+    return BYTES_PER_PARAMETER * n_parameters(spec) + FLOAT * fixed + gram + cross + weighted + labels + 32 * b * p

@@ -1,0 +1,158 @@
+"""The multi-label Gaussian-process factor model [MLJ 1–4].
+
+    h_p ~ GP(0, k),  p = 1 … P            f = Φ h + b            p(y | f) = Π_k σ(f_k)^y_k (1 - σ(f_k))^(1 - y_k)
+
+Under q the utilities are Gaussian: q(f_ik) = N(Σ_p φ_kp m_ip + b_k, Σ_p φ_kp² s_ip). Where each label
+also has a linear process of its own, that adds a mean and a variance (models/mlgpf/label_linear.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from labelfield.inducing import Free, Subspace
+from labelfield.kernels import Kernel, Points
+from labelfield.likelihoods import Bernoulli
+from labelfield.linalg.rows import Projected, Rows, n_rows, take
+from labelfield.models.calibration import Calibration
+from labelfield.models.elbo import Elbo
+from labelfield.models.mlgpf.label_linear import LabelLinear, LabelLinearSubset
+from labelfield.models.sampling import choose_labels
+from labelfield.variational import Family, Moments, Prior
+
+__all__ = ["MLGPF", "InducingState"]
+
+
+class InducingState(NamedTuple):
+    """The inducing inputs as the kernel sees them, and the prior of their variables."""
+
+    points: Points
+    prior: Prior
+
+
+class MLGPF(nn.Module):
+    """The model: parts are given, the mixing Φ (K, P) and the bias b (K,) are its own."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing: Free | Subspace,
+        family: Family,
+        Phi: Tensor,
+        b: Tensor,
+        *,
+        label_linear: LabelLinear | None = None,
+        likelihood: Bernoulli | None = None,
+        jitter: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        self.kernel, self.inducing, self.family = kernel, inducing, family
+        self.Phi = nn.Parameter(Phi)
+        self.b = nn.Parameter(b)
+        self.label_linear = label_linear
+        self.calibration = Calibration()
+        self.likelihood = likelihood or Bernoulli()
+        self.jitter = jitter
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.b.shape[0])
+
+    def inducing_state(self) -> InducingState:
+        """Form what is the same for all rows: the inducing inputs as points, and the prior of their variables."""
+        points = self.inducing.points()
+        return InducingState(points, Prior(self.kernel.gram(points), self.jitter))
+
+    def latent(self, X: Rows, state: InducingState | None = None) -> tuple[Moments, Prior]:
+        """Return q(h) at rows (B, P) and the prior of the inducing variables that it was formed with."""
+        points, prior = state or self.inducing_state()
+        return self.family.moments(prior, self.kernel.cross(X, points).mT, self.kernel.diag(X)), prior
+
+    def utilities(self, h: Moments, X: Rows, labels: slice | None = None) -> Moments:
+        """Return q(f) of rows X for these labels, or for all (B, K)."""
+        part = self._labels(labels)
+        return Moments(_means(h, X, part), _variances(h, X, part))
+
+    def means(self, h: Moments, X: Rows, labels: slice | None = None) -> Tensor:
+        """Return only the means of q(f)."""
+        return _means(h, X, self._labels(labels))
+
+    def variances(self, h: Moments, X: Rows, labels: slice | None = None) -> Tensor:
+        """Return only the variances of q(f)."""
+        return _variances(h, X, self._labels(labels))
+
+    def kl(self, prior: Prior) -> Tensor:
+        """Return the divergence from the prior of everything that is learned, in float64."""
+        return self._kl(prior, self._labels(None), None)
+
+    def _labels(self, labels: Tensor | slice | None) -> _Labels:
+        """Select the parameters of some labels. Labels given by number alone get a gradient, so the cost of a step does
+        not grow with K."""
+        linear = None if self.label_linear is None else self.label_linear.select(labels)
+        if isinstance(labels, Tensor):
+            return _Labels(take(self.Phi, labels), take(self.b, labels), linear)
+        if labels is None:
+            return _Labels(self.Phi, self.b, linear)
+        return _Labels(self.Phi[labels], self.b[labels], linear)
+
+    def _kl(self, prior: Prior, labels: _Labels, weight: Tensor | None) -> Tensor:
+        shared = self.family.kl(prior).sum()
+        return shared if labels.label_linear is None else shared + labels.label_linear.kl(weight)
+
+    def elbo(
+        self,
+        X: Rows,
+        Y: Tensor,
+        n_data: int,
+        *,
+        n_negatives: int | None = None,
+        n_points: int | None = None,
+        positive_weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Elbo:
+        """Estimate the bound on n_data rows, without bias, from a batch of rows X and their labels Y (sparse CSR).
+
+        With `n_negatives`, labels that hold in some row of the batch count exactly. From the others `n_negatives` are
+        drawn and shared by all rows, each standing for its share [FSGP 23], also in the divergence. Without it all
+        labels count exactly. A label that holds counts `positive_weight` (K,) times.
+        """
+        h, prior = self.latent(X)
+        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
+        weight = None if weight is None else weight.to(self.b.dtype)
+        labels = self._labels(chosen)
+        f = Moments(_means(h, X, labels), _variances(h, X, labels))
+        likelihood = self.likelihood if n_points is None else Bernoulli(n_points)
+        fit = likelihood.expected_log_prob(f.mean, f.var, Y, column, weight, positive_weight)
+        return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
+
+
+class _Labels(NamedTuple):
+    """The parameters of all or some labels: Φ (K, P), b (K,) and the linear processes of their own."""
+
+    Phi: Tensor
+    b: Tensor
+    label_linear: LabelLinearSubset | None
+
+
+def _means(h: Moments, X: Rows, labels: _Labels) -> Tensor:
+    """Return the means of f (B, K) for these labels."""
+    if labels.label_linear is None:
+        return torch.addmm(labels.b, h.mean, labels.Phi.T)
+    # In place: allocating an array of this size is slow.
+    return labels.label_linear.means(_with_features(X)).add_(labels.b).addmm_(h.mean, labels.Phi.T)
+
+
+def _variances(h: Moments, X: Rows, labels: _Labels) -> Tensor:
+    """Return the variances of f (B, K) for these labels."""
+    var = h.var @ labels.Phi.square().T
+    own = None if labels.label_linear is None else labels.label_linear.variances(_with_features(X))
+    return var if own is None else var.add_(own)
+
+
+def _with_features(X: Rows) -> Tensor:
+    if isinstance(X, Projected):
+        raise ValueError("projected rows have lost the features that the labels' own linear processes need")
+    return X

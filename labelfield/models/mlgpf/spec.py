@@ -1,0 +1,101 @@
+"""What a multi-label factor model is made of, in words and numbers, as options and saved models write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word, check_options
+from labelfield.inducing import Free, Subspace
+from labelfield.kernels.names import kernel_from_name
+from labelfield.likelihoods import Bernoulli
+from labelfield.models.mlgpf.label_linear import LABEL_LINEAR, LabelLinear
+from labelfield.models.mlgpf.model import MLGPF
+from labelfield.models.sparse import MOST_POINTS, POSTERIORS
+
+__all__ = ["CONSTRAINTS", "INDUCING", "Spec", "build"]
+
+INDUCING = ("free", "fixed", "subspace", "subspace_basis")
+# What each option of the model may be; the estimator adds those of the training.
+CONSTRAINTS: dict[str, Constraint] = {
+    "n_latent": Integer(1),
+    "n_inducing": Integer(1),
+    "kernel": Word(),
+    "posterior": OneOf(POSTERIORS),
+    "inducing": OneOf(INDUCING),
+    "unit_norm": Flag(),
+    "jitter": Real(0),
+    "label_linear": OneOf(LABEL_LINEAR),
+    "label_linear_scale": Real(1e-12),
+}
+_SPEC_CONSTRAINTS: dict[str, Constraint] = {
+    **CONSTRAINTS,
+    "n_features": Integer(1),
+    "n_labels": Integer(1),
+    "n_points": Integer(1, MOST_POINTS),
+    "n_support": Integer(0),
+    "rank": Integer(0),
+    "n_label_linear": Integer(0),
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a model is made of, apart from its numbers."""
+
+    n_features: int
+    n_labels: int
+    n_latent: int
+    n_inducing: int
+    kernel: str = "se_ard"
+    posterior: str = "whitened_diagonal"
+    inducing: str = "free"
+    rank: int = 0  # of the subspace
+    n_support: int = 0  # features that free or fixed inducing inputs have values on; 0 for all
+    unit_norm: bool = True
+    n_points: int = 10
+    jitter: float = 1e-5
+    label_linear: str = "off"  # a linear process for each label
+    n_label_linear: int = 0  # the number of weights of all of them
+    label_linear_scale: float = 2.0  # τ, or where it starts
+
+    def __post_init__(self) -> None:
+        check_options(vars(self), _SPEC_CONSTRAINTS)
+        if self.n_support > self.n_features:
+            raise ValueError(f"n_support={self.n_support}; expected at most n_features")
+        if self.rank < 1 and "subspace" in self.inducing:
+            raise ValueError(f"rank={self.rank}; expected an integer of at least 1")
+
+
+def build(spec: Spec) -> MLGPF:
+    """Build a model as the spec describes it, with nothing in it yet."""
+    m, p, k, d = spec.n_inducing, spec.n_latent, spec.n_labels, spec.n_features
+    inducing: Free | Subspace
+    if spec.inducing.startswith("subspace"):
+        is_learned = spec.inducing == "subspace_basis"
+        inducing = Subspace(
+            torch.zeros(m, spec.rank), torch.zeros(spec.rank, d), is_basis_learned=is_learned, unit_norm=spec.unit_norm
+        )
+    else:
+        inducing = Free(
+            torch.zeros(m, spec.n_support or d),
+            n_features=d if spec.n_support else None,
+            is_learned=spec.inducing == "free",
+            unit_norm=spec.unit_norm,
+        )
+    label_linear = (
+        None
+        if spec.label_linear == "off"
+        else LabelLinear(k, d, spec.n_label_linear, spec.label_linear, spec.label_linear_scale)
+    )
+    return MLGPF(
+        kernel_from_name(spec.kernel, d, p),
+        inducing,
+        POSTERIORS[spec.posterior](m, p),
+        torch.zeros(k, p),
+        torch.zeros(k),
+        label_linear=label_linear,
+        likelihood=Bernoulli(spec.n_points),
+        jitter=spec.jitter,
+    )

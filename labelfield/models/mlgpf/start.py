@@ -1,0 +1,63 @@
+"""Where a multi-label factor model starts before the first step."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.inducing import Subspace, kmeans, singular_vectors
+from labelfield.models.mlgpf.model import MLGPF
+from labelfield.models.mlgpf.spec import Spec
+from labelfield.models.sparse import fill_shared, pad_rows
+
+__all__ = ["BASES", "start"]
+
+BASES = ("svd", "kmeans")
+
+
+def start(
+    model: MLGPF,
+    spec: Spec,
+    X: sparse.csr_array,
+    Y: sparse.csr_array,
+    seed: int,
+    *,
+    start_mean: float = 1.0,
+    basis: str = "svd",
+    device: torch.device | str = "cpu",
+) -> None:
+    """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, q's means off centre.
+
+    The means are drawn from N(0, start_mean²), so that Φ is pulled at from the first step on. The rows are looked at on
+    this device, wherever the model is.
+    """
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        if isinstance(model.inducing, Subspace):
+            vectors = pad_rows(basis_vectors(X, spec.rank, basis, rng), spec.rank)
+            coordinates = np.asarray(X @ vectors.T, np.float32)
+            model.inducing.basis.copy_(torch.from_numpy(vectors.T.copy()))
+            model.inducing.refresh()
+            gram = vectors @ vectors.T
+            centres = kmeans(coordinates, spec.n_inducing, rng, device=device)
+            # Coordinates are products with the basis; the weights that give them are G⁻¹ times these.
+            model.inducing.A.copy_(torch.from_numpy(pad_rows(centres @ np.linalg.pinv(gram), spec.n_inducing)))
+        else:
+            fill_shared(model.inducing, X, spec.n_inducing, spec.n_support, rng, device)
+        frequency = np.bincount(Y.indices, minlength=spec.n_labels)
+        odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
+        model.b.copy_(torch.from_numpy(np.log(odds)))
+        model.Phi.normal_(0, spec.n_latent**-0.5, generator=generator)
+        mean = model.family.get_parameter("mean")
+        # Drawn inducing input by inducing input, whatever the layout.
+        mean.copy_(torch.empty(mean.shape[::-1]).normal_(0, start_mean, generator=generator).T)
+
+
+def basis_vectors(X: sparse.csr_array, rank: int, basis: str, rng: np.random.Generator) -> NDArray[np.float32]:
+    """The basis X̃ (R, D): leading right singular vectors, or centres of the rows."""
+    if basis not in BASES:
+        raise ValueError(f"basis={basis!r}; expected one of {', '.join(BASES)}")
+    return singular_vectors(X, rank, rng) if basis == "svd" else kmeans(X, rank, rng)

@@ -1,0 +1,1 @@
+"""A Gaussian process per class: one-vs-each, robustmax and softmax."""

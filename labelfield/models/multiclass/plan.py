@@ -1,0 +1,63 @@
+"""Defaults for a model with one process per class: a rule of N, D and K."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from labelfield.models.sizes import MANY_ROWS, VOCABULARY
+
+__all__ = ["ClassPlan", "plan"]
+
+_ALL_CLASSES = 200
+_MOST_COVARIANCES = 1 << 24
+_CLASS_STEPS = 3000
+
+
+@dataclass(frozen=True)
+class ClassPlan:
+    """What the rule for multi-class models chose."""
+
+    kernel: str
+    kernel_per_class: bool
+    posterior: str
+    inducing: str
+    n_inducing: int
+    batch_size: int
+    max_epochs: int
+    learning_rate: float
+    n_negatives: int | None
+
+
+def plan(
+    n_rows: int, n_features: int, n_classes: int, posterior: str | None = None, inducing: str | None = None
+) -> ClassPlan:
+    """Sizes and rates of a model with a process for each class.
+
+    | what | rule | why |
+    |---|---|---|
+    | kernel | se_linear_ard for a vocabulary, else matern32_ard | as for several labels a row |
+    | inducing inputs | shared by all classes: 400, at most N / 4, 800 from 100,000 rows on | they help each class |
+    | kernels | of each class's own with inducing inputs of its own, else shared | K_Z is then factorised once |
+    | posterior | full up to 2^24 covariances and 100,000 rows, else diagonal | then time is better spent on M |
+    | epochs | as many as make 3,000 steps, from 10 to 200 | converged by then |
+    | rivals | all classes up to 200, else 100 drawn for each batch | beyond, all classes cost more than they teach |
+    """
+    is_own = inducing == "per_class"
+    has_many_rows = n_rows >= MANY_ROWS
+    most = 100 if is_own else 800 if has_many_rows else 400
+    n_inducing = max(1, min(n_rows, most, max(50, n_rows // 4)))
+    batch_size = max(1, min(n_rows, 1000 if has_many_rows else 500))
+    n_steps = ceil(n_rows / batch_size)
+    covariances = n_classes * n_inducing**2
+    return ClassPlan(
+        kernel="se_linear_ard" if n_features >= VOCABULARY else "matern32_ard",
+        kernel_per_class=is_own,
+        posterior="whitened_diagonal" if has_many_rows or covariances > _MOST_COVARIANCES else "whitened_full",
+        inducing="free",
+        n_inducing=n_inducing,
+        batch_size=batch_size,
+        max_epochs=max(10, min(200, ceil(_CLASS_STEPS / n_steps))),
+        learning_rate=0.03 if posterior == "point" else 0.02,
+        n_negatives=100 if n_classes > _ALL_CLASSES else None,
+    )

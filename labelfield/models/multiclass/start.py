@@ -1,0 +1,73 @@
+"""Where a multi-class model starts before the first step."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.csr import gather_rows
+from labelfield.inducing import PerClass, kmeans
+from labelfield.linalg.rows import squared_norms, to_tensor
+from labelfield.models.multiclass.model import MultiClassGP
+from labelfield.models.multiclass.processes import LinearUtilities
+from labelfield.models.multiclass.spec import ClassSpec
+from labelfield.models.sparse import fill_shared, pad_rows
+
+__all__ = ["start", "typical_length"]
+
+# Pairs of rows whose distances say how long a length is.
+_N_PAIRS = 2000
+
+
+def start(
+    model: MultiClassGP, spec: ClassSpec, X: sparse.csr_array, Y: sparse.csr_array, seed: int, device: torch.device
+) -> None:
+    """Fill a model in place: Z from the rows, of each class's own where it has its own; lengths from how far rows are
+    apart; b at the logarithm of how often each class occurs."""
+    rng = np.random.default_rng(seed)
+    counts = np.bincount(Y.indices, minlength=spec.n_labels)
+    with torch.no_grad():
+        model.b.copy_(torch.from_numpy(np.log((counts + 0.5) / (Y.shape[0] + 0.5 * spec.n_labels))))
+        model.b.sub_(model.b.mean())
+        utilities = model.utilities
+        if isinstance(utilities, LinearUtilities):
+            return
+        if isinstance(utilities.inducing, PerClass):
+            utilities.inducing.fill(torch.from_numpy(_centres_of_classes(X, Y, spec, rng, device)))
+        else:
+            fill_shared(utilities.inducing, X, spec.n_inducing, spec.n_support, rng, device)
+        length = typical_length(X, rng)
+        for name, parameter in utilities.kernel.named_parameters():
+            if name.endswith(("log_inverse_length", "log_weights")):
+                parameter.fill_(-log(length))
+
+
+def _centres_of_classes(
+    X: sparse.csr_array, Y: sparse.csr_array, spec: ClassSpec, rng: np.random.Generator, device: torch.device
+) -> NDArray[np.float32]:
+    """k-means centres of the rows of each class (K, M, D); a class with fewer rows takes some of other classes too."""
+    result = np.empty((spec.n_labels, spec.n_inducing, spec.n_features), np.float32)
+    order = np.argsort(Y.indices, kind="stable")
+    ends = np.cumsum(np.bincount(Y.indices, minlength=spec.n_labels))
+    for k in range(spec.n_labels):
+        own = order[(ends[k - 1] if k else 0) : ends[k]]
+        if own.size < spec.n_inducing:
+            own = np.concatenate([own, rng.choice(Y.shape[0], spec.n_inducing - own.size)])
+            result[k] = gather_rows(X, np.sort(own)).toarray()
+        else:
+            centres = kmeans(gather_rows(X, np.sort(own)), spec.n_inducing, rng, device=device)
+            result[k] = pad_rows(centres, spec.n_inducing)
+    return result
+
+
+def typical_length(X: sparse.csr_array, rng: np.random.Generator) -> float:
+    """√(half the median squared distance of two rows), at which a kernel exp(-r² / 2ℓ²) is 1/e between them."""
+    first, second = rng.integers(X.shape[0], size=(2, _N_PAIRS))
+    differences = sparse.csr_array(gather_rows(X, first) - gather_rows(X, second))
+    squared = squared_norms(to_tensor(differences.astype(np.float32)), None).numpy()
+    apart = squared[squared > 0]
+    return float(np.sqrt(np.median(apart) / 2)) if apart.size else 1.0

@@ -1,0 +1,49 @@
+"""What the models with inducing inputs share: the names of their posteriors, and where shared inputs start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.inducing import Free, frequent_features, kmeans
+from labelfield.variational import Family, Full, Parsimonious, WhitenedDiagonal, WhitenedFull, WhitenedShared
+
+__all__ = ["MOST_POINTS", "POSTERIORS", "fill_shared", "pad_rows"]
+
+# q starts narrower than the prior.
+_SPREAD = 0.3
+POSTERIORS: dict[str, Callable[[int, int], Family]] = {
+    "whitened_diagonal": partial(WhitenedDiagonal, spread=_SPREAD),
+    "whitened_shared": partial(WhitenedShared, spread=_SPREAD),
+    "whitened_full": partial(WhitenedFull, spread=_SPREAD),
+    "full": partial(Full, spread=_SPREAD),
+    "parsimonious": Parsimonious,
+}
+# Beyond this the weights of the outermost points underflow.
+MOST_POINTS = 100
+
+
+def fill_shared(
+    inducing: Free,
+    X: sparse.csr_array,
+    n_inducing: int,
+    n_support: int,
+    rng: np.random.Generator,
+    device: torch.device | str,
+) -> None:
+    """Centres of the rows for inducing inputs that all processes share, on their most frequent features if so many are
+    given."""
+    support = frequent_features(X, n_support) if n_support else None
+    seen = X if support is None else sparse.csr_array(X[:, support])
+    Z = torch.from_numpy(pad_rows(kmeans(seen, n_inducing, rng, device=device), n_inducing))
+    inducing.fill(Z, None if support is None else torch.from_numpy(support))
+
+
+def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
+    """At least n_rows rows: the first ones again where there are fewer (duplicate rows, rank below R)."""
+    return np.ascontiguousarray(np.resize(rows, (n_rows, rows.shape[1])), np.float32)
