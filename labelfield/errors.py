@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 
-__all__ = ["DataError", "LabelfieldError"]
+__all__ = ["CannotAnswerError", "DataError", "LabelfieldError"]
 
 
 class LabelfieldError(Exception):
@@ -47,3 +47,7 @@ class DataError(LabelfieldError, ValueError):
         if self.path is not None or path is None:
             return self
         return DataError(self.found, path=path, line=self.line, expected=self.expected, fix=self.fix)
+
+
+class CannotAnswerError(LabelfieldError, ValueError):
+    """A question that this kind of model has no answer to, such as an interval from a point estimate."""

@@ -9,11 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from torch import Tensor
 
 from labelfield.inducing import Free, frequent_features, kmeans
-from labelfield.variational import Family, Full, Parsimonious, WhitenedDiagonal, WhitenedFull, WhitenedShared
+from labelfield.kernels import Kernel, Points
+from labelfield.linalg.gaussian import LEAST_VARIANCE
+from labelfield.linalg.rows import Rows
+from labelfield.variational import Family, Full, Parsimonious, Prior, WhitenedDiagonal, WhitenedFull, WhitenedShared
 
-__all__ = ["MOST_POINTS", "POSTERIORS", "fill_shared", "pad_rows"]
+__all__ = ["MOST_POINTS", "POSTERIORS", "fill_shared", "pad_rows", "unexplained_share"]
 
 # q starts narrower than the prior.
 _SPREAD = 0.3
@@ -47,3 +51,17 @@ def fill_shared(
 def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
     """At least n_rows rows: the first ones again where there are fewer (duplicate rows, rank below R)."""
     return np.ascontiguousarray(np.resize(rows, (n_rows, rows.shape[1])), np.float32)
+
+
+def unexplained_share(kernel: Kernel, points: Points, prior: Prior, X: Rows) -> Tensor:
+    """Return ν_i = (k_ii - k_iZ K_Z⁻¹ k_Zi) / k_ii (B,), the mean over processes where each has a kernel of its own.
+
+    This is the share of the prior variance at a row that the inducing inputs say nothing about: no q(u), however sure
+    of u, is surer of h. The posterior variance adds A_iᵀ S A_i, which is larger the more a row is like the inducing
+    inputs; on EUR-Lex the two cancel, and rows with permuted features come out no more uncertain than others.
+    """
+    kxx = kernel.diag(X)
+    explained = prior.whiten(kernel.cross(X, points).mT).square().sum(-2)
+    # Where the prior itself has no variance (an empty row under a linear kernel) nothing is explained.
+    share = (kxx - explained).clamp_min(LEAST_VARIANCE) / kxx.clamp_min(LEAST_VARIANCE)
+    return share if share.dim() == 1 else share.mean(0)

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from labelfield.topics.prediction import Drawn, label_probabilities
+from labelfield.models.calibration import Calibration, Temperature
+from labelfield.topics.density import Drawn, label_probabilities
+from labelfield.topics.spec import TopicSpec
 from labelfield.topics.state import Topics
 
-__all__ = ["TopicModel", "TopicSpec"]
-
-
-@dataclass(frozen=True)
-class TopicSpec:
-    """D features, L labels of which A have a place, K topics, T draws."""
-
-    n_features: int
-    n_labels: int
-    n_placed: int
-    n_topics: int
-    n_draws: int = 1
-    is_exclusive: bool = False  # one label a row
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.is_exclusive, bool):
-            raise ValueError(f"is_exclusive is {self.is_exclusive!r}, not true or false")
-        for name, value in vars(self).items():
-            if name == "is_exclusive":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < (1 if name != "n_placed" else 0):
-                raise ValueError(f"{name} is {value!r}, not a count")
-        if self.n_placed > self.n_labels:
-            raise ValueError(f"{self.n_placed} of {self.n_labels} labels")
+__all__ = ["TopicModel"]
 
 
 class TopicModel(nn.Module):
@@ -53,9 +31,9 @@ class TopicModel(nn.Module):
     labels: Tensor
     share: Tensor
 
-    def __init__(self, spec: TopicSpec, calibration: nn.Module) -> None:
+    def __init__(self, spec: TopicSpec) -> None:
         super().__init__()
-        self.calibration = calibration
+        self.calibration = Temperature() if spec.is_exclusive else Calibration(has_lead=True)
         self.n_labels = spec.n_labels
         T, A, K, D = spec.n_draws, spec.n_placed, spec.n_topics, spec.n_features
         shapes = {"V": (T, A, K), "rest": (T, K), "W": (T, D + 1, K), "r": (T, K), "precision": (D + 1,), "eta": (1,)}

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from labelfield.topics.rows import TopicRows
-
-__all__ = ["Priors", "Topics", "restored_topics", "start_topics", "tensors_of"]
+__all__ = ["Priors", "Topics", "restored_topics", "tensors_of"]
 
 
 @dataclass(frozen=True)
@@ -52,46 +50,6 @@ class Topics:
     def n_labels(self) -> int:
         """L, with those that have no place."""
         return int(self.V.shape[0]) + self.n_rest
-
-
-_CONSTANT_PRECISION = 1e-3
-# η begins with this, and adds to the labels of a topic no more than this share of them, however many labels there are.
-_FIRST_ETA, _MOST_ADDED = 0.01, 0.05
-
-
-def start_topics(
-    data: TopicRows,
-    n_topics: int,
-    n_labels: int,
-    priors: Priors,
-    generator: torch.Generator,
-    dtype: torch.dtype = torch.float32,
-) -> Topics:
-    """Topics at random around how often each label holds; features say nothing yet."""
-    device = data.design.X.device
-    n_active = data.positives.shape[1]
-    counts = torch.bincount(data.positives.label, minlength=n_active).to(torch.float64)
-    noise = torch.rand(n_active, n_topics, generator=generator, dtype=torch.float64).to(device)
-    eta = min(_FIRST_ETA, _MOST_ADDED * max(data.positives.n_entries, 1) / (n_topics * n_labels))
-    # Where nothing holds yet, noise alone tells topics apart.
-    V = (counts.unsqueeze(1) + eta) * (0.1 + noise)
-    rest = torch.full((n_topics,), eta, dtype=torch.float64, device=device)
-    total = V.sum(0) + rest * (n_labels - n_active)
-    # As many labels a row as there are.
-    per_row = max(data.positives.n_entries, 1) / data.n_rows
-    W = torch.zeros(data.design.n_weights, n_topics, dtype=dtype, device=device)
-    W[-1] = float(torch.tensor(per_row / n_topics).log())
-    precision = torch.full((data.design.n_weights,), 1 / priors.least_variance(), dtype=dtype, device=device)
-    precision[-1] = _CONSTANT_PRECISION
-    return Topics(
-        (V / total).to(dtype),
-        (rest / total).to(dtype),
-        n_labels - n_active,
-        W,
-        torch.ones(n_topics, dtype=torch.float64, device=device),
-        precision,
-        eta,
-    )
 
 
 def tensors_of(topics: Topics) -> dict[str, Tensor]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.deep.spec import DeepSpec
-from labelfield.models.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 
 __all__ = ["training_bytes"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labelfield.models.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
+from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.mlgpf.spec import Spec
 
 __all__ = ["n_parameters", "training_bytes"]

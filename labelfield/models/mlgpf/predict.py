@@ -1,88 +1,220 @@
-"""What a fitted model says of new rows, in blocks that bound the memory for any number of rows and labels."""
+"""What a fitted factor model answers: probabilities, rankings, intervals, latent moments, and given known labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import logit
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from labelfield.csr import from_counts
-from labelfield.linalg.gaussian import LEAST_VARIANCE
-from labelfield.linalg.rows import Rows, entry_places, entry_rows
+from labelfield.csr import gather_rows
+from labelfield.linalg.rows import Rows, entry_rows, to_tensor
+from labelfield.memory import FEWER_ROWS, advising_on_memory
+from labelfield.models.calibration import N_RANKS, ranks_of
+from labelfield.models.mlgpf.condition import condition, means_at
 from labelfield.models.mlgpf.model import MLGPF, InducingState
+from labelfield.models.mlgpf.topk import label_blocks, top_k
+from labelfield.models.predictor import (
+    Block,
+    Bound,
+    Latent,
+    LatentProcesses,
+    Predictor,
+    credible_interval,
+    quantiles_of_sigmoid,
+    to_csr,
+)
+from labelfield.models.sparse import unexplained_share
 from labelfield.variational import Moments
 
+__all__ = ["BLOCK_ROWS", "FactorPredictor", "expected_log_likelihood", "label_correlation"]
 
-class Latent(NamedTuple):
-    """Means and variances of the latent processes (N, P) and of the utilities (N, K)."""
+# Rows that are looked at together.
+BLOCK_ROWS = 2000
 
-    h_mean: NDArray[np.float32]
-    h_var: NDArray[np.float32]
-    f_mean: NDArray[np.float32]
-    f_var: NDArray[np.float32]
+
+class RowBlock(NamedTuple):
+    """Some rows: which, their features, and q(h) there."""
+
+    rows: slice
+    X: Tensor
+    h: Moments
+
+
+class FactorPredictor(Predictor):
+    """Answers of a model whose utilities are f = Φ h + b, for blocks of rows and of labels.
+
+    What is the same for all rows is formed at the first question and kept: a model that has changed needs a new
+    predictor.
+    """
+
+    def __init__(self, model: MLGPF, is_exclusive: bool = False) -> None:
+        self.model, self.n_labels, self.is_exclusive = model, model.n_labels, is_exclusive
+        self.calibration = model.calibration
+        self._state: InducingState | None = None
+
+    @property
+    def state(self) -> InducingState:
+        """The inducing inputs and their prior, formed once."""
+        if self._state is None:
+            with torch.no_grad():
+                self._state = self.model.inducing_state()
+        return self._state
+
+    def features(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
+        """Yield each block of rows where the model is."""
+        for first in range(0, rows.shape[0], BLOCK_ROWS):
+            block = slice(first, min(first + BLOCK_ROWS, rows.shape[0]))
+            with advising_on_memory(FEWER_ROWS):
+                X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), self.model.b.device)
+            yield block, X
+
+    def row_blocks(self, rows: sparse.csr_array) -> Iterator[RowBlock]:
+        """Yield each block of rows with q(h) there."""
+        for block, X in self.features(rows):
+            # Neither is held around the yield: an abandoned generator would leave them open for good.
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                h = self.model.latent(X, self.state)[0]
+            yield RowBlock(block, X, h)
+
+    def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
+        for block, labels, (P,) in self._answers(
+            rows, lambda f: (self.model.likelihood.predict_proba(*f),), calibrated
+        ):
+            yield Block(block, labels, P)
+
+    def _answers(
+        self, rows: sparse.csr_array, ask: Callable[[Moments], tuple[Tensor, ...]], calibrated: bool
+    ) -> Iterator[tuple[slice, slice, list[Tensor]]]:
+        """Yield what `ask` makes of q(f), for each block of rows and labels, calibrated as probabilities on request."""
+        calibrated = calibrated and not self.calibration.is_identity()
+        for block, X, h in self.row_blocks(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                best = top_k(self.model, h, X, N_RANKS)[0] if calibrated else None
+            for labels, f in label_blocks(self.model, h, X):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                    answers = list(ask(f))
+                    if best is not None:
+                        rank = ranks_of(best, labels)
+                        answers = [self.calibration(answer, rank) for answer in answers]
+                yield block, labels, answers
+
+    def proba(self, rows: sparse.csr_array, calibrated: bool = True) -> NDArray[np.float32]:
+        """Return the probability of each label (N, K); those of one class per row are divided by their sum."""
+        P = super().proba(rows, calibrated)
+        if self.is_exclusive:
+            P /= np.maximum(P.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        return P
+
+    def scores(self, rows: sparse.csr_array) -> NDArray[np.float32]:
+        """Return the log-odds of raw probabilities (N, K): each label is a Bernoulli, even one class per row."""
+        P = super().proba(rows, calibrated=False)
+        return np.asarray(logit(np.clip(P, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).epsneg)), np.float32)
+
+    def log_odds(self, rows: sparse.csr_array) -> NDArray[np.float64]:
+        return np.asarray(self.scores(rows), np.float64)
+
+    def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
+        return self.top_k_of(self.row_blocks(rows), k, calibrated)
+
+    def top_k_of(self, blocks: Iterable[RowBlock], k: int, calibrated: bool = True) -> sparse.csr_array:
+        """Return the k most probable labels of rows whose q(h) is known, as CSR (N, K)."""
+        k = min(k, self.n_labels)
+        return to_csr((self._ranked(block, k, calibrated) for block in blocks), k, self.n_labels)
+
+    def _ranked(self, block: RowBlock, k: int, calibrated: bool) -> tuple[Tensor, Tensor]:
+        with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+            best, p = top_k(self.model, block.h, block.X, k)
+            return best, self.calibration(p, torch.arange(k, device=p.device)) if calibrated else p
+
+    def given(self, rows: sparse.csr_array, observed: sparse.csr_array) -> Iterator[RowBlock]:
+        """Yield each block of rows with q(h) sharpened by the labels that are known there: +1 holds, -1 does not."""
+        for block, X, h in self.row_blocks(rows):
+            known: Tensor = to_tensor(gather_rows(observed, np.arange(block.start, block.stop)), h.mean.device)
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                sharpened = condition(self.model, h, X, known)
+            yield RowBlock(block, X, sharpened)
+
+    def latent(self, rows: sparse.csr_array) -> Latent:
+        widths = (self.n_labels,) * 2 + (self.model.Phi.shape[1],) * 2
+        with advising_on_memory(FEWER_ROWS):
+            f_mean, f_var, h_mean, h_var = (np.empty((rows.shape[0], width), np.float32) for width in widths)
+        for block, X, h in self.row_blocks(rows):
+            h_mean[block], h_var[block] = (part.cpu().numpy() for part in h)
+            with advising_on_memory(FEWER_ROWS):
+                for labels, f in label_blocks(self.model, h, X):
+                    f_mean[block, labels], f_var[block, labels] = (part.cpu().numpy() for part in f)
+        return Latent(f_mean, f_var, h_mean, h_var)
+
+    def interval(self, rows: sparse.csr_array, level: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the ends (N, K) of central credible intervals in closed form: q(f) is Gaussian."""
+        with advising_on_memory(FEWER_ROWS):
+            ends = tuple(np.empty((rows.shape[0], self.n_labels), np.float32) for _ in range(2))
+        for block, labels, answers in self._answers(rows, lambda f: credible_interval(f, level), calibrated=True):
+            for end, answer in zip(ends, answers, strict=True):
+                end[block, labels] = answer.cpu().numpy()
+        return ends[0], ends[1]
+
+    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
+        for block, X, h in self.row_blocks(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                drawn = quantiles_of_sigmoid(self.model.utilities(h, X), n_draws)
+            yield block, drawn
+
+    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
+        found = np.empty(rows.shape[0], np.float32)
+        for block, X in self.features(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                found[block] = unexplained_share(self.model.kernel, *self.state, X).cpu().numpy()
+        return found
+
+    def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
+        fit = 0.0
+        for block, X, h in self.row_blocks(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                own = to_tensor(gather_rows(Y, np.arange(block.start, block.stop)), h.mean.device)
+                fit += expected_log_likelihood(self.model, h, X, own)
+        with torch.no_grad():
+            return Bound(fit, float(self.model.kl(self.state.prior)))
+
+    def loadings(self) -> Tensor:
+        return self.model.Phi.detach()
+
+    def feature_relevance(self) -> NDArray[np.float32] | None:
+        relevance = self.model.kernel.feature_relevance()
+        return None if relevance is None else np.asarray(relevance.detach().cpu().numpy(), np.float32)
+
+    def processes(self, labels: Tensor | None = None) -> LatentProcesses:
+        model, every = self.model, slice(None)
+        chosen = every if labels is None else labels
+
+        def offsets(X: Tensor) -> Tensor:
+            """Return the means (B, K) of the linear processes of these labels."""
+            if model.label_linear is None:
+                return model.b.new_zeros(X.shape[0], len(model.b[chosen]))
+            return model.label_linear.select(labels).means(X)
+
+        return LatentProcesses(
+            model.kernel, *self.state, model.family, model.Phi[chosen].detach(), model.b[chosen].detach(), offsets
+        )
 
 
 def expected_log_likelihood(model: MLGPF, h: Moments, X: Rows, Y: Tensor) -> float:
-    """Σ_ik E log p(y_ik | f_ik) exactly over all labels, for Y sparse CSR."""
+    """Return Σ_ik E log p(y_ik | f_ik) exactly over all labels, for Y sparse CSR."""
     rows, columns = entry_rows(Y.crow_indices()), Y.col_indices().long()
-    total = float(_means_at(model, h, X, rows, columns).sum(dtype=torch.float64))
+    total = float(means_at(model, h, X, rows, columns).sum(dtype=torch.float64))
     for _, f in label_blocks(model, h, X):
         total -= float(model.likelihood.expected_softplus(f.mean, f.var))
     return total
 
 
-def to_indicator(parts: Iterable[tuple[slice, slice, Tensor]], shape: tuple[int, int]) -> sparse.csr_array:
-    """A CSR indicator (N, K) from blocks of it: their rows, their labels, and whether these hold there."""
-    found = [(np.zeros(0, np.int64),) * 2]
-    for rows, labels, holds in parts:
-        row, column = (part.cpu().numpy() for part in holds.nonzero(as_tuple=True))
-        found.append((row + rows.start, column + labels.start))
-    row, column = (np.concatenate(part) for part in zip(*found, strict=True))
-    order = np.lexsort((column, row))
-    return from_counts(np.bincount(row, minlength=shape[0]), column[order].astype(np.int32), None, shape[1])
-
-
-def to_csr(labels: NDArray[np.int64], values: NDArray[np.float32], n_labels: int) -> sparse.csr_array:
-    """Lists (N, k) as CSR with sorted columns."""
-    order = np.argsort(labels, axis=1)
-    n, k = labels.shape
-    return from_counts(
-        np.full(n, k, np.int64),
-        np.take_along_axis(labels, order, 1).ravel().astype(np.int32),
-        np.take_along_axis(values, order, 1).ravel(),
-        n_labels,
-    )
-
-
-def credible_interval(f: Moments, z: float) -> tuple[Tensor, Tensor]:
-    """The interval of σ(f) between the normal quantiles -z and z of f: σ is monotone, so σ(mean ± z sd)."""
-    deviation = f.var.sqrt()
-    return torch.sigmoid(f.mean - z * deviation), torch.sigmoid(f.mean + z * deviation)
-
-
-def unexplained_share(model: MLGPF, X: Rows, state: InducingState) -> Tensor:
-    """ν_i = (k_ii - k_iZ K_Z⁻¹ k_Zi) / k_ii (B,), the mean over processes where each has a kernel of its own.
-
-    The inducing inputs say nothing about this share of the prior variance of h at a row: no q(u), however sure of u, is
-    surer of h. The posterior's variance adds A_iᵀ S A_i, the larger the more a row is like the inducing inputs; on
-    EUR-Lex the two cancel, and rows with permuted features come out no more uncertain than others.
-    """
-    kxx = model.kernel.diag(X)
-    explained = state.prior.whiten(model.kernel.cross(X, state.points).mT).square().sum(-2)
-    # Where the prior itself has no variance (an empty row under a linear kernel) nothing is explained.
-    share = (kxx - explained).clamp_min(LEAST_VARIANCE) / kxx.clamp_min(LEAST_VARIANCE)
-    return share if share.dim() == 1 else share.mean(0)
-
-
 def label_correlation(model: MLGPF, labels: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-    """Correlation of utilities under the prior, from ΦΦᵀ, between these labels (default: all)."""
+    """Return the correlation of utilities under the prior, from ΦΦᵀ, between these labels (default: all)."""
     Phi = model.Phi.detach().cpu()
     if labels is not None:
         Phi = Phi[torch.from_numpy(np.asarray(labels, np.int64))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labelfield.models.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
+from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.multiclass.spec import ClassSpec
 
 __all__ = ["training_bytes"]

@@ -12,7 +12,7 @@ from labelfield.kernels import Kernel, Points
 from labelfield.linalg.rows import Projected, Rows, dot, n_rows, take
 from labelfield.variational import Family, Moments, Prior
 
-__all__ = ["LinearUtilities", "ClassSubset", "SparseUtilities", "Utilities"]
+__all__ = ["ClassSubset", "LinearUtilities", "SparseUtilities", "Utilities"]
 
 
 class ClassSubset(Protocol):

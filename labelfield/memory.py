@@ -1,0 +1,79 @@
+"""Memory: how much is left, what to say when there is too little, and blocks of rows that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+__all__ = [
+    "BYTES_PER_PARAMETER",
+    "DOUBLE",
+    "FEWER_ROWS",
+    "FLOAT",
+    "OutOfMemoryError",
+    "advising_on_memory",
+    "free_bytes",
+    "row_blocks",
+]
+
+# Adam keeps two numbers for each parameter, beside its gradient and itself; all are float32.
+BYTES_PER_PARAMETER = 16
+FLOAT, DOUBLE = 4, 8
+# What to lower when a prediction runs out of memory.
+FEWER_ROWS = "the number of rows per call, or predict on the CPU"
+
+
+def row_blocks(n_rows: int, width: int, *, entries: int, most: int) -> Iterator[slice]:
+    """Yield slices of at most `most` rows, and so few that rows times `width` stays within `entries`."""
+    step = max(1, min(most, entries // max(width, 1)))
+    for first in range(0, n_rows, step):
+        yield slice(first, min(first + step, n_rows))
+
+
+class OutOfMemoryError(MemoryError):
+    """Says what to lower, and the reason on one line."""
+
+    def __init__(self, reason: str, lower: str) -> None:
+        lines = reason.splitlines()
+        super().__init__(f"out of memory: lower {lower}" + (f" ({lines[0]})" if lines else ""))
+
+
+@contextmanager
+def advising_on_memory(lower: str) -> Iterator[None]:
+    """Turn every kind of failed allocation into one MemoryError that says what to lower."""
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        if isinstance(error, OutOfMemoryError):  # raised by a block inside this one
+            raise
+        raise OutOfMemoryError(str(error), lower) from None
+    except RuntimeError as error:  # what torch raises for a failed allocation on the CPU
+        text = str(error)
+        if not any(words in text for words in ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "overflow")):
+            raise
+        raise OutOfMemoryError(text, lower) from None
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return how much memory is left on a device, or None where the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    known = []
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        known += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        limit, used = (Path("/sys/fs/cgroup") / f"memory.{name}" for name in ("max", "current"))
+        if limit.exists() and (text := limit.read_text().strip()).isdecimal():
+            # Cached pages of files count as used, and are given back when asked for.
+            cache = [
+                int(line.split()[1])
+                for line in (limit.parent / "memory.stat").read_text().splitlines()
+                if line.startswith(("inactive_file ", "active_file "))
+            ]
+            known.append(int(text) - int(used.read_text()) + sum(cache))
+    except (OSError, ValueError, IndexError):
+        pass  # another system
+    return min(known, default=None)

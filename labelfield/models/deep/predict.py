@@ -1,0 +1,182 @@
+"""What a fitted deep kernel model answers, and the plain network that it started from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from labelfield.csr import gather_rows
+from labelfield.errors import DataError
+from labelfield.likelihoods.monte_carlo import normal_draws
+from labelfield.linalg.cholesky import FactorisationError
+from labelfield.linalg.rows import to_tensor
+from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
+from labelfield.models.deep.model import Baseline, DeepKernel, Features
+from labelfield.models.deep.start import FeatureError, require_features
+from labelfield.models.predictor import (
+    Block,
+    Bound,
+    Latent,
+    Predictor,
+    calibrated_probabilities,
+    credible_interval,
+    quantiles_of_sigmoid,
+)
+from labelfield.variational import Moments
+
+__all__ = ["BLOCK_ENTRIES", "BaselinePredictor", "DeepPredictor", "features_of", "rows_for_network"]
+
+# Rows times labels whose probabilities exist at once, and rows that go through a network together.
+BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 4096
+
+
+def rows_for_network(
+    rows: sparse.csr_array, takes_sparse: bool, device: torch.device
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield blocks of rows as a network takes them: sparse or dense."""
+    for block in row_blocks(rows.shape[0], 1, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
+        with advising_on_memory(FEWER_ROWS):
+            some = gather_rows(rows, np.arange(block.start, block.stop))
+            X = to_tensor(some, device) if takes_sparse else torch.from_numpy(some.toarray()).to(device)
+        yield block, X
+
+
+def features_of(network: Features, rows: sparse.csr_array, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the features h (B, Q) of blocks of rows, which must be finite."""
+    for block, X in rows_for_network(rows, network.takes_sparse, device):
+        with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+            h = network.eval()(X)
+            try:
+                require_features(h, block.start)
+            except FeatureError as error:
+                raise DataError(str(error)) from None
+        yield block, h
+
+
+class DeepPredictor(Predictor):
+    """Answers of a network with Gaussian processes on its features."""
+
+    def __init__(self, model: DeepKernel) -> None:
+        self.model, self.n_labels, self.is_exclusive = model, model.n_labels, not model.is_multilabel
+        self.calibration = model.calibration
+
+    def features(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the features h of rows, in blocks so small that the probabilities of all labels fit in memory."""
+        for block, h in features_of(self.model.features, rows, self.model.b.device):
+            for part in row_blocks(len(h), self.n_labels, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
+                yield slice(block.start + part.start, block.start + part.stop), h[part]
+
+    def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
+        model = self.model
+        with torch.no_grad():
+            prior = None if model.is_plain else model.processes.prior()
+        for block, h in self.features(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                P = model.predict_proba(model.latent(h, prior))
+                P = calibrated_probabilities(self.calibration, P) if calibrated else P
+                if not bool(torch.isfinite(P).all()):
+                    raise DataError(
+                        f"the probabilities of rows from {block.start} on are not numbers",
+                        fix="The model is broken; train it again.",
+                    )
+            yield Block(block, slice(0, self.n_labels), P)
+
+    def latent(self, rows: sparse.csr_array) -> Latent:
+        widths = (self.n_labels,) * 2 + (self.model.n_processes,) * 2
+        with advising_on_memory(FEWER_ROWS):
+            found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
+        for block, h in self.features(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                f = self.model.latent(h)
+                answers = (*self.model.utilities(f), *f)
+            for result, answer in zip(found, answers, strict=True):
+                assert result is not None
+                result[block] = answer.cpu().numpy()
+        return found
+
+    def interval(self, rows: sparse.csr_array, level: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the ends (N, K) of central credible intervals: in closed form for labels, by draws for classes."""
+        if self.is_exclusive or self.model.is_plain:
+            return super().interval(rows, level)
+        found = self.latent(rows)
+        ends = credible_interval(Moments(torch.from_numpy(found.f_mean), torch.from_numpy(found.f_var)), level)
+        with torch.no_grad():
+            low, high = (self.mapped(end.to(self.model.b.device), rows).cpu().numpy() for end in ends)
+        return low, high
+
+    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
+        if self.model.is_plain:
+            yield from super().draws(rows, n_draws)
+        for block, h in self.features(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                f = self.model.latent(h)
+                if self.is_exclusive:
+                    noise = normal_draws(n_draws, f.mean.shape[1], f.mean.dtype, f.mean.device)
+                    utilities = (f.mean + f.var.sqrt() * noise.unsqueeze(1)) @ self.model.A.T + self.model.b
+                    drawn = utilities.softmax(2)
+                else:
+                    drawn = quantiles_of_sigmoid(self.model.utilities(f), n_draws)
+            yield block, drawn
+
+    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
+        """Return the share of the prior variance of f that is left at each row (N,); 0 for a plain network."""
+        found = super().novelty(rows)
+        if self.model.is_plain:
+            return found
+        for block, h in self.features(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                share = self.model.latent(h).var / self.model.processes.prior_variance()
+                found[block] = share.clamp(0, 1).mean(1).cpu().numpy()
+        return found
+
+    def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
+        """Return the evidence lower bound; the fit of a softmax is drawn, always with the same draws."""
+        model = self.model
+        fit, generator = 0.0, torch.Generator(model.b.device).manual_seed(0)
+        estimate = model.plain_log_prob if model.is_plain else model.elbo
+        for block, h in self.features(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                own = to_tensor(gather_rows(Y, np.arange(block.start, block.stop)), h.device)
+                fit += float(estimate(h, own, len(h), generator=generator).fit)
+        with torch.no_grad():
+            return Bound(fit, 0.0 if model.is_plain else float(model.processes.kl().sum()))
+
+    def loadings(self) -> Tensor:
+        """Return the mixing A, each column times the deviation of its process under the prior."""
+        model = self.model
+        with torch.no_grad():
+            return model.A * (1 if model.is_plain else model.processes.prior_variance().sqrt().to(model.A.dtype))
+
+    def check(self) -> None:
+        """Check that a model from a file gives numbers, by trying it in the middle of its grid."""
+        if self.model.is_plain:
+            return
+        try:
+            with torch.no_grad():
+                f = self.model.latent(self.model.processes.grid.centre.unsqueeze(0))
+        except FactorisationError as error:
+            raise ValueError(str(error)) from None
+        if not all(bool(torch.isfinite(part).all()) for part in f):
+            raise ValueError("the processes give values that are not finite")
+
+
+class BaselinePredictor(Predictor):
+    """Answers of the plain network that a deep kernel model started from."""
+
+    def __init__(self, baseline: Baseline, model: DeepKernel) -> None:
+        self.baseline, self.model = baseline, model
+        self.n_labels, self.is_exclusive = model.n_labels, not model.is_multilabel
+        self.calibration = baseline.calibration
+
+    def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
+        for block, h in features_of(self.baseline.features, rows, self.model.b.device):
+            for part in row_blocks(len(h), self.n_labels, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                    P = self.baseline.predict_proba(self.model.sums(h[part]))
+                    P = calibrated_probabilities(self.calibration, P) if calibrated else P
+                yield Block(slice(block.start + part.start, block.start + part.stop), slice(0, self.n_labels), P)

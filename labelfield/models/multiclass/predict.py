@@ -1,0 +1,131 @@
+"""What a fitted multi-class model answers, for blocks of rows and, where their matrices are large, of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from labelfield.csr import gather_rows
+from labelfield.errors import CannotAnswerError
+from labelfield.likelihoods.monte_carlo import normal_draws
+from labelfield.linalg.rows import to_tensor
+from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
+from labelfield.models.multiclass.model import MultiClassGP
+from labelfield.models.multiclass.processes import LinearUtilities, SparseUtilities
+from labelfield.models.multiclass.spec import ClassSpec
+from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor
+from labelfield.variational import Moments
+
+__all__ = ["BLOCK_ENTRIES", "ClassPredictor"]
+
+# Rows times classes whose utilities exist at once, and numbers in the matrices of classes that are looked at together.
+BLOCK_ENTRIES, _SUBSET_ENTRIES = 1 << 22, 1 << 26
+_MOST_ROWS = 2000
+
+
+class ClassPredictor(Predictor):
+    """Answers of a model with one process per class."""
+
+    is_exclusive = True
+
+    def __init__(self, model: MultiClassGP, spec: ClassSpec) -> None:
+        self.model, self.spec, self.n_labels = model, spec, spec.n_labels
+        self.calibration = model.calibration
+
+    def class_blocks(self) -> list[Tensor | None]:
+        """Return the classes whose matrices fit in memory together: None for all, or some at a time."""
+        spec = self.spec
+        each = spec.n_inducing * max(spec.n_inducing, _MOST_ROWS, spec.n_features)
+        is_split = spec.has_own_matrices and spec.posterior != "point"
+        n_at_once = max(1, _SUBSET_ENTRIES // each) if is_split else spec.n_labels
+        if n_at_once >= spec.n_labels:
+            return [None]
+        return list(torch.split(torch.arange(spec.n_labels, device=self.model.b.device), n_at_once))
+
+    def moments(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Moments]]:
+        """Yield q(f) of all classes, for blocks of rows."""
+        blocks = self.class_blocks()
+        with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+            # What all rows share is formed once, unless there is too much of it.
+            subsets = [self.model.utilities.select(blocks[0])] if len(blocks) == 1 else [None] * len(blocks)
+        for block in row_blocks(rows.shape[0], self.n_labels, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), self.model.b.device)
+                found = [self.model.moments(X, some, subset) for some, subset in zip(blocks, subsets, strict=True)]
+                f = Moments(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
+            yield block, f
+
+    def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
+        for block, f in self.moments(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                P = self.model.likelihood.predict_proba(*f)
+                P = self.calibration(P) if calibrated else P
+            yield Block(block, slice(0, self.n_labels), P)
+
+    def latent(self, rows: sparse.csr_array) -> Latent:
+        with advising_on_memory(FEWER_ROWS):
+            found = Latent(*(np.empty((rows.shape[0], self.n_labels), np.float32) for _ in range(2)))
+        for block, f in self.moments(rows):
+            found.f_mean[block], found.f_var[block] = (part.cpu().numpy() for part in f)
+        return found
+
+    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
+        if self.spec.posterior == "point":
+            yield from super().draws(rows, n_draws)
+        if self.spec.likelihood == "robustmax":
+            raise CannotAnswerError(
+                "a draw under robustmax makes one class almost certain: intervals would say nothing"
+            )
+        for block, f in self.moments(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                noise = normal_draws(n_draws, self.n_labels, f.mean.dtype, f.mean.device)
+                drawn = (f.mean + f.var.sqrt() * noise.unsqueeze(1)).softmax(2)
+            yield block, drawn
+
+    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
+        found = np.zeros(rows.shape[0], np.float32)
+        for some in self.class_blocks():
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                subset = self.model.utilities.select(some)
+                share = 1.0 if some is None else len(some) / self.n_labels
+                for block in row_blocks(rows.shape[0], 1, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
+                    X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), self.model.b.device)
+                    found[block] += share * subset.unexplained_share(X).cpu().numpy()
+        return found
+
+    def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
+        """Return the evidence lower bound; where the fit is drawn, always with the same draws."""
+        target = torch.from_numpy(Y.indices.astype(np.int64))
+        generator, fit = torch.Generator(self.model.b.device).manual_seed(0), 0.0
+        for block, f in self.moments(rows):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                own = target[block].to(f.mean.device)
+                each = self.model.likelihood.expected_log_prob(*f, own, generator=generator)
+                fit += float(each.sum(dtype=torch.float64))
+        with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+            kl = sum(float(self.model.utilities.select(some).kl().sum()) for some in self.class_blocks())
+        return Bound(fit, kl)
+
+    def feature_relevance(self) -> NDArray[np.float32] | None:
+        """Return the squared ARD weights, or the squared weights of linear utilities, as a mean over classes (D,)."""
+        utilities = self.model.utilities
+        if isinstance(utilities, LinearUtilities):
+            weights = utilities.weights.detach().double().cpu().numpy()
+            return np.asarray((weights**2).mean(0), np.float32)
+        relevance = utilities.kernel.feature_relevance()
+        if relevance is None:
+            return None
+        relevance = relevance.detach().cpu()
+        return np.asarray((relevance if relevance.dim() == 1 else relevance.mean(0)).numpy(), np.float32)
+
+    def processes(self, labels: Tensor | None = None) -> LatentProcesses | None:
+        utilities = self.model.utilities
+        if not isinstance(utilities, SparseUtilities):
+            return None
+        b = self.model.b.detach()
+        return LatentProcesses(*utilities.select(labels), mixing=None, b=b if labels is None else b[labels])

@@ -1,0 +1,261 @@
+"""What a fitted model answers about rows, in blocks that bound the memory for any number of rows and labels.
+
+`Predictor` is the one interface between models and everything above them. A final class of each model package says what
+probabilities are; whatever it does not override is answered by the documented default: None for what a model has not
+learned (`loadings`, `feature_relevance`, `processes`), a CannotAnswerError for a question that makes no sense for it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import ndtri
+from torch import Tensor
+
+from labelfield.csr import from_counts, gather_rows
+from labelfield.errors import CannotAnswerError
+from labelfield.kernels import Kernel, Points
+from labelfield.linalg.rows import to_tensor
+from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
+from labelfield.models.calibration import N_RANKS, Calibration, Temperature, ranks_of
+from labelfield.variational import Family, Moments, Prior
+
+__all__ = [
+    "Block",
+    "Bound",
+    "Latent",
+    "LatentProcesses",
+    "Predictor",
+    "UtilityPredictor",
+    "best_labels",
+    "calibrated_probabilities",
+    "credible_interval",
+    "to_csr",
+    "to_indicator",
+]
+
+Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
+# Draws from the posterior that an interval is read from.
+N_DRAWS = 1024
+# Draws times rows times labels that exist at once.
+_DRAWN_ENTRIES = 1 << 22
+_TINY = float(np.finfo(np.float32).tiny)
+_ALMOST_ONE = 1 - float(np.finfo(np.float32).epsneg)
+
+
+class Block(NamedTuple):
+    """The probabilities P of some labels of some rows."""
+
+    rows: slice
+    labels: slice
+    P: Tensor
+
+
+class Latent(NamedTuple):
+    """Means and variances of the utilities f (N, K), and of the latent processes h (N, P) that they are mixed from."""
+
+    f_mean: NDArray[np.float32]
+    f_var: NDArray[np.float32]
+    h_mean: NDArray[np.float32] | None = None
+    h_var: NDArray[np.float32] | None = None
+
+
+class Bound(NamedTuple):
+    """The evidence lower bound of some rows, in nats: fit - kl."""
+
+    fit: float
+    kl: float
+
+
+class LatentProcesses(NamedTuple):
+    """Latent processes with inducing inputs, as explanations need them.
+
+    Utilities are `mixing` (K, P) times the processes; without a mixing each label has a process of its own. `offsets`
+    gives what else the utilities of labels are the sum of at a row: the linear process of a label, where there is one.
+    """
+
+    kernel: Kernel
+    points: Points
+    prior: Prior
+    family: Family
+    mixing: Tensor | None
+    b: Tensor
+    offsets: Callable[[Tensor], Tensor] | None = None
+
+
+class Predictor(ABC):
+    """Answers about rows (CSR) as the model sees them."""
+
+    n_labels: int
+    # Whether one label excludes the others: probabilities of a row then sum to one.
+    is_exclusive: bool
+    calibration: Calibration | Temperature
+
+    @abstractmethod
+    def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
+        """Yield the probabilities of all labels of all rows, block by block."""
+
+    def proba(self, rows: sparse.csr_array, calibrated: bool = True) -> NDArray[np.float32]:
+        """Return the probability of each label (N, K)."""
+        with advising_on_memory(FEWER_ROWS):
+            result = np.empty((rows.shape[0], self.n_labels), np.float32)
+        for block in self.probabilities(rows, calibrated):
+            result[block.rows, block.labels] = block.P.cpu().numpy()
+        return result
+
+    def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
+        """Return the k most probable labels of each row with their probabilities, as CSR (N, K)."""
+        return best_labels((block.P for block in self.probabilities(rows, calibrated)), k, self.n_labels)
+
+    def reached(self, rows: sparse.csr_array, threshold: float) -> sparse.csr_array:
+        """Return the labels whose probability reaches the threshold, as a CSR indicator (N, K)."""
+        parts = ((rows, labels, threshold <= P) for rows, labels, P in self.probabilities(rows))
+        return to_indicator(parts, (rows.shape[0], self.n_labels))
+
+    def scores(self, rows: sparse.csr_array) -> NDArray[np.float32]:
+        """Return log p of classes, or the log-odds of labels (N, K), from raw probabilities."""
+        P = np.maximum(self.proba(rows, calibrated=False), np.float32(_TINY))
+        scores = np.log(P)
+        if not self.is_exclusive:
+            scores -= np.log1p(-np.minimum(P, np.float32(_ALMOST_ONE)))
+        return scores
+
+    def log_odds(self, rows: sparse.csr_array) -> NDArray[np.float64]:
+        """Return the log-odds of raw probabilities (N, K), whether or not labels exclude each other."""
+        scores = np.asarray(self.scores(rows), np.float64)
+        if not self.is_exclusive:
+            return scores
+        # A float32 probability comes no closer to 1 than this.
+        return np.asarray(scores - np.log(-np.expm1(np.minimum(scores, np.log(_ALMOST_ONE)))))
+
+    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
+        """Return how unlike the training rows each row (N,) is, from 0 to 1; 0 for a model that cannot tell."""
+        return np.zeros(rows.shape[0], np.float32)
+
+    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
+        """Yield draws (T, B, K) of the raw probabilities under the posterior, block by block."""
+        raise CannotAnswerError("this model is a point estimate: its probabilities have no posterior, and no intervals")
+
+    def interval(self, rows: sparse.csr_array, level: float) -> Ends:
+        """Return the ends (N, K) of central credible intervals of the calibrated probabilities, by draws."""
+        with advising_on_memory(FEWER_ROWS):
+            low, high = (np.empty((rows.shape[0], self.n_labels), np.float32) for _ in range(2))
+        levels = torch.tensor([0.5 - level / 2, 0.5 + level / 2], dtype=torch.float64)
+        for part in row_blocks(rows.shape[0], N_DRAWS * self.n_labels, entries=_DRAWN_ENTRIES, most=2000):
+            some = gather_rows(rows, np.arange(part.start, part.stop))
+            for block, drawn in self.draws(some, N_DRAWS):
+                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                    mapped = self.mapped(drawn, gather_rows(some, np.arange(block.start, block.stop)))
+                    ends = mapped.double().cpu().quantile(levels, dim=0).float().numpy()
+                place = slice(part.start + block.start, part.start + block.stop)
+                low[place], high[place] = ends
+        return low, high
+
+    def mapped(self, values: Tensor, rows: sparse.csr_array) -> Tensor:
+        """Calibrate possible probabilities (..., B, K) of rows: each label by the place it has in its row's ranking."""
+        if isinstance(self.calibration, Temperature):
+            mapped: Tensor = self.calibration(values.flatten(0, -2))
+            return mapped.view(values.shape)
+        if self.calibration.is_identity():
+            return values
+        ranks = _ranks(torch.from_numpy(self.proba(rows, calibrated=False)).to(values.device))
+        result: Tensor = self.calibration(values, ranks.expand_as(values))
+        return result
+
+    def latent(self, rows: sparse.csr_array) -> Latent:
+        """Return the moments of utilities and latent processes."""
+        raise CannotAnswerError("this model has no latent Gaussian processes")
+
+    def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
+        """Return the evidence lower bound of rows with labels Y, exact over rows and labels."""
+        raise CannotAnswerError("this model is not trained by an evidence lower bound on its rows")
+
+    def loadings(self) -> Tensor | None:
+        """Return the coordinates of labels (K, ...) in which labels that go together are close; None if there are none."""
+        return None
+
+    def feature_relevance(self) -> NDArray[np.float32] | None:
+        """Return how much each feature matters (D,); None for a model that does not weigh features."""
+        return None
+
+    def processes(self, labels: Tensor | None = None) -> LatentProcesses | None:
+        """Return the processes behind these labels, or all; None for a model without inducing inputs."""
+        return None
+
+
+class UtilityPredictor(Predictor):
+    """The predictor of any model with Gaussian utilities: `model.moments(X)`, `model.likelihood` and a calibration."""
+
+    def __init__(self, model: Any, n_labels: int, is_exclusive: bool) -> None:
+        self.model, self.n_labels, self.is_exclusive = model, n_labels, is_exclusive
+        self.calibration = model.calibration
+
+    def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
+        every = slice(0, self.n_labels)
+        for part in row_blocks(rows.shape[0], self.n_labels, entries=1 << 22, most=2000):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                X = to_tensor(gather_rows(rows, np.arange(part.start, part.stop)), self.model.b.device)
+                P = self.model.likelihood.predict_proba(*self.model.moments(X))
+                P = calibrated_probabilities(self.calibration, P) if calibrated else P
+            yield Block(part, every, P)
+
+
+def calibrated_probabilities(calibration: Calibration | Temperature, P: Tensor) -> Tensor:
+    """Map raw probabilities of all labels (B, K) to calibrated ones."""
+    if isinstance(calibration, Temperature):
+        result: Tensor = calibration(P)
+        return result
+    if calibration.is_identity():
+        return P
+    return calibration(P, _ranks(P))  # type: ignore[no-any-return]  # a module's call is untyped
+
+
+def _ranks(P: Tensor) -> Tensor:
+    """Return the place of each label in the ranking of its row, from probabilities of all labels (B, K)."""
+    best = P.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
+    return ranks_of(best, slice(0, P.shape[1]))
+
+
+def best_labels(blocks: Iterable[Tensor], k: int, n_labels: int) -> sparse.csr_array:
+    """Return the k most probable labels of each row, as CSR, from blocks of rows with the probabilities of all labels."""
+    k = min(k, n_labels)
+    return to_csr((P.topk(k, dim=1)[::-1] for P in blocks), k, n_labels)
+
+
+def to_csr(parts: Iterable[tuple[Tensor, Tensor]], k: int, n_labels: int) -> sparse.csr_array:
+    """Return lists of k labels per row and their values, given in blocks of rows, as CSR (N, K) with sorted columns."""
+    found = [(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32))]
+    found += [(labels.cpu().numpy(), values.cpu().numpy()) for labels, values in parts]
+    labels, values = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.argsort(labels, axis=1)
+    columns, data = (np.take_along_axis(part, order, 1).ravel() for part in (labels, values))
+    return from_counts(np.full(len(labels), k, np.int64), columns.astype(np.int32), data, n_labels)
+
+
+def to_indicator(parts: Iterable[tuple[slice, slice, Tensor]], shape: tuple[int, int]) -> sparse.csr_array:
+    """Return a CSR indicator (N, K) from blocks of it: their rows, their labels, and which labels hold there."""
+    found = [(np.zeros(0, np.int64),) * 2]
+    for rows, labels, holds in parts:
+        row, column = (part.cpu().numpy() for part in holds.nonzero(as_tuple=True))
+        found.append((row + rows.start, column + labels.start))
+    row, column = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.lexsort((column, row))
+    return from_counts(np.bincount(row, minlength=shape[0]), column[order].astype(np.int32), None, shape[1])
+
+
+def credible_interval(f: Moments, level: float) -> tuple[Tensor, Tensor]:
+    """Return the central interval of σ(f): σ is monotone, so its ends are σ(mean ± z sd)."""
+    reach = float(ndtri(0.5 + level / 2)) * f.var.sqrt()
+    return torch.sigmoid(f.mean - reach), torch.sigmoid(f.mean + reach)
+
+
+def quantiles_of_sigmoid(f: Moments, n_draws: int) -> Tensor:
+    """Return σ at n_draws equally likely quantiles of each utility: (T, B, K) draws of one label at a time."""
+    z = torch.from_numpy(ndtri((np.arange(n_draws) + 0.5) / n_draws)).to(f.mean)
+    return torch.sigmoid(f.mean + z[:, None, None] * f.var.sqrt())
