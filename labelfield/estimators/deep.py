@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -15,403 +15,237 @@ from scipy import sparse
 from sklearn.utils import TransformerTags
 from torch import Tensor, nn
 
+from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform, choose_class_transform
-from labelfield.estimators.deep_choices import (
-    choose_subsets,
-    is_dense,
-    n_dimensions,
-    n_weights,
-    require_dense,
-    require_labels,
-    stage_epochs,
-)
-from labelfield.estimators.deep_training import DeepTraining
-from labelfield.estimators.inputs import as_rows, encode_labels
-from labelfield.estimators.options import (
-    Number,
-    Rule,
-    advising_on_memory,
-    check_options,
-    choose_device,
-    choose_seed,
-    given,
-)
-from labelfield.estimators.restoring import restore_model
+from labelfield.errors import CannotAnswerError, DataError
+from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, training_settings
+from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.inputs import Labels, require_one_class
+from labelfield.estimators.options import count_of
+from labelfield.inference.deep import STAGE_TIME, DeepTrainer, follow_features
+from labelfield.inference.run import Settings
 from labelfield.inference.schedule import SCHEDULES
-from labelfield.kernels.names import LAG_KERNELS
-from labelfield.models.artifact import ModelError
-from labelfield.models.build_deep import (
-    DEEP_LIKELIHOODS,
-    DEEP_MOMENTS,
-    GRID_POSTERIORS,
-    MOST_DIMENSIONS,
-    DeepSpec,
-    build_deep,
-    start_deep,
-)
-from labelfield.models.cost import deep_bytes
-from labelfield.models.defaults import DeepPlan, plan_deep
+from labelfield.models.deep.cost import training_bytes
+from labelfield.models.deep.plan import DeepPlan, plan
+from labelfield.models.deep.predict import BaselinePredictor, DeepPredictor, rows_for_network
+from labelfield.models.deep.spec import CONSTRAINTS, MOST_DIMENSIONS, DeepSpec, build
+from labelfield.models.deep.start import start
 from labelfield.networks import NETWORKS, NetworkSpec, square_image_shape
 
 __all__ = ["DeepKernelClassifier"]
 
-_RULES: dict[str, Rule] = {
-    **{name: Number(1, is_integer=True) for name in ("n_processes", "batch_size")},
-    **{name: Number(0, is_integer=True) for name in ("network_epochs", "process_epochs", "max_epochs", "n_negatives")},
-    **{name: Number(1e-12) for name in ("learning_rate", "clip_norm", "time_budget")},
-    **{name: Number(1e-12) for name in ("process_learning_rate", "joint_learning_rate")},
-    "kl_weight": Number(0),
-    "jitter": Number(0, highest=0.5),
-    "n_samples": Number(1, is_integer=True, highest=10_000),
-    "n_mixtures": Number(1, is_integer=True, highest=1000),
-    "n_samples_predict": Number(1, is_integer=True, highest=100_000),
-    "subset_size": Number(1, is_integer=True, highest=MOST_DIMENSIONS),
-    "grid_size": Number(5, is_integer=True, highest=100_000),
-    "dropout": Number(0, highest=0.99),
-    "patience": Number(1, is_integer=True),
-    "threshold": Number(0, highest=1),
-    "kernel": LAG_KERNELS,
-    "own_kernel": bool,
-    "posterior": tuple(GRID_POSTERIORS),
-    "likelihood": DEEP_LIKELIHOODS,
-    "moments": DEEP_MOMENTS,
-    "schedule": SCHEDULES,
-    "row_transform": str,
-    "calibrated": bool,
-    "keep_baseline": bool,
-    "mixed_precision": bool,
-}
+# A dense network is given rows this wide in batches that are made dense; wider ones need one that takes sparse rows.
+_MOST_DENSE = 8192
 
 
-class DeepKernelClassifier(DeepTraining):
-    """h = network(x), f_j ~ GP(0, k_j) on some features of h, and a softmax or Bernoulli likelihood of A f + b.
+def _design(options: Any, rows: TrainingRows) -> Design:
+    X, Y, labels, device, seed = rows
+    if not isinstance(options.network, nn.Module | None) and options.network not in NETWORKS:
+        raise ValueError(f"network={options.network!r}; expected one of {', '.join(NETWORKS)}, or a torch.nn.Module")
+    likelihood = options.likelihood or ("softmax" if labels.kind == "classes" else "bernoulli")
+    _require_labels(Y, likelihood)
+    own = options.network if isinstance(options.network, nn.Module) else None
+    sizes = X.shape[0], X.shape[1], Y.shape[1]
+    chosen = plan(
+        *sizes,
+        likelihood == "bernoulli",
+        "own" if own is not None else options.network,
+        _n_dimensions(options),
+        options.grid_size,
+    )
+    transform = RowTransform.fit(options.row_transform or _default_transform(chosen.network, X), X)
+    data = Dataset(transform(X), Y)
+    epochs = _stage_epochs(options, chosen)
+    stages = _stage_settings(options, chosen, data.n_rows, seed)
+    takes_sparse = chosen.network == "bag" if own is None else bool(getattr(own, "takes_sparse", False))
+    if not takes_sparse:
+        _require_dense(chosen.network, data.X)
+    batch_size = next(iter(stages.values())).batch_size
+    n_outputs = 0 if own is None else _count_outputs(own, data, device, batch_size)
+    subsets = _choose_subsets(options, chosen, n_outputs, is_own=own is not None)
+    n_features = 1 + max(max(subset) for subset in subsets)
+    per_process = chosen.kernel_per_process if options.kernel_per_process is None else options.kernel_per_process
+    has_processes = bool(epochs["processes"] or epochs["joint"])
+    spec = DeepSpec(
+        n_features=data.n_features,
+        n_labels=Y.shape[1],
+        network=None if own is not None else _network_spec(options, chosen, data.n_features, n_features),
+        n_outputs=n_outputs if own is not None else n_features,
+        subsets=subsets,
+        grid_size=options.grid_size or chosen.grid_size,
+        kernel=options.kernel,
+        kernel_per_process=per_process,
+        posterior=options.posterior or chosen.posterior,
+        likelihood=likelihood,
+        moments=options.moments,
+        n_samples=options.n_samples,
+        n_samples_predict=options.n_samples_predict,
+        jitter=options.jitter,
+        is_plain=not has_processes,
+        has_baseline=bool(options.keep_baseline and epochs["network"] and has_processes),
+        network_class="" if own is None else f"{type(own).__module__}.{type(own).__qualname__}",
+    )
+    n_negatives = (chosen.n_negatives if options.n_negatives is None else options.n_negatives) or None
+    if likelihood == "softmax" and n_negatives:
+        raise ValueError("n_negatives is for several labels per row: a softmax needs all classes in each step")
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
 
-    `network` is "mlp", "bag" (for sparse rows), "cnn" (for images), or a torch module of your own that gives (B, Q)
-    features of rows (B, D); a module with `takes_sparse = True` is given sparse CSR tensors, others dense ones. Left at
-    None, it and all sizes and rates follow the rule of `labelfield.models.defaults`.
+    def begin(model: Any) -> None:
+        start(model, counts, X.shape[0], seed)
+        model.to(device)
+        follow_features(model, data, seed)
 
-    Each of `n_processes` processes is on `subset_size` features of its own, or on those that `subsets` lists for it.
-    One class a row has a softmax and, unless told otherwise, a process for each class, as in the paper; several labels
-    a row have a Bernoulli likelihood each. In training `moments="sampled"` draws u, as the paper does, and "exact" f at
-    each row from its exact moments, `n_samples` times.
+    # What is known about the whole training: the settings of its last stage, and the time that the user gave.
+    settings = replace(list(stages.values())[-1], time_budget=options.time_budget)
+    # A softmax has one class per row, in whatever form it was given.
+    read = Labels("classes" if likelihood == "softmax" else labels.kind, labels.classes)
+    are_dense = not takes_sparse and _is_dense(data.X)
+    return Design(data, transform, spec, settings, n_negatives, begin, read, are_dense)
 
-    Training has three stages, each of which may be left out (0 epochs): `network_epochs` of the plain network, which is
-    kept as the baseline; `process_epochs` of the processes on its features; `max_epochs` of everything jointly.
-    """
 
-    _rules = _RULES
-    _lower = "batch_size, hidden or grid_size"
-    _spec_type = DeepSpec
+def _require_labels(Y: sparse.csr_array, likelihood: str) -> None:
+    """Check that a softmax has two classes at least, and one in each row."""
+    if likelihood != "softmax":
+        return
+    require_one_class(Y, "Use likelihood='bernoulli'.")
+    if Y.shape[1] < 2:
+        raise DataError("y has one class", expected="at least two classes", fix="Check the labels.")
 
-    def __init__(
-        self,
-        *,
-        network: str | nn.Module | None = None,
-        hidden: Any = None,
-        channels: Any = (32, 64),
-        image_shape: Any = None,
-        dropout: float | None = None,
-        n_processes: int | None = None,
-        subset_size: int = 1,
-        subsets: Any = None,
-        grid_size: int | None = None,
-        kernel: str = "se",
-        n_mixtures: int = 4,
-        own_kernel: bool | None = None,
-        posterior: str | None = None,
-        likelihood: str | None = None,
-        moments: str = "exact",
-        n_samples: int = 1,
-        n_samples_predict: int = 128,
-        row_transform: str | None = None,
-        n_negatives: int | None = None,
-        network_epochs: int | None = None,
-        process_epochs: int | None = None,
-        max_epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        process_learning_rate: float | None = None,
-        joint_learning_rate: float | None = None,
-        schedule: str = "one_cycle",
-        kl_weight: float = 1.0,
-        clip_norm: float | None = None,
-        patience: int | None = None,
-        time_budget: float | None = None,
-        jitter: float = 1e-4,
-        calibrated: bool = True,
-        keep_baseline: bool = True,
-        mixed_precision: bool = True,
-        threshold: float = 0.5,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.network = network
-        self.hidden = hidden
-        self.channels = channels
-        self.image_shape = image_shape
-        self.dropout = dropout
-        self.n_processes = n_processes
-        self.subset_size = subset_size
-        self.subsets = subsets
-        self.grid_size = grid_size
-        self.kernel = kernel
-        self.n_mixtures = n_mixtures
-        self.own_kernel = own_kernel
-        self.posterior = posterior
-        self.likelihood = likelihood
-        self.moments = moments
-        self.n_samples = n_samples
-        self.n_samples_predict = n_samples_predict
-        self.row_transform = row_transform
-        self.n_negatives = n_negatives
-        self.network_epochs = network_epochs
-        self.process_epochs = process_epochs
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.process_learning_rate = process_learning_rate
-        self.joint_learning_rate = joint_learning_rate
-        self.schedule = schedule
-        self.kl_weight = kl_weight
-        self.clip_norm = clip_norm
-        self.patience = patience
-        self.time_budget = time_budget
-        self.jitter = jitter
-        self.calibrated = calibrated
-        self.keep_baseline = keep_baseline
-        self.mixed_precision = mixed_precision
-        self.threshold = threshold
-        self.device = device
-        self.random_state = random_state
 
-    # Fitting
+def _default_transform(network: str, X: sparse.csr_array) -> str:
+    """Return what is done to rows: by what they look like, or nothing for a network of the user's own."""
+    return {"cnn": "range", "own": "none"}.get(network) or choose_class_transform(X)
 
-    def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
-        """Decide everything that does not need training and build the model; returns the rows as it will see them."""
-        self._forget()
-        check_options(self, self._rules)
-        option = SimpleNamespace(**{name: given(value, None) for name, value in self._plain_params().items()})
-        device, seed = choose_device(self.device), choose_seed(self.random_state)
-        X = as_rows(self, X, reset=True)
-        Y, labels = encode_labels(Y, X.shape[0], classes)
-        likelihood = given(option.likelihood, "softmax" if labels.kind == "classes" else "bernoulli")
-        # A softmax has one class a row, in whatever form it was given.
-        self.label_kind_ = "classes" if likelihood == "softmax" else labels.kind
-        self.classes_ = labels.classes
-        require_labels(Y, likelihood)
-        own = self.network if isinstance(self.network, nn.Module) else None
-        chosen = plan_deep(
-            X.shape[0],
-            X.shape[1],
-            Y.shape[1],
-            likelihood == "bernoulli",
-            option.network,
-            n_dimensions(option),
-            option.grid_size,
-        )
-        self.row_transform_ = self._choose_rows(option, X, chosen.network)
-        data = Dataset(self.row_transform_(X), Y)
-        self._stage_epochs = stage_epochs(option, chosen)
-        self._decide_settings(option, chosen, data.n_rows, seed)
-        network = None if own is None else deepcopy(own)
-        takes_sparse = chosen.network == "bag" if network is None else bool(getattr(network, "takes_sparse", False))
-        if not takes_sparse:
-            require_dense(chosen.network, data.X)
-        self._is_dense = not takes_sparse and is_dense(data.X)
-        n_outputs = self._count_outputs(network, data, device, chosen, option)
-        subsets = choose_subsets(option, chosen, n_outputs, is_own=own is not None)
-        stages = self._stage_epochs
-        self.spec_ = DeepSpec(
-            n_features=data.n_features,
-            n_labels=Y.shape[1],
-            network=None if network is not None else self._network_spec(option, chosen, data.n_features, subsets),
-            n_outputs=n_outputs if network is not None else 1 + max(max(subset) for subset in subsets),
-            subsets=subsets,
-            grid_size=given(option.grid_size, chosen.grid_size),
-            kernel=option.kernel,
-            n_mixtures=option.n_mixtures,
-            own_kernel=given(option.own_kernel, chosen.own_kernel),
-            posterior=given(option.posterior, chosen.posterior),
-            likelihood=likelihood,
-            moments=option.moments,
-            n_samples=option.n_samples,
-            n_samples_predict=option.n_samples_predict,
-            jitter=option.jitter,
-            is_plain=not (stages["processes"] or stages["joint"]),
-            has_baseline=bool(option.keep_baseline and stages["network"] and (stages["processes"] or stages["joint"])),
-            network_class="" if own is None else f"{type(own).__module__}.{type(own).__qualname__}",
-        )
-        self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
-        self.n_rows_ = X.shape[0]
-        self.history_ = []
-        self.n_negatives_ = given(option.n_negatives, chosen.n_negatives) or None
-        if likelihood == "softmax" and self.n_negatives_:
-            raise ValueError("n_negatives is for several labels a row: a softmax needs all classes in each step")
-        self._n_weights = n_weights(self.spec_, network)
-        self._require_memory(device)
-        with advising_on_memory(self._lower):
-            model = build_deep(self.spec_, network, is_mixed=option.mixed_precision)
-            start_deep(model, self.label_counts_, self.n_rows_, seed)
-            model.to(device)
-            self._follow_features(model, data, seed)
-        self.model_ = model
-        self._training = None
-        return data
 
-    def _plain_params(self) -> dict[str, Any]:
-        """The options, without a network of the user's own, and with lists where the user has arrays."""
-        options: dict[str, Any] = self.get_params(deep=False)
-        options |= {name: value.tolist() for name, value in options.items() if isinstance(value, np.ndarray)}
-        if isinstance(options["network"], nn.Module):
-            options["network"] = "own"
-        elif options["network"] is not None and options["network"] not in NETWORKS:
-            raise ValueError(
-                f"network={options['network']!r}; expected one of {', '.join(NETWORKS)}, or a torch.nn.Module"
-            )
-        return options
+def _is_dense(X: sparse.csr_array) -> bool:
+    """Whether at least an eighth of the numbers are not 0, in whatever form rows came."""
+    return bool(8 * X.nnz >= X.shape[0] * X.shape[1])
 
-    def _choose_rows(self, option: Any, X: sparse.csr_array, network: str) -> RowTransform:
-        """What is done to rows: as the user says, or by what they look like; for a network of their own, nothing."""
-        name = option.row_transform
-        if name is None and network == "cnn":
-            name = "range"
-        elif name is None and network == "own":
-            name = "none"
-        elif name is None:
-            name = choose_class_transform(X)
-        return RowTransform.fit(name, X)
 
-    def _count_outputs(
-        self, network: nn.Module | None, data: Dataset, device: torch.device, chosen: DeepPlan, option: Any
-    ) -> int:
-        """How many features a network gives: of the user's own by asking it."""
-        if network is None:
-            return 0
-        n_tried = min(2, self.settings_.batch_size)
-        some = Dataset(data.X[:n_tried], data.Y[:n_tried])
-        X = next(iter(self._dense_or_sparse(some, bool(getattr(network, "takes_sparse", False)), device)))[1]
-        network.to(device)
-        h = _try(network.eval(), X)
-        if not isinstance(h, Tensor) or h.dim() != 2 or h.shape[0] != X.shape[0] or not h.is_floating_point():
-            found = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
-            raise ValueError(f"the network gives {found} for {X.shape[0]} rows; expected a tensor ({X.shape[0]}, Q)")
-        if h.dtype != X.dtype:
-            raise ValueError(f"the network gives features of {h.dtype}; expected {X.dtype}, as rows are")
-        # As in training, on a copy: what a network learns of its rows by itself is not to be touched.
-        copy = _try(deepcopy(network).train(), X)
-        if isinstance(copy, Tensor) and not copy.requires_grad and any(p.requires_grad for p in network.parameters()):
-            warnings.warn(
-                f"no gradient reaches the parameters of the network {type(network).__name__}: they will not be trained",
-                UserWarning,
-                stacklevel=4,
-            )
-        return int(h.shape[1])
-
-    def _network_spec(
-        self, option: Any, chosen: DeepPlan, n_features: int, subsets: tuple[tuple[int, ...], ...]
-    ) -> NetworkSpec:
-        shape = option.image_shape
-        if chosen.network == "cnn" and shape is None:
-            shape = square_image_shape(n_features)
-            if shape is None:
-                raise ValueError(
-                    f"{n_features} features are no square image; pass image_shape=(channels, height, width)"
-                )
-        return NetworkSpec(
-            chosen.network,
-            n_features,
-            1 + max(max(subset) for subset in subsets),
-            given(option.hidden, chosen.hidden),
-            channels=option.channels,
-            image_shape=shape,
-            dropout=given(option.dropout, chosen.dropout),
+def _require_dense(network: str, X: sparse.csr_array) -> None:
+    """Refuse wide sparse rows for a network of dense rows, which would make them dense."""
+    n_features = X.shape[1]
+    if n_features > _MOST_DENSE and not _is_dense(X):
+        whose = "your network takes" if network == "own" else f"network={network!r} takes"
+        fix = "set takes_sparse = True on one that takes sparse CSR tensors, or " if network == "own" else ""
+        raise DataError(
+            f"sparse rows of {n_features} features, and {whose} dense rows",
+            expected=f"at most {_MOST_DENSE} for a network of dense rows",
+            fix=f"For sparse rows {fix}use network='bag'.",
         )
 
-    def summary(self) -> str:
-        """What the model is made of, in a line."""
-        spec = self.spec_
-        network = spec.network_class
-        if spec.network is not None:
-            network = " ".join([spec.network.name, "-".join(map(str, spec.network.hidden))]).strip()
-        if spec.is_plain:
-            return f"{spec.n_labels} labels; network {network} alone"
-        return (
-            f"{spec.n_labels} labels; network {network}, {spec.n_processes} processes on {spec.n_dimensions} features "
-            f"each, kernel {spec.kernel}, grid of {spec.grid_size}, {spec.likelihood}"
+
+def _stage_epochs(options: Any, chosen: DeepPlan) -> dict[str, int]:
+    """Return the epochs of each stage; not all stages may be left out."""
+    names = {"network": "network_epochs", "processes": "process_epochs", "joint": "max_epochs"}
+    given = {stage: getattr(options, name) for stage, name in names.items()}
+    epochs = {stage: getattr(chosen, names[stage]) if value is None else value for stage, value in given.items()}
+    if not any(epochs.values()):
+        raise ValueError("network_epochs, process_epochs and max_epochs are all 0; expected something to train")
+    return epochs
+
+
+def _stage_settings(options: Any, chosen: DeepPlan, n_rows: int, seed: int) -> dict[str, Settings]:
+    """Return how to train in each stage. The last one calibrates and then takes in the rows that were held out."""
+    epochs = {name: count for name, count in _stage_epochs(options, chosen).items() if count}
+    rates = {
+        "network": options.learning_rate or chosen.learning_rate,
+        "processes": options.process_learning_rate or chosen.process_learning_rate,
+        "joint": options.joint_learning_rate or chosen.joint_learning_rate,
+    }
+    last = list(epochs)[-1]
+    final = SimpleNamespace(**vars(options) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
+    whole = training_settings(final, chosen, n_rows, seed, kl_weight=options.kl_weight)
+    weight = {name: count * STAGE_TIME[name] for name, count in epochs.items()}
+    stages = {}
+    for name, count in epochs.items():
+        own = whole
+        if name != last:
+            own = replace(own, max_epochs=count, finishing_epochs=0, learning_rate=rates[name])
+        if options.time_budget is not None:
+            own = replace(own, time_budget=options.time_budget * weight[name] / sum(weight.values()))
+        stages[name] = own
+    return stages
+
+
+def _n_dimensions(options: Any) -> int:
+    """Return how many features a process is on, as far as that can be told; the spec says what is wrong with subsets."""
+    try:
+        return min(max(len(options.subsets[0]), 1), MOST_DIMENSIONS)
+    except (TypeError, IndexError, KeyError):
+        return int(options.subset_size)
+
+
+def _choose_subsets(options: Any, chosen: DeepPlan, n_outputs: int, is_own: bool) -> tuple[tuple[int, ...], ...]:
+    """Return which features each process is on: as the user says, or one after the other."""
+    size = options.subset_size
+    if options.subsets is not None:
+        subsets = options.subsets
+        if not _are_subsets(subsets):
+            raise ValueError(f"subsets={subsets!r}; expected, for each process, a list of the numbers of its features")
+        if options.n_processes is not None and options.n_processes != len(subsets):
+            raise ValueError(f"n_processes={options.n_processes} with {len(subsets)} subsets; expected as many")
+        return tuple(tuple(subset) for subset in subsets)
+    own = n_outputs // size if is_own and n_outputs >= size else chosen.n_processes
+    n_processes = options.n_processes or own
+    if is_own and n_processes * size != n_outputs:
+        raise ValueError(
+            f"the network gives {n_outputs} features; {n_processes} processes on {size} each need "
+            f"{n_processes * size}. Change n_processes, subset_size or the network's last layer"
         )
+    return tuple(tuple(range(j * size, (j + 1) * size)) for j in range(n_processes))
 
-    def training_bytes(self) -> int:
-        """About how much memory a step of training takes, beside the rows, according to the sizes that were decided."""
-        # Rows that are dense are held so, beside what they came in.
-        dense = 4 * self.n_rows_ * self.spec_.n_features if self._is_dense else 0
-        return dense + deep_bytes(self.spec_, self._n_weights, self.settings_.batch_size, self._n_labels_of_step())
 
-    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
-        """Go on training everything jointly with these rows, by one epoch over them; the first call prepares the model.
+def _are_subsets(subsets: Any) -> bool:
+    """Whether these are lists of numbers from 0 on; the spec says what else is wrong with them."""
+    if not isinstance(subsets, list | tuple) or not subsets:
+        return False
+    if not all(isinstance(subset, list | tuple) and subset for subset in subsets):
+        return False
+    return all(type(feature) is int and feature >= 0 for subset in subsets for feature in subset)
 
-        The network is not trained by itself first: fit does that, and keeps it as the baseline. `classes` names all
-        labels there will be.
-        """
-        is_new = not hasattr(self, "model_")
-        super().partial_fit(X, Y, classes)
-        if is_new and self.spec_.has_baseline:
-            self.model_.baseline, self.spec_ = None, replace(self.spec_, has_baseline=False)
-        return self
 
-    # Loading
+def _network_spec(options: Any, chosen: DeepPlan, n_features: int, n_outputs: int) -> NetworkSpec:
+    shape = options.image_shape
+    if chosen.network == "cnn" and shape is None:
+        shape = square_image_shape(n_features)
+        if shape is None:
+            raise ValueError(f"{n_features} features are no square image; pass image_shape=(channels, height, width)")
+    return NetworkSpec(
+        chosen.network,
+        n_features,
+        n_outputs,
+        chosen.hidden if options.hidden is None else options.hidden,
+        channels=options.channels,
+        image_shape=shape,
+        dropout=chosen.dropout if options.dropout is None else options.dropout,
+    )
 
-    _build = staticmethod(build_deep)
 
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Tensor], names: list[str] | None) -> Self:
-        """From what `save` wrote. A network of the user's own is given by the user; its weights are loaded."""
-        own, network = config["spec"]["network_class"], config["options"].get("network")
-        if not isinstance(network, str | nn.Module | None):
-            raise ValueError(f"network is {network!r}, not a name")
-        if own and not isinstance(network, nn.Module):
-            raise ModelError(
-                f"the model has a network of your own, {own}, which is not in its folder; build it as it was and pass "
-                "it: labelfield.load(folder, network=…)"
-            )
-        if isinstance(network, nn.Module) and not own:
-            raise ModelError("the model has a network of its own; load it without network=")
-        sizes = ("grid_size", "n_mixtures", "n_samples", "n_samples_predict", "jitter")
-        check_options(cls(**{name: config["spec"][name] for name in sizes}), cls._rules)
-        if bool(own) == bool(config["spec"]["network"]):
-            raise ValueError("the network is described twice or not at all")
-        self = super()._restore(config, arrays, names)
-        self._check_answers()
-        if self.label_kind_ != "classes" and self.spec_.likelihood == "softmax":
-            raise ValueError(f"label_kind is {self.label_kind_!r} for a softmax")
-        return self
-
-    def _restore_model(self, arrays: dict[str, Tensor]) -> tuple[Any, NDArray[np.int64]]:
-        if not isinstance(self.network, nn.Module):
-            return super()._restore_model(arrays)
-        network = deepcopy(self.network)
-        own = ("features.network.", "baseline.features.network.")
-        known = {f"{prefix}{name}": value.dtype for prefix in own for name, value in network.state_dict().items()}
-        for name, array in arrays.items():
-            if name in known and array.dtype != known[name]:
-                raise ModelError(f"{name} is of {array.dtype} and the network has {known[name]}; build it as it was")
-        try:
-            return restore_model(
-                self.spec_, lambda spec: build_deep(spec, network, is_mixed=self.mixed_precision), arrays, own
-            )
-        except RuntimeError as error:
-            lines = [line.strip() for line in str(error).splitlines()]
-            raise ModelError(f"the network does not fit its weights: {lines[-1][:200]}. Build it as it was") from None
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])  # it can give features to another model
-        return tags
+def _count_outputs(own: nn.Module, data: Dataset, device: torch.device, batch_size: int) -> int:
+    """Return how many features a network of the user's own gives, by asking a copy of it about some rows."""
+    network = deepcopy(own).to(device)
+    some = data.X[: min(2, batch_size)]
+    X = next(rows_for_network(some, bool(getattr(network, "takes_sparse", False)), device))[1]
+    h = _try(network.eval(), X)
+    if not isinstance(h, Tensor) or h.dim() != 2 or h.shape[0] != X.shape[0] or not h.is_floating_point():
+        found = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
+        raise ValueError(f"the network gives {found} for {X.shape[0]} rows; expected a tensor ({X.shape[0]}, Q)")
+    if h.dtype != X.dtype:
+        raise ValueError(f"the network gives features of {h.dtype}; expected {X.dtype}, as rows are")
+    trained = _try(network.train(), X)
+    if isinstance(trained, Tensor) and not trained.requires_grad and any(p.requires_grad for p in network.parameters()):
+        warnings.warn(
+            f"no gradient reaches the parameters of the network {type(network).__name__}: they will not be trained",
+            UserWarning,
+            stacklevel=6,
+        )
+    return int(h.shape[1])
 
 
 def _try(network: nn.Module, X: Tensor) -> Any:
-    """What a network of the user's own makes of some rows; whatever it raises becomes one error."""
+    """Return what a network of the user's own makes of some rows; whatever it raises becomes one error."""
     try:
         # Whatever it draws, torch's generators are then as they were.
         with torch.random.fork_rng(devices=[X.device] if X.device.type == "cuda" else []):
@@ -423,3 +257,259 @@ def _try(network: nn.Module, X: Tensor) -> Any:
             f"the network {type(network).__name__} cannot take{mode} rows of shape {tuple(X.shape)}: "
             f"{type(error).__name__}: {reason}"
         ) from None
+
+
+def _build(spec: DeepSpec, options: Any) -> nn.Module:
+    """Build the model, around a copy of the user's own network where there is one."""
+    own = deepcopy(options.network) if isinstance(options.network, nn.Module) else None
+    return build(spec, own, is_mixed=options.mixed_precision)
+
+
+def _trainer(options: Any, fitted: Fitted) -> DeepTrainer:
+    spec = fitted.spec
+    sizes = fitted.n_rows, spec.n_features, spec.n_labels
+    network = "own" if spec.network is None else spec.network.name
+    chosen = plan(*sizes, spec.likelihood == "bernoulli", network, spec.n_dimensions, spec.grid_size)
+    return DeepTrainer(
+        fitted.model,
+        spec,
+        _stage_settings(options, chosen, fitted.n_rows, fitted.settings.seed),
+        joint_rate=options.joint_learning_rate or chosen.joint_learning_rate,
+        process_rate=options.process_learning_rate or chosen.process_learning_rate,
+        n_negatives=fitted.n_negatives,
+        are_dense=fitted.are_dense,
+        is_mixed=options.mixed_precision,
+    )
+
+
+def _training_bytes(options: Any, fitted: Fitted) -> int:
+    spec = fitted.spec
+    # Dense rows are held as such, beside the form in which they came.
+    dense = 4 * fitted.n_rows * spec.n_features if fitted.are_dense else 0
+    own = options.network if isinstance(options.network, nn.Module) else None
+    n_weights = sum(weight.numel() for weight in own.parameters()) if own is not None else spec.network.n_weights
+    return dense + training_bytes(spec, n_weights, fitted.settings.batch_size, fitted.n_labels_per_step)
+
+
+def _summary(options: Any, fitted: Fitted) -> str:
+    spec = fitted.spec
+    network = spec.network_class
+    if spec.network is not None:
+        network = " ".join([spec.network.name, "-".join(map(str, spec.network.hidden))]).strip()
+    if spec.is_plain:
+        return f"{spec.n_labels} labels; only the network {network}"
+    return (
+        f"{spec.n_labels} labels; network {network}, {spec.n_processes} processes on {spec.n_dimensions} features "
+        f"each, kernel {spec.kernel}, grid of {spec.grid_size}, {spec.likelihood}"
+    )
+
+
+def _check_labels(fitted: Fitted, Y: sparse.csr_array) -> None:
+    if fitted.spec.likelihood == "softmax":
+        require_one_class(Y, "Check the labels.")
+
+
+def _check(options: Any, fitted: Fitted) -> None:
+    if fitted.labels.kind != "classes" and fitted.spec.likelihood == "softmax":
+        raise ValueError(f"label_kind is {fitted.labels.kind!r} for a softmax")
+    DeepPredictor(fitted.model).check()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DeepKernelClassifier(Classifier):
+    """Deep kernel learning: h = network(x), f_j ~ GP(0, k_j) on some features of h, and a likelihood of A f + b.
+
+    Training has three stages, each of which may be left out (0 epochs): the plain network, which is kept as the
+    baseline; the processes on its features; everything jointly. Options left at None follow a rule of the data's size
+    (`labelfield.models.deep.plan`).
+
+    Parameters
+    ----------
+    network : str, torch.nn.Module or None
+        mlp, bag for sparse rows, cnn for images, or a module of your own that maps rows (B, D) to features (B, Q). A
+        module with `takes_sparse = True` is given sparse CSR tensors. From a config file only the names can be used.
+    hidden : sequence of int or None
+        Widths of the hidden layers, such as [256, 128].
+    channels : sequence of int
+        Channels of the convolutions of a cnn.
+    image_shape : sequence of int or None
+        Channels, height and width of images for a cnn; found out for square images.
+    dropout : float or None
+        Share of hidden numbers that a step leaves out.
+    n_processes : int or None
+        Number of processes J; as many as classes if not given, at most 512 for several labels per row.
+    subset_size : int
+        Features per process: 1, 2 or 3.
+    subsets : sequence of sequences of int or None
+        The features of each process, such as [[0, 1], [1, 2]], instead of one after the other.
+    grid_size : int or None
+        Grid points per dimension.
+    kernel : str
+        Kernel of the processes: se, matern12, matern32 or matern52.
+    kernel_per_process : bool or None
+        Whether each process has a kernel of its own.
+    posterior : str or None
+        whitened_kronecker, or kronecker as in the paper, which suits more than 1,000 points per dimension.
+    likelihood : str or None
+        softmax for one class per row, bernoulli for several labels; decided by the data if not given.
+    moments : str
+        exact draws f at each row from its exact moments; sampled draws u, as the paper does.
+    n_samples : int
+        Draws per training step T.
+    n_samples_predict : int
+        Draws in prediction, for one class per row.
+    row_transform : str or None
+        What is done to rows first: scaled, range, deskew, unit, sqrt, log, tfidf, some of the last four joined by +, or
+        none.
+    n_negatives : int or None
+        Labels drawn per batch beside those that hold in it; 0 for all labels.
+    network_epochs : int or None
+        Passes over the rows that train only the network, the baseline.
+    process_epochs : int or None
+        Passes that train only the processes.
+    max_epochs : int or None
+        Passes that train everything jointly.
+    batch_size : int or None
+        Rows per step B.
+    learning_rate : float or None
+        Highest learning rate of Adam for the network by itself.
+    process_learning_rate : float or None
+        Learning rate of the processes.
+    joint_learning_rate : float or None
+        Learning rate of the network in the joint stage.
+    schedule : str
+        How the rate moves: one_cycle, cosine, linear or constant.
+    kl_weight : float
+        Weight of the divergence; 1 is the true bound.
+    clip_norm : float or None
+        Longest gradient; longer ones are shortened to it.
+    n_iter_no_change : int or None
+        Epochs without a better bound before a stage stops.
+    time_budget : float or None
+        Seconds of training.
+    jitter : float
+        Added to the diagonal of the grid's covariance, relative to its mean.
+    calibrate : bool
+        Whether to calibrate probabilities on a tenth of the rows, which then join the training.
+    keep_baseline : bool
+        Whether to keep the plain network beside the model.
+    mixed_precision : bool
+        Whether the network is trained in bfloat16 on a GPU.
+    threshold : float
+        Probability from which on `predict` gives a row a label.
+    device : str
+        auto, cpu or cuda.
+    random_state : int, RandomState or None
+        Seed; the same seed gives the same model on the same machine.
+    """
+
+    network: Any = None
+    hidden: Any = None
+    channels: Any = (32, 64)
+    image_shape: Any = None
+    dropout: float | None = None
+    n_processes: int | None = None
+    subset_size: int = 1
+    subsets: Any = None
+    grid_size: int | None = None
+    kernel: str = "se"
+    kernel_per_process: bool | None = None
+    posterior: str | None = None
+    likelihood: str | None = None
+    moments: str = "exact"
+    n_samples: int = 1
+    n_samples_predict: int = 128
+    row_transform: str | None = None
+    n_negatives: int | None = None
+    network_epochs: int | None = None
+    process_epochs: int | None = None
+    max_epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    process_learning_rate: float | None = None
+    joint_learning_rate: float | None = None
+    schedule: str = "one_cycle"
+    kl_weight: float = 1.0
+    clip_norm: float | None = None
+    n_iter_no_change: int | None = None
+    time_budget: float | None = None
+    jitter: float = 1e-4
+    calibrate: bool = True
+    keep_baseline: bool = True
+    mixed_precision: bool = True
+    threshold: float = 0.5
+    device: str = "auto"
+    random_state: Any = 0
+
+    constraints: ClassVar[dict[str, Constraint]] = {
+        **CONSTRAINTS,
+        **dict.fromkeys(("n_processes", "batch_size", "n_iter_no_change"), Integer(1)),
+        **dict.fromkeys(("network_epochs", "process_epochs", "max_epochs", "n_negatives"), Integer(0)),
+        **dict.fromkeys(("learning_rate", "process_learning_rate", "joint_learning_rate"), Real(1e-12)),
+        **dict.fromkeys(("clip_norm", "time_budget"), Real(1e-12)),
+        "kl_weight": Real(0),
+        "subset_size": Integer(1, MOST_DIMENSIONS),
+        "dropout": Real(0, 0.99),
+        "threshold": Real(0, 1),
+        "schedule": OneOf(SCHEDULES),
+        "row_transform": Word(),
+        **dict.fromkeys(("calibrate", "keep_baseline", "mixed_precision"), Flag()),
+    }
+    method: ClassVar[str] = "svdkl"
+    blueprint: ClassVar[Blueprint] = Blueprint(
+        spec=DeepSpec,
+        build=_build,
+        design=_design,
+        predictor=lambda fitted: DeepPredictor(fitted.model),
+        trainer=_trainer,
+        training_bytes=_training_bytes,
+        summary=_summary,
+        check_labels=_check_labels,
+        check=_check,
+        memory_hint="batch_size, hidden or grid_size",
+        foreign_arrays=("features.network.", "baseline.features.network."),
+    )
+
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
+        """Train everything jointly for one more epoch, on these rows; the first call also builds the model.
+
+        The network is not trained by itself first, as `fit` does, and there is no baseline. `classes` names all labels
+        there will be.
+        """
+        is_new = not hasattr(self, "fitted_")
+        super().partial_fit(X, Y, classes)
+        if is_new and self.spec_.has_baseline:
+            self.model_.baseline, self.fitted_.spec = None, replace(self.spec_, has_baseline=False)
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Return the features h of rows (N, Q)."""
+        rows, predictor = self.rows(X), DeepPredictor(self.model_)
+        found = np.empty((rows.shape[0], self.spec_.n_outputs), np.float32)
+        for block, h in predictor.features(rows):
+            found[block] = h.cpu().numpy()
+        return found
+
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> NDArray[np.float32]:
+        """Fit, and return the features h of the same rows."""
+        return self.fit(X, y, **options).transform(X)
+
+    def baseline_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
+        """Return the probability of each label (N, K) under the plain network, before the processes came."""
+        return self._baseline().proba(self.rows(X), calibrated)
+
+    def baseline_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
+        """Return the k most probable labels of each row under the plain network, as CSR (N, K)."""
+        return self._baseline().top_k(self.rows(X), count_of(k), calibrated)
+
+    def _baseline(self) -> BaselinePredictor:
+        if not self.spec_.has_baseline:
+            raise CannotAnswerError(
+                "there is no baseline; fit with keep_baseline=True, network_epochs above 0 and a later stage"
+            )
+        return BaselinePredictor(self.model_.baseline, self.model_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])  # it can give features to another model
+        return tags

@@ -2,432 +2,392 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import clone
+from torch import nn
 
+from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
 from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
-from labelfield.estimators.ensemble import (
-    MOST_MEMBERS,
-    N_REMEMBERED,
-    calibration_of_mean,
-    check_ensemble,
-    checkpoint_of_member,
-    held_out_scores,
-    members,
-    n_members,
-    remembered,
-)
-from labelfield.estimators.ensemble_folders import SavedFactors
-from labelfield.estimators.inputs import as_rows, encode_labels
-from labelfield.estimators.options import (
-    Number,
-    Rule,
-    advising_on_memory,
-    check_options,
-    choose_device,
-    choose_seed,
-    given,
-)
-from labelfield.estimators.prediction import BLOCK_ROWS
+from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, training_settings
+from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.options import count_of
 from labelfield.inducing import Subspace
+from labelfield.inference.calibrating import N_REMEMBERED, fit_calibration, remember
+from labelfield.inference.fitting import GradientTrainer, rows_source
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.source import Source, TensorSource
-from labelfield.inference.together import train_together
-from labelfield.inference.trainer import Run, Training, held_out_rows
 from labelfield.linalg.rows import Projected, Rows
+from labelfield.memory import advising_on_memory
 from labelfield.metrics.propensity import inverse_propensity_of
-from labelfield.metrics.ranking import judge
-from labelfield.models.build import BASES, INDUCING, MOST_POINTS, POSTERIORS, Spec, build, start
-from labelfield.models.cost import free_bytes, training_bytes
-from labelfield.models.defaults import SUPPORT, plan
-from labelfield.models.mlgpf import Elbo
-from labelfield.models.pattern import occurring_features
-from labelfield.models.prediction import expected_log_likelihood
-from labelfield.models.private import PRIVATE
+from labelfield.models.elbo import Elbo
+from labelfield.models.mlgpf.cooccurrence import occurring_features
+from labelfield.models.mlgpf.cost import training_bytes
+from labelfield.models.mlgpf.plan import plan
+from labelfield.models.mlgpf.predict import BLOCK_ROWS, FactorPredictor, label_correlation
+from labelfield.models.mlgpf.spec import CONSTRAINTS, Spec, build
+from labelfield.models.mlgpf.start import BASES, start
+from labelfield.models.sizes import SUPPORT, VOCABULARY
+from labelfield.models.sparse import MOST_POINTS
 
 __all__ = ["MLGPFClassifier"]
 
-# By how much the utility of a label may change when its smallest private weights are dropped after training.
+# By how much the utility of a label may change when its smallest weights are dropped after training.
 _PRUNED = 0.1
-# Features that a label may have private weights on.
-_MOST_PRIVATE = 10_000
-_RULES: dict[str, Rule] = {
-    **{name: Number(1, is_integer=True) for name in ("n_latent", "n_inducing", "rank", "max_epochs", "batch_size")},
-    **{name: Number(1, is_integer=True, highest=MOST_POINTS) for name in ("n_points", "n_points_predict")},
-    **{name: Number(1e-12) for name in ("learning_rate", "clip_norm", "time_budget")},
-    **{name: Number(0) for name in ("kl_weight", "threshold", "jitter", "propensity")},
-    "patience": Number(1, is_integer=True),
-    "n_negatives": Number(0, is_integer=True),
-    "kernel": str,
-    "posterior": POSTERIORS,
-    "inducing": INDUCING,
-    "basis": BASES,
-    "schedule": SCHEDULES,
-    "row_transform": str,
-    "unit_norm": bool,
-    "private": PRIVATE,
-    "private_scale": Number(1e-12),
-    "precompute": bool,
-    "calibrated": bool,
-}
+# Features on which a label may have weights of its own.
+_MOST_FEATURES = 10_000
 
 
-class MLGPFClassifier(SavedFactors):
-    """f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli for each label.
+def _design(options: Any, rows: TrainingRows) -> Design:
+    X, Y, _, device, seed = rows
+    chosen = plan(X.shape[0], X.shape[1], Y.shape[1])
+    transform = RowTransform.fit(options.row_transform or choose_transform(X), X)
+    data = Dataset(transform(X), Y)
+    is_subspace = "subspace" in options.inducing
+    # Rows that are only seen through a subspace have no words of their own, unless asked for.
+    label_linear = options.label_linear or ("off" if is_subspace else chosen.label_linear)
+    settings = training_settings(
+        options,
+        chosen,
+        X.shape[0],
+        seed,
+        kl_weight=chosen.kl_weight if options.kl_weight is None else options.kl_weight,
+        time_budget=options.time_budget,
+    )
+    pattern = None
+    if label_linear != "off":
+        held_out = settings.held_out_rows(data.n_rows) if settings.held_out else None
+        pattern = occurring_features(data.X, Y, _MOST_FEATURES, held_out, device)
+    n_inducing = options.n_inducing or chosen.n_inducing
+    spec = Spec(
+        n_features=data.n_features,
+        n_labels=Y.shape[1],
+        n_latent=options.n_latent or chosen.n_latent,
+        n_inducing=min(n_inducing, X.shape[0]),
+        kernel=options.kernel or chosen.kernel,
+        posterior=options.posterior,
+        inducing=options.inducing,
+        rank=min(options.rank or 2 * n_inducing, *X.shape) if is_subspace else 0,
+        n_support=SUPPORT if data.n_features > SUPPORT and not is_subspace else 0,
+        unit_norm=options.unit_norm and transform.has_unit_norm,
+        n_points=options.n_points_predict,
+        jitter=options.jitter,
+        label_linear=label_linear,
+        n_label_linear=0 if pattern is None else pattern.features.size,
+        label_linear_scale=options.label_linear_scale,
+    )
 
-    Left at None, sizes and rates follow the rule of `labelfield.models.defaults`. `kernel` is a name or a sum of names
-    (see `labelfield.kernels.names`); `posterior`, `inducing` and `basis` are those of `labelfield.models.build`;
-    `row_transform` what is done to rows (`labelfield.data.transform`). A `kl_weight` of 1 is the true bound. With a
-    `propensity` above 0 rare labels count that power of their inverse propensity more, where they hold: better for the
-    tail (PSP), and their probabilities come out too high. With `ensemble` unlike members are trained and their
-    probabilities averaged; utilities, intervals, `condition` and `bound` are then those of the first.
+    def begin(model: Any) -> None:
+        if pattern is not None:
+            model.label_linear.fill(pattern)
+        start(model, spec, data.X, data.Y, seed, basis=options.basis, device=device)
+
+    n_negatives = chosen.n_negatives if options.n_negatives is None else options.n_negatives
+    return Design(data, transform, spec, settings, n_negatives, begin)
+
+
+def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
+    model = fitted.model
+    # Labels that are rare count more where they hold, on average over the labels that hold as much as without.
+    weight = None
+    if options.propensity:
+        power = inverse_propensity_of(fitted.label_counts, fitted.n_rows) ** options.propensity
+        power /= (power @ fitted.label_counts) / max(fitted.label_counts.sum(), 1) or 1
+        weight = torch.from_numpy(power.astype(np.float32)).to(model.b.device)
+
+    def objective(X: Rows, Y: torch.Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
+        found: Elbo = model.elbo(
+            X,
+            Y,
+            n_data,
+            n_negatives=fitted.n_negatives or None,
+            n_points=options.n_points,
+            positive_weight=weight,
+            generator=generator,
+        )
+        return found
+
+    def release() -> None:
+        """Let weights learn that waited for the held-out rows."""
+        if model.label_linear is not None:
+            model.label_linear.release()
+
+    def calibrate(held_out: Dataset) -> dict[str, torch.Tensor]:
+        predictor = FactorPredictor(model)
+        fit_calibration(predictor, held_out.X, held_out.Y, n_ranked=N_REMEMBERED)
+        release()
+        return remember(predictor, held_out.X, held_out.Y)
+
+    def finish() -> None:
+        """Drop weights that matter to no row."""
+        if fitted.spec.label_linear == "point" and fitted.row_transform.has_unit_norm:
+            model.label_linear = model.label_linear.pruned(_PRUNED)
+            fitted.spec = replace(fitted.spec, n_label_linear=model.label_linear.weights.numel())
+
+    return GradientTrainer(
+        model,
+        fitted.settings,
+        objective,
+        lambda: FactorPredictor(model),
+        source=lambda data: _source(options, fitted, data),
+        calibrate=calibrate,
+        begin_more=release,
+        finish=finish,
+        is_capturable=not fitted.n_negatives,
+        fingerprint=(fitted.n_negatives, options.n_points, options.propensity, options.basis),
+    )
+
+
+def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
+    """Return rows from the data, or projected once onto the subspace where that loses nothing."""
+    inducing, device = fitted.model.inducing, fitted.model.b.device
+    can = isinstance(inducing, Subspace) and fitted.spec.inducing == "subspace" and fitted.model.label_linear is None
+    can = can and fitted.model.kernel.feature_relevance() is None
+    if options.precompute and not can:
+        raise ValueError(
+            "precompute=True needs inducing='subspace', label_linear='off', and a kernel without a weight per feature"
+        )
+    if not can or options.precompute is False:
+        return rows_source(data, device)
+    parts = []
+    for first in range(0, data.n_rows, BLOCK_ROWS):
+        parts.append(inducing.project(Batch.gather(data, slice(first, first + BLOCK_ROWS), device).X))
+    return TensorSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
+
+
+def _variants(fitted: Fitted, n_members: int) -> list[dict[str, Any]]:
+    """Return options in which further members of an ensemble may differ from the first, most useful first.
+
+    For text, members differ in how rows are scaled and in whether labels have processes of their own; for measurements,
+    in the smoothness of the kernel. Found by trying all sets of up to four of twelve members on held-out rows
+    (docs/LAB.md). There are more than needed, since one that turns out like another is left out.
+    """
+    first, settings = fitted.spec, fitted.settings
+    more = {"n_latent": 3 * first.n_latent // 2, "max_epochs": 3 * settings.max_epochs // 2}
+    # Where labels have no processes of their own, the shared ones do all the work: more of them, trained for longer.
+    shared: dict[str, Any] = {
+        "label_linear": "off",
+        "kernel": "se_ard + linear",
+        "n_latent": 2 * first.n_latent,
+        "max_epochs": 2 * settings.max_epochs,
+        "learning_rate": settings.learning_rate / 2,
+    }
+    larger = {"n_latent": 3 * first.n_latent // 2, "n_inducing": 3 * first.n_inducing // 2}
+    if first.n_features // len(fitted.row_transform.views) >= VOCABULARY:
+        return [
+            {"row_transform": "unit+log", **more},
+            {"row_transform": "unit", **shared},
+            {"row_transform": "unit+log", **shared, "n_inducing": 3 * first.n_inducing // 2},
+            {"row_transform": "tfidf", **shared},
+            {"row_transform": "log", **more},
+            {"row_transform": "sqrt", **shared},
+            {"row_transform": "sqrt+tfidf", **more},
+        ]
+    return [
+        {"kernel": "se_ard"},
+        {"row_transform": "sqrt"},
+        {"kernel": "matern52_ard", "row_transform": "log"},
+        {"kernel": "matern32_ard", "row_transform": "sqrt", **larger},
+        {"kernel": "se_ard", **larger},
+        {"kernel": "matern12_ard"},
+        {"kernel": "matern32_ard", "row_transform": "log"},
+    ]
+
+
+def _summary(options: Any, fitted: Fitted) -> str:
+    spec = fitted.spec
+    return (
+        f"{spec.n_labels} labels; kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} inducing "
+        f"inputs ({spec.inducing}), posterior {spec.posterior}, linear process per label: {spec.label_linear}"
+    )
+
+
+def _with_waiting(spec: Spec, arrays: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Add the marks of weights that wait for held-out rows: in a saved model none does."""
+    if spec.label_linear == "off":
+        return arrays
+    return arrays | {"label_linear.waiting": torch.zeros(spec.n_label_linear, dtype=torch.bool)}
+
+
+def _build(spec: Spec, options: Any) -> nn.Module:
+    return build(spec)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MLGPFClassifier(Classifier):
+    """Multi-label Gaussian-process factor model: f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli per label.
+
+    Options left at None follow a rule of the data's size (`labelfield.models.mlgpf.plan`).
+
+    Parameters
+    ----------
+    n_latent : int or None
+        Number of latent processes P.
+    n_inducing : int or None
+        Number of inducing inputs M.
+    kernel : str or None
+        Name of a kernel, or a sum such as "se_ard + linear" (see `labelfield.kernels.names`).
+    posterior : str
+        Family of q(u): whitened_diagonal, whitened_shared, whitened_full, full or parsimonious.
+    inducing : str
+        Where inducing inputs live: free, fixed, subspace, or subspace_basis, whose basis is learned too.
+    rank : int or None
+        Dimensions R of the subspace.
+    basis : str
+        Where the subspace starts: svd or kmeans.
+    precompute : bool or None
+        Whether to project all rows onto the subspace once, before training.
+    unit_norm : bool
+        Whether to keep inducing inputs at norm 1, if rows are.
+    label_linear : str or None
+        A linear process for each label: off, point or mean_field.
+    label_linear_scale : float
+        Prior scale of the weights of these linear processes, or where it starts.
+    row_transform : str or None
+        What is done to rows first: unit, sqrt, log, tfidf, some of these joined by +, or none.
+    n_negatives : int or None
+        Labels drawn per batch beside those that hold in it; 0 for all labels.
+    propensity : float
+        How much more rare labels count where they hold. 0.5 helps the tail; probabilities of rare labels rise.
+    max_epochs : int or None
+        Passes over the rows.
+    batch_size : int or None
+        Rows per step B.
+    learning_rate : float or None
+        Highest learning rate of Adam.
+    schedule : str
+        How the rate moves: one_cycle, cosine, linear or constant.
+    kl_weight : float or None
+        Weight of the divergence; 1 is the true bound.
+    clip_norm : float or None
+        Longest gradient; longer ones are shortened to it.
+    n_iter_no_change : int or None
+        Epochs without a better bound before training stops.
+    time_budget : float or None
+        Seconds of training.
+    n_points : int
+        Quadrature points in training.
+    n_points_predict : int
+        Quadrature points in prediction.
+    jitter : float
+        Added to the diagonal of K_Z, relative to its mean.
+    calibrate : bool
+        Whether to calibrate probabilities on a tenth of the rows, which then join the training.
+    threshold : float
+        Probability from which on `predict` gives a row a label.
+    device : str
+        auto, cpu or cuda.
+    random_state : int, RandomState or None
+        Seed; the same seed gives the same model on the same machine.
     """
 
-    _rules = _RULES
-    _lower = "batch_size, n_latent or n_inducing"
+    n_latent: int | None = None
+    n_inducing: int | None = None
+    kernel: str | None = None
+    posterior: str = "whitened_diagonal"
+    inducing: str = "free"
+    rank: int | None = None
+    basis: str = "svd"
+    precompute: bool | None = None
+    unit_norm: bool = True
+    label_linear: str | None = None
+    label_linear_scale: float = 2.0
+    row_transform: str | None = None
+    n_negatives: int | None = None
+    propensity: float = 0.0
+    max_epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    schedule: str = "one_cycle"
+    kl_weight: float | None = None
+    clip_norm: float | None = None
+    n_iter_no_change: int | None = None
+    time_budget: float | None = None
+    n_points: int = 3
+    n_points_predict: int = 10
+    jitter: float = 1e-5
+    calibrate: bool = True
+    threshold: float = 0.5
+    device: str = "auto"
+    random_state: Any = 0
 
-    def __init__(
-        self,
-        *,
-        n_latent: int | None = None,
-        n_inducing: int | None = None,
-        kernel: str | None = None,
-        posterior: str = "whitened_diagonal",
-        inducing: str = "free",
-        rank: int | None = None,
-        basis: str = "svd",
-        precompute: bool | None = None,
-        unit_norm: bool = True,
-        private: str | None = None,
-        private_scale: float = 2.0,
-        row_transform: str | None = None,
-        n_negatives: int | None = None,
-        propensity: float = 0.0,
-        max_epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        schedule: str = "one_cycle",
-        kl_weight: float | None = None,
-        clip_norm: float | None = None,
-        patience: int | None = None,
-        time_budget: float | None = None,
-        n_points: int = 3,
-        n_points_predict: int = 10,
-        jitter: float = 1e-5,
-        ensemble: int | str | None = None,
-        calibrated: bool = True,
-        threshold: float = 0.5,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.n_latent = n_latent
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.posterior = posterior
-        self.inducing = inducing
-        self.rank = rank
-        self.basis = basis
-        self.precompute = precompute
-        self.unit_norm = unit_norm
-        self.private = private
-        self.private_scale = private_scale
-        self.row_transform = row_transform
-        self.n_negatives = n_negatives
-        self.propensity = propensity
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.kl_weight = kl_weight
-        self.clip_norm = clip_norm
-        self.patience = patience
-        self.time_budget = time_budget
-        self.n_points = n_points
-        self.n_points_predict = n_points_predict
-        self.jitter = jitter
-        self.ensemble = ensemble
-        self.calibrated = calibrated
-        self.threshold = threshold
-        self.device = device
-        self.random_state = random_state
+    constraints: ClassVar[dict[str, Constraint]] = {
+        **CONSTRAINTS,
+        **dict.fromkeys(("rank", "max_epochs", "batch_size", "n_iter_no_change"), Integer(1)),
+        **dict.fromkeys(("n_points", "n_points_predict"), Integer(1, MOST_POINTS)),
+        **dict.fromkeys(("learning_rate", "clip_norm", "time_budget"), Real(1e-12)),
+        **dict.fromkeys(("kl_weight", "threshold", "propensity"), Real(0)),
+        "n_negatives": Integer(0),
+        "basis": OneOf(BASES),
+        "schedule": OneOf(SCHEDULES),
+        "row_transform": Word(),
+        "precompute": Flag(),
+        "calibrate": Flag(),
+    }
+    method: ClassVar[str] = "mlgpf"
+    blueprint: ClassVar[Blueprint] = Blueprint(
+        spec=Spec,
+        build=_build,
+        design=_design,
+        predictor=lambda fitted: FactorPredictor(fitted.model, fitted.labels.kind == "classes"),
+        trainer=_trainer,
+        training_bytes=lambda options, fitted: training_bytes(
+            fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step
+        ),
+        summary=_summary,
+        variants=_variants,
+        memory_hint="batch_size, n_latent or n_inducing",
+        training_only=("label_linear.waiting",),
+        with_training_arrays=_with_waiting,
+    )
 
-    # Fitting
+    def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
+        """Return the k most probable labels of each row, given labels that are known, as CSR (N, K).
 
-    def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
-        """Decide everything that does not need training and build the model; returns the rows as it will see them."""
-        self._forget()
-        check_options(self, self._rules)
-        check_ensemble(self.ensemble)
-        option = SimpleNamespace(**{name: given(value, None) for name, value in self.get_params().items()})
-        device, seed = choose_device(self.device), choose_seed(self.random_state)
-        X = as_rows(self, X, reset=True)
-        Y, labels = encode_labels(Y, X.shape[0], classes)
-        if Y.shape[1] == 0:
-            raise DataError("Y has no labels", expected="at least one")
-        chosen = plan(X.shape[0], X.shape[1], Y.shape[1])
-        self.label_kind_, self.classes_ = labels.kind, labels.classes
-        self.row_transform_ = RowTransform.fit(
-            choose_transform(X) if option.row_transform is None else option.row_transform, X
-        )
-        data = Dataset(self.row_transform_(X), Y)
-        # Rows that are seen through a subspace alone have no words of their own, unless asked for.
-        private = given(option.private, "off" if "subspace" in option.inducing else chosen.private)
-        self.settings_ = self._decide(
-            option,
-            chosen,
-            X.shape[0],
-            seed,
-            kl_weight=given(option.kl_weight, chosen.kl_weight),
-            time_budget=self._time_budget_of_member(),
-        )
-        pattern = None
-        if private != "off":
-            aside = held_out_rows(data.n_rows, self.settings_.held_out, seed)
-            pattern = occurring_features(data.X, Y, _MOST_PRIVATE, aside, device)
-        n_inducing = given(option.n_inducing, chosen.n_inducing)
-        rank = min(given(option.rank, 2 * n_inducing), *X.shape) if "subspace" in option.inducing else 0
-        self.spec_ = Spec(
-            n_features=data.n_features,
-            n_labels=Y.shape[1],
-            n_latent=given(option.n_latent, chosen.n_latent),
-            n_inducing=min(n_inducing, X.shape[0]),
-            kernel=given(option.kernel, chosen.kernel),
-            posterior=option.posterior,
-            inducing=option.inducing,
-            rank=rank,
-            n_support=SUPPORT if data.n_features > SUPPORT and "subspace" not in option.inducing else 0,
-            unit_norm=option.unit_norm and self.row_transform_.has_unit_norm,
-            n_points=option.n_points_predict,
-            jitter=option.jitter,
-            private=private,
-            n_private=0 if pattern is None else pattern.features.size,
-            private_scale=option.private_scale,
-        )
-        self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
-        self.n_rows_ = X.shape[0]
-        self.history_: list[dict[str, Any]] = []
-        self.n_negatives_ = given(option.n_negatives, chosen.n_negatives)
-        self._require_memory(device)
-        with advising_on_memory(self._lower):
-            self.model_ = build(self.spec_)
-            if self.model_.private is not None and pattern is not None:
-                self.model_.private.fill(pattern)
-            start(self.model_, self.spec_, data.X, data.Y, seed, basis=option.basis, device=device)
-            self.model_.to(device)
-        self._training: Training | None = None
-        self.others_: list[MLGPFClassifier] = []
-        self.held_out_scores_: dict[str, list[float]] = {}
-        self._raw = (X, Y) if self.ensemble is not None else None
-        return data
-
-    @property
-    def n_members(self) -> int:
-        """How many members the ensemble is to have; 1 for a single model."""
-        return n_members(self.ensemble)
-
-    def summary(self) -> str:
-        """What the model is made of, in a line."""
-        spec = self.spec_
-        return (
-            f"{spec.n_labels} labels; kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} "
-            f"inducing inputs ({spec.inducing}), posterior {spec.posterior}, private processes {spec.private}"
-        )
-
-    def _time_budget_of_member(self) -> float | None:
-        n_rounds = -(-self.n_members // self._n_at_once())
-        return None if self.time_budget is None else float(self.time_budget) / n_rounds
-
-    def training_bytes(self) -> int:
-        """About how much memory a step of training takes, beside the rows, according to the sizes that were decided."""
-        return training_bytes(self.spec_, self.settings_.batch_size, self._n_labels_of_step())
-
-    def _prepare_others(self, X: sparse.csr_array, Y: sparse.csr_array) -> list[tuple[MLGPFClassifier, Dataset]]:
-        """The other members, before training, and the same rows as each sees them."""
-        others: list[tuple[MLGPFClassifier, Dataset]] = []
-        tried: list[dict[str, Any]] = [{}]
-        for options in members(self.ensemble, self.spec_, self.settings_, self.n_features_in_):
-            if len(others) == self.n_members - 1:
-                break
-            # The same seed holds out the same rows, on which the mean is calibrated. What the user chose stays.
-            alike = {"ensemble": None, "random_state": self.settings_.seed, "time_budget": self.settings_.time_budget}
-            own = {name: value for name, value in options.items() if getattr(self, name) is None}
-            if "max_epochs" not in own:
-                own.pop("learning_rate", None)  # a smaller one goes with more epochs
-            if own in tried:
-                continue
-            tried.append(own)
-            other = clone(self).set_params(**alike | own)
-            data = other.prepare(X, Y)
-            if not any(other._is_like(member) for member in (self, *(before for before, _ in others))):
-                others.append((other, data))
-        if len(others) < self.n_members - 1:
-            warnings.warn(
-                f"the ensemble has {len(others) + 1} members, not {self.n_members}: with the options given "
-                "there are no more unlike ones. Leave kernel, row_transform, private or sizes open",
-                UserWarning,
-                stacklevel=4,
-            )
-        return others
-
-    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
-        """Go on training with these rows, by one epoch over them; the first call prepares the model.
-
-        The optimiser goes on where the last call left it. `classes` names all labels there will be, where the first
-        rows do not show them all. A loaded model starts with a fresh optimiser.
+        `observed` (N, K) is +1 for a label that holds, -1 for one that does not, and 0 for one that is not known.
+        Known labels are not listed again.
         """
-        if self.ensemble is not None:
-            raise ValueError("an ensemble cannot be fitted in parts; use ensemble=None")
-        return super().partial_fit(X, Y, classes)
+        rows, k = self.rows(X), count_of(k)
+        known = as_known(observed, (rows.shape[0], self.spec_.n_labels))
+        predictor: Any = self.predictor_
+        longest = int(np.diff(known.indptr).max(initial=0))
+        return without_known(predictor.top_k_of(predictor.given(rows, known), k + longest), known, k)
 
-    def _train(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
-        if checkpoint is not None and not resume:
-            for number in range(1, MOST_MEMBERS):
-                checkpoint_of_member(checkpoint, number).unlink(missing_ok=True)  # of an older run
-        raw, self._raw = self._raw, None
-        if raw is None:
-            return super()._train(data, checkpoint, resume, validate, on_step)
-        return self._train_all(data, self._prepare_others(*raw), checkpoint, resume, validate, on_step)
+    def label_correlation(self, labels: Any = None) -> NDArray[np.float32]:
+        """Return the correlation of the utilities of these labels (default: all) under the prior, from ΦΦᵀ."""
+        with advising_on_memory("the number of labels: pass some of them as labels="):
+            return label_correlation(self.model_, labels)
 
-    def _train_all(
-        self,
-        data: Dataset,
-        others: list[tuple[MLGPFClassifier, Dataset]],
-        checkpoint: Path | None,
-        resume: bool,
-        validate: Any,
-        on_step: Any,
-    ) -> Run:
-        """Train all members and calibrate their mean."""
-        trainings = [partial(super()._train, data, checkpoint, resume, validate)]
-        for number, (other, rows) in enumerate(others, 1):
-            path = None if checkpoint is None else checkpoint_of_member(checkpoint, number)
-            trainings.append(partial(other._train, rows, path, resume, None))
-        n_at_once, free = self._n_at_once(), free_bytes(self.model_.b.device)
-        needed = n_at_once * max(member.training_bytes() for member in (self, *(other for other, _ in others)))
-        runs = train_together(trainings, 1 if free is not None and needed > free else n_at_once, on_step)
-        self.others_ = [other for other, _ in others]
-        memories = [run.memory for run in runs]
-        self.ensemble_calibration_ = calibration_of_mean(memories, self.spec_.n_labels).to(self.model_.b.device)
-        for member, found in zip((self, *self.others_), held_out_scores(memories, self.spec_.n_labels), strict=True):
-            member.held_out_scores_ = found
-        return runs[0]
 
-    def _n_at_once(self) -> int:
-        """How many members train at the same time: as many as there are cores; a GPU is busy with one."""
-        if choose_device(self.device).type != "cpu":
-            return 1
-        return min(self.n_members, torch.get_num_threads())
+def as_known(observed: Any, shape: tuple[int, int]) -> sparse.csr_array:
+    """Return known labels as CSR of +1 and -1; raise a DataError for other values or another shape."""
+    known = sparse.csr_array(observed, dtype=np.float32, copy=True)
+    known.sum_duplicates()
+    known.eliminate_zeros()
+    if not np.isin(known.data, (-1, 1)).all():
+        raise DataError(
+            "observed holds other values than -1, 0 and 1", fix="Use 1 for a label that holds, -1 for one that does not."
+        )
+    if known.shape != shape:
+        raise DataError(f"observed has shape {known.shape}", expected=str(shape))
+    return known
 
-    def _is_like(self, other: MLGPFClassifier) -> bool:
-        """Whether training both would give the same model twice."""
-        ours, theirs = (replace(member.spec_, n_private=0) for member in (self, other))
-        return ours == theirs and self.row_transform_.name == other.row_transform_.name
 
-    def _end(self) -> None:
-        """Drop private weights that matter to no row, and form what all predictions need."""
-        private = self.model_.private
-        if private is not None and private.kind == "point" and self.row_transform_.has_unit_norm:
-            self.model_.private = private.pruned(_PRUNED)
-            self.spec_ = replace(self.spec_, n_private=self.model_.private.weights.numel())
-        with torch.no_grad():
-            self.model_.warm_up()
-
-    def _calibrate(self, held_out: Dataset) -> dict[str, torch.Tensor]:
-        """Fit the map of probabilities to rows that the model has not seen; what it said of them is remembered."""
-        ranked = self._topk(self._latent(held_out.X), N_REMEMBERED, calibrated=False)
-        judged = judge(held_out.Y, ranked, N_REMEMBERED)
-        self.model_.calibration.fit(judged.ranked.scores, judged.hit)
-        self._without_held_out()
-        return remembered(ranked, held_out.Y)
-
-    def _without_held_out(self) -> None:
-        if self.model_.private is not None:
-            self.model_.private.release()
-
-    def _facts(self) -> tuple[Any, ...]:
-        return self.n_negatives_, self.n_points, self.propensity, self.basis
-
-    def _is_capturable(self) -> bool:
-        return not self.n_negatives_
-
-    def _objective(self) -> Any:
-        model, positive_weight = self.model_, self._positive_weight()
-
-        def bound(X: Rows, Y: torch.Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
-            return model.elbo(
-                X,
-                Y,
-                n_data,
-                n_negatives=self.n_negatives_ or None,
-                n_points=self.n_points,
-                positive_weight=positive_weight,
-                generator=generator,
-            )
-
-        return bound
-
-    def _positive_weight(self) -> torch.Tensor | None:
-        """A power of the inverse propensity of each label; on average over the labels that hold it is 1."""
-        if not self.propensity:
-            return None
-        weight = inverse_propensity_of(self.label_counts_, self.n_rows_) ** self.propensity
-        weight /= (weight @ self.label_counts_) / max(self.label_counts_.sum(), 1) or 1
-        return torch.from_numpy(weight.astype(np.float32)).to(self.model_.b.device)
-
-    def _source(self, data: Dataset) -> Source:
-        """Rows from the data, or projected once onto the subspace where that loses nothing."""
-        inducing, kernel = self.model_.inducing, self.model_.kernel
-        can = isinstance(inducing, Subspace) and self.inducing == "subspace" and kernel.feature_relevance() is None
-        can = can and self.model_.private is None
-        if self.precompute and not can:
-            raise ValueError(
-                "precompute needs inducing='subspace', no private processes, and no weight for each feature"
-            )
-        if not can or self.precompute is False:
-            return self._source_of_rows(data)
-        assert isinstance(inducing, Subspace)
-        parts = []
-        for first in range(0, data.n_rows, BLOCK_ROWS):
-            block = Batch.gather(data, slice(first, first + BLOCK_ROWS), self.model_.b.device)
-            parts.append(inducing.project(block.X))
-        return TensorSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
-
-    def bound(self, X: Any, Y: Any) -> dict[str, float]:
-        """The evidence lower bound on these rows, exact over rows and labels: fit, kl and their difference, in nats."""
-        rows = self._rows(X)
-        data = Dataset(rows, self._encode(Y, rows.shape[0]))
-        fit = 0.0
-        with torch.no_grad(), advising_on_memory(self._lower):
-            frame = self.model_.frame()
-            for first in range(0, data.n_rows, BLOCK_ROWS):
-                batch = Batch.gather(data, slice(first, first + BLOCK_ROWS), self.model_.b.device)
-                h = self.model_.latent(batch.X, frame)[0]
-                fit += expected_log_likelihood(self.model_, h, batch.X, batch.Y)
-            kl = float(self.model_.kl(frame.prior))
-        return {"fit": fit, "kl": kl, "bound": fit - kl}
-
-    def to(self, device: str) -> Self:
-        """Move the fitted model to "cpu", "cuda", or wherever "auto" finds best."""
-        super().to(device)
-        for member in self.others_:
-            member.to(device)
-        if self.others_:
-            self.ensemble_calibration_.to(choose_device(device))
-        return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
+def without_known(ranked: sparse.csr_array, known: sparse.csr_array, k: int) -> sparse.csr_array:
+    """Return the k best entries of each row of `ranked` that are not stored in `known`."""
+    n, n_labels = ranked.shape
+    row = np.repeat(np.arange(n), np.diff(ranked.indptr))
+    known_keys = np.repeat(np.arange(n), np.diff(known.indptr)) * n_labels + known.indices
+    fresh = ~np.isin(row * n_labels + ranked.indices, known_keys)
+    row, labels, values = row[fresh], ranked.indices[fresh], ranked.data[fresh]
+    order = np.lexsort((labels, -values, row))
+    place = np.arange(order.size) - np.searchsorted(row[order], row[order])
+    kept = np.sort(order[place < k])
+    return sparse.csr_array((values[kept], (row[kept], labels[kept])), shape=(n, n_labels))

@@ -1,0 +1,159 @@
+"""What a kind of model gives its classifier: functions that decide, build, train and answer.
+
+A classifier knows scikit-learn and nothing of any model; a blueprint knows one model and nothing of scikit-learn.
+Fitting goes `design → build → start → trainer.train`; loading goes `build → trainer`. Both end in a `Fitted`, which is
+all that a model folder holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import nn
+
+from labelfield.data import Dataset
+from labelfield.data.transform import RowTransform
+from labelfield.estimators.inputs import Labels
+from labelfield.inference.fitting import GradientTrainer, Trainer
+from labelfield.inference.run import Settings
+from labelfield.models.predictor import Predictor, UtilityPredictor
+
+__all__ = ["Blueprint", "Design", "Fitted", "TrainingRows", "training_settings"]
+
+# A tenth of fewer rows says too little about probabilities.
+_LEAST_ROWS_TO_CALIBRATE = 300
+
+
+class TrainingRows(NamedTuple):
+    """Checked training rows X and labels Y (both CSR), how labels were given, and where and from which seed to train."""
+
+    X: sparse.csr_array
+    Y: sparse.csr_array
+    labels: Labels
+    device: torch.device
+    seed: int
+
+
+@dataclass
+class Design:
+    """All decisions about a model that need no training: what it is made of and how it will be trained.
+
+    `data` are the rows as the model will see them, and `start` fills a model that was built from `spec`.
+    """
+
+    data: Dataset
+    row_transform: RowTransform
+    spec: Any
+    settings: Settings
+    n_negatives: int | None = None
+    start: Callable[[nn.Module], None] = lambda model: None
+    # How labels were given, where the design reads them differently.
+    labels: Labels | None = None
+    # Whether rows are held as one dense tensor while training.
+    are_dense: bool = False
+
+
+@dataclass
+class Fitted:
+    """A model with everything that goes into its folder."""
+
+    spec: Any
+    settings: Settings
+    model: Any
+    row_transform: RowTransform
+    labels: Labels
+    label_counts: NDArray[np.int64]
+    n_rows: int
+    n_negatives: int | None = None
+    are_dense: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+    label_names: list[str] | None = None
+    feature_names: list[str] | None = None
+    feature_names_digest: str | None = None
+
+    @property
+    def n_labels_per_step(self) -> int:
+        """About how many labels a step looks at: all, or those that hold in a batch and the drawn negatives."""
+        n_labels = int(self.spec.n_labels)
+        if not self.n_negatives:
+            return n_labels
+        per_row = self.label_counts.sum() / max(self.n_rows, 1)
+        return min(n_labels, int(per_row * self.settings.batch_size) + self.n_negatives)
+
+
+def _utility_predictor(fitted: Fitted) -> Predictor:
+    return UtilityPredictor(fitted.model, fitted.spec.n_labels, fitted.labels.kind == "classes")
+
+
+def _gradient_trainer(options: Any, fitted: Fitted) -> Trainer:
+    return GradientTrainer(fitted.model, fitted.settings, fitted.model.elbo, lambda: _utility_predictor(fitted))
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """The parts of a classifier. `options` are the estimator's parameters with plain values.
+
+    A model with `elbo(X, Y, n_data, generator=...)`, `moments(X)`, `likelihood`, `calibration` and `b` needs a spec
+    (with n_features and n_labels), `build` and `design`, and nothing else.
+    """
+
+    spec: type[Any]
+    # build(spec, options) → a model with nothing in it yet
+    build: Callable[[Any, Any], nn.Module]
+    # design(options, rows) → what the model will be
+    design: Callable[[Any, TrainingRows], Design]
+    # predictor(fitted) → what answers; made again whenever the model has changed
+    predictor: Callable[[Fitted], Predictor] = _utility_predictor
+    # trainer(options, fitted) → what trains it, at first and later
+    trainer: Callable[[Any, Fitted], Trainer] = _gradient_trainer
+    # training_bytes(options, fitted) → memory of a training step, beside the rows
+    training_bytes: Callable[[Any, Fitted], int] = lambda options, fitted: 0
+    # summary(options, fitted) → one line about what the model is made of
+    summary: Callable[[Any, Fitted], str] = lambda options, fitted: f"{fitted.spec.n_labels} labels"
+    # check_labels(fitted, Y): raise if labels given later do not suit the model
+    check_labels: Callable[[Fitted, sparse.csr_array], None] = lambda fitted, Y: None
+    # check(options, fitted): raise if a model from a folder contradicts itself
+    check: Callable[[Any, Fitted], None] = lambda options, fitted: None
+    # variants(fitted, n) → options of further ensemble members, most useful first
+    variants: Callable[[Fitted, int], list[dict[str, Any]]] = lambda fitted, n: [
+        {"random_state": fitted.settings.seed + number} for number in range(1, n)
+    ]
+    # options to lower when memory is short
+    memory_hint: str = "batch_size"
+    # arrays of the model that serve training alone, by how their names begin; they are not saved
+    training_only: tuple[str, ...] = ()
+    # restored(options, fitted, arrays) → arrays with those of `training_only` filled in
+    with_training_arrays: Callable[[Any, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = lambda spec, arrays: arrays
+    # arrays that may be of any type, by how their names begin: those of a network of the user's own
+    foreign_arrays: tuple[str, ...] = ()
+    can_be_multi_label: bool = True
+
+
+def training_settings(options: Any, chosen: Any, n_rows: int, seed: int, **others: Any) -> Settings:
+    """Return how to train: as the options say, else as the plan chose. Enough rows leave a tenth for calibration."""
+    max_epochs = chosen.max_epochs if options.max_epochs is None else options.max_epochs
+    held_out = n_held_out(options, n_rows, max_epochs)
+    return Settings(
+        max_epochs=max_epochs,
+        batch_size=min(options.batch_size or chosen.batch_size, n_rows),
+        learning_rate=options.learning_rate or chosen.learning_rate,
+        schedule=options.schedule,
+        clip_norm=options.clip_norm,
+        n_iter_no_change=options.n_iter_no_change,
+        held_out=held_out,
+        finishing_epochs=max_epochs // 3 if held_out else 0,
+        seed=seed,
+        **others,
+    )
+
+
+def n_held_out(options: Any, n_rows: int, max_epochs: int) -> int:
+    """Return how many rows calibrate probabilities before they join the training."""
+    can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
+    return n_rows // 10 if can_calibrate else 0

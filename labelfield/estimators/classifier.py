@@ -1,0 +1,409 @@
+"""The one base of all classifiers: scikit-learn's interface over a blueprint, and nothing of any model.
+
+A final class declares options (dataclass fields, documented in its docstring), `constraints` beside them, and a
+`blueprint` of functions that decide, build, train and answer. What it inherits is the protocol that everything above
+asks (`labelfield.estimators.protocol`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
+
+from labelfield.constraints import Constraint
+from labelfield.data import Dataset, Names
+from labelfield.data.classes import class_name
+from labelfield.errors import DataError
+from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
+from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
+from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
+from labelfield.inference.fitting import Trainer
+from labelfield.inference.run import Monitor, Run, Settings
+from labelfield.inference.signals import stop_requests
+from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
+from labelfield.metrics import evaluate
+from labelfield.models.predictor import Latent, Predictor
+
+__all__ = ["Classifier", "TrainingCost"]
+
+
+class TrainingCost(NamedTuple):
+    """What training will take: memory beside the rows, time, and the settings of each stage."""
+
+    n_bytes: int
+    seconds: float
+    stages: dict[str, Settings]
+
+
+class _Learned:
+    """A learned attribute, `model_`: a read-only view of the fitted state, which is not there before fit."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __get__(self, estimator: Any, owner: type[Any]) -> Any:
+        if estimator is None:
+            return self
+        value = estimator.fitted()
+        for name in self.path.split("."):
+            value = getattr(value, name)
+        return value
+
+
+class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn is untyped
+    """A classifier over a blueprint."""
+
+    blueprint: ClassVar[Blueprint]
+    constraints: ClassVar[dict[str, Constraint]]
+    # The name on the command line and in model folders; a property where an option decides.
+    method: Any
+    device: str
+    random_state: Any
+    threshold: float = 0.5
+
+    model_, spec_, settings_, history_ = (_Learned(name) for name in ("model", "spec", "settings", "history"))
+    row_transform_, n_negatives_ = _Learned("row_transform"), _Learned("n_negatives")
+    label_counts_, n_rows_ = _Learned("label_counts"), _Learned("n_rows")
+    label_kind_, classes_ = _Learned("labels.kind"), _Learned("labels.classes")
+
+    # Fitting
+
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        on_step: Any = None,
+    ) -> Self:
+        """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class per row).
+
+        With `checkpoint` an interrupted run can go on later with `resume=True`. `validation` rows are scored after
+        each epoch. `on_step(run, n_steps)` is called after each step.
+        """
+        data = self.prepare(X, Y)
+        return self.train_prepared(data, validation=validation, checkpoint=checkpoint, resume=resume, on_step=on_step)
+
+    def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
+        """Decide everything that needs no training, build the model, and return the rows as it will see them.
+
+        `classes` names all labels there will be, where Y may not show them all.
+        """
+        return self.build(self.read_rows(X, Y, classes))
+
+    def read_rows(self, X: Any, Y: Any, classes: Any = None) -> TrainingRows:
+        """Check options, rows and labels for a new fit, and forget the old one: parts of two would not go together."""
+        self.__dict__.pop("fitted_", None)
+        check_parameters(self)
+        device, seed = choose_device(self.device), choose_seed(self.random_state)
+        X = as_rows(self, X, reset=True)
+        Y, labels = encode_labels(Y, X.shape[0], classes)
+        if Y.shape[1] == 0:
+            raise DataError("Y has no labels", expected="at least one")
+        return TrainingRows(X, Y, labels, device, seed)
+
+    def build(self, rows: TrainingRows) -> Dataset:
+        """Build the model for checked rows, and return these as it will see them."""
+        options = plain_options(self)
+        design = self.blueprint.design(options, rows)
+        counts = np.bincount(rows.Y.indices, minlength=rows.Y.shape[1])
+        labels = design.labels or rows.labels
+        parts = design.row_transform, labels, counts, rows.X.shape[0], design.n_negatives, design.are_dense
+        fitted = Fitted(design.spec, design.settings, None, *parts)
+        hint = self.blueprint.memory_hint
+        needed, free = self.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
+        if free is not None and needed > free:
+            # Refused before the system kills the process for it.
+            sizes = [f"{name}={value}" for name, value in vars(design.spec).items() if name in hint]
+            raise OutOfMemoryError(
+                f"training needs about {needed / 2**30:,.1f} GiB and {rows.device} has {free / 2**30:,.1f} GiB free; "
+                f"{', '.join([*sizes, f'batch_size={design.settings.batch_size}'])}",
+                hint,
+            )
+        with advising_on_memory(hint):
+            fitted.model = self.blueprint.build(design.spec, options)
+            design.start(fitted.model)
+            fitted.model.to(rows.device)
+        self.hold(fitted)
+        return design.data
+
+    def hold(self, fitted: Fitted) -> None:
+        """Take over a state, newly built or loaded, with what trains it and what answers for it."""
+        self.fitted_ = fitted
+        self.trainer_: Trainer = self.blueprint.trainer(plain_options(self), fitted)
+        self.predictor_: Predictor = self.blueprint.predictor(fitted)
+
+    def train_prepared(
+        self,
+        data: Dataset,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        on_step: Any = None,
+    ) -> Self:
+        """Train on the rows that `prepare` returned: the second half of `fit`."""
+        monitor = Monitor(
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+            resume=resume,
+            identity="" if checkpoint is None else self._identity(data),
+            on_step=on_step,
+            validate=None if validation is None else self._validation(*validation),
+        )
+        self.run_training(data, monitor)
+        return self
+
+    def run_training(self, data: Dataset, monitor: Monitor) -> Run:
+        """Train under a monitor, keep the history, and return the run."""
+        with stop_requests(), advising_on_memory(self.blueprint.memory_hint):
+            run = self.trainer_.train(data, monitor)
+        self._after_training(run)
+        return run
+
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
+        """Train for one more epoch, on these rows; the first call also builds the model.
+
+        The optimiser goes on where the last call left it; that of a loaded model starts fresh. `classes` names all
+        labels there will be, where the first rows do not show them all.
+        """
+        if not hasattr(self, "fitted_"):
+            data = self.prepare(X, Y, classes)
+        else:
+            if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise DataError("classes differ from those of the first call", fix="Fit a new model.")
+            rows = self.rows(X)
+            data = Dataset(rows, self.encode(Y, rows.shape[0]))
+            self.fitted_.label_counts = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
+            self.fitted_.n_rows += data.n_rows
+        with advising_on_memory(self.blueprint.memory_hint):
+            run = self.trainer_.train_more(data, self.history_)
+        self._after_training(run)
+        return self
+
+    def _after_training(self, run: Run) -> None:
+        self.fitted_.history = [asdict(epoch) for epoch in run.history]
+        self.predictor_ = self.blueprint.predictor(self.fitted_)
+
+    def _identity(self, data: Dataset) -> str:
+        """Return a fingerprint of what is trained on what."""
+        parts = (self.spec_, *self.trainer_.fingerprint(), self.row_transform_.name)
+        digest = sha256(repr(parts).encode())
+        for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def _validation(self, X: Any, Y: Any) -> Any:
+        """Return what scores these rows after each epoch, when the model has changed."""
+        X = as_rows(self, X, reset=False)
+        truth = self.encode(Y, X.shape[0])
+
+        def validate() -> dict[str, float]:
+            self.predictor_ = self.blueprint.predictor(self.fitted_)
+            scores = evaluate(truth, self.predict_topk(X, 5))
+            return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
+
+        return validate
+
+    # Predicting
+
+    def predict(self, X: Any, k: int | None = None) -> Any:
+        """Return the most probable class of each row (N,).
+
+        For several labels per row, return those whose probability reaches `threshold`, or the k most probable, as a
+        CSR indicator (N, K).
+        """
+        rows = self.rows(X)
+        if self.label_kind_ == "classes":
+            return np.asarray(self.classes_[self.predictor_.top_k(rows, 1).indices])
+        if k is None:
+            return self.predictor_.reached(rows, self.threshold)
+        chosen = self.predictor_.top_k(rows, count_of(k))
+        chosen.data = np.ones_like(chosen.data)
+        return chosen
+
+    def predict_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
+        """Return the probability of each label (N, K), with the uncertainty of the model integrated out.
+
+        Probabilities are calibrated unless raw ones are asked for; those of one class per row sum to one.
+        """
+        return self.predictor_.proba(self.rows(X), calibrated)
+
+    def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
+        """Return the k most probable labels of each row and their probabilities, as CSR (N, K)."""
+        return self.predictor_.top_k(self.rows(X), count_of(k), calibrated)
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the lower and upper ends (N, K) of the central credible interval of each calibrated probability.
+
+        A model without a posterior over its probabilities (a point estimate, a plain network, topics by EM, robustmax)
+        raises a CannotAnswerError.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level={level}; expected between 0 and 1")
+        return self.predictor_.interval(self.rows(X), level)
+
+    def predict_uncertainty(self, X: Any) -> NDArray[np.float32]:
+        """Return how far each row (N,) should be distrusted: 1 - p (1 - ν), from 0 to 1.
+
+        p is the calibrated probability of the row's first label. ν is how unlike the training rows the row is: the
+        share of the prior variance there that the inducing inputs leave open, or that the posterior of a deep kernel
+        has left; it is 0 for plain networks, point estimates and topics, which cannot tell. The result reads as the
+        chance that the first label is wrong, if whatever is unknown about a row counts as wrong. Under a stationary
+        kernel it tends to 1 as a row moves away from all others; p alone may tend to anything. For rows of known kinds
+        1 - p orders mistakes a little better.
+        """
+        rows = self.rows(X)
+        first = self.predictor_.top_k(rows, 1).data
+        return np.asarray(1 - first * (1 - self.predictor_.novelty(rows)), np.float32)
+
+    def predict_latent(self, X: Any) -> Latent:
+        """Return the means and variances of the utilities f (N, K), and of the processes h that they are mixed from.
+
+        Topics have neither and raise a CannotAnswerError.
+        """
+        return self.predictor_.latent(self.rows(X))
+
+    def decision_function(self, X: Any) -> NDArray[np.float32]:
+        """Return the log-odds of raw probabilities, or the log-probabilities of classes (N, K).
+
+        For two classes, return how far the second is above the first (N,).
+        """
+        scores = self.predictor_.scores(self.rows(X))
+        is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
+        return scores[:, 1] - scores[:, 0] if is_binary else scores
+
+    def bound(self, X: Any, Y: Any) -> dict[str, float]:
+        """Return the evidence lower bound on these rows, over all labels: fit, kl and their difference, in nats."""
+        rows = self.rows(X)
+        fit, kl = self.predictor_.bound(rows, self.encode(Y, rows.shape[0]))
+        return {"fit": fit, "kl": kl, "bound": fit - kl}
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose class is right, or whose labels are all right."""
+        is_classes, n_rows = self.label_kind_ == "classes", as_rows(self, X, reset=False).shape[0]
+        if is_classes and np.ndim(y) == 2:  # indicators, or lists of one class each
+            y = self.classes_[self.encode(y, n_rows).indices]
+        truth = y if is_classes else self.encode(y, n_rows)
+        return float(accuracy_score(truth, self.predict(X), sample_weight=sample_weight))
+
+    # What is known about the model
+
+    def fitted(self) -> Fitted:
+        """Return the fitted state; raise a NotFittedError before fit."""
+        found: Fitted | None = self.__dict__.get("fitted_")
+        if found is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        return found
+
+    @property
+    def n_iter_(self) -> int:
+        """The number of epochs that the model was trained for."""
+        return len(self.history_)
+
+    def summary(self) -> str:
+        """Return one line about what the model is made of."""
+        return self.blueprint.summary(plain_options(self), self.fitted())
+
+    def n_parameters(self) -> int:
+        """Return how many numbers are learned."""
+        return sum(parameter.numel() for parameter in self.model_.parameters())
+
+    def training_cost(self, data: Dataset) -> TrainingCost:
+        """Return what training on the rows that `prepare` returned will take, by trying a step."""
+        hint, stages = self.blueprint.memory_hint, self.trainer_.stage_settings()
+        with advising_on_memory(hint):
+            n_steps = -(-data.n_rows // self.settings_.batch_size)
+            seconds = self.trainer_.n_whole_epochs() * n_steps * self.trainer_.seconds_per_step(data)
+        budgets = [stage.time_budget for stage in stages.values() if stage.time_budget is not None]
+        n_bytes = self.blueprint.training_bytes(plain_options(self), self.fitted())
+        return TrainingCost(n_bytes, min(seconds, sum(budgets)) if budgets else seconds, stages)
+
+    def members(self) -> list[Any]:
+        """Return the classifiers that the answers are the mean of: an ensemble's members, else this one alone."""
+        return [self]
+
+    def label_names(self) -> list[str]:
+        """Return what labels are called: as they were saved, or as their classes are written in files."""
+        names = self.fitted().label_names
+        if names is not None:
+            return names
+        return [class_name(str(int(label) if isinstance(label, bool) else label)) for label in self.classes_.tolist()]
+
+    def feature_names(self) -> list[str] | None:
+        """Return what features were called in training, by a file or by the table that was fitted; None if unknown."""
+        names = self.fitted().feature_names
+        if names is None and hasattr(self, "feature_names_in_"):
+            names = [str(name) for name in self.feature_names_in_]
+        return names
+
+    def name_features(self, names: Names | None) -> None:
+        """Keep the names of features, so that the model folder and explanations have them."""
+        if names is not None:
+            self.fitted().feature_names, self.fitted_.feature_names_digest = list(names), names.digest()
+
+    def feature_relevance(self) -> NDArray[np.float32] | None:
+        """Return how much each feature (D,) matters, summed over the views of a row; None if all count the same.
+
+        For kernels with a weight per feature (ARD) it is the squared weight; for topics and linear utilities the mean
+        over topics or classes of the squared weight. Features that never vary keep the weight they started with.
+        """
+        self.fitted()
+        found = self.predictor_.feature_relevance()
+        return None if found is None else self.row_transform_.fold(found)
+
+    # Inputs
+
+    def rows(self, X: Any) -> sparse.csr_array:
+        """Return rows as the model sees them."""
+        transform = self.fitted().row_transform
+        return transform(as_rows(self, X, reset=False))
+
+    def encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
+        """Return labels in the columns that the first fit gave them; labels that it did not see are refused."""
+        encoded = encode_known(Y, n_rows, Labels(self.label_kind_, self.classes_))
+        self.blueprint.check_labels(self.fitted(), encoded)
+        return encoded
+
+    # Saving and moving
+
+    def save(self, folder: str | Path, label_names: Any = None) -> None:
+        """Write the fitted model to a folder that `labelfield.load` reads anywhere."""
+        from labelfield.estimators.persistence import save  # which knows this class
+
+        save(self, Path(folder), label_names)
+
+    def to(self, device: str) -> Self:
+        """Move the fitted model to "cpu", "cuda", or the best device there is ("auto")."""
+        self.fitted().model.to(choose_device(device))
+        self.device = device
+        self.hold(self.fitted_)  # an optimiser would stay where it was
+        return self
+
+    def __getstate__(self) -> Any:
+        """Leave out what trains and answers: it is made again from the fitted state."""
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in ("trainer_", "predictor_")}
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        if "fitted_" in self.__dict__:
+            self.hold(self.fitted_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = self.blueprint.can_be_multi_label
+        return tags

@@ -1,0 +1,228 @@
+"""Training a deep kernel model in stages: the network alone, the processes on its features, everything jointly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from labelfield.data import Dataset
+from labelfield.errors import DataError
+from labelfield.inference.calibrating import fit_calibration, remember
+from labelfield.inference.checkpoint import HOW_LONG
+from labelfield.inference.fitting import rows_source, seconds_per_step
+from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.inference.source import ResidentSource, Source, TensorSource
+from labelfield.inference.stepper import Objective
+from labelfield.inference.training import PartialTraining, Stage, train_stages
+from labelfield.linalg.rows import Rows
+from labelfield.memory import free_bytes
+from labelfield.models.deep.model import Baseline, DeepKernel
+from labelfield.models.deep.predict import BLOCK_ENTRIES, BaselinePredictor, DeepPredictor, features_of
+from labelfield.models.deep.spec import DeepSpec
+from labelfield.models.elbo import Elbo
+from labelfield.networks import Network
+
+__all__ = ["STAGE_TIME", "DeepTrainer", "follow_features"]
+
+# What an epoch of each stage takes, as a share of an epoch of the whole.
+STAGE_TIME = {"network": 1.0, "processes": 0.1, "joint": 1.0}
+# Rows whose features decide where the grid lies.
+_SEEN_ROWS = 5_000
+
+
+class DeepTrainer:
+    """Trains a deep kernel model through its stages, each with settings of its own.
+
+    `process_rate` is the learning rate of the processes in the joint stage, where all else has the rate of its settings.
+    Rows that `are_dense` are held as one dense tensor while there is room.
+    """
+
+    def __init__(
+        self,
+        model: DeepKernel,
+        spec: DeepSpec,
+        stages: dict[str, Settings],
+        *,
+        joint_rate: float,
+        process_rate: float,
+        n_negatives: int | None,
+        are_dense: bool,
+        is_mixed: bool,
+    ) -> None:
+        self.model, self.spec, self.stages = model, spec, stages
+        self.settings = list(stages.values())[-1]
+        self.joint_rate, self.process_rate = joint_rate, process_rate
+        self.n_negatives, self.are_dense, self.is_mixed = n_negatives, are_dense, is_mixed
+        self._more: PartialTraining | None = None
+
+    def train(self, data: Dataset, monitor: Monitor) -> Run:
+        try:
+            return train_stages(self.model, self._stages(data), monitor)
+        finally:
+            self.model.is_plain = self.spec.is_plain
+            self._more = None
+
+    def train_more(self, data: Dataset, history: list[dict[str, Any]]) -> Run:
+        """Train everything jointly for one epoch, or the network where there are no processes."""
+        if self._more is None:
+            rate = self.settings.learning_rate if self.spec.is_plain else self.joint_rate
+            settings = Settings(**asdict(self.settings) | {"learning_rate": rate})
+            rates = self._network_rates() if self.spec.is_plain else self._joint_rates(rate)
+            self._more = PartialTraining(self.model, settings, [Epoch(**epoch) for epoch in history], rates=rates)
+        return self._more.fit(self._whole_objective(), self._source(data))
+
+    def stage_settings(self) -> dict[str, Settings]:
+        return self.stages
+
+    def n_whole_epochs(self) -> float:
+        return sum(settings.max_epochs * STAGE_TIME[name] for name, settings in self.stages.items())
+
+    def seconds_per_step(self, data: Dataset) -> float:
+        some = self._source(data.take(slice(self.settings.batch_size)))
+        return seconds_per_step(self.model, self._whole_objective(), some, data.n_rows)
+
+    def fingerprint(self) -> tuple[Any, ...]:
+        # How long to go on may change when a training is resumed; what has been done may not.
+        rates = {
+            name: {key: value for key, value in asdict(settings).items() if key not in HOW_LONG}
+            for name, settings in self.stages.items()
+        }
+        return self.n_negatives, self.is_mixed, self.process_rate, rates
+
+    # Stages
+
+    def _stages(self, data: Dataset) -> list[Stage]:
+        is_capturable = self._is_capturable()
+
+        def stage(name: str, **parts: Any) -> Stage:
+            return Stage(
+                name,
+                self.stages[name],
+                self._objective(name),
+                # Scores after an epoch of the network are its own: the processes do not know its features yet.
+                enter=lambda: setattr(self.model, "is_plain", name == "network"),
+                calibrate=lambda rows: self._calibrate(data.take(rows), name),
+                **parts,
+            )
+
+        makers = {
+            "network": lambda: stage(
+                "network",
+                source=lambda: self._source(data),
+                rates=self._network_rates,
+                is_capturable=is_capturable,
+            ),
+            "processes": lambda: stage(
+                "processes",
+                source=lambda: self._feature_source(data),
+                rates=lambda: dict.fromkeys([*self.model.processes.parameters(), self.model.A, self.model.b], 1.0),
+                begin=lambda: self._begin_processes(data),
+                is_capturable=not self.n_negatives,
+            ),
+            "joint": lambda: stage(
+                "joint",
+                source=lambda: self._source(data),
+                rates=lambda: self._joint_rates(self.stages["joint"].learning_rate),
+                begin=(lambda: None) if "processes" in self.stages else (lambda: self._begin_processes(data)),
+                is_capturable=is_capturable,
+            ),
+        }
+        return [makers[name]() for name in self.stages]
+
+    def _begin_processes(self, data: Dataset) -> None:
+        if self.spec.has_baseline:
+            self.model.keep_baseline()
+        follow_features(self.model, data, self.settings.seed)
+
+    def _calibrate(self, held_out: Dataset, stage: str) -> dict[str, Tensor]:
+        """Calibrate the model, or the plain network before the processes come."""
+        some = held_out.take(slice(min(held_out.n_rows, max(1, 8 * BLOCK_ENTRIES // self.spec.n_labels))))
+        if stage == "network" and not self.spec.is_plain:
+            plain = BaselinePredictor(Baseline(self.model), self.model)
+            plain.calibration = self.model.calibration
+            fit_calibration(plain, some.X, some.Y)
+            return {}
+        predictor = DeepPredictor(self.model)
+        fit_calibration(predictor, some.X, some.Y)
+        return remember(predictor, some.X, some.Y)
+
+    def _network_rates(self) -> dict[nn.Parameter, float]:
+        """Return the parameters of the plain network. A square mixing stays the identity until the processes come."""
+        model = self.model
+        head = [model.b] if model.A.shape[0] == model.A.shape[1] else [model.A, model.b]
+        return dict.fromkeys([*model.features.parameters(), *head], 1.0)
+
+    def _joint_rates(self, rate: float) -> Mapping[nn.Parameter, float]:
+        model = self.model
+        return {
+            **dict.fromkeys([*model.features.parameters(), model.A, model.b], 1.0),
+            **dict.fromkeys(model.processes.parameters(), self.process_rate / rate),
+        }
+
+    def _is_capturable(self) -> bool:
+        """Whether a step can be replayed: a network of the user's own may do anything in a step."""
+        network = self.model.features.network
+        return not self.n_negatives and isinstance(network, Network) and network.is_capturable
+
+    def _whole_objective(self) -> Objective:
+        return self._objective("network" if self.spec.is_plain else "joint")
+
+    def _objective(self, stage: str) -> Objective:
+        """Return what a stage maximises. While processes are fitted, rows come as features: the network rests."""
+        model = self.model
+        estimate = model.plain_log_prob if stage == "network" else model.elbo
+
+        def bound(X: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
+            assert isinstance(X, Tensor)
+            h = X if stage == "processes" else model.features.train()(X, generator)
+            return estimate(h, Y, n_data, n_negatives=self.n_negatives, generator=generator)
+
+        return bound
+
+    # Rows
+
+    def _source(self, data: Dataset) -> Source:
+        """Return dense rows as one tensor if they take at most a quarter of what is free; else some rows at a time."""
+        device = self.model.b.device
+        free = free_bytes(device) if self.are_dense else None
+        if not self.are_dense or (free is not None and 16 * data.n_rows * data.n_features > free):
+            return rows_source(data, device)
+        X = torch.empty(data.n_rows, data.n_features)
+        for first in range(0, data.n_rows, 4096):
+            X[first : first + 4096] = torch.from_numpy(data.X[first : first + 4096].toarray())
+        return _dense_source(X.to(device), data)
+
+    def _feature_source(self, data: Dataset) -> Source:
+        """Return the features of all rows: the network rests while the processes are fitted."""
+        parts = [h for _, h in features_of(self.model.features, data.X, self.model.b.device)]
+        return _dense_source(torch.cat(parts), data)
+
+
+def follow_features(model: DeepKernel, data: Dataset, seed: int) -> None:
+    """Put the grid where the features of some rows lie, and start the processes there."""
+    rows: NDArray[np.int64] = np.random.default_rng(seed).permutation(data.n_rows)[:_SEEN_ROWS]
+    device = model.b.device
+    try:
+        h = torch.cat([h for _, h in features_of(model.features, data.take(np.sort(rows)).X, device)])
+    except DataError:
+        # It names a row by its number among these; the user knows it by its number among all.
+        for _ in features_of(model.features, data.X, device):
+            pass
+        raise
+    if len(h) > 1 and bool((h == h[0]).all()):
+        raise ValueError(
+            f"the network gives the same features for all rows, such as {h[0, 0]:.4g}; nothing can be learned from "
+            "them. Check the rows and the network; if they come from training, lower learning_rate"
+        )
+    model.processes.start(h)
+
+
+def _dense_source(X: Tensor, data: Dataset) -> Source:
+    """Return dense rows that stand for those of a data set, on a GPU or here."""
+    return ResidentSource(data, X.device, X) if X.device.type == "cuda" else TensorSource(X, data)

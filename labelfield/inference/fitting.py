@@ -1,0 +1,153 @@
+"""Trainers: what trains a model, at first on all its rows and later on further ones.
+
+`Trainer` is what a classifier is given. `GradientTrainer` serves every model with a bound; deep kernels train in stages
+(`labelfield.inference.deep`), topics by EM or sampling (`labelfield.inference.topic_fitting`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from labelfield.data import Dataset
+from labelfield.inference.calibrating import fit_calibration, remember
+from labelfield.inference.gradient import Batches
+from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.inference.source import DatasetSource, ResidentSource, Source
+from labelfield.inference.stepper import Objective
+from labelfield.inference.training import PartialTraining, train
+from labelfield.memory import free_bytes
+from labelfield.models.predictor import Predictor
+
+__all__ = ["GradientTrainer", "Trainer", "rows_source", "seconds_per_step"]
+
+
+class Trainer(Protocol):
+    """What trains a model."""
+
+    def train(self, data: Dataset, monitor: Monitor) -> Run:
+        """Train on these rows from the start, or from where a checkpoint left off."""
+        ...
+
+    def train_more(self, data: Dataset, history: list[dict[str, Any]]) -> Run:
+        """Train for one more epoch, on these rows, after the epochs of the history."""
+        ...
+
+    def stage_settings(self) -> dict[str, Settings]:
+        """Return how each stage of the training goes, by name; a training in one stage has the empty name."""
+        ...
+
+    def n_whole_epochs(self) -> float:
+        """Return how many epochs of the whole model take as long as the training, unless something ends it earlier."""
+        ...
+
+    def seconds_per_step(self, data: Dataset) -> float:
+        """Return how long a step takes on these rows, by trying one; the model stays as it is."""
+        ...
+
+    def fingerprint(self) -> tuple[Any, ...]:
+        """Return what the result depends on beside the spec, the settings and the rows."""
+        ...
+
+
+class GradientTrainer:
+    """Trains all parameters of a model in one stage by gradients of `objective`, and calibrates its predictor.
+
+    `source` gives batches of a data set, `batches` decides which rows form one, `calibrate` is told the held-out rows,
+    `begin_more` is called before the first `train_more`, and `finish` after `train`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        settings: Settings,
+        objective: Objective,
+        predictor: Callable[[], Predictor],
+        *,
+        source: Callable[[Dataset], Source] | None = None,
+        batches: Callable[[Dataset], Batches | None] = lambda data: None,
+        calibrate: Callable[[Dataset], dict[str, Tensor]] | None = None,
+        begin_more: Callable[[], None] = lambda: None,
+        finish: Callable[[], None] = lambda: None,
+        is_capturable: bool = False,
+        fingerprint: tuple[Any, ...] = (),
+    ) -> None:
+        self.model, self.settings, self.objective, self.predictor = model, settings, objective, predictor
+        self.source = source or (lambda data: rows_source(data, model.b.device))
+        self.batches, self.calibrate = batches, calibrate or self._calibrate
+        self.begin_more, self.finish = begin_more, finish
+        self.is_capturable, self._fingerprint = is_capturable, fingerprint
+        self._more: PartialTraining | None = None
+
+    def _calibrate(self, held_out: Dataset) -> dict[str, Tensor]:
+        predictor = self.predictor()
+        fit_calibration(predictor, held_out.X, held_out.Y)
+        return remember(predictor, held_out.X, held_out.Y)
+
+    def train(self, data: Dataset, monitor: Monitor) -> Run:
+        run = train(
+            self.model,
+            self.objective,
+            self.source(data),
+            self.settings,
+            monitor=monitor,
+            calibrate=lambda rows: self.calibrate(data.take(rows)),
+            batches=self.batches(data),
+            is_capturable=self.is_capturable,
+        )
+        self._more = None
+        self.finish()
+        return run
+
+    def train_more(self, data: Dataset, history: list[dict[str, Any]]) -> Run:
+        if self._more is None:
+            self.begin_more()
+            self._more = PartialTraining(self.model, self.settings, [Epoch(**epoch) for epoch in history])
+        batches = self.batches(data)
+        return self._more.fit(self.objective, self.source(data), batches)
+
+    def stage_settings(self) -> dict[str, Settings]:
+        return {"": self.settings}
+
+    def n_whole_epochs(self) -> float:
+        return self.settings.max_epochs
+
+    def seconds_per_step(self, data: Dataset) -> float:
+        some = self.source(data.take(slice(self.settings.batch_size)))
+        return seconds_per_step(self.model, self.objective, some, data.n_rows)
+
+    def fingerprint(self) -> tuple[Any, ...]:
+        return self._fingerprint
+
+
+def rows_source(data: Dataset, device: torch.device) -> Source:
+    """Return rows that stay on the GPU if they take at most a quarter of what is free there, else batch by batch."""
+    free = free_bytes(device) if device.type == "cuda" else None
+    is_small = free is not None and 4 * (_bytes(data.X) + _bytes(data.Y)) < free
+    return ResidentSource(data, device) if is_small else DatasetSource(data)
+
+
+def _bytes(array: sparse.csr_array) -> int:
+    return int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)
+
+
+def seconds_per_step(model: Any, objective: Objective, source: Source, n_data: int) -> float:
+    """Return how long a step on all rows of the source takes, by trying; the model stays as it is."""
+    state = {name: value.clone() for name, value in model.named_buffers()}
+    times = []
+    for _ in range(2):  # the first also warms up
+        started = time.perf_counter()
+        X, Y = source.batch(np.arange(source.n_rows), model.b.device)
+        estimate: Any = objective(X, Y, n_data, torch.Generator(model.b.device))
+        (-estimate.bound()).backward()
+        model.zero_grad(set_to_none=True)
+        times.append(time.perf_counter() - started)
+    for name, value in model.named_buffers():
+        value.copy_(state[name])
+    return min(times)
