@@ -20,9 +20,10 @@ from labelfield.estimators.options import (
     given,
 )
 from labelfield.inference.checkpoint import HOW_LONG
+from labelfield.inference.run import Run, Settings
+from labelfield.inference.signals import stop_requests
 from labelfield.inference.source import ResidentSource, Source, TensorSource
-from labelfield.inference.stages import Stage, train_stages
-from labelfield.inference.trainer import Run, Settings, stop_requests
+from labelfield.inference.training import Stage, train_stages
 from labelfield.linalg.rows import Rows
 from labelfield.models.cost import free_bytes
 from labelfield.models.deep_kernel import DeepKernel
@@ -201,11 +202,7 @@ class DeepTraining(DeepPredictions):
                 run = train_stages(
                     self.model_,
                     self._stages(data),
-                    checkpoint=checkpoint,
-                    resume=resume,
-                    identity="" if checkpoint is None else self._identity(data),
-                    on_step=on_step,
-                    validate=validate,
+                    self._monitor(data, checkpoint, resume, validate, on_step),
                 )
         finally:
             self.model_.is_plain = self.spec_.is_plain

@@ -27,7 +27,7 @@ from labelfield.estimators.restoring import (
     restore_transform,
 )
 from labelfield.estimators.training import TrainedClassifier
-from labelfield.inference.trainer import Settings
+from labelfield.inference.run import Settings
 from labelfield.models.artifact import save_artifact
 
 __all__ = ["SavedClassifier"]

@@ -28,8 +28,8 @@ from labelfield.estimators.options import (
 )
 from labelfield.estimators.probabilities import FEWER_ROWS, BlockPredictions
 from labelfield.inference.class_batches import ClassBatches
+from labelfield.inference.gradient import Batches
 from labelfield.inference.schedule import SCHEDULES
-from labelfield.inference.trainer import Batches
 from labelfield.linalg.rows import Rows, to_tensor
 from labelfield.models.build import MOST_POINTS
 from labelfield.models.build_multiclass import (

@@ -42,10 +42,11 @@ from labelfield.estimators.options import (
 )
 from labelfield.estimators.prediction import BLOCK_ROWS
 from labelfield.inducing import Subspace
+from labelfield.inference.parallel import train_in_parallel
+from labelfield.inference.run import Run
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.inference.source import Source, TensorSource
-from labelfield.inference.together import train_together
-from labelfield.inference.trainer import Run, Training, held_out_rows
+from labelfield.inference.training import PartialTraining
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.metrics.ranking import judge
@@ -194,7 +195,7 @@ class MLGPFClassifier(SavedFactors):
         )
         pattern = None
         if private != "off":
-            aside = held_out_rows(data.n_rows, self.settings_.held_out, seed)
+            aside = self.settings_.held_out_rows(data.n_rows)
             pattern = occurring_features(data.X, Y, _MOST_PRIVATE, aside, device)
         n_inducing = given(option.n_inducing, chosen.n_inducing)
         rank = min(given(option.rank, 2 * n_inducing), *X.shape) if "subspace" in option.inducing else 0
@@ -226,7 +227,7 @@ class MLGPFClassifier(SavedFactors):
                 self.model_.private.fill(pattern)
             start(self.model_, self.spec_, data.X, data.Y, seed, basis=option.basis, device=device)
             self.model_.to(device)
-        self._training: Training | None = None
+        self._training: PartialTraining | None = None
         self.others_: list[MLGPFClassifier] = []
         self.held_out_scores_: dict[str, list[float]] = {}
         self._raw = (X, Y) if self.ensemble is not None else None
@@ -316,7 +317,7 @@ class MLGPFClassifier(SavedFactors):
             trainings.append(partial(other._train, rows, path, resume, None))
         n_at_once, free = self._n_at_once(), free_bytes(self.model_.b.device)
         needed = n_at_once * max(member.training_bytes() for member in (self, *(other for other, _ in others)))
-        runs = train_together(trainings, 1 if free is not None and needed > free else n_at_once, on_step)
+        runs = train_in_parallel(trainings, 1 if free is not None and needed > free else n_at_once, on_step)
         self.others_ = [other for other, _ in others]
         memories = [run.memory for run in runs]
         self.ensemble_calibration_ = calibration_of_mean(memories, self.spec_.n_labels).to(self.model_.b.device)

@@ -13,7 +13,7 @@ from torch import nn
 
 from labelfield.data.transform import RowTransform
 from labelfield.inducing import Grid, Subspace
-from labelfield.inference.trainer import Epoch
+from labelfield.inference.run import Epoch
 from labelfield.models.build import Spec
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.mlgpf import MLGPF

@@ -16,10 +16,9 @@ from labelfield.data import Dataset
 from labelfield.estimators.options import advising_on_memory
 from labelfield.estimators.topic_answers import TopicAnswers
 from labelfield.estimators.topic_inputs import Mask
-from labelfield.inference.rounds import Method, Rounds
-from labelfield.inference.topic_runs import EM, Gibbs, OnlineEM
-from labelfield.inference.trainer import Run, held_out_rows
-from labelfield.topics.em import EMOptions, EMState, em_step, start_em
+from labelfield.inference.run import Run
+from labelfield.inference.topics import EM, Gibbs, OnlineEM, TopicAlgorithm, train_topics
+from labelfield.topics.em import EMOptions
 from labelfield.topics.gibbs import GibbsOptions
 from labelfield.topics.prediction import log_odds
 from labelfield.topics.rows import TopicRows, active_labels, topic_rows
@@ -27,8 +26,6 @@ from labelfield.topics.state import Priors, Topics, start_topics
 
 __all__ = ["SHARE_ROWS", "TopicTraining"]
 
-# EM before the first sweep of the sampler, which would take long to find the topics by itself.
-_EM_BEFORE_GIBBS = 20
 # Rows by which shares of topics are found.
 SHARE_ROWS = 20_000
 # The last epochs, in which rows that were held out take part: a number, or a share of all. EM needs few, since it goes
@@ -89,31 +86,16 @@ class TopicTraining(TopicAnswers):
 
     def _train(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Run:
         """On nine tenths of the rows, if the others are to calibrate probabilities, and then on all of them."""
-        settings = self.settings_
         held_out = self._held_out(data.n_rows)
-
-        def scored(state: Any) -> dict[str, float]:
-            self._hold(_draws_of(state))
-            scores: dict[str, float] = validate()
-            return scores
-
-        def calibrated(state: Any) -> dict[str, Tensor]:
-            self._hold(_draws_of(state))
-            return self._calibrate_on(data, held_out)
-
         with torch.no_grad(), advising_on_memory(self._lower):
-            rounds: Rounds[Any] = Rounds(
-                lambda run: self._method_of(data, run),
-                settings,
-                tolerance=float(self.tolerance),
-                checkpoint=checkpoint,
-                identity="" if checkpoint is None else self._identity(data),
-                on_step=on_step,
-                validate=None if validate is None else scored,
-                calibrate=calibrated if len(held_out) else None,
+            run = train_topics(
+                lambda run: self._algorithm_of(data, run),
+                self.model_.topics(),
+                self.settings_,
+                hold=self._hold,
+                monitor=self._monitor(data, checkpoint, resume, validate, on_step),
+                calibrate=(lambda: self._calibrate_on(data, held_out)) if len(held_out) else None,
             )
-            state, run = rounds.run(self._first_state, resume)
-            self._hold(_draws_of(state))
             if run.memory:
                 self.model_.calibration.load_state_dict(run.memory)
             self._find_shares(data)
@@ -123,13 +105,13 @@ class TopicTraining(TopicAnswers):
 
     def _held_out(self, n_rows: int) -> NDArray[np.int64]:
         """The rows that calibrate probabilities."""
-        return held_out_rows(n_rows, self.settings_.held_out, self.settings_.seed)
+        return self.settings_.held_out_rows(n_rows)
 
     def _first_rows(self, n_rows: int) -> NDArray[np.int64]:
         """The others."""
         return np.setdiff1d(np.arange(n_rows), self._held_out(n_rows), assume_unique=True)
 
-    def _method_of(self, data: Dataset, run: Run) -> Method[Any]:
+    def _algorithm_of(self, data: Dataset, run: Run) -> TopicAlgorithm:
         """The steps of a part of the run, on its rows."""
         settings, is_finishing = self.settings_, run.finishing_epoch is not None
         chosen = np.arange(data.n_rows) if is_finishing else self._first_rows(data.n_rows)
@@ -153,20 +135,12 @@ class TopicTraining(TopicAnswers):
             rows,
             # λ stays as EM found it: drawn along with the weights, both drift far beyond what predicts well.
             GibbsOptions(self._priors(), learns, False, learns),
+            self._em_options(),
             first=first,
             last=first + settings.finishing_epochs if is_finishing else settings.max_epochs - settings.finishing_epochs,
             n_draws=self.spec_.n_draws,
             seed=settings.seed,
         )
-
-    def _first_state(self, method: Method[Any]) -> Any:
-        """Where training starts: at the topics of the model or, for a sampler, a little after them."""
-        state = start_em(self.model_.topics())
-        if not isinstance(method, Gibbs):
-            return state
-        for _ in range(_EM_BEFORE_GIBBS):
-            state, _ = em_step(state, method.data, self._em_options())
-        return method.started(state.topics)
 
     # Calibrating
 
@@ -193,8 +167,3 @@ class TopicTraining(TopicAnswers):
             for W, r in zip(self.model_.W, self.model_.r, strict=True):
                 total += (log_odds(some, W).clamp_(max=30.0).double().exp() * r).sum(0)
         self.model_.share.copy_(total / total.sum())
-
-
-def _draws_of(state: Any) -> list[Topics]:
-    """What a state of EM or of a sampler has found."""
-    return [state.topics] if isinstance(state, EMState) else [*state.draws] or [state.sampler.topics]

@@ -23,8 +23,11 @@ from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
 from labelfield.estimators.inputs import Labels, as_rows, encode_known
 from labelfield.estimators.options import OutOfMemoryError, Rule, advising_on_memory, choose_device, given
+from labelfield.inference.gradient import Batches
+from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.inference.signals import stop_requests
 from labelfield.inference.source import DatasetSource, ResidentSource, Source
-from labelfield.inference.trainer import Batches, Epoch, Run, Settings, Training, stop_requests, train
+from labelfield.inference.training import PartialTraining, train
 from labelfield.metrics import evaluate
 from labelfield.models.cost import free_bytes
 
@@ -53,7 +56,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     n_negatives_: int | None
     n_iter_: int
     history_: list[dict[str, Any]]
-    _training: Training | None
+    _training: PartialTraining | None
 
     # What a subclass decides
 
@@ -122,7 +125,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             learning_rate=given(option.learning_rate, chosen.learning_rate),
             schedule=option.schedule,
             clip_norm=option.clip_norm,
-            patience=option.patience,
+            n_iter_no_change=option.patience,
             held_out=held_out,
             finishing_epochs=max_epochs // 3 if held_out else 0,
             seed=seed,
@@ -172,19 +175,13 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             self.label_counts_ = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
             self.n_rows_ += data.n_rows
         if self._training is None:
-            endless = replace(
-                self.settings_, schedule="constant", patience=None, time_budget=None, held_out=0, finishing_epochs=0
-            )
             self._without_held_out()
-            self._training = Training(self.model_, replace(endless, learning_rate=self._rate()), rates=self._rates())
-            self._training.state.history = [Epoch(**epoch) for epoch in self.history_]
-            self._training.state.epoch = len(self.history_)
-        # A call that was interrupted leaves nothing over for the next one, whose rows are others.
-        state = self._training.state
-        state.step, state.n_good_steps, state.sum_bound = 0, 0, 0.0
-        self._training.batches = self._batches(data)
+            settings = replace(self.settings_, learning_rate=self._rate())
+            history = [Epoch(**epoch) for epoch in self.history_]
+            self._training = PartialTraining(self.model_, settings, history, rates=self._rates())
+        batches = self._batches(data)
         with advising_on_memory(self._lower):
-            self._remember(self._training.run(self._objective(), self._source(data), state.epoch + 1))
+            self._remember(self._training.fit(self._objective(), self._source(data), batches))
         return self
 
     def train_prepared(
@@ -216,11 +213,7 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
                 self._objective(),
                 self._source(data),
                 self.settings_,
-                checkpoint=checkpoint,
-                resume=resume,
-                identity="" if checkpoint is None else self._identity(data),
-                on_step=on_step,
-                validate=validate,
+                monitor=self._monitor(data, checkpoint, resume, validate, on_step),
                 calibrate=lambda rows: self._calibrate(data.take(rows)),
                 batches=self._batches(data),
                 is_capturable=self._is_capturable(),
@@ -228,6 +221,10 @@ class TrainedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self._remember(run)
         self._end()
         return run
+
+    def _monitor(self, data: Dataset, checkpoint: Path | None, resume: bool, validate: Any, on_step: Any) -> Monitor:
+        identity = "" if checkpoint is None else self._identity(data)
+        return Monitor(checkpoint, resume, identity, on_step, validate)
 
     def _remember(self, run: Run) -> None:
         self.history_ = [asdict(epoch) for epoch in run.history]
