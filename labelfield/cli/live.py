@@ -11,7 +11,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from labelfield.inference.trainer import Run, Settings
+from labelfield.inference.run import Run, Settings
 
 __all__ = ["TrainingBar"]
 

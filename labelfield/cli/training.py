@@ -178,7 +178,7 @@ def train(
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
     from labelfield.estimators.saving import new_estimator
-    from labelfield.inference.trainer import Interrupted
+    from labelfield.inference.signals import Interrupted
     from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
 
     options = _gather_options(method, config_file, set_options or [])

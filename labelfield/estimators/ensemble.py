@@ -15,7 +15,7 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.csr import from_counts
-from labelfield.inference.trainer import Settings
+from labelfield.inference.run import Settings
 from labelfield.metrics import evaluate
 from labelfield.metrics.ranking import judge
 from labelfield.models.build import Spec

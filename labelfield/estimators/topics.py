@@ -31,8 +31,9 @@ from labelfield.estimators.options import (
 from labelfield.estimators.restoring import COUNTS, check_map
 from labelfield.estimators.topic_inputs import Mask, read_mask, split_missing
 from labelfield.estimators.topic_training import SHARE_ROWS, TopicTraining
-from labelfield.inference.topic_runs import exposed, sums_behind
-from labelfield.inference.trainer import Epoch, Settings, TrainingError
+from labelfield.inference.loop import TrainingError
+from labelfield.inference.run import Epoch, Settings
+from labelfield.inference.topics import exposed, sums_behind
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.topics.em import EMState, em_step, start_em
 from labelfield.topics.gibbs import GibbsOptions, gibbs_step, start_gibbs
@@ -195,6 +196,7 @@ class TopicClassifier(TopicTraining):
         self.settings_ = Settings(
             max_epochs=max_epochs,
             batch_size=min(given(self.batch_size, 1), data.n_rows) if is_online else data.n_rows,
+            tol=float(self.tolerance),
             time_budget=given(self.time_budget, None),
             schedule="constant",
             learning_rate=1.0,

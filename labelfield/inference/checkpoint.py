@@ -1,9 +1,12 @@
-"""A training state in one file, replaced whole: a kill at any moment leaves the older or the newer one."""
+"""A run in one file, replaced whole: a kill at any moment leaves the older or the newer one."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +17,20 @@ from torch import Tensor
 
 from labelfield.atomic import replacing_file, sync
 from labelfield.errors import DataError
+from labelfield.inference.run import Epoch, Monitor, Run, Settings
 
-__all__ = ["HOW_LONG", "damaged", "read_checkpoint", "require_same", "under", "write_checkpoint"]
+__all__ = ["HOW_LONG", "Checkpoint", "read_checkpoint", "save_run", "under", "write_checkpoint"]
 
-# Settings that may change when a training goes on.
-HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "patience")
-_FORMAT = "labelfield checkpoint 2"
+# Settings that may change when a run is resumed.
+HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "n_iter_no_change", "tol")
+_FORMAT = "labelfield checkpoint 3"
+_MEMORY = "memory."
+# What reading or using the contents of a damaged file raises.
+_DAMAGE = (SafetensorError, OSError, KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError)
 
 
 def write_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Tensors, and facts that JSON can hold."""
+    """Write tensors, and facts that JSON can hold."""
     own = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     with replacing_file(path) as new:
         save_file(own, new, {"format": _FORMAT, "facts": json.dumps(facts), "sha256": _digest(own)})
@@ -39,44 +46,92 @@ def _digest(tensors: dict[str, Tensor]) -> str:
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_checkpoint` wrote."""
+    """Read what `write_checkpoint` wrote."""
     try:
-        with safe_open(path, "pt") as file:
+        with _as_damage(path), safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT:
-                raise DataError("not a checkpoint of this version", path=path, fix="Start anew with --overwrite.")
+                raise DataError(
+                    "the checkpoint was written by another version", path=path, fix="Start again with --overwrite."
+                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
             facts = json.loads(metadata["facts"])
             if metadata["sha256"] != _digest(tensors):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
             return tensors, facts
     except FileNotFoundError:
         raise DataError("there is no checkpoint", path=path, fix="Start without --resume.") from None
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise damaged(path, error) from None
 
 
-def damaged(path: Path, error: Exception) -> DataError:
-    """The error for a checkpoint that cannot be used."""
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return DataError(f"the checkpoint is damaged ({reason})", path=path, fix="Start anew with --overwrite.")
-
-
-def require_same(path: Path, facts: dict[str, Any], settings: dict[str, Any], identity: str) -> None:
-    """How long to go on may change; what has been done may not."""
-    theirs = dict(facts["settings"])
-    differs = [name for name in settings if name not in HOW_LONG and settings[name] != theirs[name]]
-    if differs or facts["identity"] != identity:
+@contextmanager
+def _as_damage(path: Path) -> Iterator[None]:
+    """Turn whatever unusable contents raise into one error that names the file."""
+    try:
+        yield
+    except (DataError, FileNotFoundError):
+        raise
+    except _DAMAGE as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
-            f"the checkpoint was made with another {differs[0] if differs else 'model or other training data'}",
-            path=path,
-            expected="the same options and data",
-            fix="Resume with the options it was started with, or start anew.",
-        )
+            f"the checkpoint is damaged ({reason})", path=path, fix="Start again with --overwrite."
+        ) from None
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those whose names begin so, by the rest of their names."""
+    """Return the tensors whose names begin with a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def save_run(monitor: Monitor, run: Run, settings: Settings, tensors: dict[str, Tensor]) -> None:
+    """Write a run, with the tensors from which its algorithm can go on, to the checkpoint of the monitor."""
+    assert monitor.checkpoint is not None
+    facts = {"settings": asdict(settings), "identity": monitor.identity, "run": asdict(replace(run, memory={}))}
+    memory = {_MEMORY + name: value for name, value in run.memory.items()}
+    write_checkpoint(monitor.checkpoint, tensors | memory, facts)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved run to go on from."""
+
+    path: Path
+    identity: str
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, monitor: Monitor) -> Checkpoint | None:
+        """Return the checkpoint that a monitor wants to resume, or None if the run has to start."""
+        path = monitor.checkpoint
+        if path is None or not monitor.resume or not path.exists():
+            return None
+        return cls(path, monitor.identity, *read_checkpoint(path))
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors inside the block into one error: the checkpoint is damaged."""
+        return _as_damage(self.path)
+
+    def stage(self) -> str:
+        """Return the stage in which the checkpoint was written."""
+        with self.reading():
+            return str(self.facts["run"]["stage"])
+
+    def run(self, settings: Settings) -> Run:
+        """Return the run. It may go on for longer or shorter; nothing else may differ."""
+        with self.reading():
+            theirs, ours = self.facts["settings"], asdict(settings)
+            differs = [name for name in ours if name not in HOW_LONG and ours[name] != theirs[name]]
+            if differs or self.facts["identity"] != self.identity:
+                raise DataError(
+                    f"the checkpoint was made with another {differs[0] if differs else 'model or other training data'}",
+                    path=self.path,
+                    expected="the same options and data",
+                    fix="Resume with the options it was started with, or start again with --overwrite.",
+                )
+            run = dict(self.facts["run"])
+            run["history"] = [Epoch(**epoch) for epoch in run["history"]]
+            return Run(**run | {"memory": under(_MEMORY, self.tensors)})
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """Return what the algorithm saved."""
+        return {name: value for name, value in self.tensors.items() if not name.startswith(_MEMORY)}

@@ -194,7 +194,7 @@ def test_a_model_stays_until_the_new_one_is_trained(toy, tmp_path, monkeypatch):
     def explode(*arguments, **options):
         raise labelfield.LabelfieldError("training broke down")
 
-    monkeypatch.setattr("labelfield.inference.trainer.Training.step", explode)
+    monkeypatch.setattr("labelfield.inference.gradient.Gradient.step", explode)
     run("train", toy, "--out", out, *SMALL, "--set", "max_epochs=2", "--overwrite", check=1)
     assert (out / "arrays.safetensors").read_bytes() == before
     assert labelfield.load(out).n_iter_ == 1
@@ -224,7 +224,7 @@ def test_headerless_files_get_the_widths_of_the_model(toy, model, tmp_path):
     assert json.loads(done.stdout)["rows"] == 5
 
 
-@pytest.mark.slow  # the same in one process: tests/cli/test_topics.py, tests/inference/test_trainer.py
+@pytest.mark.slow  # the same in one process: tests/cli/test_topics.py, tests/inference/test_gradient.py
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_resumes(number, toy, tmp_path):
     out = tmp_path / "m"

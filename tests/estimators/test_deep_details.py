@@ -7,7 +7,7 @@ from torch import nn
 
 import labelfield
 from labelfield import DataError, DeepKernelClassifier, synth
-from labelfield.inference.trainer import Interrupted
+from labelfield.inference.signals import Interrupted
 from labelfield.models.artifact import ModelError
 
 
@@ -80,7 +80,7 @@ def test_partial_fit_goes_on_at_the_rates_of_the_joint_stage(options, few, tmp_p
     model.save(tmp_path / "m")
     for one in (model, labelfield.load(tmp_path / "m", device="cpu")):
         one.partial_fit(few.X, few.Y.indices)
-        optimiser = one._training.optimiser
+        optimiser = one._training.gradient.optimiser
         assert one._training.settings.learning_rate == 1e-3
         scales = dict(zip(map(id, optimiser.parameters), optimiser.scales, strict=True))
         assert {scales[id(p)] for p in one.model_.features.parameters()} == {1.0}

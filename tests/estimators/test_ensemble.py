@@ -7,7 +7,8 @@ import torch
 import labelfield
 from labelfield import MLGPFClassifier, metrics
 from labelfield.estimators.ensemble import MOST_MEMBERS, _mean, held_out_scores, members, top_k_of_mean
-from labelfield.inference.trainer import Interrupted, Settings, held_out_rows
+from labelfield.inference.run import Settings
+from labelfield.inference.signals import Interrupted
 from labelfield.models.build import Spec, build
 from labelfield.variational import Moments
 
@@ -34,7 +35,7 @@ def test_what_each_member_adds_is_known(data, fitted, tmp_path):
     """On the rows that all members held out: alone, and together with those before it."""
     scores = [member.held_out_scores_ for member in (fitted, *fitted.others_)]
     assert scores[0]["alone"] == scores[0]["together"]
-    held = held_out_rows(data.n_rows, fitted.settings_.held_out, 0)
+    held = fitted.settings_.held_out_rows(data.n_rows)
     assert all(len(score["together"]) == 3 and 0 < score["alone"][0] <= 100 for score in scores)
     assert scores[2]["together"] != scores[2]["alone"]
     assert held.size == data.n_rows // 10

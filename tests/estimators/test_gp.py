@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 import labelfield
 from labelfield import DataError, GPClassifier, synth
-from labelfield.inference.trainer import Interrupted
+from labelfield.inference.signals import Interrupted
 from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
 from labelfield.models.build_multiclass import CLASS_INDUCING, CLASS_POSTERIORS, LIKELIHOODS

@@ -514,7 +514,7 @@ def test_numpy_numbers_are_numbers(data, tmp_path):
     options = {"patience": np.int64(3), "n_negatives": np.int64(5), "kl_weight": np.float32(1), "unit_norm": np.True_}
     model = small(max_epochs=np.int64(1), jitter=np.float32(1e-4), n_points_predict=np.int64(5), **options)
     model.fit(data.X, data.Y).save(tmp_path / "m")
-    assert labelfield.load(tmp_path / "m").settings_.patience == 3
+    assert labelfield.load(tmp_path / "m").settings_.n_iter_no_change == 3
 
 
 def test_partial_fit_never_falls_silent(data):
@@ -526,9 +526,9 @@ def test_partial_fit_never_falls_silent(data):
         model.partial_fit(data.X, data.Y)
         assert not np.array_equal(before, model.predict_proba(data.test.X))
     assert model.n_iter_ == len(model.history_) == n_before + 3
-    model._training.state.step = 5  # as an interrupted call leaves it
+    model._training.run.step = 5  # as an interrupted call leaves it
     model.partial_fit(data.X[:50], data.Y[:50])
-    assert model._training.state.n_good_steps == 0
+    assert model._training.run.n_good_steps == 0
     with pytest.raises(DataError, match="classes differ"):
         model.partial_fit(data.X, data.Y, classes=range(7))
     copy = pickle.loads(pickle.dumps(model))

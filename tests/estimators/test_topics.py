@@ -16,7 +16,7 @@ from sklearn.preprocessing import Normalizer
 
 import labelfield
 from labelfield import DataError, TopicClassifier, synth
-from labelfield.inference.trainer import Interrupted
+from labelfield.inference.signals import Interrupted
 from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
 
@@ -76,7 +76,7 @@ def fitted(models):
 @pytest.fixture(autouse=True, scope="module")
 def brief():
     """The sampler may begin anywhere."""
-    with patch("labelfield.estimators.topic_training._EM_BEFORE_GIBBS", 4):
+    with patch("labelfield.inference.topics._EM_BEFORE_GIBBS", 4):
         yield
 
 

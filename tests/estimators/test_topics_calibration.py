@@ -11,7 +11,8 @@ from scipy import sparse
 
 import labelfield
 from labelfield import TopicClassifier, metrics, synth
-from labelfield.inference.trainer import Interrupted, held_out_rows
+from labelfield.inference.run import Settings
+from labelfield.inference.signals import Interrupted
 from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
 
@@ -19,7 +20,7 @@ ALGORITHMS = ("em", "online_em", "gibbs")
 # The sampler takes its time where it is run anew.
 RUN_ANEW = ("em", "online_em", pytest.param("gibbs", marks=pytest.mark.slow))
 N_ROWS = 500
-HELD_OUT = held_out_rows(N_ROWS, N_ROWS // 10, 0)
+HELD_OUT = Settings(held_out=N_ROWS // 10).held_out_rows(N_ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def small(**options):
 
 @pytest.fixture(autouse=True, scope="module")
 def brief():
-    with patch("labelfield.estimators.topic_training._EM_BEFORE_GIBBS", 3):
+    with patch("labelfield.inference.topics._EM_BEFORE_GIBBS", 3):
         yield
 
 
@@ -181,7 +182,7 @@ class TestMissing:
         assert model.model_.calibration.is_identity()
         y = data.Y.toarray()
         rows = np.flatnonzero(y.sum(1) > 0)
-        held = held_out_rows(len(rows), len(rows) // 10, 0)
+        held = Settings(held_out=len(rows) // 10).held_out_rows(len(rows))
         single = np.zeros((len(rows), 3))
         single[np.arange(len(rows)), first_classes(data.Y[rows])] = 1
         seen = np.ones(single.shape, bool)

@@ -115,3 +115,36 @@ def test_neither_training_nor_loading_imports_the_compiler(tmp_path):
         "lf.load(sys.argv[1]); lf.load(sys.argv[2]); assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path / "a", tmp_path / "b"], check=True)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_scales_are_parameter_groups(is_sparse):
+    """RowAdam with a scale for each parameter is torch's Adam with a group for each; with all rows, sparse ones too."""
+    generator, scales = torch.Generator().manual_seed(0), (1.0, 0.25, 3.0, 1.0)
+    starts = [torch.randn(5, 2, generator=generator) for _ in scales]
+    ours, theirs = ([torch.nn.Parameter(start.clone()) for start in starts] for _ in range(2))
+    adam = RowAdam(ours, 0.1, scales)
+    groups = [{"params": [p], "lr": 0.1 * scale} for p, scale in zip(theirs, scales, strict=True)]
+    torchs = torch.optim.Adam(groups)
+    for step in range(15):
+        if step == 8:  # as a schedule does
+            adam.rate = 0.02
+            for group, scale in zip(torchs.param_groups, scales, strict=True):
+                group["lr"] = 0.02 * scale
+        targets = [torch.randn(5, 2, generator=generator) for _ in scales]
+        for optimiser, parameters in ((adam, ours), (torchs, theirs)):
+            optimiser.zero_grad()
+            is_taken = is_sparse and parameters is ours
+            rows = [take(p, torch.arange(5)) if is_taken else p for p in parameters]
+            sum((row - target).square().sum() for row, target in zip(rows, targets, strict=True)).backward()
+        assert all(p.grad.is_sparse == is_sparse for p in ours)
+        adam.update(GOOD)
+        torchs.step()
+    for a, b, start in zip(ours, theirs, starts, strict=True):
+        torch.testing.assert_close(a, b)
+        assert not torch.equal(a, start)
+
+
+def test_a_scale_for_each_parameter():
+    with pytest.raises(ValueError, match="1 scales for 2 parameters"):
+        RowAdam([torch.nn.Parameter(torch.zeros(1)) for _ in range(2)], 0.1, [1.0])

@@ -20,7 +20,7 @@ from torch import nn
 
 import labelfield
 from labelfield import DataError
-from labelfield.inference.trainer import Interrupted
+from labelfield.inference.signals import Interrupted
 
 
 class TestSeeds:

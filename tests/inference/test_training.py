@@ -1,4 +1,7 @@
-"""Training in stages: each trains what is its own, and one that was interrupted anywhere ends in the same arrays."""
+"""Training in one stage, in several, and with rows that come in parts.
+
+Each stage trains its own parameters, and a run that was interrupted anywhere ends in the same arrays.
+"""
 
 import signal
 
@@ -7,18 +10,16 @@ import pytest
 import torch
 
 from labelfield import DataError, synth
-from labelfield.inference.adam import RowAdam
 from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
+from labelfield.inference.run import Monitor, Settings
+from labelfield.inference.signals import Interrupted
 from labelfield.inference.source import DatasetSource
-from labelfield.inference.stages import Stage, train_stages
-from labelfield.inference.trainer import Interrupted, Settings, train
-from labelfield.linalg.rows import take
+from labelfield.inference.training import PartialTraining, Stage, train, train_stages
 
 NAMES = ("network", "layer", "joint")
 EPOCHS, STEPS = (2, 3, 2), 4
 N_STEPS = STEPS * sum(EPOCHS)
 RATES = {"network": {"first": 1.0}, "layer": {"second": 1.0}, "joint": {"first": 0.5, "second": 1.0, "scale": 3.0}}
-GOOD = torch.tensor(0.0)
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +118,13 @@ def test_an_interrupted_training_resumes_to_the_same_arrays(stop_after, number, 
     path = tmp_path / "checkpoint.safetensors"
     first, interrupt = Toy(), interrupt_after(stop_after, number)
     with pytest.raises(Interrupted, match=signal.Signals(number).name):
-        train_stages(first, first.stages(data), checkpoint=path, identity="toy", on_step=interrupt)
+        train_stages(first, first.stages(data), Monitor(checkpoint=path, identity="toy", on_step=interrupt))
     assert interrupt.steps == stop_after, "it stops after the step that it is in"
     stopped = stage_of(stop_after)
     assert first.begun == list(NAMES[: stopped + 1])
 
     second = Toy()
-    run = train_stages(second, second.stages(data), checkpoint=path, resume=True, identity="toy")
+    run = train_stages(second, second.stages(data), Monitor(checkpoint=path, resume=True, identity="toy"))
     assert_same_arrays(arrays(second), whole[0])
     assert second.begun == list(NAMES[stopped + 1 :]), "a stage that is resumed does not begin again"
     assert len(second.seen) == N_STEPS - stop_after
@@ -141,7 +142,7 @@ def test_interrupted_again_and_again(data, whole, tmp_path, interrupt_after):
         toy, n_runs = Toy(), n_runs + 1
         try:
             stop = interrupt_after(5)
-            train_stages(toy, toy.stages(data), checkpoint=path, resume=True, on_step=stop)
+            train_stages(toy, toy.stages(data), Monitor(checkpoint=path, resume=True, on_step=stop))
             break
         except Interrupted:
             continue
@@ -160,11 +161,11 @@ def test_a_signal_while_a_stage_begins_is_not_lost(data, whole, tmp_path):
 
     loud = Stage(**{**vars(stages[1]), "begin": begin})
     with pytest.raises(Interrupted):
-        train_stages(toy, [stages[0], loud, stages[2]], checkpoint=path)
+        train_stages(toy, [stages[0], loud, stages[2]], Monitor(checkpoint=path))
     assert set(toy.seen) == {"network"}
     assert read_checkpoint(path)[1]["run"]["stage"] == "layer"
     again = Toy()
-    train_stages(again, again.stages(data), checkpoint=path, resume=True)
+    train_stages(again, again.stages(data), Monitor(checkpoint=path, resume=True))
     assert again.begun == ["joint"]
     assert_same_arrays(arrays(again), whole[0])
 
@@ -173,7 +174,7 @@ def test_a_finished_training_is_not_trained_again(data, whole, tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     for resume in (False, True):
         toy = Toy()
-        run = train_stages(toy, toy.stages(data), checkpoint=path, resume=resume)
+        run = train_stages(toy, toy.stages(data), Monitor(checkpoint=path, resume=resume))
         assert_same_arrays(arrays(toy), whole[0])
         assert len(run.history) == sum(EPOCHS)
     assert toy.begun == []
@@ -182,7 +183,7 @@ def test_a_finished_training_is_not_trained_again(data, whole, tmp_path):
 
 def test_without_a_checkpoint_to_resume_it_starts(data, whole, tmp_path):
     toy = Toy()
-    train_stages(toy, toy.stages(data), checkpoint=tmp_path / "new.safetensors", resume=True)
+    train_stages(toy, toy.stages(data), Monitor(checkpoint=tmp_path / "new.safetensors", resume=True))
     assert toy.begun == list(NAMES)
     assert_same_arrays(arrays(toy), whole[0])
 
@@ -199,9 +200,9 @@ def test_sources_are_asked_for_when_the_model_is_ready(data, whole, tmp_path, in
     """After the stage has begun, or after the arrays have been read."""
     path, toy = tmp_path / "checkpoint.safetensors", Toy()
     with pytest.raises(Interrupted):
-        train_stages(toy, toy.stages(data), checkpoint=path, on_step=interrupt_after(10))
+        train_stages(toy, toy.stages(data), Monitor(checkpoint=path, on_step=interrupt_after(10)))
     again = Toy()
-    train_stages(again, again.stages(data), checkpoint=path, resume=True)
+    train_stages(again, again.stages(data), Monitor(checkpoint=path, resume=True))
     assert [name for name, _ in again.sources] == ["layer", "joint"]
     for _, centre in again.sources:
         np.testing.assert_array_equal(centre.numpy(), whole[0]["centre"])
@@ -217,7 +218,7 @@ def test_only_the_parameters_of_a_stage_change(data):
         changed[run.stage] |= {name for name, _ in toy.named_parameters() if (now[name] != before[name]).any()}
         before.update(now)
 
-    train_stages(toy, toy.stages(data), on_step=watch)
+    train_stages(toy, toy.stages(data), Monitor(on_step=watch))
     assert changed == {name: set(rates) for name, rates in RATES.items()}
 
 
@@ -249,7 +250,7 @@ def test_rates_scale_the_steps(data):
             )
 
     joint = toy.stages(data, schedule="constant")[2]
-    train_stages(toy, [joint], on_step=watch)
+    train_stages(toy, [joint], Monitor(on_step=watch))
     for name, rate in RATES["joint"].items():
         assert moves[name] == pytest.approx(0.01 * rate, rel=1e-3)
 
@@ -257,7 +258,7 @@ def test_rates_scale_the_steps(data):
 def interrupted_checkpoint(data, path, interrupt_after, n_steps=10):
     toy = Toy()
     with pytest.raises(Interrupted):
-        train_stages(toy, toy.stages(data), checkpoint=path, identity="toy", on_step=interrupt_after(n_steps))
+        train_stages(toy, toy.stages(data), Monitor(checkpoint=path, identity="toy", on_step=interrupt_after(n_steps)))
 
 
 def test_a_checkpoint_of_an_unknown_stage_is_refused(data, tmp_path, interrupt_after):
@@ -267,11 +268,11 @@ def test_a_checkpoint_of_an_unknown_stage_is_refused(data, tmp_path, interrupt_a
     before = arrays(toy)
     first, _, last = toy.stages(data)
     with pytest.raises(DataError, match=r"made in the stage 'layer'; expected one of network, joint\. Resume with"):
-        train_stages(toy, [first, last], checkpoint=path, resume=True, identity="toy")
+        train_stages(toy, [first, last], Monitor(checkpoint=path, resume=True, identity="toy"))
     assert_same_arrays(arrays(toy), before)
     assert toy.begun == []
     # A stage is found by its name, wherever it stands.
-    train_stages(toy, toy.stages(data)[1:], checkpoint=path, resume=True, identity="toy")
+    train_stages(toy, toy.stages(data)[1:], Monitor(checkpoint=path, resume=True, identity="toy"))
     assert toy.begun == ["joint"]
 
 
@@ -280,9 +281,9 @@ def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, interrupt_aft
     interrupted_checkpoint(data, path, interrupt_after)
     toy = Toy()
     with pytest.raises(DataError, match="another model or other training data"):
-        train_stages(toy, toy.stages(data), checkpoint=path, resume=True, identity="another")
+        train_stages(toy, toy.stages(data), Monitor(checkpoint=path, resume=True, identity="another"))
     with pytest.raises(DataError, match="another clip_norm"):
-        train_stages(toy, toy.stages(data, clip_norm=1.0), checkpoint=path, resume=True, identity="toy")
+        train_stages(toy, toy.stages(data, clip_norm=1.0), Monitor(checkpoint=path, resume=True, identity="toy"))
     assert toy.begun == []
 
 
@@ -294,40 +295,7 @@ def test_a_checkpoint_without_its_facts_is_damaged(change, data, tmp_path, inter
     write_checkpoint(path, tensors, known | change)
     toy = Toy()
     with pytest.raises(DataError, match="damaged"):
-        train_stages(toy, toy.stages(data), checkpoint=path, resume=True, identity="toy")
-
-
-@pytest.mark.parametrize("is_sparse", [False, True])
-def test_scales_are_parameter_groups(is_sparse):
-    """RowAdam with a scale for each parameter is torch's Adam with a group for each; with all rows, sparse ones too."""
-    generator, scales = torch.Generator().manual_seed(0), (1.0, 0.25, 3.0, 1.0)
-    starts = [torch.randn(5, 2, generator=generator) for _ in scales]
-    ours, theirs = ([torch.nn.Parameter(start.clone()) for start in starts] for _ in range(2))
-    adam = RowAdam(ours, 0.1, scales)
-    groups = [{"params": [p], "lr": 0.1 * scale} for p, scale in zip(theirs, scales, strict=True)]
-    torchs = torch.optim.Adam(groups)
-    for step in range(15):
-        if step == 8:  # as a schedule does
-            adam.rate = 0.02
-            for group, scale in zip(torchs.param_groups, scales, strict=True):
-                group["lr"] = 0.02 * scale
-        targets = [torch.randn(5, 2, generator=generator) for _ in scales]
-        for optimiser, parameters in ((adam, ours), (torchs, theirs)):
-            optimiser.zero_grad()
-            is_taken = is_sparse and parameters is ours
-            rows = [take(p, torch.arange(5)) if is_taken else p for p in parameters]
-            sum((row - target).square().sum() for row, target in zip(rows, targets, strict=True)).backward()
-        assert all(p.grad.is_sparse == is_sparse for p in ours)
-        adam.update(GOOD)
-        torchs.step()
-    for a, b, start in zip(ours, theirs, starts, strict=True):
-        torch.testing.assert_close(a, b)
-        assert not torch.equal(a, start)
-
-
-def test_a_scale_for_each_parameter():
-    with pytest.raises(ValueError, match="1 scales for 2 parameters"):
-        RowAdam([torch.nn.Parameter(torch.zeros(1)) for _ in range(2)], 0.1, [1.0])
+        train_stages(toy, toy.stages(data), Monitor(checkpoint=path, resume=True, identity="toy"))
 
 
 def test_no_stage_draws_what_another_drew(data):
@@ -347,3 +315,54 @@ def test_no_stage_draws_what_another_drew(data):
     assert len(drawn) == 2 * 3 * STEPS
     assert len(torch.unique(torch.stack(drawn), dim=0)) == len(drawn)
     assert len(torch.unique(torch.stack(rows))) > len(rows) // 2
+
+
+class TestPartialTraining:
+    settings = Settings(max_epochs=5, batch_size=20, learning_rate=0.01, held_out=8, finishing_epochs=2, seed=5)
+
+    def test_it_goes_on_with_other_rows_and_the_same_optimiser(self, data):
+        toys = [Toy() for _ in range(2)]
+        kept = [PartialTraining(toy, self.settings) for toy in toys]
+        for number, part in enumerate((slice(0, 40), slice(40, 80), slice(0, 20))):
+            source = DatasetSource(data.take(part))
+            kept[0].fit(toys[0].objective("part"), source)
+            if number == 1:
+                kept[1] = PartialTraining(toys[1], self.settings, kept[1].run.history)
+            run = kept[1].fit(toys[1].objective("part"), source)
+            assert run.epoch == len(run.history) == number + 1
+            is_same = all(torch.equal(a, b) for a, b in zip(toys[0].parameters(), toys[1].parameters(), strict=True))
+            assert is_same == (number == 0), "a fresh optimiser takes other steps"
+        assert [epoch.learning_rate for epoch in run.history] == [0.01] * 3
+        assert not hasattr(kept[0].gradient, "source"), "the rows belong to the caller"
+
+    def test_neither_rows_are_held_out_nor_does_anything_end_it(self, data):
+        toy = Toy()
+        settings = Settings(**vars(self.settings) | {"n_iter_no_change": 1, "time_budget": 1e-9})
+        training = PartialTraining(toy, settings, rates={toy.first: 1.0})
+        before = arrays(toy)
+        for _ in range(8):
+            training.fit(toy.objective("part"), DatasetSource(data))
+        assert len(toy.seen) == 8 * STEPS
+        assert {name for name, value in arrays(toy).items() if (value != before[name]).any()} == {"first"}
+
+    def test_an_interrupted_call_leaves_nothing_to_the_next(self, data):
+        toy = Toy()
+        training = PartialTraining(toy, self.settings)
+
+        def objective(X, Y, n_data, generator):
+            if len(toy.seen) == 2:
+                signal.raise_signal(signal.SIGTERM)
+            return toy.objective("part")(X, Y, n_data, generator)
+
+        with pytest.raises(Interrupted):
+            training.fit(objective, DatasetSource(data))
+        assert training.run.step == 3
+        training.fit(toy.objective("part"), DatasetSource(data))
+        assert len(toy.seen) == 3 + STEPS
+        assert training.run.n_good_steps == 0
+
+
+def test_without_rows_nothing_can_be_trained(data):
+    toy = Toy()
+    with pytest.raises(DataError, match="no training rows"):
+        train(toy, toy.objective("none"), DatasetSource(data.take(slice(0))), Settings())

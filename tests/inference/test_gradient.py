@@ -1,4 +1,4 @@
-"""The trainer: it learns, stops when asked, resumes to the same arrays, and recovers where that is sound."""
+"""Gradient steps of a real model: they learn, stop when asked, resume to the same arrays, and recover if possible."""
 
 import signal
 import subprocess
@@ -11,10 +11,12 @@ import torch
 
 from labelfield import DataError, MLGPFClassifier, synth
 from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
-from labelfield.inference.schedule import SCHEDULES, rate_factor
+from labelfield.inference.loop import TrainingError
+from labelfield.inference.run import Settings
+from labelfield.inference.signals import Interrupted
 from labelfield.inference.source import DatasetSource
-from labelfield.inference.trainer import Interrupted, Settings, TrainingError, train
-from labelfield.linalg.cholesky import FactorisationError, JitterWarning, cholesky
+from labelfield.inference.training import train
+from labelfield.linalg.cholesky import FactorisationError
 
 
 @pytest.fixture(scope="module")
@@ -233,31 +235,3 @@ def test_the_bound_is_that_of_the_rows_in_use(data):
 def test_gradients_are_clipped(data):
     toy, _ = toy_run(lambda call: None, data, clip_norm=1e-9)
     assert np.isfinite(toy.weight.item())
-
-
-def test_settings_are_checked():
-    for wrong in ({"max_epochs": 0}, {"batch_size": 0}, {"learning_rate": 0}, {"kl_weight": -1}, {"schedule": "x"}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            Settings(**wrong)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_schedules_stay_within_the_rate(schedule):
-    factors = [rate_factor(schedule, share) for share in np.linspace(0, 1, 101)]
-    assert 0 < min(factors) <= max(factors) <= 1 + 1e-12
-    if schedule != "constant":
-        assert factors[-1] < 0.01
-
-
-class TestCholesky:
-    def test_jitter_is_raised_and_said(self):
-        K = torch.ones(3, 3, dtype=torch.float64) - 1e-6 * torch.eye(3, dtype=torch.float64)
-        with pytest.warns(JitterWarning, match="K raised|jitter raised"):
-            L = cholesky(K, "K", 1e-8)
-        assert torch.isfinite(L).all()
-
-    def test_failure_names_the_matrix_its_size_and_its_smallest_eigenvalue(self):
-        with pytest.raises(FactorisationError, match=r"K_Z of shape \(2, 2\).*smallest eigenvalue is -1"):
-            cholesky(torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64), "K_Z", 1e-8)
-        with pytest.raises(FactorisationError, match="not finite"):
-            cholesky(torch.full((2, 2), float("nan"), dtype=torch.float64), "K_Z", 1e-8)

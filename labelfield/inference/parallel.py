@@ -13,9 +13,10 @@ from typing import TypeVar
 
 import torch
 
-from labelfield.inference.trainer import Callback, Run, stop_requests
+from labelfield.inference.run import Callback, Run
+from labelfield.inference.signals import stop_requests
 
-__all__ = ["train_together"]
+__all__ = ["train_in_parallel"]
 
 Result = TypeVar("Result")
 
@@ -24,7 +25,7 @@ class _AbandonedError(Exception):
     """Another training has failed."""
 
 
-def train_together(
+def train_in_parallel(
     trainings: Sequence[Callable[[Callback | None], Result]], n_at_once: int, on_step: Callback | None = None
 ) -> list[Result]:
     """What these return, so many of them at a time. Each is given what to call after a step.

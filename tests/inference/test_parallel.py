@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from labelfield.inference.together import train_together
+from labelfield.inference.parallel import train_in_parallel
 
 
 def test_results_come_in_order_and_each_has_its_share_of_the_cores():
@@ -20,7 +20,7 @@ def test_results_come_in_order_and_each_has_its_share_of_the_cores():
 
         return run
 
-    assert train_together([training(0), training(1)], 2) == [(i, max(1, before // 2)) for i in (0, 1)]
+    assert train_in_parallel([training(0), training(1)], 2) == [(i, max(1, before // 2)) for i in (0, 1)]
     assert torch.get_num_threads() == before
 
 
@@ -37,10 +37,10 @@ def test_when_one_fails_all_end():
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        train_together([endless, failing, endless], 2, lambda run, n_steps: steps.append(n_steps))
+        train_in_parallel([endless, failing, endless], 2, lambda run, n_steps: steps.append(n_steps))
     assert steps
 
 
 def test_one_after_the_other_in_the_same_thread():
-    threads = train_together([lambda on_step: threading.get_ident()] * 2, 1)
+    threads = train_in_parallel([lambda on_step: threading.get_ident()] * 2, 1)
     assert set(threads) == {threading.get_ident()}

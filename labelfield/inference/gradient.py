@@ -1,0 +1,139 @@
+"""Training by gradients: steps of Adam on an estimate of the bound, from batches of rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from labelfield.errors import DataError
+from labelfield.inference.adam import RowAdam
+from labelfield.inference.checkpoint import under
+from labelfield.inference.clock import Clock
+from labelfield.inference.loop import Algorithm, Info, breakdown
+from labelfield.inference.run import Run, Settings
+from labelfield.inference.source import Source
+from labelfield.inference.stepper import Objective, Stepper, all_finite
+from labelfield.linalg.cholesky import FactorisationError
+
+__all__ = ["Batches", "Gradient"]
+
+_MOST_BAD_STEPS = 20
+# Steps that a GPU is given before it is asked how they went.
+_STEPS_AHEAD = 64
+
+# From the rows of an epoch in random order, the size of a batch, the number of batches, and a generator: the batches.
+Batches = Callable[[NDArray[np.int64], int, int, np.random.Generator], list[NDArray[np.int64]]]
+
+
+class Gradient(Algorithm[nn.Module]):
+    """Steps of Adam. The state is the model, which each step changes in place.
+
+    A step that fails is left out: its rows come again in the next epoch. Too many in succession are no accident.
+    """
+
+    def __init__(
+        self, model: nn.Module, settings: Settings, seed: int, rates: Mapping[nn.Parameter, float] | None = None
+    ) -> None:
+        """Train the parameters in `rates`, each at that many times the rate of the settings; by default all, at 1."""
+        self.model, self.settings = model, settings
+        rates = dict.fromkeys(model.parameters(), 1.0) if rates is None else rates
+        self.parameters = [parameter for parameter in rates if parameter.requires_grad]
+        scales = [rates[parameter] for parameter in self.parameters]
+        self.optimiser = RowAdam(self.parameters, settings.learning_rate, scales)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.n_bad_steps = 0  # since the last good one
+
+    def open(self, objective: Objective, source: Source, batches: Batches | None, is_capturable: bool) -> None:
+        """Take rows from this source until `close`."""
+        if source.n_rows == 0:
+            raise DataError("there are no training rows", expected="at least one", fix="Check the training data.")
+        self.source, self.batches = source, batches
+        self.stepper = Stepper(
+            objective,
+            source,
+            self.optimiser,
+            self.generator,
+            kl_weight=self.settings.kl_weight,
+            clip_norm=self.settings.clip_norm,
+            is_capturable=is_capturable,
+        )
+
+    def close(self) -> None:
+        """Let go of the rows, which belong to the caller."""
+        del self.source, self.batches, self.stepper
+
+    def without(self, held_out: NDArray[np.int64]) -> Gradient:
+        """Return itself, with steps on all rows but these."""
+        self.is_used = np.ones(self.source.n_rows, np.bool_)
+        self.is_used[held_out] = False
+        self.n_rows = self.source.n_rows - len(held_out)
+        self.n_steps = -(-self.n_rows // self.settings.batch_size)
+        self._drawn: tuple[int, list[NDArray[np.int64]]] = (-1, [])
+        return self
+
+    def _batch(self, run: Run) -> NDArray[np.int64]:
+        """Return the rows of the next step. They depend only on the seed and the epoch, counted through all stages."""
+        epoch = len(run.history)
+        if self._drawn[0] != epoch:
+            rng = np.random.default_rng((self.settings.seed, epoch))
+            order = rng.permutation(self.source.n_rows)
+            order = order[self.is_used[order]]
+            # All of one size, which a GPU needs; the few rows that are left over come in other epochs.
+            size = self.n_rows // self.n_steps
+            if self.batches is not None:
+                found = self.batches(order, size, self.n_steps, rng)
+            else:
+                found = list(order[: size * self.n_steps].reshape(self.n_steps, size))
+            self._drawn = (epoch, found)
+        return self._drawn[1][run.step]
+
+    def step_size(self, state: nn.Module, run: Run) -> float:
+        return Clock(run, self.settings).rate()
+
+    def step(self, state: nn.Module, run: Run) -> tuple[nn.Module, Info]:
+        self.optimiser.rate = self.step_size(state, run)
+        problem, n_done = "", run.step + 1
+        try:
+            self.stepper.step(self._batch(run), self.n_rows)
+        except FactorisationError as error:
+            problem = self._skip(run, str(error), 1)
+        if self.stepper.device.type == "cpu" or n_done % _STEPS_AHEAD == 0 or n_done == self.n_steps:
+            info = self.collect(run)
+            return state, info._replace(problem=info.problem or problem)
+        return state, Info(problem=problem)
+
+    def collect(self, run: Run) -> Info:
+        tally = self.stepper.read()
+        if tally.n_good:
+            self.n_bad_steps = tally.n_bad_at_end - tally.n_bad
+        problem = self._skip(run, "the bound or its gradient is not finite", tally.n_bad) if tally.n_bad else ""
+        return Info(tally.sum_bound, tally.n_good, problem)
+
+    def _skip(self, run: Run, problem: str, n_steps: int) -> str:
+        """Count bad steps and warn of them, or raise if they are too many; return the problem and what to do."""
+        self.n_bad_steps += n_steps
+        advice = (
+            f"{problem}. Lower learning_rate (now {self.settings.learning_rate:g}), set clip_norm, or scale the rows"
+        )
+        if self.n_bad_steps > _MOST_BAD_STEPS or not all_finite(self.parameters):
+            raise breakdown(run, advice)
+        for _ in range(n_steps):
+            warnings.warn(f"step skipped: {problem}", UserWarning, stacklevel=4)
+        return advice
+
+    def tensors(self, state: nn.Module) -> dict[str, Tensor]:
+        tensors = {f"model.{name}": value for name, value in state.state_dict().items()}
+        tensors |= {f"optimiser.{name}": value for name, value in self.optimiser.tensors().items()}
+        return tensors | {"generator": self.generator.get_state(), "n_bad_steps": torch.tensor(self.n_bad_steps)}
+
+    def restore(self, tensors: dict[str, Tensor]) -> nn.Module:
+        self.model.load_state_dict(under("model.", tensors))
+        self.optimiser.restore(under("optimiser.", tensors))
+        self.generator.set_state(tensors["generator"])
+        self.n_bad_steps = int(tensors["n_bad_steps"])
+        return self.model

@@ -1,0 +1,206 @@
+"""The training loop: it drives any algorithm that goes in steps, whether by gradients, EM or sampling.
+
+It knows when to stop, when held-out rows calibrate the model and then join the others, and how to save a run; what a
+step does is up to the algorithm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from torch import Tensor
+
+from labelfield.errors import LabelfieldError
+from labelfield.inference.checkpoint import save_run
+from labelfield.inference.clock import Clock
+from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.inference.signals import Interrupted, stop_requests
+
+__all__ = ["Algorithm", "Info", "Loop", "TrainingError", "breakdown"]
+
+State = TypeVar("State")
+# Where rows are held out, the first part ends at this many times the tolerance: it only finds where the second starts.
+_EARLIER = 5.0
+
+
+class TrainingError(LabelfieldError):
+    """Training cannot go on."""
+
+
+def breakdown(run: Run, problem: str) -> TrainingError:
+    """Return the error for a run that cannot go on; `problem` says why and what to do."""
+    return TrainingError(f"training broke down in epoch {run.epoch + 1}: {problem}")
+
+
+class Info(NamedTuple):
+    """What steps report: the sum of their bounds (nats per row), how many were good, what went wrong in the others."""
+
+    sum_bound: float = 0.0
+    n_good: int = 0
+    problem: str = ""
+
+
+class Algorithm(Protocol[State]):
+    """Steps from state to state on a set of rows. Subclasses override the methods below whose default does not fit."""
+
+    n_steps: int
+    """Steps per epoch."""
+
+    def step(self, state: State, run: Run) -> tuple[State, Info]:
+        """Return the state after step `run.step` of epoch `run.epoch`, and what is known of the steps so far."""
+        ...
+
+    def collect(self, run: Run) -> Info:
+        """Return what is known of the steps that `step` has not reported yet."""
+        return Info()
+
+    def step_size(self, state: State, run: Run) -> float:
+        """Return how much the next step counts."""
+        return 1.0
+
+    def is_settled(self, state: State) -> bool:
+        """Return whether the bounds of this epoch and of the one before can be compared."""
+        return False
+
+    def detach(self, state: State) -> State:
+        """Return the state without anything that holds on to the rows."""
+        return state
+
+    def attach(self, state: State) -> State:
+        """Return where to go on, on these rows, from a detached state that steps on other rows have led to."""
+        return state
+
+    def tensors(self, state: State) -> dict[str, Tensor]:
+        """Return everything that is needed to go on later."""
+        ...
+
+    def restore(self, tensors: dict[str, Tensor]) -> State:
+        """Return the state that `tensors` was given."""
+        ...
+
+
+class Loop(Generic[State]):
+    """A run of an algorithm, until its epochs or its time are over or its bound no longer rises.
+
+    Where rows are held out, that only ends the first part: `calibrate` is given the state, what it returns is kept in
+    the run, and the last `finishing_epochs` are on all rows. `algorithm_of` is asked for the algorithm of each part; it
+    knows from the run which one it is.
+    """
+
+    def __init__(
+        self,
+        algorithm_of: Callable[[Run], Algorithm[State]],
+        run: Run,
+        settings: Settings,
+        monitor: Monitor,
+        *,
+        validate: Callable[[State], dict[str, float]] | None = None,
+        calibrate: Callable[[State], dict[str, Tensor]] | None = None,
+    ) -> None:
+        self.algorithm_of, self.run, self.settings, self.monitor = algorithm_of, run, settings, monitor
+        self.validate, self.calibrate = validate, calibrate
+        self.clock, self.problem = Clock(run, settings), ""
+        self._begin_part()
+
+    def _begin_part(self) -> None:
+        self.algorithm = self.algorithm_of(self.run)
+        self.run.n_steps = self.algorithm.n_steps
+
+    def drive(self, state: State) -> State:
+        """Return the state at the end of the run that goes on from this one."""
+        run, clock = self.run, self.clock
+        with stop_requests() as requests:
+            self._save(state)
+            saved = time.monotonic()
+            while run.step > 0 or (run.epoch < run.max_epochs and not clock.is_over()):
+                if run.step == 0 and clock.is_finishing_due():
+                    self._calibrate_once(state)
+                    state = self.algorithm.detach(state)
+                    state = self._begin_finishing(state)
+                while not self._is_epoch_over():
+                    self._stop_if(requests, state)
+                    started = time.perf_counter()
+                    state, info = self.algorithm.step(state, run)
+                    run.seconds += time.perf_counter() - started
+                    run.step += 1
+                    self._note(info)
+                    if self.monitor.on_step is not None:
+                        self.monitor.on_step(run, run.n_steps)
+                    if time.monotonic() - saved > self.settings.checkpoint_every:
+                        self._save(state)
+                        saved = time.monotonic()
+                self._end_epoch(state)
+            self._calibrate_once(state)
+            self._save(state)
+            self._stop_if(requests, state)
+        return state
+
+    def _is_epoch_over(self) -> bool:
+        run, clock = self.run, self.clock
+        return run.step == run.n_steps or (run.step > 0 and (clock.is_over() or clock.is_finishing_due()))
+
+    def _note(self, info: Info) -> None:
+        self.run.sum_bound += info.sum_bound
+        self.run.n_good_steps += info.n_good
+        self.problem = info.problem or self.problem
+
+    def _stop_if(self, requests: list[int], state: State) -> None:
+        if requests:
+            self._save(state)
+            raise Interrupted(requests[0])
+
+    def _begin_finishing(self, state: State) -> State:
+        run = self.run
+        run.is_stopped_early, run.finishing_epoch, run.finishing_seconds = False, run.epoch, run.seconds
+        del self.algorithm  # and its rows, before there are others
+        self._begin_part()
+        return self.algorithm.attach(state)
+
+    def _calibrate_once(self, state: State) -> None:
+        if self.calibrate is not None and not self.run.is_calibrated:
+            self.run.memory, self.run.is_calibrated = self.calibrate(state), True
+
+    def _end_epoch(self, state: State) -> None:
+        self._note(self.algorithm.collect(self.run))
+        run = self.run
+        if run.n_good_steps < run.step / 2:
+            raise breakdown(run, self.problem)
+        scores = self.validate(state) if self.validate is not None else {}
+        before = max((epoch.seconds for epoch in run.history if epoch.stage != run.stage), default=0.0)
+        run.history.append(
+            Epoch(
+                epoch=len(run.history),
+                bound=run.sum_bound / run.n_good_steps,
+                learning_rate=self.algorithm.step_size(state, run),
+                seconds=before + run.seconds,
+                scores=scores,
+                stage=run.stage,
+            )
+        )
+        run.epoch += 1
+        run.begin_epoch()
+        run.is_stopped_early = self._has_stalled() or (self.algorithm.is_settled(state) and self._has_converged())
+
+    def _has_stalled(self) -> bool:
+        """Return whether the best bound is `n_iter_no_change` epochs old. While finishing, every epoch is taken."""
+        bounds, patience = self.run.bounds(), self.settings.n_iter_no_change
+        if patience is None or len(bounds) <= patience or self.clock.is_finishing():
+            return False
+        return len(bounds) - 1 - bounds.index(max(bounds)) >= patience
+
+    def _has_converged(self) -> bool:
+        """Return whether the last epoch changed the bound by at most `tol`."""
+        run, settings = self.run, self.settings
+        # Bounds of other rows say nothing about these.
+        bounds = run.bounds()[run.finishing_epoch or 0 :]
+        if not settings.tol or len(bounds) < 2:
+            return False
+        is_early = settings.finishing_epochs > 0 and not self.clock.is_finishing()
+        return abs(bounds[-1] - bounds[-2]) <= settings.tol * (_EARLIER if is_early else 1.0)
+
+    def _save(self, state: State) -> None:
+        if self.monitor.checkpoint is not None:
+            self._note(self.algorithm.collect(self.run))
+            save_run(self.monitor, self.run, self.settings, self.algorithm.tensors(state))

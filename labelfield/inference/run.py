@@ -1,0 +1,124 @@
+"""What describes a training run: its settings, where it stands, its history, and who watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from math import inf
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from labelfield.inference.schedule import SCHEDULES
+
+__all__ = ["Callback", "Epoch", "Monitor", "Run", "Settings", "Validate"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    `time_budget` and `checkpoint_every` are in seconds. A run ends early after `n_iter_no_change` epochs without a
+    better bound, or when an epoch changes the bound by at most `tol` nats per row (of algorithms whose bounds can be
+    compared). `held_out` rows are set aside while the schedule runs; then they calibrate the model, and the last
+    `finishing_epochs` train on all rows, with a rate that falls from the highest to 0.
+    """
+
+    max_epochs: int = 30
+    batch_size: int = 500
+    learning_rate: float = 0.02
+    schedule: str = "one_cycle"
+    kl_weight: float = 1.0
+    clip_norm: float | None = None
+    n_iter_no_change: int | None = None
+    tol: float = 0.0
+    time_budget: float | None = None
+    held_out: int = 0
+    finishing_epochs: int = 0
+    seed: int = 0
+    checkpoint_every: float = 120.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name != "schedule" and value is not None and not isinstance(value, int | float):
+                raise ValueError(f"{name}={value!r}; expected a number")
+        if self.max_epochs < 1 or self.batch_size < 1:
+            raise ValueError("max_epochs and batch_size must be at least 1")
+        if not 0 <= self.finishing_epochs < self.max_epochs:
+            raise ValueError(f"finishing_epochs={self.finishing_epochs}; expected fewer than max_epochs")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate}; expected a positive number")
+        if not 0 <= self.kl_weight < inf:
+            raise ValueError(f"kl_weight={self.kl_weight}; expected 0 or more")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule={self.schedule!r}; expected one of {', '.join(SCHEDULES)}")
+
+    def held_out_rows(self, n_rows: int) -> NDArray[np.int64]:
+        """Return which of n_rows are set aside. That depends on the seed alone; at least one row remains."""
+        order = np.random.default_rng((self.seed, 1 << 31)).permutation(n_rows)
+        return np.sort(order[: min(self.held_out, n_rows - 1)])
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The record of an epoch: the mean of the bounds (nats per row) of its steps, the step size, the time since the
+    run began, scores on validation rows, and the stage of the training that it belongs to."""
+
+    epoch: int
+    bound: float
+    learning_rate: float
+    seconds: float
+    scores: dict[str, float] = field(default_factory=dict)
+    stage: str = ""
+
+
+@dataclass
+class Run:
+    """Where a run stands. The history includes earlier stages; everything else is about the current one."""
+
+    epoch: int = 0
+    step: int = 0
+    n_steps: int = 1  # per epoch
+    max_epochs: int = 0
+    seconds: float = 0.0
+    sum_bound: float = 0.0
+    n_good_steps: int = 0
+    history: list[Epoch] = field(default_factory=list)
+    is_stopped_early: bool = False
+    is_calibrated: bool = False
+    finishing_epoch: int | None = None  # the first epoch on all rows
+    finishing_seconds: float = 0.0  # of training, when that epoch began
+    memory: dict[str, Tensor] = field(default_factory=dict)  # what calibration wants to keep
+    stage: str = ""
+
+    def begin_epoch(self) -> None:
+        """Reset what is counted within an epoch."""
+        self.step, self.n_good_steps, self.sum_bound = 0, 0, 0.0
+
+    def bounds(self) -> list[float]:
+        """Return the bounds of this stage's epochs."""
+        return [epoch.bound for epoch in self.history if epoch.stage == self.stage]
+
+
+Callback = Callable[[Run, int], None]
+Validate = Callable[[], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """Who watches a run, and where it is saved.
+
+    With `checkpoint` the state is written there at the start and at the end, every `checkpoint_every` seconds, and when
+    SIGINT or SIGTERM asks to stop (`Interrupted` is raised then). With `resume` a run goes on from there and, on a CPU,
+    ends in the same arrays as one that was never interrupted. `identity` says what is trained on what; a checkpoint of
+    anything else is refused. `on_step` is called with the run and the number of steps per epoch after each step;
+    `validate` returns scores after each epoch.
+    """
+
+    checkpoint: Path | None = None
+    resume: bool = False
+    identity: str = ""
+    on_step: Callback | None = None
+    validate: Validate | None = None

@@ -1,0 +1,172 @@
+"""Training a model by gradients: in one stage, in several, or with rows that come in parts.
+
+Each stage has its own objective, rows, parameters and schedule. One checkpoint serves all of them: it names its stage,
+and its arrays hold what the stages before it have learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from labelfield.errors import DataError
+from labelfield.inference.checkpoint import Checkpoint
+from labelfield.inference.gradient import Batches, Gradient
+from labelfield.inference.loop import Loop
+from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.inference.signals import stop_requests
+from labelfield.inference.source import Source
+from labelfield.inference.stepper import Objective
+
+__all__ = ["Calibrate", "PartialTraining", "Stage", "train", "train_stages"]
+
+# From the numbers of the rows that were held out: what to keep of them.
+Calibrate = Callable[[NDArray[np.int64]], dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a training.
+
+    `begin` is called when the stage starts, but not when it is resumed; then `rates` (the parameters to train, each at
+    that many times the learning rate; None for all at 1) and, once the model is as the stage takes it up, `source`.
+    `calibrate` is given the rows that were held out. `batches` makes batches of rows; by default these are cut from
+    their random order. An objective whose shapes depend on nothing but the sizes of the batch `is_capturable` on a GPU.
+    """
+
+    name: str
+    settings: Settings
+    objective: Objective
+    source: Callable[[], Source]
+    rates: Callable[[], Mapping[nn.Parameter, float] | None] = lambda: None
+    begin: Callable[[], None] = lambda: None
+    calibrate: Calibrate | None = None
+    batches: Batches | None = None
+    is_capturable: bool = False
+
+
+def train(
+    model: nn.Module,
+    objective: Objective,
+    source: Source,
+    settings: Settings,
+    *,
+    monitor: Monitor = Monitor(),
+    calibrate: Calibrate | None = None,
+    batches: Batches | None = None,
+    is_capturable: bool = False,
+) -> Run:
+    """Maximise the bound that `objective(X, Y, n_data, generator)` estimates over all parameters of the model.
+
+    The other arguments are those of `Stage` and `Monitor`.
+    """
+    stage = Stage(
+        "", settings, objective, lambda: source, calibrate=calibrate, batches=batches, is_capturable=is_capturable
+    )
+    return train_stages(model, [stage], monitor)
+
+
+def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = Monitor()) -> Run:
+    """Train a model through all stages; a run that was interrupted goes on in the stage where it was."""
+    saved = Checkpoint.of(monitor)
+    first = 0 if saved is None else _place(saved, stages)
+    run = Run()
+    with stop_requests():
+        for stage in stages[first:]:
+            if saved is None:
+                stage.begin()
+            run = Run(stage=stage.name, history=list(run.history))
+            gradient = Gradient(model, stage.settings, _seed(stage.settings, len(run.history)), stage.rates())
+            if saved is not None:
+                run = saved.run(stage.settings)
+                with saved.reading():
+                    gradient.restore(saved.own_tensors())
+                saved = None  # the stages after this one begin
+            run.max_epochs = stage.settings.max_epochs
+            gradient.open(stage.objective, stage.source(), stage.batches, stage.is_capturable)
+            _drive(gradient, run, stage.settings, monitor, stage.calibrate)
+    return run
+
+
+def _place(saved: Checkpoint, stages: Sequence[Stage]) -> int:
+    """Return the number of the stage in which a checkpoint was written."""
+    names = [stage.name for stage in stages]
+    if saved.stage() not in names:
+        raise DataError(
+            f"the checkpoint was made in the stage {saved.stage()!r}",
+            path=saved.path,
+            expected=f"one of {', '.join(names)}",
+            fix="Resume with the options it was started with, or start again with --overwrite.",
+        )
+    return names.index(saved.stage())
+
+
+def _seed(settings: Settings, n_epochs_before: int) -> int:
+    """Return the seed of a stage. If two stages drew the same numbers, dropout would hide the same units of the same
+    rows once more and regularise nothing."""
+    if n_epochs_before == 0:
+        return settings.seed
+    return int(np.random.SeedSequence((settings.seed, n_epochs_before)).generate_state(1, np.uint64)[0])
+
+
+class PartialTraining:
+    """Training that goes on with other rows: one epoch per call, at a constant rate, with the same optimiser."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        settings: Settings,
+        history: Iterable[Epoch] = (),
+        *,
+        rates: Mapping[nn.Parameter, float] | None = None,
+    ) -> None:
+        self.settings = replace(
+            settings, schedule="constant", n_iter_no_change=None, time_budget=None, held_out=0, finishing_epochs=0
+        )
+        self.gradient = Gradient(model, self.settings, settings.seed, rates)
+        self.run = Run(history=list(history))
+        self.run.epoch = len(self.run.history)
+
+    def fit(self, objective: Objective, source: Source, batches: Batches | None = None) -> Run:
+        """Train for an epoch on these rows."""
+        # A call that was interrupted leaves nothing to the next one, whose rows are others.
+        self.run.begin_epoch()
+        self.run.max_epochs = self.run.epoch + 1
+        self.gradient.open(objective, source, batches, is_capturable=False)
+        _drive(self.gradient, self.run, self.settings, Monitor(), None)
+        return self.run
+
+
+def _drive(gradient: Gradient, run: Run, settings: Settings, monitor: Monitor, calibrate: Calibrate | None) -> None:
+    """Run the loop on rows that were opened, first without those held out."""
+    held_out, none = settings.held_out_rows(gradient.source.n_rows), np.empty(0, np.int64)
+    validate = monitor.validate
+    try:
+        with _no_denormals():
+            Loop(
+                lambda run: gradient.without(held_out if run.finishing_epoch is None else none),
+                run,
+                settings,
+                monitor,
+                validate=None if validate is None else lambda _: validate(),
+                calibrate=None if calibrate is None or not len(held_out) else lambda _: calibrate(held_out),
+            ).drive(gradient.model)
+    finally:
+        gradient.close()
+
+
+@contextmanager
+def _no_denormals() -> Iterator[None]:
+    """Count numbers below 1e-38 as 0: means that shrink towards 0 would make a CPU step several times slower."""
+    changed = torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        if changed:
+            torch.set_flush_denormal(False)
