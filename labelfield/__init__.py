@@ -5,19 +5,27 @@ from typing import TYPE_CHECKING, Any
 
 from labelfield import metrics, synth
 from labelfield.data import Dataset, describe, read, read_predictions, write, write_predictions
-from labelfield.errors import DataError, LabelfieldError
+from labelfield.errors import CannotAnswerError, DataError, LabelfieldError
 from labelfield.version import __version__
 
 if TYPE_CHECKING:
     from labelfield.data.batch import Batch
-    from labelfield.estimators import DeepKernelClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, load
-
+    from labelfield.estimators import (
+        DeepKernelClassifier,
+        EnsembleClassifier,
+        GPClassifier,
+        MLGPFClassifier,
+        TopicClassifier,
+        load,
+    )
 
 __all__ = [
     "Batch",
+    "CannotAnswerError",
     "DataError",
     "Dataset",
     "DeepKernelClassifier",
+    "EnsembleClassifier",
     "GPClassifier",
     "LabelfieldError",
     "MLGPFClassifier",
@@ -37,13 +45,21 @@ __all__ = [
 _LAZY = {
     "Batch": "labelfield.data.batch",
     **dict.fromkeys(
-        ("DeepKernelClassifier", "GPClassifier", "MLGPFClassifier", "TopicClassifier", "load"), "labelfield.estimators"
+        (
+            "DeepKernelClassifier",
+            "EnsembleClassifier",
+            "GPClassifier",
+            "MLGPFClassifier",
+            "TopicClassifier",
+            "load",
+        ),
+        "labelfield.estimators",
     ),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is asked for."""
+    """Import what needs torch when it is asked for."""
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,6 +18,7 @@ from scipy import sparse
 from torch import nn
 
 from labelfield.data import Dataset
+from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform
 from labelfield.estimators.inputs import Labels
 from labelfield.inference.fitting import GradientTrainer, Trainer
@@ -31,13 +32,20 @@ _LEAST_ROWS_TO_CALIBRATE = 300
 
 
 class TrainingRows(NamedTuple):
-    """Checked training rows X and labels Y (both CSR), how labels were given, and where and from which seed to train."""
+    """Checked training rows X and labels Y (both CSR), how labels were given, and where and from which seed to train.
+
+    `mask` says which entries of Y were observed, None for all. Where `names_all_labels`, further rows may have labels
+    that these do not show. With a `held_out_seed` the same rows are held out as in other trainings with it.
+    """
 
     X: sparse.csr_array
     Y: sparse.csr_array
     labels: Labels
     device: torch.device
     seed: int
+    mask: Mask | None = None
+    names_all_labels: bool = False
+    held_out_seed: int | None = None
 
 
 @dataclass
@@ -129,7 +137,9 @@ class Blueprint:
     # arrays of the model that serve training alone, by how their names begin; they are not saved
     training_only: tuple[str, ...] = ()
     # restored(options, fitted, arrays) → arrays with those of `training_only` filled in
-    with_training_arrays: Callable[[Any, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = lambda spec, arrays: arrays
+    with_training_arrays: Callable[[Any, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = lambda spec, arrays: (
+        arrays
+    )
     # arrays that may be of any type, by how their names begin: those of a network of the user's own
     foreign_arrays: tuple[str, ...] = ()
     can_be_multi_label: bool = True

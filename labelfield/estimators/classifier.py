@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -28,8 +27,8 @@ from labelfield.errors import DataError
 from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
-from labelfield.inference.fitting import Trainer
-from labelfield.inference.run import Monitor, Run, Settings
+from labelfield.inference.fitting import Past, Trainer
+from labelfield.inference.run import Monitor, Run, Settings, Validate
 from labelfield.inference.signals import stop_requests
 from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
@@ -71,6 +70,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     device: str
     random_state: Any
     threshold: float = 0.5
+    # Set by an ensemble, so that all its members hold out the same rows.
+    held_out_seed: int | None = None
 
     model_, spec_, settings_, history_ = (_Learned(name) for name in ("model", "spec", "settings", "history"))
     row_transform_, n_negatives_ = _Learned("row_transform"), _Learned("n_negatives")
@@ -113,7 +114,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         Y, labels = encode_labels(Y, X.shape[0], classes)
         if Y.shape[1] == 0:
             raise DataError("Y has no labels", expected="at least one")
-        return TrainingRows(X, Y, labels, device, seed)
+        return TrainingRows(X, Y, labels, device, seed, None, classes is not None, self.held_out_seed)
 
     def build(self, rows: TrainingRows) -> Dataset:
         """Build the model for checked rows, and return these as it will see them."""
@@ -159,9 +160,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         monitor = Monitor(
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
-            identity="" if checkpoint is None else self._identity(data),
+            identity="" if checkpoint is None else self.identity(data),
             on_step=on_step,
-            validate=None if validation is None else self._validation(*validation),
+            validate=None if validation is None else self.validation(*validation),
         )
         self.run_training(data, monitor)
         return self
@@ -180,16 +181,20 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         labels there will be, where the first rows do not show them all.
         """
         if not hasattr(self, "fitted_"):
-            data = self.prepare(X, Y, classes)
-        else:
-            if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-                raise DataError("classes differ from those of the first call", fix="Fit a new model.")
-            rows = self.rows(X)
-            data = Dataset(rows, self.encode(Y, rows.shape[0]))
-            self.fitted_.label_counts = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
-            self.fitted_.n_rows += data.n_rows
+            return self.train_more(self.prepare(X, Y, classes), Past(0, np.zeros_like(self.label_counts_), []))
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise DataError("classes differ from those of the first call", fix="Fit a new model.")
+        rows = self.rows(X)
+        data = Dataset(rows, self.encode(Y, rows.shape[0]))
+        past = Past(self.n_rows_, self.label_counts_, self.history_)
+        self.fitted_.label_counts = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
+        self.fitted_.n_rows += data.n_rows
+        return self.train_more(data, past)
+
+    def train_more(self, data: Dataset, past: Past) -> Self:
+        """Train for one more epoch on rows as the model sees them, after what it was trained on before."""
         with advising_on_memory(self.blueprint.memory_hint):
-            run = self.trainer_.train_more(data, self.history_)
+            run = self.trainer_.train_more(data, past)
         self._after_training(run)
         return self
 
@@ -197,7 +202,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         self.fitted_.history = [asdict(epoch) for epoch in run.history]
         self.predictor_ = self.blueprint.predictor(self.fitted_)
 
-    def _identity(self, data: Dataset) -> str:
+    def identity(self, data: Dataset) -> str:
         """Return a fingerprint of what is trained on what."""
         parts = (self.spec_, *self.trainer_.fingerprint(), self.row_transform_.name)
         digest = sha256(repr(parts).encode())
@@ -205,7 +210,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
-    def _validation(self, X: Any, Y: Any) -> Any:
+    def validation(self, X: Any, Y: Any) -> Validate:
         """Return what scores these rows after each epoch, when the model has changed."""
         X = as_rows(self, X, reset=False)
         truth = self.encode(Y, X.shape[0])
@@ -321,6 +326,10 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Return how many numbers are learned."""
         return sum(parameter.numel() for parameter in self.model_.parameters())
 
+    def training_bytes(self) -> int:
+        """Return about how much memory a training step takes, beside the rows."""
+        return self.blueprint.training_bytes(plain_options(self), self.fitted())
+
     def training_cost(self, data: Dataset) -> TrainingCost:
         """Return what training on the rows that `prepare` returned will take, by trying a step."""
         hint, stages = self.blueprint.memory_hint, self.trainer_.stage_settings()
@@ -328,8 +337,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             n_steps = -(-data.n_rows // self.settings_.batch_size)
             seconds = self.trainer_.n_whole_epochs() * n_steps * self.trainer_.seconds_per_step(data)
         budgets = [stage.time_budget for stage in stages.values() if stage.time_budget is not None]
-        n_bytes = self.blueprint.training_bytes(plain_options(self), self.fitted())
-        return TrainingCost(n_bytes, min(seconds, sum(budgets)) if budgets else seconds, stages)
+        return TrainingCost(self.training_bytes(), min(seconds, sum(budgets)) if budgets else seconds, stages)
 
     def members(self) -> list[Any]:
         """Return the classifiers that the answers are the mean of: an ensemble's members, else this one alone."""

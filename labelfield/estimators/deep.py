@@ -40,7 +40,7 @@ _MOST_DENSE = 8192
 
 
 def _design(options: Any, rows: TrainingRows) -> Design:
-    X, Y, labels, device, seed = rows
+    X, Y, labels, device, seed = rows[:5]
     if not isinstance(options.network, nn.Module | None) and options.network not in NETWORKS:
         raise ValueError(f"network={options.network!r}; expected one of {', '.join(NETWORKS)}, or a torch.nn.Module")
     likelihood = options.likelihood or ("softmax" if labels.kind == "classes" else "bernoulli")
@@ -57,7 +57,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     transform = RowTransform.fit(options.row_transform or _default_transform(chosen.network, X), X)
     data = Dataset(transform(X), Y)
     epochs = _stage_epochs(options, chosen)
-    stages = _stage_settings(options, chosen, data.n_rows, seed)
+    stages = _stage_settings(options, chosen, data.n_rows, seed, rows.held_out_seed)
     takes_sparse = chosen.network == "bag" if own is None else bool(getattr(own, "takes_sparse", False))
     if not takes_sparse:
         _require_dense(chosen.network, data.X)
@@ -146,7 +146,9 @@ def _stage_epochs(options: Any, chosen: DeepPlan) -> dict[str, int]:
     return epochs
 
 
-def _stage_settings(options: Any, chosen: DeepPlan, n_rows: int, seed: int) -> dict[str, Settings]:
+def _stage_settings(
+    options: Any, chosen: DeepPlan, n_rows: int, seed: int, held_out_seed: int | None
+) -> dict[str, Settings]:
     """Return how to train in each stage. The last one calibrates and then takes in the rows that were held out."""
     epochs = {name: count for name, count in _stage_epochs(options, chosen).items() if count}
     rates = {
@@ -156,7 +158,7 @@ def _stage_settings(options: Any, chosen: DeepPlan, n_rows: int, seed: int) -> d
     }
     last = list(epochs)[-1]
     final = SimpleNamespace(**vars(options) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
-    whole = training_settings(final, chosen, n_rows, seed, kl_weight=options.kl_weight)
+    whole = training_settings(final, chosen, n_rows, seed, kl_weight=options.kl_weight, held_out_seed=held_out_seed)
     weight = {name: count * STAGE_TIME[name] for name, count in epochs.items()}
     stages = {}
     for name, count in epochs.items():
@@ -273,7 +275,7 @@ def _trainer(options: Any, fitted: Fitted) -> DeepTrainer:
     return DeepTrainer(
         fitted.model,
         spec,
-        _stage_settings(options, chosen, fitted.n_rows, fitted.settings.seed),
+        _stage_settings(options, chosen, fitted.n_rows, fitted.settings.seed, fitted.settings.held_out_seed),
         joint_rate=options.joint_learning_rate or chosen.joint_learning_rate,
         process_rate=options.process_learning_rate or chosen.process_learning_rate,
         n_negatives=fitted.n_negatives,

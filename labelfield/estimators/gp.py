@@ -38,14 +38,20 @@ _FOR_SEVERAL = "Use MLGPFClassifier (--method mlgpf) for several labels per row.
 
 
 def _design(options: Any, rows: TrainingRows) -> Design:
-    X, Y, labels, device, seed = rows
+    X, Y, labels, device, seed = rows[:5]
     require_one_class(Y, _FOR_SEVERAL)
     _require_two_classes(labels.classes)
     transform = RowTransform.fit(options.row_transform or choose_class_transform(X), X)
     data = Dataset(transform(X), Y)
     chosen = plan(X.shape[0], data.n_features, Y.shape[1], options.posterior, options.inducing)
     settings = training_settings(
-        options, chosen, X.shape[0], seed, kl_weight=options.kl_weight, time_budget=options.time_budget
+        options,
+        chosen,
+        X.shape[0],
+        seed,
+        kl_weight=options.kl_weight,
+        time_budget=options.time_budget,
+        held_out_seed=rows.held_out_seed,
     )
     posterior, inducing = options.posterior or chosen.posterior, options.inducing or chosen.inducing
     if posterior == "point" and options.likelihood == "robustmax":

@@ -46,7 +46,7 @@ _MOST_FEATURES = 10_000
 
 
 def _design(options: Any, rows: TrainingRows) -> Design:
-    X, Y, _, device, seed = rows
+    X, Y, _, device, seed = rows[:5]
     chosen = plan(X.shape[0], X.shape[1], Y.shape[1])
     transform = RowTransform.fit(options.row_transform or choose_transform(X), X)
     data = Dataset(transform(X), Y)
@@ -60,10 +60,11 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         seed,
         kl_weight=chosen.kl_weight if options.kl_weight is None else options.kl_weight,
         time_budget=options.time_budget,
+        held_out_seed=rows.held_out_seed,
     )
     pattern = None
     if label_linear != "off":
-        held_out = settings.held_out_rows(data.n_rows) if settings.held_out else None
+        held_out = settings.held_out_rows(data.n_rows)
         pattern = occurring_features(data.X, Y, _MOST_FEATURES, held_out, device)
     n_inducing = options.n_inducing or chosen.n_inducing
     spec = Spec(
@@ -95,12 +96,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
 
 def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
     model = fitted.model
-    # Labels that are rare count more where they hold, on average over the labels that hold as much as without.
-    weight = None
-    if options.propensity:
-        power = inverse_propensity_of(fitted.label_counts, fitted.n_rows) ** options.propensity
-        power /= (power @ fitted.label_counts) / max(fitted.label_counts.sum(), 1) or 1
-        weight = torch.from_numpy(power.astype(np.float32)).to(model.b.device)
+    weights: list[torch.Tensor] = []  # of the labels that hold, where rare ones count more
 
     def objective(X: Rows, Y: torch.Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
         found: Elbo = model.elbo(
@@ -109,10 +105,14 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
             n_data,
             n_negatives=fitted.n_negatives or None,
             n_points=options.n_points,
-            positive_weight=weight,
+            positive_weight=weights[0] if weights else None,
             generator=generator,
         )
         return found
+
+    def source(data: Dataset) -> Source:
+        weights[:] = [_positive_weight(options.propensity, fitted)] if options.propensity else []
+        return _source(options, fitted, data)
 
     def release() -> None:
         """Let weights learn that waited for the held-out rows."""
@@ -136,13 +136,20 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
         fitted.settings,
         objective,
         lambda: FactorPredictor(model),
-        source=lambda data: _source(options, fitted, data),
+        source=source,
         calibrate=calibrate,
         begin_more=release,
         finish=finish,
         is_capturable=not fitted.n_negatives,
         fingerprint=(fitted.n_negatives, options.n_points, options.propensity, options.basis),
     )
+
+
+def _positive_weight(power: float, fitted: Fitted) -> torch.Tensor:
+    """Return a power of the inverse propensity of each label (K,), with a mean of 1 over the labels that hold."""
+    weight = inverse_propensity_of(fitted.label_counts, fitted.n_rows) ** power
+    weight /= (weight @ fitted.label_counts) / max(fitted.label_counts.sum(), 1) or 1
+    return torch.from_numpy(weight.astype(np.float32)).to(fitted.model.b.device)
 
 
 def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
@@ -336,7 +343,7 @@ class MLGPFClassifier(Classifier):
         spec=Spec,
         build=_build,
         design=_design,
-        predictor=lambda fitted: FactorPredictor(fitted.model, fitted.labels.kind == "classes"),
+        predictor=lambda fitted: FactorPredictor(fitted.model, normalises=fitted.labels.kind == "classes"),
         trainer=_trainer,
         training_bytes=lambda options, fitted: training_bytes(
             fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step
@@ -373,7 +380,8 @@ def as_known(observed: Any, shape: tuple[int, int]) -> sparse.csr_array:
     known.eliminate_zeros()
     if not np.isin(known.data, (-1, 1)).all():
         raise DataError(
-            "observed holds other values than -1, 0 and 1", fix="Use 1 for a label that holds, -1 for one that does not."
+            "observed holds other values than -1, 0 and 1",
+            fix="Use 1 for a label that holds, -1 for one that does not.",
         )
     if known.shape != shape:
         raise DataError(f"observed has shape {known.shape}", expected=str(shape))

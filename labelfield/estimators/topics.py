@@ -2,134 +2,203 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
-from hashlib import sha256
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import TransformerTags
-from torch import Tensor
+from torch import nn
 
-from labelfield.csr import as_positives
+from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
+from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
-from labelfield.estimators.inputs import Labels, as_rows, encode_labels
-from labelfield.estimators.options import (
-    Number,
-    Rule,
-    advising_on_memory,
-    check_options,
-    choose_device,
-    choose_seed,
-    given,
-)
-from labelfield.estimators.restoring import COUNTS, check_map
-from labelfield.estimators.topic_inputs import Mask, read_mask, split_missing
-from labelfield.estimators.topic_training import SHARE_ROWS, TopicTraining
-from labelfield.inference.loop import TrainingError
-from labelfield.inference.run import Epoch, Settings
-from labelfield.inference.topics import exposed, sums_behind
-from labelfield.models.calibration import Calibration, Temperature
-from labelfield.topics.em import EMState, em_step, start_em
-from labelfield.topics.gibbs import GibbsOptions, gibbs_step, start_gibbs
-from labelfield.topics.model import TopicModel, TopicSpec
-from labelfield.topics.rows import TopicRows
-from labelfield.topics.state import Topics
+from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, n_held_out
+from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.inputs import Labels
+from labelfield.estimators.observed import read_mask, split_missing
+from labelfield.estimators.options import choose_seed, count_of
+from labelfield.inference.fitting import Past
+from labelfield.inference.run import Settings
+from labelfield.inference.topic_fitting import TopicOptions, TopicTrainer
+from labelfield.topics.cost import training_bytes
+from labelfield.topics.model import TopicModel
+from labelfield.topics.plan import ALGORITHMS, default_epochs, default_topics, finishing_epochs
+from labelfield.topics.predict import LabelEntropy, TopicPredictor
+from labelfield.topics.rows import active_labels
+from labelfield.topics.spec import TopicSpec
 
-__all__ = ["ALGORITHMS", "TopicClassifier"]
-
-ALGORITHMS = ("em", "online_em", "gibbs")
-_EPOCHS = {"em": 100, "online_em": 20, "gibbs": 200}
-_MOST_TOPICS = 100
-# Rows by which a step is timed.
-_TIMED_ROWS = 5_000
-_RULES: dict[str, Rule] = {
-    **{name: Number(1, is_integer=True) for name in ("n_topics", "max_epochs", "batch_size", "n_draws")},
-    "n_gradient_steps": Number(0, is_integer=True),
-    "algorithm": ALGORITHMS,
-    **{name: Number(1e-6, highest=1e6) for name in ("weight_scale", "shape_strength")},
-    "time_budget": Number(1e-6),
-    **{name: Number(0) for name in ("tolerance", "threshold")},
-    "step_power": Number(0.5, highest=1.0),
-    "step_offset": Number(1),
-    "learn_hyper": bool,
-    "calibrated": bool,
-    "row_transform": str,
-}
+__all__ = ["Topic", "TopicClassifier"]
 
 
-class TopicClassifier(TopicTraining):
-    """Labels that come from topics [BMLPL]: y_l = 1(Σ_k m_lk ≥ 1), m_lk ~ Poisson(v_lk u_k), u_k ~ Gamma(r_k, e^{wᵀx}).
+class Topic(NamedTuple):
+    """A topic: its number, its share in the labels of the training rows, and its first labels with their weights."""
 
-    `algorithm` is "em", "online_em" (some rows at a time, which are read and made when they are needed) or "gibbs" (of
-    whose draws `n_draws` are kept, and probabilities averaged over them). For the weights of features EM takes
-    `n_gradient_steps` conjugate-gradient steps a step, or solves for them with 0, which is for few features. EM ends
-    when a step raises the objective by less than `tolerance` nats a row. Online EM counts its t-th step
-    (t + step_offset)^-step_power. With `learn_hyper` r_k, λ_d and η are learned; `weight_scale` and `shape_strength`
-    are of their priors (`labelfield.topics.state`).
+    number: int
+    share: float
+    labels: list[tuple[Any, float]]
 
-    With `calibrated` a tenth of the rows is held out at first, probabilities are mapped to fit these rows, and the last
-    epochs are on all rows: of EM four, of online EM a third, of Gibbs sampling half. EM then ends its first part at
-    five times the tolerance. `partial_fit` keeps the map.
 
-    Entries of Y may be missing: not a number in a dense Y, or as `fit` is told. They count as nothing at all.
+def _design(options: Any, rows: TrainingRows) -> Design:
+    X, Y, labels, device, seed, mask, names_all_labels, held_out_seed = rows
+    if Y.nnz == 0 and not names_all_labels:
+        raise DataError("no row has a label that was observed", expected="some", fix="Check Y and what was observed.")
+    transform = RowTransform.fit(options.row_transform or choose_transform(X), X)
+    # Online, rows are transformed when they are needed: X may be larger than memory.
+    is_online = options.algorithm == "online_em"
+    data = Dataset(X if is_online else transform(X), Y)
+    n_topics = options.n_topics or default_topics(Y.shape[1])
+    if n_topics > Y.shape[1]:
+        raise ValueError(f"n_topics={n_topics}, and there are {Y.shape[1]} labels; expected no more topics than labels")
+    placed = np.arange(Y.shape[1]) if names_all_labels else active_labels(Y, None if mask is None else mask.places)
+    spec = TopicSpec(
+        n_features=X.shape[1] * len(transform.views),
+        n_labels=int(Y.shape[1]),
+        n_placed=len(placed),
+        n_topics=int(n_topics),
+        n_draws=options.n_draws if options.algorithm == "gibbs" else 1,
+        is_exclusive=labels.kind == "classes",
+    )
+    max_epochs = options.max_epochs or default_epochs(options.algorithm)
+    held_out = n_held_out(options, data.n_rows, max_epochs)
+    settings = Settings(
+        max_epochs=max_epochs,
+        batch_size=min(options.batch_size, data.n_rows) if is_online else data.n_rows,
+        time_budget=options.time_budget,
+        schedule="constant",
+        learning_rate=1.0,
+        tol=float(options.tol),
+        held_out=held_out,
+        finishing_epochs=finishing_epochs(options.algorithm, max_epochs) if held_out else 0,
+        seed=seed,
+        held_out_seed=held_out_seed,
+    )
+
+    def begin(model: Any) -> None:
+        model.to(device)
+        trainer = TopicTrainer(model, spec, settings, _topic_options(options), transform)
+        trainer.mask = mask
+        trainer.start(data, placed)
+
+    return Design(data, transform, spec, settings, None, begin)
+
+
+def _topic_options(options: Any) -> TopicOptions:
+    return TopicOptions(**{name: getattr(options, name) for name in TopicOptions.__dataclass_fields__})
+
+
+def _trainer(options: Any, fitted: Fitted) -> TopicTrainer:
+    return TopicTrainer(fitted.model, fitted.spec, fitted.settings, _topic_options(options), fitted.row_transform)
+
+
+def _build(spec: TopicSpec, options: Any) -> nn.Module:
+    return TopicModel(spec)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TopicClassifier(Classifier):
+    """Topics of labels [BMLPL]: y_l = 1(Σ_k m_lk ≥ 1), m_lk ~ Poisson(v_lk u_k), u_k ~ Gamma(r_k, e^{wᵀx}).
+
+    With `calibrate` a tenth of the rows is held out at first, probabilities are mapped to fit these rows, and the last
+    epochs are on all rows: four of EM, a third of online EM, half of Gibbs sampling. EM then ends its first part at
+    five times the tolerance. `partial_fit` takes steps of online EM and keeps the map.
+
+    Entries of Y may be missing, and then count as nothing at all: NaN in a dense Y, or as `fit` is told.
+
+    Parameters
+    ----------
+    n_topics : int or None
+        Number of topics K; 100, or as many as labels if these are fewer.
+    algorithm : str
+        em, online_em for rows that do not fit in memory, or gibbs.
+    n_gradient_steps : int
+        Conjugate-gradient steps per EM step for the weights of features; 0 solves for them, which is for few features.
+    row_transform : str or None
+        What is done to rows first: unit, sqrt, log, tfidf, some of these joined by +, or none.
+    max_epochs : int or None
+        Most passes over the rows.
+    tol : float
+        EM ends when a step raises the objective by fewer nats per row.
+    batch_size : int
+        Rows per step of online EM.
+    step_power : float
+        Step t of online EM counts (t + step_offset)^-step_power.
+    step_offset : float
+        See step_power.
+    n_draws : int
+        Draws of the sampler that are kept; probabilities are averaged over them.
+    weight_scale : float
+        Least scale of the weights of features.
+    shape_strength : float
+        How strongly r_k is held near 1.
+    learn_hyper : bool
+        Whether to learn r_k, λ_d and η.
+    time_budget : float or None
+        Seconds of training.
+    calibrate : bool
+        Whether to calibrate probabilities on a tenth of the rows, which then join the training.
+    threshold : float
+        Probability from which on `predict` gives a row a label.
+    device : str
+        auto, cpu or cuda.
+    random_state : int, RandomState or None
+        Seed; the same seed gives the same model on the same machine.
     """
 
-    _rules = _RULES
-    _lower = "n_topics, or batch_size with algorithm='online_em'; with many features do not set n_gradient_steps=0"
+    n_topics: int | None = None
+    algorithm: str = "em"
+    n_gradient_steps: int = 2
+    row_transform: str | None = None
+    max_epochs: int | None = None
+    tol: float = 0.01
+    batch_size: int = 1000
+    step_power: float = 0.6
+    step_offset: float = 2.0
+    n_draws: int = 20
+    weight_scale: float = 2.0
+    shape_strength: float = 1.0
+    learn_hyper: bool = True
+    time_budget: float | None = None
+    calibrate: bool = True
+    threshold: float = 0.5
+    device: str = "auto"
+    random_state: Any = 0
 
-    def __init__(
-        self,
-        *,
-        n_topics: int | None = None,
-        algorithm: str = "em",
-        n_gradient_steps: int = 2,
-        row_transform: str | None = None,
-        max_epochs: int | None = None,
-        tolerance: float = 0.01,
-        batch_size: int = 1000,
-        step_power: float = 0.6,
-        step_offset: float = 2.0,
-        n_draws: int = 20,
-        weight_scale: float = 2.0,
-        shape_strength: float = 1.0,
-        learn_hyper: bool = True,
-        time_budget: float | None = None,
-        calibrated: bool = True,
-        threshold: float = 0.5,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.n_topics = n_topics
-        self.algorithm = algorithm
-        self.n_gradient_steps = n_gradient_steps
-        self.row_transform = row_transform
-        self.max_epochs = max_epochs
-        self.tolerance = tolerance
-        self.batch_size = batch_size
-        self.step_power = step_power
-        self.step_offset = step_offset
-        self.n_draws = n_draws
-        self.weight_scale = weight_scale
-        self.shape_strength = shape_strength
-        self.learn_hyper = learn_hyper
-        self.time_budget = time_budget
-        self.calibrated = calibrated
-        self.threshold = threshold
-        self.device = device
-        self.random_state = random_state
-
-    _spec_type = TopicSpec
-    _online: EMState | None = None
-
-    @staticmethod
-    def _build(spec: Any) -> TopicModel:
-        return TopicModel(spec, Temperature() if spec.is_exclusive else Calibration(has_lead=True))
+    constraints: ClassVar[dict[str, Constraint]] = {
+        **dict.fromkeys(("n_topics", "max_epochs", "batch_size", "n_draws"), Integer(1)),
+        "n_gradient_steps": Integer(0),
+        "algorithm": OneOf(ALGORITHMS),
+        **dict.fromkeys(("weight_scale", "shape_strength"), Real(1e-6, 1e6)),
+        "time_budget": Real(1e-6),
+        **dict.fromkeys(("tol", "threshold"), Real(0)),
+        "step_power": Real(0.5, 1.0),
+        "step_offset": Real(1),
+        **dict.fromkeys(("learn_hyper", "calibrate"), Flag()),
+        "row_transform": Word(),
+    }
+    method: ClassVar[str] = "topics"
+    blueprint: ClassVar[Blueprint] = Blueprint(
+        spec=TopicSpec,
+        build=_build,
+        design=_design,
+        predictor=lambda fitted: TopicPredictor(fitted.model, fitted.spec),
+        trainer=_trainer,
+        training_bytes=lambda options, fitted: training_bytes(
+            fitted.spec, fitted.settings.batch_size, is_exact=not options.n_gradient_steps
+        ),
+        summary=lambda options, fitted: (
+            f"{fitted.spec.n_labels} labels; {fitted.spec.n_topics} topics by {options.algorithm}"
+        ),
+        check=lambda options, fitted: fitted.model.check(),
+        memory_hint="n_topics, or batch_size with algorithm='online_em'; with many features use n_gradient_steps above 0",
+    )
 
     # Fitting
 
@@ -145,230 +214,144 @@ class TopicClassifier(TopicTraining):
         resume: bool = False,
         on_step: Any = None,
     ) -> Self:
-        """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class a row).
+        """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class per row).
 
-        Which entries of Y were `observed`, or are `missing`: as a boolean or sparse matrix, or for each row a list of
-        labels. With `checkpoint` the run can be interrupted and, with `resume`, go on.
+        Say which entries of Y were `observed`, or which are `missing`: as a boolean or sparse matrix, or as a list of
+        labels for each row. With `checkpoint` an interrupted run can go on later with `resume=True`.
         """
         data = self.prepare(X, Y, observed=observed, missing=missing)
         return self.train_prepared(data, validation=validation, checkpoint=checkpoint, resume=resume, on_step=on_step)
 
     def prepare(self, X: Any, Y: Any, classes: Any = None, *, observed: Any = None, missing: Any = None) -> Dataset:
-        self._forget()
-        check_options(self, self._rules)
-        device, seed = choose_device(self.device), choose_seed(self.random_state)
-        X = as_rows(self, X, reset=True)
+        """Decide everything that needs no training, build the model, and return the rows as training takes them."""
         Y, nan = split_missing(Y)
         if nan is not None and (observed is not None or missing is not None):
             raise ValueError("Y has missing entries of its own; pass neither observed nor missing")
-        Y, labels = encode_labels(Y, X.shape[0], classes)
-        self.label_kind_, self.classes_ = labels.kind, labels.classes
-        self._mask = read_mask(observed, nan if nan is not None else missing, Y.shape, labels)
-        if self._mask is not None:
-            Y = self._mask.hides(Y)
-        _require_labels(Y, classes is not None)
-        name = choose_transform(X) if self.row_transform is None else self.row_transform
-        self.row_transform_ = RowTransform.fit(name, X)
-        # Online, rows are made when they are needed: X may be larger than memory.
-        is_online = self.algorithm == "online_em"
-        data = Dataset(X if is_online else self.row_transform_(X), Y)
-        self.label_counts_ = np.bincount(Y.indices, minlength=Y.shape[1])
-        self.n_rows_, self.n_negatives_, self.history_, self.n_iter_ = data.n_rows, None, [], 0
-        self._training, self._online = None, None
-        # Fewer topics than labels cannot tell all labels apart, and one tells none: of few labels each has its own.
-        n_topics = given(self.n_topics, min(_MOST_TOPICS, Y.shape[1]))
-        if n_topics > Y.shape[1]:
-            raise ValueError(
-                f"n_topics={n_topics}, and there are {Y.shape[1]} labels; expected no more topics than labels"
-            )
-        self._labels = np.arange(Y.shape[1]) if classes is not None else self._active(Y)
-        n_features = X.shape[1] * len(self.row_transform_.views)
-        self.spec_ = TopicSpec(
-            n_features=n_features,
-            n_labels=int(Y.shape[1]),
-            n_placed=len(self._labels),
-            n_topics=int(n_topics),
-            n_draws=given(self.n_draws, 1) if self.algorithm == "gibbs" else 1,
-            is_exclusive=labels.kind == "classes",
-        )
-        max_epochs = given(self.max_epochs, _EPOCHS[self.algorithm])
-        held_out = self._n_held_out(data.n_rows, max_epochs)
-        self.settings_ = Settings(
-            max_epochs=max_epochs,
-            batch_size=min(given(self.batch_size, 1), data.n_rows) if is_online else data.n_rows,
-            tol=float(self.tolerance),
-            time_budget=given(self.time_budget, None),
-            schedule="constant",
-            learning_rate=1.0,
-            held_out=held_out,
-            finishing_epochs=self._finishing_epochs(max_epochs) if held_out else 0,
-            seed=seed,
-        )
-        self._require_memory(device)
-        with advising_on_memory(self._lower):
-            self.model_ = self._build(self.spec_).to(device)
-            self._hold([self._start(self._topic_rows(data, self._first_rows(data.n_rows)[:SHARE_ROWS]))])
+        rows = self.read_rows(X, Y, classes)
+        mask = read_mask(observed, nan if nan is not None else missing, rows.Y.shape, rows.labels)
+        return self.build(rows if mask is None else rows._replace(Y=mask.hides(rows.Y), mask=mask))
+
+    def build(self, rows: TrainingRows) -> Dataset:
+        """Build the model for checked rows, and return these as training takes them."""
+        data = super().build(rows)
+        self.topic_trainer().mask = rows.mask
         return data
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
-        """Go on with these rows by a step of online EM; the first call prepares the model, and `classes` names all
-        labels there will be, where the first rows do not show them all. What is not a number in Y is missing."""
-        before = dict(self.__dict__)
+        """Take a step of online EM on these rows; the first call also builds the model.
+
+        `classes` names all labels there will be, where the first rows do not show them all. NaN in Y is missing.
+        """
+        before = {**self.__dict__} | ({"fitted_": copy(self.fitted_)} if hasattr(self, "fitted_") else {})
         try:
-            return self._partial_fit(X, Y, classes)
+            if not hasattr(self, "fitted_"):
+                # All columns of an indicator are labels, whether or not they hold in these rows.
+                shape: tuple[int, ...] = getattr(Y, "shape", ())
+                is_indicator = classes is None and len(shape) == 2 and shape[1] > 1
+                data = self.prepare(X, Y, np.arange(shape[1]) if is_indicator else classes)
+                self._give_all_labels_a_place(self.topic_trainer().mask)
+                return self.train_more(Dataset(self.rows(X), data.Y), Past(0, np.zeros_like(self.label_counts_), []))
+            Y, nan = split_missing(Y)
+            mask = None if nan is None else read_mask(None, nan, np.shape(Y), Labels(self.label_kind_, self.classes_))
+            self._give_all_labels_a_place(mask)
+            return super().partial_fit(X, Y, classes)
         except BaseException:
-            # All as it was: half a step leaves a model that is neither the old one nor the new one.
+            # Half a step leaves a model that is neither the old one nor the new one.
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
 
-    def _partial_fit(self, X: Any, Y: Any, classes: Any) -> Self:
-        check_options(self, self._rules)
-        if not hasattr(self, "model_"):
-            # All columns of an indicator are labels, whether or not they hold in these rows.
-            shape: tuple[int, ...] = getattr(Y, "shape", ())
-            is_indicator = classes is None and len(shape) == 2 and shape[1] > 1
-            data = self.prepare(X, Y, np.arange(shape[1]) if is_indicator else classes)
-            n_before = data.n_rows
-        else:
-            if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-                raise DataError("classes differ from those of the first call", fix="Fit anew.")
-            rows = as_rows(self, X, reset=False)
-            Y, nan = split_missing(Y)
-            encoded = self._encode(Y, rows.shape[0])
-            self._mask = read_mask(None, nan, encoded.shape, Labels(self.label_kind_, self.classes_))
-            encoded = encoded if self._mask is None else self._mask.hides(encoded)
-            data = Dataset(rows if self.algorithm == "online_em" else self.row_transform_(rows), encoded)
-            n_before, self.n_rows_ = self.n_rows_, self.n_rows_ + data.n_rows
-        started = time.monotonic()
-        with torch.no_grad(), advising_on_memory(self._lower):
-            state, some = self._go_on(data, n_before)
-            rate = (state.n_steps + float(self.step_offset)) ** -float(self.step_power) if state.n_steps else 1.0
-            state, info = em_step(state, some, self._em_options(), rate=rate, n_data=self.n_rows_)
-            if not np.isfinite(info.objective) or not bool(torch.isfinite(state.topics.W).all()):
-                raise TrainingError("the objective is not finite; scale the rows, or lower weight_scale")
-            self._online = EMState(state.topics, state.sums, n_steps=state.n_steps)
-            self._hold([state.topics])
-            self._find_shares(data)
-        if n_before < self.n_rows_:
-            self.label_counts_ = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
-        self._mask = None
-        seconds = (self.history_[-1]["seconds"] if self.history_ else 0.0) + time.monotonic() - started
-        epoch = Epoch(len(self.history_), info.objective / self.n_rows_, rate, seconds)
-        self.history_ = [*self.history_, vars(epoch) | {"scores": {}}]
-        self.n_iter_ = len(self.history_)
-        return self
-
-    def _go_on(self, data: Dataset, n_before: int) -> tuple[EMState, TopicRows]:
-        """Where online EM stands after n_before rows, and the next ones. A model that was fitted or loaded stands where
-        it would have come to what it is."""
-        topics = self._with_all_places() if self._online is None else self._online.topics
-        n_steps = len(self.history_) if self._online is None else self._online.n_steps
-        sums = None if self._online is None else self._online.sums
-        if self._mask is None and sums is not None and sums.exposure is not None:
-            self._mask = Mask(sparse.csr_array(data.Y.shape, dtype=np.float32), is_missing=True)  # nothing is
-        some = self._topic_rows(data, np.arange(data.n_rows))
-        if sums is None and n_steps:
-            in_topics = self.model_.share.double() * float(self.label_counts_.sum())
-            sums = sums_behind(topics, some, self._priors(), in_topics, n_before)
-        if sums is not None and self._mask is not None:
-            sums = exposed(sums)
-        return EMState(topics, sums, n_steps=n_steps), some
-
-    def _with_all_places(self) -> Topics:
-        """From now on any label may hold."""
-        topics = self.model_.topics_of_all()
-        self._labels = np.arange(self.spec_.n_labels)
-        self.spec_ = replace(self.spec_, n_placed=self.spec_.n_labels, n_draws=1)
-        share, calibration = self.model_.share, self.model_.calibration
-        self.model_ = self._build(self.spec_).to(self.model_.device)
-        self.model_.share.copy_(share)
-        self.model_.calibration = calibration
-        return topics
-
-    # What it costs
-
-    def summary(self) -> str:
-        """What the model is made of, in a line."""
-        return f"{self.spec_.n_labels} labels; {self.spec_.n_topics} topics by {self.algorithm}"
-
-    def training_bytes(self) -> int:
-        spec, n_rows = self.spec_, self.settings_.batch_size
-        of_rows, of_labels, of_features = (size * spec.n_topics for size in (n_rows, spec.n_placed, spec.n_features))
-        exact = 0 if self.n_gradient_steps else 24 * spec.n_features**2
-        return 4 * (10 * of_rows + 6 * of_labels + 8 * of_features + of_labels * spec.n_draws) + exact
+    def _give_all_labels_a_place(self, mask: Mask | None) -> None:
+        """Let any label hold in the rows to come, what was observed of which is in the mask."""
+        fitted, old = self.fitted_, self.model_
+        if not self.topic_trainer().is_online():
+            spec = replace(fitted.spec, n_placed=fitted.spec.n_labels, n_draws=1)
+            model = TopicModel(spec).to(old.device)
+            model.labels.copy_(torch.arange(spec.n_labels))
+            model.hold([old.topics_of_all()])
+            model.share.copy_(old.share)
+            model.calibration = old.calibration
+            fitted.spec, fitted.model = spec, model
+            self.hold(fitted)
+        self.topic_trainer().mask = mask
 
     def n_parameters(self) -> int:
+        """Return how many numbers are learned."""
         return sum(part.numel() for part in (self.model_.V, self.model_.W, self.model_.r))
 
-    def seconds_per_step(self, data: Dataset) -> float:
-        """How long a step takes, by one on some rows; nothing is changed by it."""
-        n_rows = min(data.n_rows, _TIMED_ROWS, self.settings_.batch_size)
-        with torch.no_grad(), advising_on_memory(self._lower):
-            rows, topics = self._topic_rows(data, np.arange(n_rows)), self.model_.topics()
-            rng = np.random.default_rng(self.settings_.seed)
-            sampler = start_gibbs(topics, rows, rng) if self.algorithm == "gibbs" else None
-            started = time.perf_counter()
-            if sampler is None:
-                em_step(start_em(topics), rows, self._em_options())
-            else:
-                gibbs_step(sampler, rows, GibbsOptions(self._priors()), rng)
-        return (time.perf_counter() - started) * self.settings_.batch_size / n_rows
+    def topic_trainer(self) -> TopicTrainer:
+        """Return what trains the fitted model."""
+        self.fitted()
+        assert isinstance(self.trainer_, TopicTrainer)
+        return self.trainer_
 
-    # Saving and loading
+    def topic_predictor(self) -> TopicPredictor:
+        """Return what answers for the fitted model."""
+        self.fitted()
+        assert isinstance(self.predictor_, TopicPredictor)
+        return self.predictor_
 
-    def _facts(self) -> tuple[Any, ...]:
-        digest = ""
-        if self._mask is not None:
-            parts = (self._mask.places.indptr, self._mask.places.indices)
-            digest = sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
-            digest += str(self._mask.is_missing)
-        names = ("algorithm", "n_gradient_steps", "step_power", "step_offset", "weight_scale", "shape_strength")
-        return (*(getattr(self, name) for name in (*names, "learn_hyper")), digest)
+    # Topics
 
-    def _restore_model(self, arrays: dict[str, Tensor]) -> tuple[Any, Any]:
-        counts = arrays.pop(COUNTS)
-        if counts.shape != (self.spec_.n_labels,) or counts.dtype != torch.int64 or bool((counts < 0).any()):
-            raise ValueError(f"label counts of shape {tuple(counts.shape)}, or negative ones")
-        for name, array in arrays.items():
-            kind = torch.int64 if name == "labels" else torch.float32
-            if array.dtype != kind or not bool(torch.isfinite(array).all()):
-                raise ValueError(f"{name} is not of finite {kind} numbers")
-        if not any(name.startswith("calibration.") for name in arrays):  # saved before there was one
-            fresh = Calibration(has_lead=True).state_dict()
-            arrays = arrays | {f"calibration.{name}": value for name, value in fresh.items()}
-        with torch.device("meta"):
-            model = self._build(self.spec_)
-        model.load_state_dict(arrays, assign=True)
-        model.check()
-        check_map(model.calibration)
-        self._labels = model.labels.numpy()
-        self._mask = self._online = None
-        return model, counts.numpy()
+    def topics(self, n: int = 10, label_names: Sequence[str] | None = None) -> list[Topic]:
+        """Return the topics, those that most labels come from first, each with its n first labels by name."""
+        predictor = self.topic_predictor()
+        _require_names(label_names, self.spec_.n_labels, "label")
+        names, shares = self.label_names() if label_names is None else label_names, self.model_.share
+        labels, weights = predictor.first_labels(count_of(n, "n"))
+        found = []
+        for number in shares.argsort(descending=True, stable=True).tolist():
+            pairs = zip(labels[number].tolist(), weights[number].tolist(), strict=True)
+            found.append(Topic(number, float(shares[number]), [(names[label], weight) for label, weight in pairs]))
+        return found
 
-    def _objective(self) -> Any:
-        raise NotImplementedError("the steps of a topic model are its own")
+    def top_features(
+        self, topic: int, n: int = 10, feature_names: Sequence[str] | None = None
+    ) -> list[tuple[Any, float]]:
+        """Return the features that most raise a topic, by name or number, and their weights in ψ."""
+        n_topics = self.spec_.n_topics
+        is_number = isinstance(topic, int | np.integer) and not isinstance(topic, bool)
+        if not is_number or not 0 <= topic < n_topics:
+            raise ValueError(f"topic={topic!r}; expected a number from 0 to {n_topics - 1}")
+        weights = self.row_transform_.fold(self.model_.W.mean(0)[:-1, topic].cpu().numpy())
+        _require_names(feature_names, len(weights), "feature")
+        best = np.argsort(-weights, kind="stable")[: count_of(n, "n")]
+        return [(int(d) if feature_names is None else feature_names[d], float(weights[d])) for d in best]
 
-    def _calibrate(self, held_out: Dataset) -> dict[str, Tensor]:
-        raise NotImplementedError("a topic model calibrates by its own steps")
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Return the proportions of topics in rows (N, K); rows sum to one."""
+        return self.topic_predictor().proportions(self.rows(X))
 
-    def to(self, device: str) -> Self:
-        super().to(device)
-        self._online = None  # what it remembers stayed where it was
-        return self
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> NDArray[np.float32]:
+        """Fit, and return the proportions of topics in the same rows."""
+        return self.fit(X, y, **options).transform(X)
 
-    def __getstate__(self) -> Any:
-        return super().__getstate__() | {"_mask": None, "_online": None}
+    def sample(self, X: Any, random_state: Any = None) -> sparse.csr_array:
+        """Draw the labels of each row from the model, as a CSR indicator (N, L).
+
+        Labels of a row are drawn together, as often as `predict_proba(X, calibrated=False)` says: the calibration of
+        single probabilities has no part in it. Of several draws of V, W and r each row takes one.
+        """
+        return self.topic_predictor().sample(self.rows(X), np.random.default_rng(choose_seed(random_state)))
+
+    # What to ask for next
+
+    def label_entropy(self, X: Any) -> LabelEntropy:
+        """Return how little the model knows of each row and of each label on these rows: for active learning."""
+        return self.topic_predictor().entropy(self.rows(X))
+
+    def most_uncertain(self, X: Any, n: int = 10) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return the n rows, and the n labels on these rows, that the model knows least of, the least known first."""
+        found, n = self.label_entropy(X), count_of(n, "n")
+        rows, labels = (np.argsort(-values, kind="stable")[:n] for values in found)
+        return rows, self.classes_[labels]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
         tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
         return tags
 
 
-def _require_labels(Y: sparse.csr_array, is_named: bool) -> None:
-    if Y.shape[1] == 0:
-        raise DataError("Y has no labels", expected="at least one")
-    if as_positives(Y).nnz == 0 and not is_named:
-        raise DataError("no row has a label that was observed", expected="some", fix="Check Y and what was observed.")
+def _require_names(names: Sequence[str] | None, n: int, what: str) -> None:
+    if names is not None and len(names) != n:
+        raise ValueError(f"{len(names)} {what} names; expected {n}")

@@ -15,8 +15,8 @@ from labelfield.data import Dataset
 from labelfield.errors import DataError
 from labelfield.inference.calibrating import fit_calibration, remember
 from labelfield.inference.checkpoint import HOW_LONG
-from labelfield.inference.fitting import rows_source, seconds_per_step
-from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.inference.fitting import Past, rows_source, seconds_per_step
+from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.inference.source import ResidentSource, Source, TensorSource
 from labelfield.inference.stepper import Objective
 from labelfield.inference.training import PartialTraining, Stage, train_stages
@@ -68,13 +68,13 @@ class DeepTrainer:
             self.model.is_plain = self.spec.is_plain
             self._more = None
 
-    def train_more(self, data: Dataset, history: list[dict[str, Any]]) -> Run:
+    def train_more(self, data: Dataset, past: Past) -> Run:
         """Train everything jointly for one epoch, or the network where there are no processes."""
         if self._more is None:
             rate = self.settings.learning_rate if self.spec.is_plain else self.joint_rate
             settings = Settings(**asdict(self.settings) | {"learning_rate": rate})
             rates = self._network_rates() if self.spec.is_plain else self._joint_rates(rate)
-            self._more = PartialTraining(self.model, settings, [Epoch(**epoch) for epoch in history], rates=rates)
+            self._more = PartialTraining(self.model, settings, past.epochs(), rates=rates)
         return self._more.fit(self._whole_objective(), self._source(data))
 
     def stage_settings(self) -> dict[str, Settings]:

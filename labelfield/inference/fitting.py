@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
@@ -25,7 +26,19 @@ from labelfield.inference.training import PartialTraining, train
 from labelfield.memory import free_bytes
 from labelfield.models.predictor import Predictor
 
-__all__ = ["GradientTrainer", "Trainer", "rows_source", "seconds_per_step"]
+__all__ = ["GradientTrainer", "Past", "Trainer", "rows_source", "seconds_per_step"]
+
+
+class Past(NamedTuple):
+    """What a model was trained on so far: how many rows, how often each label held in them, and the epochs."""
+
+    n_rows: int
+    label_counts: NDArray[np.int64]
+    history: list[dict[str, Any]]
+
+    def epochs(self) -> list[Epoch]:
+        """Return the records of the epochs."""
+        return [Epoch(**epoch) for epoch in self.history]
 
 
 class Trainer(Protocol):
@@ -35,8 +48,8 @@ class Trainer(Protocol):
         """Train on these rows from the start, or from where a checkpoint left off."""
         ...
 
-    def train_more(self, data: Dataset, history: list[dict[str, Any]]) -> Run:
-        """Train for one more epoch, on these rows, after the epochs of the history."""
+    def train_more(self, data: Dataset, past: Past) -> Run:
+        """Train for one more epoch, on these rows."""
         ...
 
     def stage_settings(self) -> dict[str, Settings]:
@@ -105,10 +118,10 @@ class GradientTrainer:
         self.finish()
         return run
 
-    def train_more(self, data: Dataset, history: list[dict[str, Any]]) -> Run:
+    def train_more(self, data: Dataset, past: Past) -> Run:
         if self._more is None:
             self.begin_more()
-            self._more = PartialTraining(self.model, self.settings, [Epoch(**epoch) for epoch in history])
+            self._more = PartialTraining(self.model, self.settings, past.epochs())
         batches = self.batches(data)
         return self._more.fit(self.objective, self.source(data), batches)
 

@@ -38,6 +38,7 @@ class Settings:
     held_out: int = 0
     finishing_epochs: int = 0
     seed: int = 0
+    held_out_seed: int | None = None  # where other trainings are to hold out the same rows; else the seed
     checkpoint_every: float = 120.0
 
     def __post_init__(self) -> None:
@@ -57,7 +58,8 @@ class Settings:
 
     def held_out_rows(self, n_rows: int) -> NDArray[np.int64]:
         """Return which of n_rows are set aside. That depends on the seed alone; at least one row remains."""
-        order = np.random.default_rng((self.seed, 1 << 31)).permutation(n_rows)
+        seed = self.seed if self.held_out_seed is None else self.held_out_seed
+        order = np.random.default_rng((seed, 1 << 31)).permutation(n_rows)
         return np.sort(order[: min(self.held_out, n_rows - 1)])
 
 

@@ -34,7 +34,7 @@ Calibrate = Callable[[NDArray[np.int64]], dict[str, Tensor]]
 class Stage:
     """A part of a training.
 
-    `begin` is called when the stage starts, but not when it is resumed; then `rates` (the parameters to train, each at
+    `begin` is called when the stage starts, but not when it is resumed; then, in any case, `enter`; then `rates` (the parameters to train, each at
     that many times the learning rate; None for all at 1) and, once the model is as the stage takes it up, `source`.
     `calibrate` is given the rows that were held out. `batches` makes batches of rows; by default these are cut from
     their random order. An objective whose shapes depend on nothing but the sizes of the batch `is_capturable` on a GPU.
@@ -46,6 +46,7 @@ class Stage:
     source: Callable[[], Source]
     rates: Callable[[], Mapping[nn.Parameter, float] | None] = lambda: None
     begin: Callable[[], None] = lambda: None
+    enter: Callable[[], None] = lambda: None
     calibrate: Calibrate | None = None
     batches: Batches | None = None
     is_capturable: bool = False
@@ -81,6 +82,7 @@ def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = M
         for stage in stages[first:]:
             if saved is None:
                 stage.begin()
+            stage.enter()
             run = Run(stage=stage.name, history=list(run.history))
             gradient = Gradient(model, stage.settings, _seed(stage.settings, len(run.history)), stage.rates())
             if saved is not None:

@@ -28,7 +28,9 @@ __all__ = [
 ]
 
 _FORMAT = "labelfield model"
-_VERSION = 4
+_VERSION = 5
+# Layouts that `labelfield.estimators.upgrade` can bring to the present one.
+_READABLE = (4, 5)
 _CONFIG, _ARRAYS, _LABELS, _FEATURES = "config.json", "arrays.safetensors", "labels.txt", "features.txt"
 # What config.json has checksums of.
 _CHECKED = (_ARRAYS, _LABELS, _FEATURES)
@@ -150,10 +152,10 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise _damaged(path, "not JSON") from None
     if not isinstance(config, dict) or config.get("format") != _FORMAT:
         raise _damaged(path, "not the description of a labelfield model")
-    if config.get("version") != _VERSION or config.get("version") is True:
+    if config.get("version") not in _READABLE or config.get("version") is True:
         raise ModelError(
-            f"{path}: a model of version {config.get('version')!r}; this labelfield reads version {_VERSION}. "
-            "Train it again, or use the labelfield it was made with"
+            f"{path}: a model of version {config.get('version')!r}; this labelfield reads versions "
+            f"{' and '.join(map(str, _READABLE))}. Train it again, or use the labelfield it was made with"
         )
     return config
 

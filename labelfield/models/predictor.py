@@ -93,8 +93,10 @@ class Predictor(ABC):
     """Answers about rows (CSR) as the model sees them."""
 
     n_labels: int
-    # Whether one label excludes the others: probabilities of a row then sum to one.
+    # Whether the model has labels exclude each other: the probabilities of a row sum to one.
     is_exclusive: bool
+    # Whether `proba` divides them by their sum: for one class per row under a model of separate labels.
+    normalises: bool = False
     calibration: Calibration | Temperature
 
     @abstractmethod
@@ -103,6 +105,13 @@ class Predictor(ABC):
 
     def proba(self, rows: sparse.csr_array, calibrated: bool = True) -> NDArray[np.float32]:
         """Return the probability of each label (N, K)."""
+        P = self.separate_proba(rows, calibrated)
+        if self.normalises:
+            P /= np.maximum(P.sum(axis=1, keepdims=True), np.float32(_TINY))
+        return P
+
+    def separate_proba(self, rows: sparse.csr_array, calibrated: bool = True) -> NDArray[np.float32]:
+        """Return the probability of each label (N, K) as the model has it, whether or not rows have one class each."""
         with advising_on_memory(FEWER_ROWS):
             result = np.empty((rows.shape[0], self.n_labels), np.float32)
         for block in self.probabilities(rows, calibrated):
@@ -120,7 +129,7 @@ class Predictor(ABC):
 
     def scores(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         """Return log p of classes, or the log-odds of labels (N, K), from raw probabilities."""
-        P = np.maximum(self.proba(rows, calibrated=False), np.float32(_TINY))
+        P = np.maximum(self.separate_proba(rows, calibrated=False), np.float32(_TINY))
         scores = np.log(P)
         if not self.is_exclusive:
             scores -= np.log1p(-np.minimum(P, np.float32(_ALMOST_ONE)))
@@ -164,7 +173,7 @@ class Predictor(ABC):
             return mapped.view(values.shape)
         if self.calibration.is_identity():
             return values
-        ranks = _ranks(torch.from_numpy(self.proba(rows, calibrated=False)).to(values.device))
+        ranks = _ranks(torch.from_numpy(self.separate_proba(rows, calibrated=False)).to(values.device))
         result: Tensor = self.calibration(values, ranks.expand_as(values))
         return result
 

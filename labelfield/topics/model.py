@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from labelfield.models.calibration import Calibration, Temperature
@@ -46,13 +44,12 @@ class TopicModel(nn.Module):
     def device(self) -> torch.device:
         return self.r.device
 
-    def hold(self, draws: Sequence[Topics], labels: NDArray[np.int64]) -> None:
+    def hold(self, draws: Sequence[Topics]) -> None:
         """Take over these draws, or the one estimate."""
         for name in ("V", "rest", "W", "r"):
             self.get_buffer(name).copy_(torch.stack([getattr(topics, name) for topics in draws]))
         self.precision.copy_(draws[-1].precision)
         self.eta.fill_(draws[-1].eta)
-        self.labels.copy_(torch.from_numpy(labels))
 
     def topics(self) -> Topics:
         """The estimate, or the last draw."""

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import logit
 from torch import Tensor
 
 from labelfield.csr import gather_rows
@@ -53,8 +52,10 @@ class FactorPredictor(Predictor):
     predictor.
     """
 
-    def __init__(self, model: MLGPF, is_exclusive: bool = False) -> None:
-        self.model, self.n_labels, self.is_exclusive = model, model.n_labels, is_exclusive
+    is_exclusive = False
+
+    def __init__(self, model: MLGPF, normalises: bool = False) -> None:
+        self.model, self.n_labels, self.normalises = model, model.n_labels, normalises
         self.calibration = model.calibration
         self._state: InducingState | None = None
 
@@ -103,21 +104,6 @@ class FactorPredictor(Predictor):
                         rank = ranks_of(best, labels)
                         answers = [self.calibration(answer, rank) for answer in answers]
                 yield block, labels, answers
-
-    def proba(self, rows: sparse.csr_array, calibrated: bool = True) -> NDArray[np.float32]:
-        """Return the probability of each label (N, K); those of one class per row are divided by their sum."""
-        P = super().proba(rows, calibrated)
-        if self.is_exclusive:
-            P /= np.maximum(P.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-        return P
-
-    def scores(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        """Return the log-odds of raw probabilities (N, K): each label is a Bernoulli, even one class per row."""
-        P = super().proba(rows, calibrated=False)
-        return np.asarray(logit(np.clip(P, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).epsneg)), np.float32)
-
-    def log_odds(self, rows: sparse.csr_array) -> NDArray[np.float64]:
-        return np.asarray(self.scores(rows), np.float64)
 
     def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
         return self.top_k_of(self.row_blocks(rows), k, calibrated)

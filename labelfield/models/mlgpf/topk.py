@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
 import torch
@@ -13,13 +13,15 @@ from labelfield.linalg.rows import Rows, entry_places
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.variational import Moments
 
-__all__ = ["BLOCK_ENTRIES", "label_blocks", "label_slices", "probit_order", "top_k"]
+__all__ = ["BLOCK_ENTRIES", "label_blocks", "label_slices", "probit_order", "top_k", "top_k_of_mean"]
 
 # Rows times labels whose utilities exist at once.
 BLOCK_ENTRIES = 1 << 23
 # How many candidates a cheap look at the utilities keeps for each label asked for.
 _CANDIDATES = 4
 _LEAST_CANDIDATES = 24
+# Labels per row that each model of several names at least.
+_FIRST_CANDIDATES = 64
 # How much longer a variance takes that is asked for by itself.
 _GATHERED = 48
 # Rows whose other labels are looked at together.
@@ -157,3 +159,30 @@ def _with_overlooked(
     numbers = torch.zeros(extra.shape, dtype=best.dtype, device=best.device)
     extra[rows, place], numbers[rows, place] = p, columns + first_label
     return _largest(torch.cat([best, numbers], 1), torch.cat([values, extra], 1), best.shape[1])
+
+
+def top_k_of_mean(models: Sequence[MLGPF], f: Sequence[Moments], k: int) -> tuple[Tensor, Tensor]:
+    """Return the k labels of each row whose mean probability over several models is largest, largest first.
+
+    Each model names candidates. E σ(f) ≤ exp(m + v / 2) then proves that the mean of every other label is smaller; in
+    rows where it does not, all labels are integrated.
+    """
+    n_labels = f[0].mean.shape[1]
+    n_candidates = min(n_labels, max(_FIRST_CANDIDATES, 4 * k))
+    named = torch.cat([probit_order(one).topk(n_candidates, dim=1).indices for one in f], 1).sort(dim=1).values
+    p = _mean_probability(models, [Moments(*(part.gather(1, named) for part in one)) for one in f])
+    p[:, 1:][named[:, 1:] == named[:, :-1]] = -1  # named more than once
+    order = p.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    best, values = named.gather(1, order), p.gather(1, order)
+    most = torch.stack([(one.mean + 0.5 * one.var).clamp_max(0).exp() for one in f]).sum(0)
+    is_open = most.div_(len(f)).scatter_(1, named, 0).amax(1) > values[:, -1]
+    if is_open.any():
+        p = _mean_probability(models, [Moments(*(part[is_open] for part in one)) for one in f])
+        order = p.sort(dim=1, descending=True, stable=True).indices[:, :k]
+        best[is_open], values[is_open] = order, p.gather(1, order)
+    return best, values
+
+
+def _mean_probability(models: Sequence[MLGPF], f: Sequence[Moments]) -> Tensor:
+    parts = [model.likelihood.predict_proba(*one) for model, one in zip(models, f, strict=True)]
+    return torch.stack(parts).mean(0)

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import as_positives
+from labelfield.data.mask import Mask
 from labelfield.errors import DataError
 from labelfield.estimators.inputs import Labels, encode_known
 
-__all__ = ["Mask", "read_mask", "split_missing"]
-
-
-class Mask(NamedTuple):
-    """Places (N, L) that were observed or, with `is_missing`, that were not: whichever are fewer."""
-
-    places: sparse.csr_array
-    is_missing: bool
-
-    def take(self, rows: Any) -> Mask:
-        return Mask(self.places[rows], self.is_missing)
-
-    def hides(self, Y: sparse.csr_array) -> sparse.csr_array:
-        """Y without what was not observed."""
-        seen = Y.multiply(self.places).tocsr()
-        return as_positives(Y - seen if self.is_missing else seen)
-
-    def observes(self, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these labels (N, k) of each row were observed."""
-        row = np.broadcast_to(np.arange(len(labels))[:, None], labels.shape)
-        is_named = np.asarray(self.places[row.ravel(), labels.ravel()]).reshape(labels.shape) != 0
-        return np.asarray(is_named != self.is_missing)
-
-    def n_observed(self) -> int:
-        n_rows, n_labels = self.places.shape
-        return int(n_rows * n_labels - self.places.nnz if self.is_missing else self.places.nnz)
+__all__ = ["read_mask", "split_missing"]
 
 
 def split_missing(Y: Any) -> tuple[Any, Any]:

@@ -1,0 +1,247 @@
+"""Saving fitted classifiers to folders, and loading them: functions of what a folder holds, which nothing inherits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from labelfield.data import Names
+from labelfield.errors import DataError
+from labelfield.estimators.blueprint import Fitted
+from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.ensemble import MOST_MEMBERS, EnsembleClassifier, EnsembleModel, EnsembleSpec
+from labelfield.estimators.inputs import LABEL_KINDS, Labels
+from labelfield.estimators.methods import METHODS
+from labelfield.estimators.options import check_parameters, plain_options
+from labelfield.estimators.upgrade import upgraded
+from labelfield.estimators.validation import (
+    COUNTS,
+    SHIFTS,
+    WEIGHTS,
+    check_modules,
+    integer,
+    one_of,
+    restore_classes,
+    restore_history,
+    restore_model,
+    restore_scores,
+    restore_transform,
+)
+from labelfield.inference.checkpoint import under
+from labelfield.inference.run import Settings
+from labelfield.models.artifact import ModelError, load_artifact, load_feature_names, save_artifact
+
+__all__ = ["load", "save"]
+
+Config, Arrays = dict[str, Any], dict[str, torch.Tensor]
+_ENSEMBLE = "ensemble"
+
+
+def save(estimator: Classifier, folder: Path, label_names: Any = None) -> None:
+    """Write a fitted model to a folder, with the names of features if the training rows had them."""
+    fitted = estimator.fitted()
+    names = estimator.label_names() if label_names is None else [str(name) for name in label_names]
+    if len(names) != fitted.spec.n_labels:
+        raise DataError(f"{len(names)} label names", expected=f"{fitted.spec.n_labels}")
+    _require_lines(names, "label")
+    features = estimator.feature_names()
+    if features is not None:
+        _require_lines(features, "feature")
+    config, arrays = _describe(estimator)
+    digest = fitted.feature_names_digest if features is None else Names(features).digest()
+    config["feature_names_sha256"] = digest
+    config["classes"] = fitted.labels.classes.tolist() if fitted.labels.kind != "indicator" else None
+    save_artifact(folder, config, arrays, names, features)
+
+
+def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
+    """Return what a model is, in words and in arrays."""
+    fitted = estimator.fitted()
+    if isinstance(fitted.model, EnsembleModel):
+        return _describe_ensemble(estimator, fitted.model)
+    options = {name: _as_json(value) for name, value in vars(plain_options(estimator)).items()}
+    config = {
+        "method": estimator.method,
+        "options": options | {"random_state": fitted.settings.seed, "device": "auto"},
+        "spec": asdict(fitted.spec),
+        "settings": asdict(fitted.settings),
+        "row_transform": fitted.row_transform.name,
+        "n_features": estimator.n_features_in_,
+        "n_negatives": fitted.n_negatives,
+        "label_kind": fitted.labels.kind,
+        "n_rows": fitted.n_rows,
+        "history": fitted.history,
+        "held_out_scores": getattr(estimator, "held_out_scores_", {}),
+    }
+    skipped = estimator.blueprint.training_only
+    own = {name: value for name, value in fitted.model.state_dict().items() if not name.startswith(skipped or ("\0",))}
+    arrays = {**own, COUNTS: torch.from_numpy(fitted.label_counts)}
+    for name, values in ((WEIGHTS, fitted.row_transform.weights), (SHIFTS, fitted.row_transform.shifts)):
+        if values is not None:
+            arrays[name] = torch.from_numpy(values)
+    return config, arrays
+
+
+def _describe_ensemble(estimator: Classifier, model: EnsembleModel) -> tuple[Config, Arrays]:
+    members, arrays = [], {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
+    for number, member in enumerate(model.members):
+        config, own = _describe(member)
+        members.append(config)
+        arrays |= {f"member.{number}.{name}": value for name, value in own.items()}
+    return {"method": _ENSEMBLE, "n_members": plain_options(estimator).n_members, "members": members}, arrays
+
+
+def _as_json(value: Any) -> Any:
+    """Return an option as JSON can hold it; a network of the user's own is not in the folder."""
+    return "own" if isinstance(value, nn.Module) else value
+
+
+def load(folder: str | PathLike[str], *, device: str = "auto", network: nn.Module | None = None) -> Any:
+    """Load the fitted estimator that `save` wrote; an unknown, incomplete or damaged folder gives a ModelError.
+
+    A deep kernel model with a network of your own needs that `network`, built as it was; its weights are loaded.
+    """
+    path = Path(folder)
+    config, arrays, names = load_artifact(path)
+    try:
+        config, arrays = upgraded(config, arrays)
+        estimator = _restore(config, arrays, names, network)
+        _take_feature_names(estimator, load_feature_names(path, config), config["feature_names_sha256"])
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    except KeyError as error:
+        raise ModelError(f"{path}: {error.args[0]!r} is missing in config.json. Train the model again") from None
+    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+        lines = [line.strip() for line in str(error).splitlines()] or [type(error).__name__]
+        raise ModelError(f"{path}: no model can be made of it: {' '.join(lines[:2])}. Train it again") from None
+    return estimator.to(device)
+
+
+def _restore(config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None) -> Classifier:
+    if config.get("method") == _ENSEMBLE:
+        return _restore_ensemble(config, arrays, names)
+    return _restore_one(config, arrays, config["classes"], names, network)
+
+
+def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None) -> Classifier:
+    described = config["members"]
+    if not isinstance(described, list) or not 2 <= len(described) <= MOST_MEMBERS:
+        raise ValueError("the members are not a short list")
+    members = [
+        _restore_one(own, under(f"member.{number}.", arrays), config["classes"], names, None)
+        for number, own in enumerate(described)
+    ]
+    first = members[0]
+    if len({(type(member), member.spec_.n_labels, member.n_features_in_) for member in members}) > 1:
+        raise ValueError("the members are of different shapes")
+    known = ("calibration.", *(f"member.{number}." for number in range(len(members))))
+    if not all(name.startswith(known) for name in arrays):
+        raise ValueError("arrays of a member that is not described")
+    estimator = EnsembleClassifier(estimator=type(first)(**first.get_params()), n_members=config["n_members"])
+    model = EnsembleModel(EnsembleSpec(first.n_features_in_, first.spec_.n_labels, len(members)))
+    model.fill(members)
+    model.calibration.load_state_dict(under("calibration.", arrays))
+    check_modules(model.calibration)
+    parts = first.fitted_.labels, first.label_counts_, first.n_rows_, first.n_negatives_
+    transform = restore_transform("none", None, None, first.n_features_in_)
+    fitted = Fitted(model.spec, first.settings_, model, transform, *parts, history=first.history_, label_names=names)
+    estimator.n_features_in_ = first.n_features_in_
+    estimator.hold(fitted)
+    return estimator
+
+
+def _restore_one(
+    config: Config, arrays: Arrays, classes: Any, names: list[str] | None, network: nn.Module | None
+) -> Classifier:
+    """Make one classifier of what a folder says; whatever does not fit raises."""
+    method = METHODS.get(config["method"]) if isinstance(config["method"], str) else None
+    if method is None:
+        raise ModelError(f"a model of the unknown method {config['method']!r}; known are {', '.join(METHODS)}")
+    blueprint, options = method.blueprint, dict(config["options"])
+    if "network" in options:
+        options["network"] = _choose_network(config["spec"], options["network"], network)
+    elif network is not None:
+        raise ModelError(f"a model of the method {config['method']!r}, which has no network; load it without network=")
+    estimator = method(**options)
+    check_parameters(estimator)
+    spec, settings = blueprint.spec(**config["spec"]), Settings(**config["settings"])
+    # Checked before anything is made of that length.
+    if names is None or len(names) != spec.n_labels:
+        raise ValueError(f"{len(names or [])} label names for {spec.n_labels} labels")
+    estimator.n_features_in_ = n_features = integer(config, "n_features")
+    arrays = dict(arrays)
+    transform = restore_transform(
+        config["row_transform"], arrays.pop(WEIGHTS, None), arrays.pop(SHIFTS, None), n_features
+    )
+    if n_features * len(transform.views) != spec.n_features:
+        raise ValueError(f"{n_features} features do not make {spec.n_features} columns")
+    kind = one_of(config, "label_kind", LABEL_KINDS)
+    labels = Labels(kind, restore_classes(classes, spec.n_labels, kind))
+    options_then = plain_options(estimator)
+    counts, model = restore_model(blueprint, spec, options_then, arrays)
+    fitted = Fitted(
+        spec,
+        settings,
+        model,
+        transform,
+        labels,
+        counts,
+        integer(config, "n_rows"),
+        None if config["n_negatives"] is None else integer(config, "n_negatives"),
+        history=restore_history(config["history"]),
+        label_names=names,
+    )
+    blueprint.check(options_then, fitted)
+    scores = restore_scores(config["held_out_scores"])
+    if scores:
+        estimator.held_out_scores_ = scores
+    estimator.hold(fitted)
+    return estimator
+
+
+def _choose_network(spec: Any, named: Any, own: nn.Module | None) -> Any:
+    """Return the network of a deep kernel model: by its name, or the user's own, which is not in the folder."""
+    if not isinstance(named, str | None):
+        raise ValueError(f"network is {named!r}, not a name")
+    is_own = bool(spec["network_class"])
+    if is_own == bool(spec["network"]):
+        raise ValueError("the network is described twice or not at all")
+    if is_own and own is None:
+        raise ModelError(
+            f"the model has a network of your own, {spec['network_class']}, which is not in its folder; build it as it "
+            "was and pass it: labelfield.load(folder, network=…)"
+        )
+    if own is not None and not is_own:
+        raise ModelError("the model has a network of its own; load it without network=")
+    return named if own is None else own
+
+
+def _take_feature_names(estimator: Classifier, names: list[str] | None, digest: Any) -> None:
+    """Keep the names that a folder has, which must be those that its config.json was made with."""
+    if digest is not None and not isinstance(digest, str):
+        raise ValueError("feature_names_sha256 is not text")
+    if names is not None and len(names) != estimator.n_features_in_:
+        raise ValueError(f"{len(names)} feature names for {estimator.n_features_in_} features")
+    if names is not None and Names(names).digest() != digest:
+        raise ValueError("the feature names are not those of the training rows")
+    estimator.fitted_.feature_names, estimator.fitted_.feature_names_digest = names, digest
+
+
+def _require_lines(names: list[str], what: str) -> None:
+    """Check that each name can be a line of its file."""
+    if bad := [name for name in names if "\n" in name or not _is_text(name)]:
+        raise DataError(f"the {what} name {bad[0]!r}", expected="a line of text", fix=f"Rename the {what}.")
+
+
+def _is_text(name: str) -> bool:
+    """Whether a string can be written: half a surrogate pair cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,74 @@
+"""Model folders of earlier layouts, brought to the present one.
+
+Layout 4 had other names for some options, kept ensembles as a first member with others beside it, and had spectral
+mixtures, which are gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from labelfield.models.artifact import ModelError
+
+__all__ = ["upgraded"]
+
+_RENAMED = {
+    "private": "label_linear",
+    "n_private": "n_label_linear",
+    "private_scale": "label_linear_scale",
+    "own_kernel": "kernel_per_class",
+    "rivals": "negative_sampling",
+    "scale": "prior_scale",
+    "patience": "n_iter_no_change",
+    "tolerance": "tol",
+    "calibrated": "calibrate",
+}
+_RENAMED_IN_DEEP = {**_RENAMED, "own_kernel": "kernel_per_process"}
+_ENSEMBLE = "ensemble"
+
+
+def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return a description and arrays in the present layout."""
+    if config["version"] != 4:
+        return config, arrays
+    described = _renamed(config, config["method"])
+    others = config.get("members")
+    n_members = config["options"].get(_ENSEMBLE)
+    shared = {name: config[name] for name in ("version", "classes", "feature_names_sha256")}
+    if not others:
+        return described | shared, {_renamed_array(name): value for name, value in arrays.items()}
+    if not isinstance(others, list):
+        raise ModelError("the members are not a list")
+    found = {}
+    for name, value in arrays.items():
+        if name.startswith("member."):
+            found[f"member.{_renamed_array(name.removeprefix('member.'))}"] = value
+        elif name.startswith("ensemble."):
+            found[f"calibration.{name.removeprefix('ensemble.')}"] = value
+        else:
+            found[f"member.0.{_renamed_array(name)}"] = value
+    members = [described, *(_renamed(own, config["method"]) for own in others)]
+    return {"method": _ENSEMBLE, "n_members": n_members, "members": members, **shared}, found
+
+
+def _renamed(config: dict[str, Any], method: str) -> dict[str, Any]:
+    """Return the description of one model with present names and without options that are gone."""
+    names = _RENAMED_IN_DEEP if method == "svdkl" else _RENAMED
+    result = {"held_out_scores": {}, **config, "method": method}
+    for part in ("options", "spec", "settings"):
+        own = {names.get(name, name): value for name, value in config[part].items()}
+        if own.pop("n_mixtures", None) is not None and own.get("kernel") == "spectral_mixture":
+            raise ModelError("the kernel spectral_mixture is gone. Train the model again with another kernel")
+        own.pop(_ENSEMBLE, None)
+        result[part] = own
+    result.pop("members", None)
+    return result
+
+
+def _renamed_array(name: str) -> str:
+    head, dot, rest = name.partition(".")
+    if head.isdecimal():  # a member's
+        return f"{head}.{_renamed_array(rest)}"
+    return f"label_linear{dot}{rest}" if head == "private" else name

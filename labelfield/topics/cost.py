@@ -1,0 +1,15 @@
+"""The memory that training a topic model takes, before any of it is taken."""
+
+from __future__ import annotations
+
+from labelfield.memory import FLOAT
+from labelfield.topics.spec import TopicSpec
+
+__all__ = ["training_bytes"]
+
+
+def training_bytes(spec: TopicSpec, batch_size: int, is_exact: bool) -> int:
+    """Return the largest arrays of a step on this many rows; an exact solve for W also takes D² numbers."""
+    of_rows, of_labels, of_features = (size * spec.n_topics for size in (batch_size, spec.n_placed, spec.n_features))
+    exact = 24 * spec.n_features**2 if is_exact else 0
+    return FLOAT * (10 * of_rows + 6 * of_labels + 8 * of_features + of_labels * spec.n_draws) + exact
