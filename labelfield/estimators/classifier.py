@@ -372,6 +372,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         found = self.predictor_.feature_relevance()
         return None if found is None else self.row_transform_.fold(found)
 
+    def topics(self, n: int = 10, label_names: Any = None) -> list[Any] | None:
+        """Return the topics that labels come from; None for a method without topics."""
+        self.fitted()
+        return None
+
     # Inputs
 
     def rows(self, X: Any) -> sparse.csr_array:

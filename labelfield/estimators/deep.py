@@ -28,9 +28,10 @@ from labelfield.inference.run import Settings
 from labelfield.inference.schedule import SCHEDULES
 from labelfield.models.deep.cost import training_bytes
 from labelfield.models.deep.plan import DeepPlan, plan
-from labelfield.models.deep.predict import BaselinePredictor, DeepPredictor, rows_for_network
+from labelfield.models.deep.predict import DeepPredictor, rows_for_network
 from labelfield.models.deep.spec import CONSTRAINTS, MOST_DIMENSIONS, DeepSpec, build
 from labelfield.models.deep.start import start
+from labelfield.models.predictor import Predictor
 from labelfield.networks import NETWORKS, NetworkSpec, square_image_shape
 
 __all__ = ["DeepKernelClassifier"]
@@ -504,12 +505,13 @@ class DeepKernelClassifier(Classifier):
         """Return the k most probable labels of each row under the plain network, as CSR (N, K)."""
         return self._baseline().top_k(self.rows(X), count_of(k), calibrated)
 
-    def _baseline(self) -> BaselinePredictor:
-        if not self.spec_.has_baseline:
+    def _baseline(self) -> Predictor:
+        found = None if not self.spec_.has_baseline else self.predictor_.baseline()
+        if found is None:
             raise CannotAnswerError(
                 "there is no baseline; fit with keep_baseline=True, network_epochs above 0 and a later stage"
             )
-        return BaselinePredictor(self.model_.baseline, self.model_)
+        return found
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

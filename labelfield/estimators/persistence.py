@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -38,7 +38,8 @@ from labelfield.models.artifact import ModelError, load_artifact, load_feature_n
 
 __all__ = ["load", "save"]
 
-Config, Arrays = dict[str, Any], dict[str, torch.Tensor]
+Config: TypeAlias = dict[str, Any]
+Arrays: TypeAlias = dict[str, torch.Tensor]
 _ENSEMBLE = "ensemble"
 
 

@@ -197,6 +197,18 @@ class Predictor(ABC):
         """Return the processes behind these labels, or all; None for a model without inducing inputs."""
         return None
 
+    def topic_shares(self, row: sparse.csr_array, labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Return the share of each topic (k, topics) in each of these labels of one row; None without topics."""
+        return None
+
+    def first_labels(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
+        """Return the n first labels of each topic (topics, n) and their weights; None without topics."""
+        return None
+
+    def baseline(self) -> Predictor | None:
+        """Return the plain model that this one started from and is compared with; None if there is none."""
+        return None
+
 
 class UtilityPredictor(Predictor):
     """The predictor of any model with Gaussian utilities: `model.moments(X)`, `model.likelihood` and a calibration."""

@@ -152,6 +152,9 @@ class DeepPredictor(Predictor):
         with torch.no_grad():
             return model.A * (1 if model.is_plain else model.processes.prior_variance().sqrt().to(model.A.dtype))
 
+    def baseline(self) -> BaselinePredictor | None:
+        return None if self.model.baseline is None else BaselinePredictor(self.model.baseline, self.model)
+
     def check(self) -> None:
         """Check that a model from a file gives numbers, by trying it in the middle of its grid."""
         if self.model.is_plain:

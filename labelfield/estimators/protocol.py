@@ -1,0 +1,69 @@
+"""The narrow waist: what explanations, reports and commands may ask of a fitted classifier, and nothing else.
+
+They never look at the class of a classifier, nor at a name that begins with an underscore. A question that a model has
+no answer to is answered by None (loadings, relevance, topics, processes, baseline) or, where an array is expected, by a
+CannotAnswerError that says why.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.data import Dataset, Names
+from labelfield.data.transform import RowTransform
+from labelfield.inference.run import Settings
+from labelfield.models.predictor import Latent, Predictor
+
+__all__ = ["FittedClassifier"]
+
+
+class FittedClassifier(Protocol):
+    """A classifier of any method, single or an ensemble, after fit or load."""
+
+    # What it is
+    @property
+    def method(self) -> str: ...
+    def summary(self) -> str: ...
+    def members(self) -> list[Any]: ...
+    def n_parameters(self) -> int: ...
+
+    # What it was trained on, and how: `label_kind_` is "classes" for one class per row, else "indicator" or "lists"
+    label_kind_: str
+    classes_: NDArray[Any]
+    n_features_in_: int
+    n_rows_: int
+    label_counts_: NDArray[np.int64]
+    spec_: Any
+    settings_: Settings
+    history_: list[dict[str, Any]]
+    row_transform_: RowTransform
+
+    def label_names(self) -> list[str]: ...
+    def feature_names(self) -> list[str] | None: ...
+    def name_features(self, names: Names | None) -> None: ...
+    def rows(self, X: Any) -> sparse.csr_array: ...
+    def encode(self, Y: Any, n_rows: int) -> sparse.csr_array: ...
+
+    # What it answers
+    def predict(self, X: Any, k: int | None = None) -> Any: ...
+    def predict_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]: ...
+    def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array: ...
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+    def predict_uncertainty(self, X: Any) -> NDArray[np.float32]: ...
+    def predict_latent(self, X: Any) -> Latent: ...
+    def decision_function(self, X: Any) -> NDArray[np.float32]: ...
+    def bound(self, X: Any, Y: Any) -> dict[str, float]: ...
+    def feature_relevance(self) -> NDArray[np.float32] | None: ...
+    def topics(self, n: int = 10, label_names: Any = None) -> list[Any] | None: ...
+
+    # What answers for rows as the model sees them: log-odds, loadings of labels, processes, shares of topics, baseline
+    predictor_: Predictor
+
+    # What commands do with it
+    def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset: ...
+    def save(self, folder: str | Path, label_names: Any = None) -> None: ...
