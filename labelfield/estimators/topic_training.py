@@ -113,7 +113,7 @@ class TopicTraining(TopicAnswers):
 
     def _algorithm_of(self, data: Dataset, run: Run) -> TopicAlgorithm:
         """The steps of a part of the run, on its rows."""
-        settings, is_finishing = self.settings_, run.finishing_epoch is not None
+        settings, is_finishing = self.settings_, run.is_finishing
         chosen = np.arange(data.n_rows) if is_finishing else self._first_rows(data.n_rows)
         if self.algorithm == "online_em":
             return OnlineEM(
