@@ -47,6 +47,7 @@ class Gradient(Algorithm[nn.Module]):
         self.optimiser = RowAdam(self.parameters, settings.learning_rate, scales)
         self.generator = torch.Generator().manual_seed(seed)
         self.n_bad_steps = 0  # since the last good one
+        self.steps_ahead = 1 if self.optimiser.device.type == "cpu" else _STEPS_AHEAD
 
     def open(self, objective: Objective, source: Source, batches: Batches | None, is_capturable: bool) -> None:
         """Take rows from this source until `close`."""
@@ -102,7 +103,7 @@ class Gradient(Algorithm[nn.Module]):
             self.stepper.step(self._batch(run), self.n_rows)
         except FactorisationError as error:
             problem = self._skip(run, str(error), 1)
-        if self.stepper.device.type == "cpu" or n_done % _STEPS_AHEAD == 0 or n_done == self.n_steps:
+        if n_done % self.steps_ahead == 0 or n_done == self.n_steps:
             info = self.collect(run)
             return state, info._replace(problem=info.problem or problem)
         return state, Info(problem=problem)
