@@ -66,7 +66,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @contextmanager
 def _as_damage(path: Path) -> Iterator[None]:
-    """Turn whatever unusable contents raise into one error that names the file."""
+    """Turn the errors that unusable contents raise into one that names the file."""
     try:
         yield
     except (DataError, FileNotFoundError):

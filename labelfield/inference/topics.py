@@ -107,8 +107,8 @@ def sums_behind(topics: Topics, data: TopicRows, priors: Priors, in_topics: Tens
 
 
 def exposed(sums: Sums) -> Sums:
-    """Return the sums with exposures, for rows of which everything was observed: where W is best, the exposures of a
-    topic are as large as its counts."""
+    """Return the sums with exposures, for rows without missing labels: where W is best, the exposures of a topic are as
+    large as its counts."""
     if sums.exposure is not None:
         return sums
     total = sums.counts.sum(0)
