@@ -60,7 +60,7 @@ class Design:
     spec: Any
     settings: Settings
     n_negatives: int | None = None
-    start: Callable[[nn.Module], None] = lambda model: None
+    start: Callable[[Any], None] = lambda model: None
     # How labels were given, where the design reads them differently.
     labels: Labels | None = None
     # Whether rows are held as one dense tensor while training.

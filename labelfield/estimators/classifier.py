@@ -66,10 +66,10 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     blueprint: ClassVar[Blueprint]
     constraints: ClassVar[dict[str, Constraint]]
     # The name on the command line and in model folders; a property where an option decides.
-    method: Any
-    device: str
+    method: ClassVar[Any]
+    device: Any
     random_state: Any
-    threshold: float = 0.5
+    threshold: Any = 0.5
     # Set by an ensemble, so that all its members hold out the same rows.
     held_out_seed: int | None = None
 

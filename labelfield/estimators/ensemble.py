@@ -245,17 +245,17 @@ class EnsembleClassifier(Classifier):
         """The method of the members."""
         return str(self._first().method)
 
-    @property
+    @property  # type: ignore[override]  # the members decide
     def device(self) -> Any:
         """Where the members are."""
         return self._first().device
 
-    @property
+    @property  # type: ignore[override]  # the members decide
     def random_state(self) -> Any:
         """The seed of the first member."""
         return self._first().random_state
 
-    @property
+    @property  # type: ignore[override]  # the members decide
     def threshold(self) -> float:
         """The threshold of the members."""
         return float(self._first().threshold)

@@ -39,8 +39,8 @@ _SEEN_ROWS = 5_000
 class DeepTrainer:
     """Trains a deep kernel model through its stages, each with settings of its own.
 
-    `process_rate` is the learning rate of the processes in the joint stage, where all else has the rate of its settings.
-    Rows that `are_dense` are held as one dense tensor while there is room.
+    `process_rate` is the learning rate of the processes in the joint stage; all else has the rate of its settings. Rows
+    that `are_dense` are held as one dense tensor while there is room.
     """
 
     def __init__(

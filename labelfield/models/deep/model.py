@@ -92,7 +92,7 @@ class DeepKernel(nn.Module):
         self.is_multilabel, self.is_sampled, self.n_samples = is_multilabel, is_sampled, n_samples
         self.n_samples_predict, self.is_plain = n_samples_predict, is_plain
         self.bernoulli = Bernoulli(n_points)
-        self.calibration: nn.Module = Calibration() if is_multilabel else Temperature()
+        self.calibration: Calibration | Temperature = Calibration() if is_multilabel else Temperature()
         self.baseline: Baseline | None = None
 
     @property
