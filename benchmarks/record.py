@@ -1,49 +1,84 @@
-"""The records that tables are made from, and where they and the data are."""
+"""Records of what was measured: one JSON object a line, one file a suite, only ever appended to."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Measured, isolated, measured
-from labelfield.bench import append_record, data_folder, load_records, records_folder
-from labelfield.bench.provenance import accelerator, provenance
-from labelfield.bench.records import runs_and_studies
+from labelfield.bench.suite import Suite
+from labelfield.errors import DataError
 
-__all__ = [
-    "DATA",
-    "HEADLINE",
-    "RECORDS",
-    "ROOT",
-    "Measured",
-    "accelerator",
-    "isolated",
-    "load_studies",
-    "measured",
-    "write_record",
-]
+__all__ = ["Record", "append_record", "cell_key", "latest_of", "load_records", "runs_and_studies"]
 
-ROOT = Path(__file__).parents[1]
-RECORDS = records_folder()
-DATA = data_folder()
-# The scores that a table of several labels a row shows.
-HEADLINE = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "ECE@1", "ECE@5")
+Record = dict[str, Any]
+# What makes two records of a suite measurements of the same thing.
+_KEY = ("dataset", "row", "budget", "seed")
 
 
-def write_record(
-    name: str, results: dict[str, Any], *, seed: int = 0, command: str | None = None, folder: Path = RECORDS
-) -> Path:
-    """Append what was measured, with where it comes from, to the records of a study."""
-    record = {
-        "study": name,
-        "command": command or f"labelfield bench {name}",
-        **provenance(),
-        "seed": seed,
-        "results": results,
+def append_record(folder: Path, name: str, record: Record) -> Path:
+    """Add a line to the file of a suite, in one piece: lines that several processes add at once do not mix."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.jsonl"
+    line = json.dumps(record, allow_nan=False) + "\n"
+    with path.open("ab", buffering=0) as file:
+        file.write(line.encode())
+    return path
+
+
+def load_records(folder: Path) -> dict[str, list[Record]]:
+    """All records, by the name of their suite, the oldest first."""
+    return {path.stem: _lines(path) for path in sorted(folder.glob("*.jsonl"))}
+
+
+def runs_and_studies(records: dict[str, list[Record]]) -> tuple[dict[str, list[Record]], dict[str, Record]]:
+    """All runs of each suite or recipe, and the last record of each study or figure. A name may have both."""
+    runs = {name: [line for line in lines if "study" not in line] for name, lines in records.items()}
+    studies = {name: line for name, lines in records.items() for line in lines if "study" in line}
+    return {name: lines for name, lines in runs.items() if lines}, studies
+
+
+def _lines(path: Path) -> list[Record]:
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"no JSON ({error})", path=path, line=number, fix="Remove the line.") from None
+        if not isinstance(record, dict):
+            raise DataError("no JSON object", path=path, line=number, fix="Remove the line.")
+        records.append(record)
+    return records
+
+
+def cell_key(record: Record) -> tuple[Any, ...]:
+    """The key of the cell that a record is of."""
+    return tuple(record.get(name) for name in _KEY)
+
+
+def _latest_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
+    """The last record of each cell; one that was passed over counts only where nothing was ever measured."""
+    latest: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        key = cell_key(record)
+        if "skipped" not in record or "skipped" in latest.get(key, {"skipped": ""}):
+            latest[key] = record
+    return latest
+
+
+def latest_of(suite: Suite, records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
+    """The last record of each cell as the suite has it now: with other options something else was measured."""
+    meant: dict[tuple[Any, ...], Any] = {
+        cell.key: (cell.method, cell.peer, _as_recorded(cell.options)) for cell in suite.cells()
     }
-    return append_record(folder, name, record)
+
+    def is_meant(record: Record) -> bool:
+        wanted = meant.get(cell_key(record))
+        return wanted == (record.get("method"), record.get("peer"), record.get("options"))
+
+    return _latest_cells(filter(is_meant, records))
 
 
-def load_studies() -> dict[str, dict[str, Any]]:
-    """The last record of each study."""
-    return runs_and_studies(load_records(RECORDS))[1]
+def _as_recorded(options: dict[str, Any]) -> Any:
+    return json.loads(json.dumps(options))
