@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from labelfield.bench.places import checkout
-from labelfield.version import __version__
+from benchmarks.paths import ROOT
 
 __all__ = ["accelerator", "commit", "machine", "provenance"]
 
@@ -21,23 +20,21 @@ _PACKAGES = ("numpy", "scipy", "torch", "scikit-learn")
 
 @cache
 def commit() -> str:
-    """Of the code as it is when a run starts (others may commit meanwhile), or the version where there is none."""
+    """Return the commit of the code, once per process: others may commit during a run."""
     if "LABELFIELD_COMMIT" in os.environ:  # a copy without its history says where it was copied from
         return os.environ["LABELFIELD_COMMIT"]
-    root = checkout()
-    if root is None:
-        return f"version {__version__}"
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)  # noqa: S603, S607  # no user data
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
         return done.stdout.strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "labelfield", "benchmarks/*.py")
+    code = ("labelfield", "benchmarks", ":!benchmarks/records")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *code)
     return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+changes" if changed else "")
 
 
 def accelerator() -> str | None:
-    """The name of the GPU, if there is one."""
+    """Return the name of the GPU, if there is one."""
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
@@ -45,7 +42,7 @@ def accelerator() -> str | None:
 
 @cache
 def machine() -> dict[str, Any]:
-    """Cores, CPU, memory and GPU."""
+    """Describe the machine: cores, CPU, memory and GPU."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
@@ -69,7 +66,7 @@ def _version(package: str) -> str | None:
 
 
 def provenance(packages: dict[str, str] | None = None) -> dict[str, Any]:
-    """The head of every record; the packages are ours unless those of a peer are given."""
+    """Return the head of a record; the packages are ours unless those of a peer are given."""
     if packages is None:
         packages = {package: version for package in _PACKAGES if (version := _version(package))}
     return {

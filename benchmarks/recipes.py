@@ -1,8 +1,7 @@
-"""Recipes: a file for each published table or figure, with the published numbers and how ours come about.
+"""Recipes: one file per published table or figure, with the published numbers and how ours are made.
 
-There are three kinds. Rows that are run, in the form of a suite; or, with `runs_of`, other scores of the runs of
-another recipe. A `study`: numbers that a benchmark of the repository has recorded. A `figure`, drawn by one of its
-functions.
+There are three kinds. `runs`: rows in the form of a suite or, with `runs_of`, other scores of another recipe's runs.
+`study`: numbers that one of our studies has recorded. `figure`: a picture that one of our functions draws.
 """
 
 from __future__ import annotations
@@ -11,15 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from labelfield.bench.places import checkout
-from labelfield.bench.suite import Row, Suite, parse_suite, published, worse
-from labelfield.bench.yaml_file import YamlFile
-from labelfield.errors import LabelfieldError
+from benchmarks.paths import RECIPES, RECORDS, records_folder
+from benchmarks.suites.suite import Row, Suite, parse_suite, published, worse
+from benchmarks.yaml_file import YamlFile, find_file
 
-__all__ = ["LEFT_OUT", "LeftOut", "Recipe", "StudyRow", "find_recipe", "left_out", "read_recipe", "recipe_names"]
+__all__ = ["LeftOut", "Recipe", "StudyRow", "left_out", "read_recipe", "recipe_names"]
 
 Kind = Literal["runs", "study", "figure"]
-LEFT_OUT = "left-out"
+_LEFT_OUT = "left-out"
 _COMMON = {"title", "where", "notes", "scores", "rows", "lower_is_better"}
 _OWN = {"where", "lower_is_better"}
 _STUDY_ROW_KEYS = {"at", "paper", "worse", "study"}
@@ -29,7 +27,7 @@ _FIGURE_KEYS = {"title", "where", "notes", "figure", "options", "runs_of"}
 
 @dataclass(frozen=True)
 class StudyRow:
-    """Numbers of a record: of which benchmark, and by score the path to them in its results."""
+    """Numbers of a record: the study, and by score the path to the number in its results."""
 
     name: str
     study: str
@@ -40,9 +38,8 @@ class StudyRow:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A published table or figure. Only what belongs to its kind is filled."""
+    """A published table or figure. Only the parts of its kind are filled; `suite` are its runs, or those it draws."""
 
-    name: str
     path: Path
     kind: Kind
     title: str
@@ -52,14 +49,25 @@ class Recipe:
     notes: str = ""
     suite: Suite | None = None
     study_rows: tuple[StudyRow, ...] = ()
-    figure: str | None = None
+    figure: str = ""
     options: dict[str, Any] | None = None
-    runs_of: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return self.path.stem
 
     @property
     def studies(self) -> tuple[str, ...]:
-        """The benchmarks whose records its numbers are in."""
+        """The studies whose records hold its numbers."""
         return tuple(dict.fromkeys(row.study for row in self.study_rows))
+
+    @property
+    def records(self) -> Path:
+        """The default folder of its records; those of studies are always the repository's."""
+        if self.kind == "study":
+            return RECORDS
+        return records_folder(self.suite.path if self.kind == "runs" and self.suite else self.path)
 
 
 @dataclass(frozen=True)
@@ -70,52 +78,33 @@ class LeftOut:
     why: str
 
 
-def _folder() -> Path:
-    root = checkout()
-    if root is None:
-        raise LabelfieldError("recipes lie in the repository; give the path of a .yaml file")
-    return root / "recipes"
-
-
 def recipe_names() -> list[str]:
-    """All recipes of the repository."""
-    return sorted(path.stem for path in _folder().glob("*.yaml") if path.stem != LEFT_OUT)
-
-
-def find_recipe(name: str) -> Path:
-    """The file of a recipe: one of the repository's by name, or any by its path."""
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
-        return path
-    if name not in recipe_names():
-        raise LabelfieldError(
-            f"no recipe {name!r}; `labelfield recipe list` shows them, or give the path of a .yaml file"
-        )
-    return _folder() / f"{name}.yaml"
+    """Return the names of the repository's recipes."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml") if path.stem != _LEFT_OUT)
 
 
 def left_out() -> tuple[LeftOut, ...]:
-    """What of the papers has no recipe."""
-    file = YamlFile.read(_folder() / f"{LEFT_OUT}.yaml")
-    file.check_keys((), file.content, {"title", LEFT_OUT})
-    found = file.content.get(LEFT_OUT)
+    """Return which tables and figures of the papers have no recipe."""
+    file = YamlFile.read(RECIPES / f"{_LEFT_OUT}.yaml")
+    file.check_keys((), file.content, {"title", _LEFT_OUT})
+    found = file.content.get(_LEFT_OUT)
     if not isinstance(found, list):
-        raise file.error((LEFT_OUT,), f"{found!r}", "a list")
+        raise file.error((_LEFT_OUT,), f"{found!r}", "a list")
     entries = []
     for number, entry in enumerate(found):
-        file.check_keys((LEFT_OUT, number), entry, {"where", "why"})
-        where, why = (file.text((LEFT_OUT, number, key), entry.get(key)) for key in ("where", "why"))
+        file.check_keys((_LEFT_OUT, number), entry, {"where", "why"})
+        where, why = (file.text((_LEFT_OUT, number, key), entry.get(key)) for key in ("where", "why"))
         entries.append(LeftOut(where, why))
     return tuple(entries)
 
 
-def read_recipe(path: Path) -> Recipe:
-    """A recipe from its file; whatever is wrong with it is told with its line."""
-    return _read(path, ())
+def read_recipe(name: str | Path) -> Recipe:
+    """Read one of the repository's recipes by its name, or any by its path; every mistake is reported with its line."""
+    return _read(find_file(name, RECIPES, "recipe", "recipe list"), ())
 
 
 def _read(path: Path, via: tuple[Path, ...]) -> Recipe:
-    """A recipe; `via` are those that it was asked for by, of which it may be none."""
+    """Read a recipe that `via` refer to, each the next; it must not be one of these."""
     file = YamlFile.read(path)
     if "title" not in file.content:
         raise file.error((), "no title", "a line `title: …`")
@@ -137,7 +126,7 @@ def _recipe(file: YamlFile, kind: Kind, *, scores: tuple[str, ...] = (), **parts
     if not set(lower) <= set(scores):
         raise file.error(("lower_is_better",), f"{[*lower]!r}", expected)
     title, where, notes = (file.text((key,), content.get(key, "")) for key in ("title", "where", "notes"))
-    return Recipe(file.path.stem, file.path, kind, title, where, scores, lower, notes, **parts)
+    return Recipe(file.path, kind, title, where, scores, lower, notes, **parts)
 
 
 def _scores(file: YamlFile) -> tuple[str, ...]:
@@ -157,28 +146,26 @@ def _rows(file: YamlFile, allowed: set[str]) -> dict[str, dict[str, Any]]:
     return {str(name): row for name, row in rows.items()}
 
 
-def _runs_of(file: YamlFile, via: tuple[Path, ...]) -> tuple[str, Suite]:
-    """The recipe whose runs are meant, beside the file or in the repository: its name, and its rows."""
+def _runs_of(file: YamlFile, via: tuple[Path, ...]) -> Suite:
+    """Return the runs of the recipe that a file names, which lies beside it or in the repository."""
     name, where = file.text(("runs_of",), file.content["runs_of"], "the name of a recipe"), ("runs_of",)
-    root = checkout()
-    folders = [*([] if root is None else [root / "recipes"]), file.path.parent]
-    known = {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
+    known = {path.stem: path for folder in (RECIPES, file.path.parent) for path in folder.glob("*.yaml")}
     if name not in known:
-        raise file.error(where, f"{name!r}", "the name of a recipe beside this one or of `labelfield recipe list`")
+        raise file.error(where, f"{name!r}", "the name of a recipe in this folder or in recipes/")
     if known[name].resolve() in via:
-        raise file.error(where, f"{name!r}, which leads back here", "another recipe")
+        raise file.error(where, f"{name!r}, which refers back to this file", "another recipe")
     suite = _read(known[name], via).suite
     if suite is None:
         raise file.error(where, f"{name!r}", "a recipe whose rows are run")
-    return name, suite
+    return suite
 
 
 def _figure(file: YamlFile, via: tuple[Path, ...]) -> Recipe:
     file.check_keys((), file.content, _FIGURE_KEYS)
     figure = file.text(("figure",), file.content["figure"])
     options = file.mapping(("options",), file.content.get("options", {}))
-    runs_of = _runs_of(file, via)[0] if "runs_of" in file.content else None
-    return _recipe(file, "figure", figure=figure, options=options, runs_of=runs_of)
+    suite = _runs_of(file, via) if "runs_of" in file.content else None
+    return _recipe(file, "figure", figure=figure, options=options, suite=suite)
 
 
 def _study(file: YamlFile) -> Recipe:
@@ -192,7 +179,7 @@ def _study(file: YamlFile) -> Recipe:
             file.check_keys((*where, key), row.get(key, {}), scores)
         at = row.get("at")
         if not at or not all(_is_path(path) for path in at.values()):
-            raise file.error((*where, "at"), f"{at!r}", "for each score a list of keys of the record")
+            raise file.error((*where, "at"), f"{at!r}", "a list of keys of the record for each score")
         paths = {score: tuple(path) for score, path in at.items()}
         paper = {
             score: float(file.number((*where, "paper", score), value)) for score, value in row.get("paper", {}).items()
@@ -207,18 +194,18 @@ def _is_path(found: Any) -> bool:
 
 
 def _other_scores(file: YamlFile, via: tuple[Path, ...]) -> Recipe:
-    """The rows and runs of another recipe with scores and published numbers of this one's own."""
+    """Read other scores, with their published numbers, of the rows and runs of another recipe."""
     file.check_keys((), file.content, _COMMON | {"runs_of"})
-    name, whole = _runs_of(file, via)
+    whole = _runs_of(file, via)
     scores, own = _scores(file), _rows(file, _RUNS_OF_ROW_KEYS)
     known = {row.name: row for row in whole.rows}
     rows: list[Row] = []
     for row, content in own.items():
         where = ("rows", row)
         if row not in known:
-            raise file.error(where, "an unknown row", f"one of those of {name}: {', '.join(known)}")
+            raise file.error(where, "unknown row", f"one of those of {whole.name}: {', '.join(known)}")
         paper = published(file, (*where, "paper"), content.get("paper", {}), known[row].datasets)
         rows.append(replace(known[row], paper=paper, worse=worse(file, where, content)))
     title = file.text(("title",), file.content["title"])
     suite = replace(whole, title=title, rows=tuple(rows), scores=scores)
-    return _recipe(file, "runs", scores=scores, suite=suite, runs_of=name)
+    return _recipe(file, "runs", scores=scores, suite=suite)

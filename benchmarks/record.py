@@ -1,24 +1,33 @@
-"""Records of what was measured: one JSON object a line, one file a suite, only ever appended to."""
+"""Records of measurements: one JSON object per line, one file per suite, recipe or study, only ever appended to."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from labelfield.bench.suite import Suite
+from benchmarks.provenance import provenance
 from labelfield.errors import DataError
 
-__all__ = ["Record", "append_record", "cell_key", "latest_of", "load_records", "runs_and_studies"]
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from benchmarks.suites.suite import Suite
+
+__all__ = ["HEADLINE", "Key", "Record", "Records", "append_record", "append_study", "cell_key", "command_of"]
 
 Record = dict[str, Any]
-# What makes two records of a suite measurements of the same thing.
+Key = tuple[Any, ...]
+# Two records of a suite measure the same cell if they agree in these.
 _KEY = ("dataset", "row", "budget", "seed")
+# The scores that studies record of rows with several labels.
+HEADLINE = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "ECE@1", "ECE@5")
 
 
 def append_record(folder: Path, name: str, record: Record) -> Path:
-    """Add a line to the file of a suite, in one piece: lines that several processes add at once do not mix."""
+    """Append a line to the file of a suite with a single write, so that lines of several processes do not mix."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.jsonl"
     line = json.dumps(record, allow_nan=False) + "\n"
@@ -27,16 +36,63 @@ def append_record(folder: Path, name: str, record: Record) -> Path:
     return path
 
 
-def load_records(folder: Path) -> dict[str, list[Record]]:
-    """All records, by the name of their suite, the oldest first."""
-    return {path.stem: _lines(path) for path in sorted(folder.glob("*.jsonl"))}
+def append_study(folder: Path, name: str, results: dict[str, Any], command: str) -> Path:
+    """Append the results of a study or figure, with where they come from."""
+    record = {"study": name, "command": command, **provenance(), "seed": 0, "results": results}
+    return append_record(folder, name, record)
 
 
-def runs_and_studies(records: dict[str, list[Record]]) -> tuple[dict[str, list[Record]], dict[str, Record]]:
-    """All runs of each suite or recipe, and the last record of each study or figure. A name may have both."""
-    runs = {name: [line for line in lines if "study" not in line] for name, lines in records.items()}
-    studies = {name: line for name, lines in records.items() for line in lines if "study" in line}
-    return {name: lines for name, lines in runs.items() if lines}, studies
+def command_of(record: Record) -> str:
+    """Return the command that measures a record again; older records have it as a command of the package."""
+    command: str = record["command"]
+    return re.sub(r"^labelfield (?=bench|recipe)", "python -m benchmarks ", command)
+
+
+def cell_key(record: Record) -> Key:
+    """Return the key of the cell that a record measures."""
+    return tuple(record.get(name) for name in _KEY)
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records by name: all runs of a suite or recipe, the last record of a study or figure. A name may have both."""
+
+    runs: dict[str, list[Record]]
+    studies: dict[str, Record]
+
+    @classmethod
+    def load(cls, folder: Path) -> Records:
+        """Read all records of a folder."""
+        return cls.of({path.stem: _lines(path) for path in sorted(folder.glob("*.jsonl"))})
+
+    @classmethod
+    def of(cls, lines: dict[str, list[Record]]) -> Records:
+        """Tell runs from studies; lines come oldest first."""
+        runs = {name: [line for line in own if "study" not in line] for name, own in lines.items()}
+        studies = {name: line for name, own in lines.items() for line in own if "study" in line}
+        return cls({name: own for name, own in runs.items() if own}, studies)
+
+    def latest(self, suite: Suite) -> dict[Key, Record]:
+        """Return the last record of each cell of a suite. A skipped run counts only where nothing was ever measured.
+
+        Runs with other options than the suite has now are left out: they measured something else.
+        """
+        meant: dict[Key, Any] = {
+            cell.key: (cell.method, cell.peer, json.loads(json.dumps(cell.options))) for cell in suite.cells()
+        }
+        latest: dict[Key, Record] = {}
+        for record in self.runs.get(suite.name, []):
+            key = cell_key(record)
+            if meant.get(key) != (record.get("method"), record.get("peer"), record.get("options")):
+                continue
+            if "skipped" not in record or "skipped" in latest.get(key, {"skipped": ""}):
+                latest[key] = record
+        return latest
+
+    def without_measured(self, name: str, keys: Collection[Key]) -> Records:
+        """Return these records without what was measured of some cells of a suite; their skipped runs stay."""
+        kept = [run for run in self.runs.get(name, []) if "skipped" in run or cell_key(run) not in keys]
+        return replace(self, runs={**self.runs, name: kept})
 
 
 def _lines(path: Path) -> list[Record]:
@@ -45,40 +101,8 @@ def _lines(path: Path) -> list[Record]:
         try:
             record = json.loads(line)
         except ValueError as error:
-            raise DataError(f"no JSON ({error})", path=path, line=number, fix="Remove the line.") from None
+            raise DataError(f"not JSON ({error})", path=path, line=number, fix="Remove the line.") from None
         if not isinstance(record, dict):
-            raise DataError("no JSON object", path=path, line=number, fix="Remove the line.")
+            raise DataError("not a JSON object", path=path, line=number, fix="Remove the line.")
         records.append(record)
     return records
-
-
-def cell_key(record: Record) -> tuple[Any, ...]:
-    """The key of the cell that a record is of."""
-    return tuple(record.get(name) for name in _KEY)
-
-
-def _latest_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
-    """The last record of each cell; one that was passed over counts only where nothing was ever measured."""
-    latest: dict[tuple[Any, ...], Record] = {}
-    for record in records:
-        key = cell_key(record)
-        if "skipped" not in record or "skipped" in latest.get(key, {"skipped": ""}):
-            latest[key] = record
-    return latest
-
-
-def latest_of(suite: Suite, records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
-    """The last record of each cell as the suite has it now: with other options something else was measured."""
-    meant: dict[tuple[Any, ...], Any] = {
-        cell.key: (cell.method, cell.peer, _as_recorded(cell.options)) for cell in suite.cells()
-    }
-
-    def is_meant(record: Record) -> bool:
-        wanted = meant.get(cell_key(record))
-        return wanted == (record.get("method"), record.get("peer"), record.get("options"))
-
-    return _latest_cells(filter(is_meant, records))
-
-
-def _as_recorded(options: dict[str, Any]) -> Any:
-    return json.loads(json.dumps(options))

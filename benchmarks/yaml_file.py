@@ -1,4 +1,4 @@
-"""YAML files read so that whatever is wrong can be told with its line."""
+"""YAML files, read so that every mistake can be reported with its line."""
 
 from __future__ import annotations
 
@@ -10,20 +10,32 @@ from typing import Any
 
 import yaml
 
-from labelfield.errors import DataError
+from labelfield.errors import DataError, LabelfieldError
 
-__all__ = ["YamlFile"]
+__all__ = ["YamlFile", "find_file"]
 
 # Keys from the top down; an entry of a list goes by its number. Keys need not be words: `10: …` is one too.
 Where = Sequence[Any]
-_MERGE = "tag:yaml.org,2002:merge"  # `<<`, a key that stands for others and is no value of its own
+_MERGE = "tag:yaml.org,2002:merge"  # `<<`, a key that stands for others and has no value of its own
+
+
+def find_file(name: str | Path, folder: Path, what: str, listing: str) -> Path:
+    """Return a file of a folder by its name, or any YAML file by its path."""
+    path, own = Path(name), folder / f"{name}.yaml"
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return path
+    if own.parent != folder or not own.is_file():
+        raise LabelfieldError(
+            f"no {what} {str(name)!r}; `python -m benchmarks {listing}` shows them, or give the path of a .yaml file"
+        )
+    return own
 
 
 @dataclass(frozen=True)
 class YamlFile:
-    """The content of a file, and on which line each of its keys stands.
+    """The content of a file, and the line of each of its keys.
 
-    What looks at a value gives it back where it is what it should be; all else is a DataError with its line.
+    Methods that check a value return it if it is what it should be, and else raise a DataError with its line.
     """
 
     path: Path
@@ -32,11 +44,11 @@ class YamlFile:
 
     @classmethod
     def read(cls, path: Path) -> YamlFile:
-        """A mapping; anything else is a DataError."""
+        """Read a file that holds a mapping."""
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            raise DataError("no text in UTF-8", path=path, fix="Save it as UTF-8.") from None
+            raise DataError("not text in UTF-8", path=path, fix="Save it as UTF-8.") from None
         try:
             # The loader in C, where PyYAML was built with it, is ten times as fast. A safe one makes plain values only.
             loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
@@ -48,59 +60,59 @@ class YamlFile:
             mark = getattr(error, "problem_mark", None)
             at = None if mark is None else mark.line + 1
             problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-            raise DataError(f"no YAML ({problem})", path=path, line=at, fix="Correct the line.") from None
+            raise DataError(f"not YAML ({problem})", path=path, line=at, fix="Correct the line.") from None
         if not isinstance(content, dict):
-            raise DataError("no mapping", path=path, expected="lines such as `title: …`", fix="See recipes/.")
+            raise DataError("not a mapping", path=path, expected="lines such as `title: …`", fix="See recipes/.")
         return cls(path, content, dict(_lines(tree, ())))
 
-    def error(self, where: Where, found: str, expected: str, fix: str | None = None) -> DataError:
-        """What is wrong with a key, and on which line; of one that is missing on that of what it should be in."""
+    def error(self, where: Where, found: str, expected: str) -> DataError:
+        """Return an error about a key with its line, or if the key is missing with the line of what should hold it."""
         names = tuple(map(str, where))
         places = (names[:depth] for depth in range(len(names), -1, -1))
         line = next((self.lines[place] for place in places if place in self.lines), None)
         name = ": ".join(names)
-        return DataError(f"{name}: {found}" if name else found, path=self.path, line=line, expected=expected, fix=fix)
+        return DataError(f"{name}: {found}" if name else found, path=self.path, line=line, expected=expected)
 
     def check_keys(self, where: Where, found: Any, allowed: Collection[str]) -> None:
-        """Refuse anything but a mapping of known words."""
+        """Check that a value is a mapping with known keys."""
         if not isinstance(found, dict):
             raise self.error(where, f"{found!r}", f"keys of {', '.join(sorted(allowed))}")
         for key in found:
             if key not in allowed:
-                raise self.error((*where, key), "an unknown key", f"one of {', '.join(sorted(allowed))}")
+                raise self.error((*where, key), "unknown key", f"one of {', '.join(sorted(allowed))}")
 
     def text(self, where: Where, found: Any, expected: str = "a word or a sentence") -> str:
-        """Words."""
+        """Check that a value is text."""
         if not isinstance(found, str):
             raise self.error(where, f"{found!r}", expected)
         return found
 
     def words(self, where: Where, found: Any, expected: str = "a list of words") -> tuple[str, ...]:
-        """A list of words, which may be empty."""
+        """Check that a value is a list of words, which may be empty."""
         if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
             raise self.error(where, f"{found!r}", expected)
         return tuple(found)
 
     def mapping(self, where: Where, found: Any, expected: str = "a mapping such as {name: value}") -> dict[Any, Any]:
-        """Names and what they stand for."""
+        """Check that a value is a mapping."""
         if not isinstance(found, dict):
             raise self.error(where, f"{found!r}", expected)
         return found
 
     def number(self, where: Where, found: Any) -> float:
-        """A finite one."""
+        """Check that a value is a finite number."""
         if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
             raise self.error(where, f"{found!r}", "a number")
         return found
 
     def count(self, where: Where, found: Any) -> int:
-        """How many, at least one."""
+        """Check that a value is a whole number from 1 on."""
         if isinstance(found, bool) or not isinstance(found, int) or found < 1:
             raise self.error(where, f"{found!r}", "a whole number from 1 on")
         return found
 
     def truth(self, where: Where, found: Any, expected: str = "true or false") -> bool:
-        """Yes or no."""
+        """Check that a value is true or false."""
         if not isinstance(found, bool):
             raise self.error(where, f"{found!r}", expected)
         return found
@@ -109,29 +121,29 @@ class YamlFile:
 def _problems(
     loader: Any, node: Any, where: tuple[str, ...], above: tuple[Any, ...]
 ) -> Iterator[tuple[tuple[str, ...], int, str]]:
-    """What YAML would let pass, or end at without its line: where and on which line it stands, and what it is."""
+    """Find what YAML would accept, or refuse without a line: yield the place, the line, and what is wrong."""
     if isinstance(node, yaml.ScalarNode):
         try:
             if node.tag != _MERGE:
                 loader.construct_object(node)
         except (AttributeError, LookupError, OverflowError, ValueError):  # such as a day of the 13th month
-            yield where, node.start_mark.line + 1, f"{node.value!r} is no {node.tag.rpartition(':')[2]}"
+            yield where, node.start_mark.line + 1, f"{node.value!r} is not a {node.tag.rpartition(':')[2]}"
         return
     above, seen = (*above, node), set()
     for name, line, parts in _parts(node):
         inside = (*where, name)
         if name in seen:  # YAML would keep the last alone
-            yield inside, line, "a key that was there before"
+            yield inside, line, "a duplicate key"
         seen.add(name)
         for part in parts:
             if part in above:
-                yield inside, line, "an alias of what it stands in"
+                yield inside, line, "an alias of what contains it"
             else:
                 yield from _problems(loader, part, inside, above)
 
 
 def _lines(node: Any, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Where each key below a node stands."""
+    """Find the line of each key below a node."""
     if not where:
         yield where, node.start_mark.line + 1
     for name, line, parts in _parts(node):
@@ -140,10 +152,10 @@ def _lines(node: Any, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
 
 
 def _parts(node: Any) -> Iterator[tuple[str, int, tuple[Any, ...]]]:
-    """Each entry of a mapping or a list: its name, its line, and its nodes, of which the last is the value."""
+    """Yield each entry of a mapping or a list: its name, its line, and its nodes, the value last."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            # A key that is no scalar is no key of ours; YAML refuses it with its line.
+            # YAML itself refuses a key that is not a scalar, with its line.
             yield str(key.value), key.start_mark.line + 1, (key, value)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):

@@ -1,40 +1,36 @@
-"""Pictures of trainings: the bound and test scores by epoch, from what runs have recorded, and the weights features
-end with."""
+"""Pictures of training runs: the bound and test scores by epoch, from records of runs, and the weights of features."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.record import DATA, RECORDS, ROOT
-from labelfield.bench import latest_of, load_records
-from labelfield.bench.recipes import find_recipe, read_recipe
+from benchmarks.figures.saving import save_svg
+from benchmarks.paths import DATA, records_folder
+from benchmarks.record import Key, Record, Records
+from benchmarks.suites.suite import Suite
+from labelfield.errors import LabelfieldError
 
 __all__ = ["draw_curves", "draw_relevance"]
 
-_IMAGES = ROOT / "docs" / "images"
 _COLOURS = ("#c2571a", "#1a6fc2", "#2e8b57", "#7a4fa3", "#b8860b", "#555555", "#c23b6f")
-# The start is far below everything else, and would press the rest into a line.
+# The start is far below everything else, and would flatten the rest into a line.
 _SKIPPED_EPOCHS = 2
 _ERROR = "error rate %"
-_AXES = {"bound": "bound, nats a row", "P@1": "P@1, test rows, %", _ERROR: "error, test rows, %"}
+_AXES = {"bound": "bound, nats per row", "P@1": "P@1, test rows, %", _ERROR: "error, test rows, %"}
 
 
 def draw_curves(options: dict[str, Any]) -> dict[str, Any]:
-    """What `of` says after each epoch: for each such quantity a panel for each data set or group of rows, in it a curve
-    for each row.
+    """Draw each quantity of `of` after each epoch: a panel for each data set or group of rows, a curve for each row.
 
-    Several random starts give their mean, and with `band` the so many standard deviations on either side.
+    Several random starts give their mean, and with `band` a band of that many standard deviations on either side.
     """
     quantities = [options["of"]] if isinstance(options["of"], str) else options["of"]
-    suite = read_recipe(find_recipe(options["runs_of"])).suite
-    assert suite is not None
-    cells = latest_of(suite, load_records(RECORDS).get(suite.name, []))
+    suite: Suite = options["runs_of"]
+    cells = Records.load(records_folder(suite.path)).latest(suite)
     rows = options.get("rows") or [row.name for row in suite.rows]
     panels = options.get("panels")
     groups = (
@@ -51,18 +47,20 @@ def draw_curves(options: dict[str, Any]) -> dict[str, Any]:
             for colour, name in zip(_COLOURS, own, strict=False):
                 runs = _runs(cells, dataset, name, quantity)
                 if not len(runs):
-                    sys.exit(f"{suite.name}: {name} on {dataset} was not run; labelfield recipe run {suite.name}")
+                    plt.close(figure)
+                    again = f"python -m benchmarks recipe run {suite.name}"
+                    raise LabelfieldError(f"{suite.name}: {name} on {dataset} was not run; use `{again}`")
                 _curve(axis, name, colour, runs, options.get("band"))
                 ends.setdefault(f"{quantity} at the end", {}).setdefault(title, {})[name] = float(runs[:, -1].mean())
             axis.set(title=title, xlabel="epoch")
             axis.spines[["top", "right"]].set_visible(False)
             axis.legend(frameon=False, fontsize=8, loc="upper right" if quantity == _ERROR else "lower right")
         line[0].set_ylabel(_AXES[quantity])
-    return {"figure": _save(figure, options["picture"]), "runs of": options["runs_of"], **ends}
+    return {"figure": save_svg(figure, options["picture"]), "runs of": suite.name, **ends}
 
 
-def _runs(cells: dict[tuple[Any, ...], dict[str, Any]], dataset: str, row: str, quantity: str) -> NDArray[np.float64]:
-    """(starts, epochs). Of one class a row, P@1 is what the error leaves of 100 %."""
+def _runs(cells: dict[Key, Record], dataset: str, row: str, quantity: str) -> NDArray[np.float64]:
+    """Return values by (start, epoch). With one class per row, the error in percent is 100 minus P@1."""
     key = "P@1" if quantity == _ERROR else quantity
     found = [
         record["history"][key]
@@ -83,7 +81,7 @@ def _curve(axis: Any, name: str, colour: str, runs: NDArray[np.float64], band: f
 
 
 def draw_relevance(options: dict[str, Any]) -> dict[str, Any]:
-    """The learned weights of all features, the largest first, a panel for each data set."""
+    """Draw the learned weights of all features, the largest first, with a panel for each data set."""
     import labelfield
 
     figure, axes = plt.subplots(1, len(options["datasets"]), figsize=(10, 3), layout="constrained")
@@ -101,12 +99,4 @@ def draw_relevance(options: dict[str, Any]) -> dict[str, Any]:
         found[dataset] = {"largest": float(weights[0]), "median": float(np.median(weights)), "below half of it": half}
         print(dataset, found[dataset], flush=True)
     np.atleast_1d(axes)[0].set_ylabel("weight")
-    return {"figure": _save(figure, options["picture"]), **found}
-
-
-def _save(figure: Any, name: str) -> str:
-    # The same records give the same file.
-    with mpl.rc_context({"svg.hashsalt": "labelfield"}):
-        figure.savefig(_IMAGES / name, metadata={"Date": None})
-    plt.close(figure)
-    return f"docs/images/{name}"
+    return {"figure": save_svg(figure, options["picture"]), **found}

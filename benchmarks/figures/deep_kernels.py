@@ -1,29 +1,26 @@
-"""What deep kernels have learned of digits, as a picture [DKL, figure 3]: correlations of images, and the mixing."""
+"""What deep kernels have learned about digits [DKL, figure 3]: correlations of images, and the mixing."""
 
 from __future__ import annotations
 
-from io import BytesIO
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from benchmarks.multiclass import read_mnist
-from benchmarks.record import ROOT
+from benchmarks.figures.saving import save_png
+from benchmarks.studies.multiclass import read_mnist
 
-__all__ = ["run"]
+__all__ = ["draw"]
 
-_IMAGE = ROOT / "docs" / "images" / "deep_kernels.png"
-# Of which digits the process is shown, and how many test images of each digit.
+# The digits whose processes are shown, and how many test images of each digit.
 _SHOWN, _N_EACH = (2, 3, 6, 8), 50
-# Few enough shades that a palette of 256 holds them all beside those of the letters.
+# Few enough shades that a palette of 256 colours has room for them and for those of the letters.
 _N_SHADES = 48
 
 
-def run(options: dict[str, Any]) -> dict[str, Any]:
-    """Train, draw, and say what the picture shows and how good the model is, and its network before the processes."""
+def draw(options: dict[str, Any]) -> dict[str, Any]:
+    """Train a model and draw it; return what the picture shows, and scores of the model and of its network before."""
     import labelfield
     from labelfield import metrics
 
@@ -32,7 +29,6 @@ def run(options: dict[str, Any]) -> dict[str, Any]:
     rows = np.concatenate([np.flatnonzero(y_test == digit)[:_N_EACH] for digit in range(10)])
     correlations = _correlations(model, X_test[rows])
     mixing = model.model_.A.detach().cpu().numpy()
-    _draw(correlations, mixing)
 
     def quality(P: NDArray[np.float32]) -> dict[str, float]:
         error = 100 * float(np.mean(P.argmax(1) != y_test))
@@ -40,7 +36,7 @@ def run(options: dict[str, Any]) -> dict[str, Any]:
 
     off = ~np.eye(len(mixing), dtype=bool)
     return {
-        "figure": f"docs/images/{_IMAGE.name}",
+        "figure": _draw(correlations, mixing),
         **quality(model.predict_proba(X_test)),
         "network before": quality(model.baseline_proba(X_test)),
         "mean correlation": _pairs(correlations, y_test[rows]),
@@ -52,7 +48,7 @@ def run(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _correlations(model: Any, X: NDArray[np.float32]) -> NDArray[np.float64]:
-    """k_j(h_j(x), h_j(x')) / σ_j² (S, n, n) of the processes shown, each on one feature: exact, not interpolated."""
+    """Return k_j(h_j(x), h_j(x')) / σ_j² (S, n, n) of the processes shown, each on one feature, not interpolated."""
     import torch
 
     processes = model.model_.processes
@@ -62,13 +58,13 @@ def _correlations(model: Any, X: NDArray[np.float32]) -> NDArray[np.float64]:
         for j in _SHOWN:
             own = z[:, processes.grid.subsets[j, 0]]
             k = processes.kernel.of_lag((own.unsqueeze(1) - own).abs().flatten())
-            # Processes may share a kernel. It is 1 at lag 0: σ_j² is beside it.
+            # Processes may share a kernel. It is 1 at lag 0: σ_j² is a factor of its own.
             found.append(k[j if len(k) > 1 else 0].view(len(own), -1).cpu().numpy())
     return np.stack(found)
 
 
 def _pairs(correlations: NDArray[np.float64], digits: NDArray[np.int64]) -> dict[str, float]:
-    """Means over the processes shown, of pairs of two images: both, one or none of the process's own digit."""
+    """Return means over the processes shown, for pairs of images: both, one or none of the process's own digit."""
     found: dict[str, list[float]] = {"within the own digit": [], "own digit and others": [], "between the others": []}
     apart = ~np.eye(len(digits), dtype=bool)
     for digit, k in zip(_SHOWN, correlations, strict=True):
@@ -78,8 +74,8 @@ def _pairs(correlations: NDArray[np.float64], digits: NDArray[np.int64]) -> dict
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 
-def _draw(correlations: NDArray[np.float64], mixing: NDArray[np.float32]) -> None:
-    """On the left a square for each process, its images in the order of their digits; on the right A."""
+def _draw(correlations: NDArray[np.float64], mixing: NDArray[np.float32]) -> str:
+    """Draw a square for each process on the left, its images in the order of their digits, and A on the right."""
     figure = plt.figure(figsize=(9.6, 4.5), layout="constrained")
     halves = figure.add_gridspec(1, 2)
     left, right = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
@@ -98,14 +94,11 @@ def _draw(correlations: NDArray[np.float64], mixing: NDArray[np.float32]) -> Non
     axes.set_xlabel("process", fontsize=9)
     axes.set_ylabel("class", fontsize=9)
     _finish(right, np.array([axes]), shades, "mixing A of processes into classes", (-1, -0.5, 0, 0.5, 1))
-    drawn = BytesIO()
-    figure.savefig(drawn, dpi=150)
-    plt.close(figure)
-    Image.open(drawn).convert("RGB").quantize(256).save(_IMAGE, optimize=True)
+    return save_png(figure, "deep_kernels.png", 150, 256)
 
 
 def _finish(part: Any, squares: NDArray[Any], shades: Any, title: str, ticks: tuple[float, ...]) -> None:
-    """A title, a bar of colours, and no frames."""
+    """Add a title and a colour bar, and remove the frames."""
     part.suptitle(title, fontsize=11)
     bar = part.colorbar(shades, ax=squares, shrink=0.6, ticks=ticks)
     bar.outline.set_visible(False)

@@ -1,17 +1,18 @@
-"""`python -m benchmarks.plots`: draw docs/images from the records."""
+"""The pictures of docs/BENCHMARKS.md and of the guides: what a step costs, against labels and inducing points."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from benchmarks.record import ROOT, load_studies
+from benchmarks.figures.saving import save_svg
+from benchmarks.record import Record
 
-IMAGES = ROOT / "docs" / "images"
+__all__ = ["draw_scaling"]
+
 _DEVICES = {"scale": ("2 cores", "#c2571a"), "gpu-scale": ("H200", "#1a6fc2")}
-# Lines of the deep kernel layer: how the record calls them, and the names and colours they have here.
+# Lines of the deep kernel layer: the key in the record, and the name and colour in the picture.
 _LAYERS = {
     "d = 1": ("ours, 1 feature", "#7d330a"),
     "d = 2": ("ours, 2 features", "#c2571a"),
@@ -19,7 +20,7 @@ _LAYERS = {
     "gpytorch grid, d = 1": ("GPyTorch, on a grid", "#1a6fc2"),
     "gpytorch free, d = 1": ("GPyTorch, free", "#0e3d6b"),
 }
-# Names at the ends of lines are so many points below each other at least.
+# Least distance between names at the ends of lines, in points.
 _LINE_HEIGHT = 12.0
 
 
@@ -29,20 +30,18 @@ def _curve(axes: Any, results: dict[str, float], name: str, colour: str, unit: f
     axes.annotate(name, (x[-1], y[-1]), xytext=(6, 0), textcoords="offset points", color=colour, va="center")
 
 
-def scale(records: dict[str, dict[str, Any]]) -> Any:
-    """What a step costs against labels, against the entries of a row, and its memory against the parameters."""
+def _scale(records: dict[str, Record]) -> Any:
+    """Draw the cost of a step against labels and against entries per row, and its memory beside the parameters."""
     figure, (labels, entries, memory) = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
     for key, (name, colour) in _DEVICES.items():
-        if key not in records:
-            continue
         found = records[key]["results"]
         _curve(labels, found["step_seconds_by_labels"], name, colour, 1000)
         _curve(entries, found["step_seconds_by_nonzeros"], name, colour, 1000)
     found = records["scale"]["results"]
     _curve(memory, found["peak_mb_by_labels"], "peak of a run", "#333333")
     _curve(memory, found["parameters_mb_by_labels"], "parameters", "#888888")
-    labels.set(xscale="log", xlabel="labels", ylabel="milliseconds a step", title="flat in the labels")
-    entries.set(xlabel="entries of a row", title="at most linear in the entries")
+    labels.set(xscale="log", xlabel="labels", ylabel="milliseconds per step", title="flat in the labels")
+    entries.set(xlabel="entries per row", title="at most linear in the entries")
     memory.set(xscale="log", xlabel="labels", ylabel="MB", title="memory grows with the parameters")
     for axes in (labels, entries, memory):
         axes.set_ylim(0)
@@ -51,8 +50,8 @@ def scale(records: dict[str, dict[str, Any]]) -> Any:
     return figure
 
 
-def deep_scaling(results: dict[str, Any]) -> Any:
-    """Seconds of the bound and its gradient against inducing points m, and both relative to the smallest m."""
+def _deep_scaling(results: dict[str, Any]) -> Any:
+    """Draw seconds of the bound and its gradient against inducing points m, also relative to the smallest m."""
     figure, (seconds, growth) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     ends: dict[Any, list[tuple[float, float, str, str]]] = {seconds: [], growth: []}
     for key, (name, colour) in _LAYERS.items():
@@ -70,14 +69,14 @@ def deep_scaling(results: dict[str, Any]) -> Any:
     for axes in (seconds, growth):
         axes.set(xscale="log", yscale="log")
         axes.spines[["top", "right"]].set_visible(False)
-    figure.draw_without_rendering()  # heights are now as they will be
+    figure.draw_without_rendering()  # from here on heights are final
     for axes, named in ends.items():
         _name_ends(axes, named)
     return figure
 
 
 def _name_ends(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
-    """Names of lines that end at (x, y), right of them all, moved up where they would cover each other."""
+    """Write the names of lines right of their ends (x, y), moved up where they would cover each other."""
     at, points, right = -float("inf"), 72 / axes.figure.dpi, max(x for x, *_ in ends)
     for _, y, name, colour in sorted(ends, key=lambda end: end[1]):
         height = points * axes.transData.transform((right, y))[1]
@@ -85,15 +84,7 @@ def _name_ends(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
         axes.annotate(name, (right, y), xytext=(8, at - height), textcoords="offset points", color=colour, va="center")
 
 
-def main() -> None:
-    mpl.rcParams["svg.hashsalt"] = "labelfield"  # the same picture from the same record
-    records = load_studies()
-    IMAGES.mkdir(exist_ok=True)
-    scale(records).savefig(IMAGES / "scale.svg", metadata={"Date": None})
-    if "deep-scaling" in records:
-        figure = deep_scaling(records["deep-scaling"]["results"])
-        figure.savefig(IMAGES / "deep-scaling.svg", metadata={"Date": None})
-
-
-if __name__ == "__main__":
-    main()
+def draw_scaling(studies: dict[str, Record]) -> list[str]:
+    """Draw both pictures from the records of studies; return their paths."""
+    deep = _deep_scaling(studies["deep-scaling"]["results"])
+    return [save_svg(_scale(studies), "scale.svg"), save_svg(deep, "deep-scaling.svg")]

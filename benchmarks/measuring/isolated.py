@@ -1,4 +1,4 @@
-"""Measuring in a process of its own; the standard library alone, so that other environments can use it too."""
+"""Measure a function in a process of its own. Needs only the standard library, as peers' environments use it too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Measured", "isolated", "measured"]
 
 @dataclass(frozen=True)
 class Measured:
-    """What a function returned, how long it took, and how far it raised the peak memory of its process."""
+    """The value of a function, its seconds, and how far it raised the peak memory of its process."""
 
     value: Any
     seconds: float
@@ -23,7 +23,7 @@ class Measured:
 
 
 def measured(prepare: Callable[[], Any], work: Callable[[Any], Any]) -> Measured:
-    """`work(prepare())` in this process; only `work`, without imports and preparation, is measured."""
+    """Call `work(prepare())` in this process, and measure `work` alone, without imports and preparation."""
     prepared = prepare()
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     before = _status_mb("VmRSS")
@@ -43,7 +43,7 @@ def _status_mb(field: str) -> float:
 
 
 def isolated(prepare: Callable[[], Any], work: Callable[[Any], Any]) -> Measured:
-    """`measured(prepare, work)` in a fresh process."""
+    """Call `measured(prepare, work)` in a fresh process."""
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(send, prepare, work))

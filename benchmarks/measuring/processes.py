@@ -1,4 +1,4 @@
-"""A command in a process of its own: how long it took, how much of the cores, how much memory."""
+"""Run a command in a process of its own, and measure its time, its use of the cores, and its memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
-__all__ = ["Finished", "Together", "run_process"]
+__all__ = ["Finished", "ProcessGroup", "run_process"]
 
-# Memory of more processes than one is looked at this often.
+# How often the memory of several processes is read.
 _EVERY_S = 0.2
 _TAIL = 2000
 _LAUNCH = Path(__file__).with_name("launch.py")
@@ -32,8 +32,8 @@ class Finished:
     errors: str
 
 
-class Together:
-    """Processes that run at the same time, each waited for by a thread; only the main thread hears of an interrupt."""
+class ProcessGroup:
+    """Processes that run at the same time, each awaited by a thread; only the main thread receives interrupts."""
 
     def __init__(self) -> None:
         self._lock, self._leaders, self._is_ended = Lock(), set[int](), False
@@ -43,17 +43,17 @@ class Together:
         with self._lock:
             if self._is_ended:
                 raise KeyboardInterrupt
-            process = subprocess.Popen(command, start_new_session=True, **options)  # noqa: S603  # a list, and no shell
+            process = subprocess.Popen(command, start_new_session=True, **options)
             self._leaders.add(process.pid)
         return process
 
     def forget(self, process: subprocess.Popen[bytes]) -> None:
-        """It has ended, and its number may become another's."""
+        """Drop a process that has ended: the system may give its number to another."""
         with self._lock:
             self._leaders.discard(process.pid)
 
     def end(self) -> None:
-        """End all of them with their children, and let none start from now on."""
+        """Kill all processes with their children, and refuse to start more."""
         with self._lock:
             self._is_ended = True
             for leader in self._leaders:
@@ -66,16 +66,16 @@ def _kill(leader: int) -> None:
 
 
 def run_process(
-    command: list[str], *, log: Path, environment: dict[str, str] | None = None, together: Together | None = None
+    command: list[str], *, log: Path, environment: dict[str, str] | None = None, group: ProcessGroup | None = None
 ) -> Finished:
-    """Run a command in a group of its own, with its output in a file; interrupting ends it and all its children.
+    """Run a command in a group of its own, with its output in a file; an interrupt ends it and all its children.
 
-    Peak memory is that of the largest process, or of all of them together where several were seen at once.
+    Peak memory is that of the largest process, or the sum over all processes where several were seen at once.
     """
     usage = log.with_name(f"{log.name}.usage")
-    together = together or Together()
+    group = group or ProcessGroup()
     with log.open("w") as output:
-        process = together.start(
+        process = group.start(
             [sys.executable, "-S", "-E", str(_LAUNCH), str(usage), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -91,11 +91,11 @@ def run_process(
             process.wait()
             raise
         finally:
-            together.forget(process)
+            group.forget(process)
             watch.ended.set()
             watch.join()
     errors = log.read_text(errors="replace")[-_TAIL:].strip()
-    if not usage.exists():  # the one that measures was killed itself
+    if not usage.exists():  # the measuring process itself was killed
         return Finished(process.returncode or 1, 0.0, 0.0, watch.peak_mb, errors)
     spent = json.loads(usage.read_text(encoding="utf-8"))
     peak = max(spent["peak_mb"], watch.peak_mb)
@@ -103,7 +103,7 @@ def run_process(
 
 
 class _Watch(Thread):
-    """Looks at the memory of all processes of a session, but its leader, while there are several."""
+    """A thread that reads the memory of all processes of a session except its leader, while there are several."""
 
     def __init__(self, session: int) -> None:
         super().__init__(daemon=True)
@@ -124,7 +124,7 @@ def _session(process: Path) -> int | None:
 
 
 def _resident_mb(process: Path) -> float:
-    """The memory of a process, what it shares with others shared among them."""
+    """Return the memory of a process; pages shared by n processes count as 1/n."""
     with suppress(OSError, IndexError, ValueError):
         return int((process / "smaps_rollup").read_text().split("Pss:")[1].split()[0]) / 1024
     return 0.0

@@ -12,21 +12,20 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from labelfield.bench.places import peers_folder
 from labelfield.errors import LabelfieldError
 
 __all__ = ["ENVIRONMENTS", "PEERS", "Environment", "MissingPeerError", "Peer", "python_of"]
 
-SCRIPTS = Path(__file__).parent / "peers"
+SCRIPTS = Path(__file__).parent / "scripts"
 
 
 class MissingPeerError(LabelfieldError):
-    """A peer that cannot be installed here, and why."""
+    """A peer cannot be installed here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Pinned packages. `before` are installed first, `alone` after the others without what they ask for."""
+    """Pinned packages. `before` are installed first; `alone` come last, without their dependencies."""
 
     packages: tuple[str, ...]
     before: tuple[str, ...] = ()
@@ -34,14 +33,14 @@ class Environment:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Each pinned package and its version."""
+        """The version of each pinned package."""
         pinned = (package.partition("==") for package in (*self.before, *self.packages, *self.alone))
         return {name: version for name, _, version in pinned}
 
 
-# A tree of labels needs neither the transformers nor the GPU libraries that libpecos asks for.
+# A tree of labels needs neither the transformers nor the GPU libraries that libpecos depends on.
 _PECOS_NEEDS = ("numpy==1.26.4", "scipy==1.13.1", "scikit-learn==1.7.2")
-# Before whatever depends on it: a looser request may fetch a build of several gigabytes.
+# Installed before what depends on it: a looser request may fetch a build of several gigabytes.
 _TORCH = ("torch==2.13.0",)
 
 ENVIRONMENTS = {
@@ -56,7 +55,7 @@ ENVIRONMENTS = {
 
 @dataclass(frozen=True)
 class Peer:
-    """What is run where, with which settings of its own, and why these."""
+    """A script, the environment it runs in, and its settings."""
 
     environment: str
     script: str
@@ -64,7 +63,7 @@ class Peer:
 
     @property
     def path(self) -> Path:
-        """The script, which knows nothing of this package."""
+        """The script; it imports nothing of labelfield."""
         return SCRIPTS / f"{self.script}.py"
 
 
@@ -72,25 +71,33 @@ PEERS = {
     # Three balanced trees, hinge loss: the package's defaults.
     "omikuji-parabel": Peer("omikuji", "omikuji_trees"),
     "omikuji-parabel-log": Peer("omikuji", "omikuji_trees", {"linear_loss_type": 1}),
-    # As the package's README has it for this kind of tree.
+    # As the README of the package sets it for this kind of tree.
     "omikuji-bonsai": Peer("omikuji", "omikuji_trees", {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3}),
     "napkinxc-plt": Peer("napkinxc", "napkinxc_models", {"model": "PLT"}),
     "napkinxc-ovr": Peer("napkinxc", "napkinxc_models", {"model": "BR"}),
-    # Its defaults; rows of norm one, without which it ranks at random and does not say so.
+    # Its defaults, on rows of norm one; on other rows it ranks at random without a warning.
     "pecos-xrlinear": Peer("pecos", "pecos_xrlinear"),
     "sklearn-ovr": Peer("scikit-learn", "sklearn_ovr"),
 }
 
 
 _making = Lock()
-# What could not be made is not tried again for every data set: without a network that takes a while each time.
+# Why an environment could not be made. It is not tried again for every data set: without a network each try is slow.
 _missing: dict[Path, str] = {}
 
 
+def _peers_folder() -> Path:
+    """Return where environments are kept: LABELFIELD_PEERS, or the user's cache."""
+    if "LABELFIELD_PEERS" in os.environ:
+        return Path(os.environ["LABELFIELD_PEERS"])
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "labelfield" / "peers"
+
+
 def python_of(name: str) -> Path:
-    """The interpreter of a peer's environment, made on first use; a MissingPeerError says why there is none."""
+    """Return the interpreter of a peer's environment, made on first use; raise MissingPeerError if that fails."""
     environment = ENVIRONMENTS[name]
-    folder = peers_folder() / f"{name}-{'-'.join(environment.versions.values())}-py{sys.version_info.minor}"
+    folder = _peers_folder() / f"{name}-{'-'.join(environment.versions.values())}-py{sys.version_info.minor}"
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     with _making:  # several cells may ask for it at the same time
         if folder in _missing:
@@ -111,7 +118,7 @@ def _make(environment: Environment, folder: Path, python: Path) -> None:
         venv.EnvBuilder(with_pip=True, symlinks=os.name != "nt").create(folder)
     except (OSError, subprocess.CalledProcessError) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise MissingPeerError(f"no environment can be made in {folder.parent}: {error}") from None
+        raise MissingPeerError(f"cannot make an environment in {folder.parent}: {error}") from None
     for packages, options in (
         (environment.before, ()),
         (environment.packages, ()),
@@ -119,11 +126,11 @@ def _make(environment: Environment, folder: Path, python: Path) -> None:
     ):
         if not packages:
             continue
-        # Only wheels: a peer that must be compiled here would not be the one that people run.
+        # Only wheels: a peer compiled here would not be the one that people run.
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
-        done = subprocess.run([*pip, *options, *packages], capture_output=True, text=True, check=False)  # noqa: S603  # ours
+        done = subprocess.run([*pip, *options, *packages], capture_output=True, text=True, check=False)
         if done.returncode:
             shutil.rmtree(folder, ignore_errors=True)
-            told = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
-            raise MissingPeerError(f"{' '.join(packages)} cannot be installed: {told[-1].removeprefix('ERROR: ')}")
+            errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
+            raise MissingPeerError(f"{' '.join(packages)} cannot be installed: {errors[-1].removeprefix('ERROR: ')}")
     (folder / "ready").touch()

@@ -1,6 +1,6 @@
 """One step of the papers' model in GPflow, run by the interpreter of an environment that has GPflow and TensorFlow.
 
-`python -m benchmarks.gpflow_step P M rows.npz` prints seconds, tracing seconds, peak memory and versions as JSON.
+`python -m benchmarks.peers.gpflow_step P M rows.npz` prints seconds, tracing seconds, peak memory and versions as JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import Any
 
-from benchmarks.measuring import measured
+from benchmarks.measuring.isolated import measured
 
 N_POINTS, JITTER = 10, 1e-5
 

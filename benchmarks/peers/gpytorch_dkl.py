@@ -1,8 +1,8 @@
 """GPyTorch's SV-DKL as its documentation writes it, the network alone, and its layers with more inducing points.
 
-Each `prepare…` returns a step on fixed random rows, for `steps_per_second` to time. All is float32. The processes share
-a kernel and a mean; each has a full q(u) of its own. On a grid, the strategy interpolates q(u); the prior's covariance
-is a dense matrix that is filled and factorised anew in every step, so that m points still cost m³.
+Each `prepare…` returns a step on fixed random rows, for `steps_per_second` to time. Everything is float32. The
+processes share a kernel and a mean; each has a full q(u) of its own. On a grid, the strategy interpolates q(u); the
+covariance of the prior is a dense matrix that every step fills and factorises again, so that m points still cost m³.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ BOUNDS = (-10.0, 10.0)
 
 def _import() -> Any:
     with warnings.catch_warnings():
-        # linear_operator compiles two functions by a way that torch calls deprecated.
+        # linear_operator compiles two functions in a way that torch has deprecated.
         warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
         import gpytorch
     return gpytorch
 
 
 def _gp(n_processes: int, grid: int, n_dims: int = 1, is_free: bool = False) -> Any:
-    """Processes with grid^n_dims inducing inputs each, interpolated on the grid or free ones that start there."""
+    """Make processes with grid^n_dims inducing inputs each, interpolated on the grid, or free and starting there."""
     gpytorch = _import()
     n_inducing = grid**n_dims
 
@@ -72,7 +72,7 @@ def prepare(
     batch: int = 256,
     device: str = "cpu",
 ) -> Callable[[], None]:
-    """A step of SV-DKL (bound, gradient, Adam): as many features as classes, and a process for each feature."""
+    """Return a step of SV-DKL (bound, gradient, Adam): one feature per class, one process per feature."""
     gpytorch = _import()
     torch.manual_seed(0)
     X, y = _rows(batch, n_inputs, n_classes, device)
@@ -101,7 +101,7 @@ def prepare_mlp(
     batch: int = 256,
     device: str = "cpu",
 ) -> Callable[[], None]:
-    """A step of the network alone (cross-entropy, gradient, Adam)."""
+    """Return a step of the network alone (cross-entropy, gradient, Adam)."""
     torch.manual_seed(0)
     X, y = _rows(batch, n_inputs, n_classes, device)
     network = _network(n_inputs, hidden, n_classes).to(device)
@@ -126,11 +126,11 @@ def prepare_layer_scaling(
     batch: int = 1000,
     device: str = "cpu",
 ) -> Callable[[], None]:
-    """Bound and gradient of the layers above the network, also in the features; no optimiser.
+    """Return the bound and gradient of the layers above the network, also in the features, without an optimiser.
 
-    Each process has `n_dims` features of its own and `n_inducing` points on their grid; free ones are learned. Exact
-    is a Cholesky factor at any size. GPyTorch's own setting turns to conjugate gradients and a random determinant above
-    800 points: on these grids that is slower, and its KL divergence comes out far below 0.
+    Each process has `n_dims` features of its own and `n_inducing` points on their grid; free points are learned.
+    `is_exact` takes a Cholesky factor at any size. By default GPyTorch switches to conjugate gradients and a stochastic
+    determinant above 800 points: on these grids that is slower, and its KL divergence comes out far below 0.
     """
     grid = round(n_inducing ** (1 / n_dims))
     if grid**n_dims != n_inducing:
@@ -164,7 +164,7 @@ def _run(step: Callable[[], None], n_steps: int) -> float:
 
 
 def steps_per_second(step: Callable[[], None], seconds: float = 3.0) -> float:
-    """The best of three rounds, for whatever else runs on a machine only adds; each has a third of the time."""
+    """Return the best of three rounds: other load on the machine can only slow them. Each takes a third of the time."""
     _run(step, 2)  # the first makes Adam's state, the second finds its memory
     n_steps = max(1, int(seconds / 3 / _run(step, 1)))
     return n_steps / min(_run(step, n_steps) for _ in range(3))

@@ -1,6 +1,6 @@
 """One step of the papers' model in GPyTorch, run by the interpreter of an environment that has it.
 
-`python -m benchmarks.gpytorch_step P M OWN_Z OWN_KERNEL rows.npz` prints seconds, peak memory and versions as JSON.
+`python -m benchmarks.peers.gpytorch_step P M OWN_Z OWN_KERNEL rows.npz` prints seconds, peak memory, versions as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from functools import partial
 from typing import Any
 
-from benchmarks.measuring import measured
+from benchmarks.measuring.isolated import measured
 
 N_POINTS = 10
 

@@ -1,4 +1,4 @@
-"""Deep kernels beside the same network alone: the paper's data sets, MNIST, EUR-Lex, and what the layer costs."""
+"""Deep kernels beside the same network alone: the paper's data sets, MNIST, EUR-Lex, and the cost of the layer."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import tabular
-from benchmarks.multiclass import read_mnist
-from benchmarks.record import DATA
+from benchmarks.paths import DATA
+from benchmarks.studies import tabular
+from benchmarks.studies.multiclass import read_mnist
 
 __all__ = ["TABLES", "run_mnist_binary", "run_on_gpu", "run_tables"]
 
-# The paper's network; what is the same in all tables was set once, epochs and dropout on training rows alone.
+# The paper's network. What all tables share was set once; epochs and dropout were chosen on training rows alone.
 _RATES = {"learning_rate": 1e-3, "joint_learning_rate": 1e-3}
 _PAPER: dict[str, Any] = {"network": "mlp", "hidden": (1000, 1000, 500, 50), **_RATES, "n_samples": 8}
 _PAPER |= {"calibrated": False, "row_transform": "none"}
-# Of each table: epochs of the network and of everything jointly, and options. What the paper reports: accuracy of the
-# network alone and of SV-DKL.
+# For each table: the epochs of the network alone, and again of everything jointly; options; and the accuracies that
+# the paper reports for the network alone and for SV-DKL.
 TABLES: dict[str, tuple[int, dict[str, Any], tuple[float, float] | None]] = {
     "adult": (10, {"dropout": 0.35, "batch_size": 1000}, (0.852, 0.857)),
     "connect4": (20, {"dropout": 0.35, "batch_size": 1000}, (0.805, 0.841)),
@@ -41,7 +41,7 @@ _EURLEX_SEEDS = range(5)
 
 
 def _stages(n_epochs: int) -> dict[str, dict[str, Any]]:
-    """SV-DKL after so many epochs of its network; and that network alone, for as many as both together."""
+    """Return the stages of SV-DKL, and of its network alone for as many epochs as both stages together."""
     joint = {"network_epochs": n_epochs, "process_epochs": _PROCESS_EPOCHS, "max_epochs": n_epochs}
     return {"svdkl": joint, "network as long": {"network_epochs": 2 * n_epochs, "process_epochs": 0, "max_epochs": 0}}
 
@@ -53,11 +53,6 @@ def _quality(P: NDArray[np.float32], y: NDArray[np.int64]) -> dict[str, float]:
     Y[np.arange(len(y)), y] = 1
     ece = 100 * metrics.ece_at_k(Y, P, 1)
     return {"accuracy": float(np.mean(P.argmax(1) == y)), "nlpd": float(metrics.nlpd(y, P)), "ECE@1": float(ece)}
-
-
-def _seconds(model: Any) -> float:
-    """Of training, in all stages."""
-    return float(model.history_[-1]["seconds"])
 
 
 def _fit_classes(options: dict[str, Any], X: Any, y: Any, X_test: Any, y_test: Any) -> dict[str, Any]:
@@ -84,7 +79,7 @@ def _table_job(
 
 
 def run_tables() -> dict[str, Any]:
-    """Five folds of each table and MNIST, some jobs at once: times are then of no interest, and left out."""
+    """Run five folds of each table, and MNIST, several jobs at once; times would mean nothing, and are left out."""
     found: dict[str, dict[str, dict[int, dict[str, Any]]]] = {}
     # The longest first.
     names = sorted(TABLES, key=lambda name: name != "covertype")
@@ -113,7 +108,7 @@ def run_tables() -> dict[str, Any]:
 
 
 def _summary(name: str, found: dict[str, dict[int, dict[str, Any]]]) -> dict[str, Any]:
-    """Mean and standard deviation over folds, of SV-DKL, of its baseline, and of the network trained as long."""
+    """Return mean and standard deviation over folds, for SV-DKL, its baseline, and the network trained as long."""
     n_epochs, options, published = TABLES[name]
     parts = {
         "svdkl": list(found["svdkl"].values()),
@@ -143,7 +138,7 @@ def _mnist_job(transform: str, which: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def run_mnist_binary() -> dict[str, Any]:
-    """Is a digit odd or even? The same network, with two classes."""
+    """Run the same network on two classes: odd and even digits."""
     (X, y), (X_test, y_test) = read_mnist("train"), read_mnist("test")
     found: dict[str, Any] = {"epochs": _MNIST_EPOCHS}
     for which, stages in _stages(_MNIST_EPOCHS).items():
@@ -167,15 +162,17 @@ def _eurlex(which: str, seed: int) -> dict[str, Any]:
 
     options = {**_EURLEX, **_stages(_EURLEX_EPOCHS)[which], "random_state": seed}
     model = labelfield.DeepKernelClassifier(**options).fit(data.X, data.Y)
-    found: dict[str, Any] = {**quality(model.predict_topk(test.X, 5)), "seconds": _seconds(model)}
+    found: dict[str, Any] = {**quality(model.predict_topk(test.X, 5)), "seconds": float(model.history_[-1]["seconds"])}
     if model.spec_.has_baseline:
         found["network before"] = quality(model.baseline_topk(test.X, 5))
     return found
 
 
 def _overhead(is_mixed: bool) -> dict[str, float]:
-    """Milliseconds of a step of the network alone and of everything jointly, in the shape of the paper's airline task:
-    8 features, two classes, batches of 50,000, m = 70."""
+    """Return milliseconds of a step of the network alone and of everything jointly.
+
+    The shape is that of the paper's airline task: 8 features, two classes, batches of 50,000, m = 70.
+    """
     import torch
 
     import labelfield
@@ -212,7 +209,7 @@ def _overhead(is_mixed: bool) -> dict[str, float]:
 
 
 def run_on_gpu() -> dict[str, Any]:
-    """The cost of the layer, and EUR-Lex, with the GPU to itself."""
+    """Measure the cost of the layer, and EUR-Lex, with nothing else on the GPU."""
     results: dict[str, Any] = {
         "overhead, m = 70, batch 50,000": {
             "bfloat16 network": _overhead(is_mixed=True),

@@ -1,4 +1,4 @@
-"""What the layer of processes costs on a CPU: beside GPyTorch's, and against the number of inducing points."""
+"""The cost of the layer of processes on a CPU: beside GPyTorch's, and against the number of inducing points."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpytorch_dkl import prepare, prepare_layer_scaling, prepare_mlp, steps_per_second
+from benchmarks.peers.gpytorch_dkl import prepare, prepare_layer_scaling, prepare_mlp, steps_per_second
 
 __all__ = ["run_scaling", "run_steps"]
 
 _N_ROUNDS = 5
-# Points a dimension, for one, two and three features of a process: m up to 10,000.
+# Points per dimension, for one, two and three features per process: m up to 10,000.
 _GRIDS = {1: (64, 256, 1024, 4096, 10_000), 2: (8, 16, 32, 64, 100), 3: (5, 8, 12, 16, 21)}
-# GPyTorch's, while they take less than a minute or two and a few GB.
+# For GPyTorch only sizes that take less than a minute or two and a few GB.
 _PEER_POINTS = (64, 256, 1024, 4096)
 _N_PROCESSES, _N_ROWS = 2, 1000
 
 
 def _ours(own_kernel: bool, n_inputs: int = 784, n_classes: int = 10, batch: int = 256) -> Callable[[], None]:
-    """A step of our layer on the same network, grid, samples and batch."""
+    """Return a step of our layer on the same network, grid, samples and batch."""
     import torch
 
     import labelfield
@@ -50,7 +50,7 @@ def _ours(own_kernel: bool, n_inputs: int = 784, n_classes: int = 10, batch: int
 
 
 def run_steps() -> dict[str, Any]:
-    """Steps a second in turns, so that a slow minute is everybody's; ratios are of the same round."""
+    """Measure steps per second in turns, so that a slow minute affects all; ratios are within a round."""
     steps = {
         "ours": _ours(own_kernel=False),  # one kernel for all processes, as in the documentation of GPyTorch
         "ours, a kernel for each process": _ours(own_kernel=True),
@@ -73,7 +73,7 @@ def run_steps() -> dict[str, Any]:
 
 
 def _layer(n_points: int, n_dimensions: int) -> Callable[[], None]:
-    """The bound of two processes on rows of features, and its gradient, by features too."""
+    """Return the bound of two processes on rows of features with its gradient, also in the features."""
     import torch
 
     from labelfield.models.build_deep import DeepSpec, build_deep
@@ -108,7 +108,7 @@ def _layer(n_points: int, n_dimensions: int) -> Callable[[], None]:
 
 
 def _time(evaluate: Callable[[], None]) -> float:
-    """The median of a few, of a long one a single time after it has warmed up."""
+    """Return the median of a few evaluations, or a single one if they take long, after one to warm up."""
     started = time.perf_counter()
     evaluate()
     first = time.perf_counter() - started
@@ -124,7 +124,7 @@ def _time(evaluate: Callable[[], None]) -> float:
 
 
 def run_scaling() -> dict[str, Any]:
-    """Seconds of one evaluation of the bound and its gradient against m, and how steep that is from m = 1,000 on."""
+    """Measure an evaluation of the bound and its gradient against m, and the power of m it grows by from m = 500 on."""
     results: dict[str, Any] = {"processes": _N_PROCESSES, "rows": _N_ROWS}
     for n_dimensions, grids in _GRIDS.items():
         seconds = {str(n**n_dimensions): _time(_layer(n, n_dimensions)) for n in grids}

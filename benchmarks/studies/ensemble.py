@@ -1,10 +1,12 @@
-"""An ensemble of unlike members on EUR-Lex: scores, time and memory on the CPU, and what each member adds."""
+"""An ensemble of different members on EUR-Lex: scores, time and memory on the CPU, and what each member adds."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.record import DATA, HEADLINE, isolated
+from benchmarks.measuring.isolated import isolated
+from benchmarks.paths import DATA
+from benchmarks.record import HEADLINE
 
 
 def _prepare() -> Any:

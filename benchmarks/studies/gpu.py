@@ -1,4 +1,4 @@
-"""On a GPU: EUR-Lex from rows in memory to a model, and a step against what the machine could do."""
+"""On a GPU: EUR-Lex from rows in memory to a model, and a step beside what the machine could do."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import DATA, HEADLINE, isolated
+from benchmarks.measuring.isolated import isolated
+from benchmarks.paths import DATA
+from benchmarks.record import HEADLINE
 
-# What an H200 can do at most: 32-bit and 64-bit multiplications and additions, and bytes to and from memory, a second.
+# What an H200 can do at most per second: 32-bit and 64-bit multiplications and additions, and bytes to and from memory.
 _FLOPS, _DOUBLE_FLOPS, _BYTES = 67e12, 67e12, 4.8e12
-# The best of some twenty single models by their scores on the test rows, without calibration: what the data allow, not
-# what to expect of other data.
+# The best of about twenty single models by their scores on the test rows, without calibration: what these data allow,
+# not what to expect on others.
 BEST: dict[str, Any] = {
     "row_transform": "unit+log",
     "kernel": "se_ard + linear",
@@ -33,12 +35,12 @@ def _prepare() -> Any:
 
     import labelfield
 
-    torch.zeros(1, device="cuda")  # the driver's own start is not ours
+    torch.zeros(1, device="cuda")  # the start of the driver is not measured
     return labelfield.MLGPFClassifier
 
 
 def _fit(name: str, options: dict[str, Any], n_fits: int, classifier: Any) -> dict[str, Any]:
-    """Seconds from rows in memory to a model, in a fresh process and again; scores on the test rows."""
+    """Return the seconds from rows in memory to a model, in a fresh process and again, and scores on the test rows."""
     import torch
 
     import labelfield
@@ -65,7 +67,7 @@ def _fit(name: str, options: dict[str, Any], n_fits: int, classifier: Any) -> di
 
 
 def _step(classifier: Any) -> dict[str, float]:
-    """Milliseconds of a step of the defaults on EUR-Lex: launched one by one, captured, and at least."""
+    """Return milliseconds of a default step on EUR-Lex: operations launched one by one, captured, and at best."""
     import torch
 
     import labelfield
@@ -94,12 +96,12 @@ def _step(classifier: Any) -> dict[str, float]:
         result[name] = 1000 * (time.perf_counter() - started) / len(batches)
     spec, nnz = model.spec_, rows.X.nnz / rows.n_rows * batch
     d, k, p, m = spec.n_features, spec.n_labels, spec.n_latent, spec.n_inducing
-    # Two products with the labels' loadings and two with what private processes weigh, K_Z and the rows' products with
-    # Z: each forwards, and one or two backwards.
+    # Two products with the loadings of labels and two with the weights of private processes, K_Z and the products of
+    # rows with Z: each once forwards, and once or twice backwards.
     flops = 2 * (3 * 2 * batch * k * p + 2 * nnz * k + 3 * d * m * m + 2 * nnz * m)
     doubles = 2 * (m**3 + 3 * m * m * batch)
     n_parameters = sum(q.numel() for q in model.model_.parameters())
-    # Adam reads four numbers for each parameter and writes three; utilities, their variances and derivatives; the dense
+    # Adam reads four numbers per parameter and writes three; utilities, their variances and derivatives; the dense
     # layout of private weights, written and read forwards and backwards.
     moved = 4 * (7 * n_parameters + 8 * batch * k + 4 * d * k)
     result |= {

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import DATA, isolated
+from benchmarks.measuring.isolated import isolated
+from benchmarks.paths import DATA
 
 SHAPE = (1_000_000, 200_000, 13_000)
 NONZEROS = 70
@@ -54,7 +55,7 @@ def _open_for_batches(folder: Path) -> Any:
 
     dataset = read(folder)
     Batch.gather(dataset, [0])
-    for file in folder.glob("*.npy"):  # out of the page cache, so that what a batch needs comes from the disk
+    for file in folder.glob("*.npy"):  # out of the page cache, so that batches come from the disk
         with open(file, "rb") as opened:
             os.fsync(opened.fileno())
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -62,7 +63,7 @@ def _open_for_batches(folder: Path) -> Any:
 
 
 def _disk_mb() -> float:
-    """What this process has had read from the disk."""
+    """Return how many MB this process has read from the disk."""
     return int(Path("/proc/self/io").read_text().split("\nread_bytes:")[1].split()[0]) / 2**20
 
 

@@ -1,4 +1,4 @@
-"""One class a row: the thesis' methods on MNIST and rings, Covertype beside scikit-learn, steps with many classes."""
+"""One class per row: the thesis' methods on MNIST and rings, Covertype beside scikit-learn, steps with many classes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import DATA, isolated
+from benchmarks.measuring.isolated import isolated
+from benchmarks.paths import DATA
 
-# The thesis' methods [TH 3] as options, with what it reports for MNIST: error in percent, and nlpd.
+# The thesis' methods [TH 3] as options, with the error in percent and the nlpd that it reports for MNIST.
 METHODS: dict[str, tuple[dict[str, Any], tuple[float, float | None]]] = {
     "OVSE-P": ({"posterior": "parsimonious", "inducing": "per_class", "own_kernel": True}, (3.68, 0.1377)),
     "OVSE-F": ({"posterior": "full", "inducing": "per_class", "own_kernel": True}, (3.28, 0.1128)),
@@ -22,9 +23,9 @@ METHODS: dict[str, tuple[dict[str, Any], tuple[float, float | None]]] = {
     ),
     "RM-F": ({"likelihood": "robustmax", "posterior": "full", "inducing": "free", "own_kernel": True}, (2.6, 0.081)),
 }
-# Rows of MNIST come upright; M = 100 and the SE kernel as in the thesis.
+# Digits are made upright; M = 100 and the SE kernel are those of the thesis.
 MNIST = {"row_transform": "deskew", "n_inducing": 100, "kernel": "se", "max_epochs": 40, "learning_rate": 0.03}
-# Ours at the same size, and the best found, by the error on the last 10,000 training rows.
+# Ours at the same size, and the best found by the error on the last 10,000 training rows.
 WHITENED = {"posterior": "whitened_full", "inducing": "per_class", "own_kernel": True}
 BEST = {
     "row_transform": "deskew",
@@ -41,7 +42,7 @@ _PEERS = {
     "LogisticRegression, 300 iterations": 0,
     "Nystroem of 500 rows, then that": 500,
 }
-# Of ten minutes a little is for reading, the start and the end.
+# Ten minutes, less some time for reading, the start and the end.
 _BUDGET = 560.0
 _CLASSES = (10, 1_000, 100_000)
 _PEER_CLASSES = 10_000
@@ -53,7 +54,7 @@ def _prepare() -> Any:
 
 
 def _scores(model: Any, X: Any, y: Any) -> dict[str, float]:
-    """Error in percent, nlpd calibrated and raw, ECE of the first class in percent."""
+    """Return the error in percent, nlpd calibrated and raw, and ECE of the first class in percent."""
     from labelfield import metrics
 
     P, raw = model.predict_proba(X), model.predict_proba(X, calibrated=False)
@@ -68,7 +69,7 @@ def _scores(model: Any, X: Any, y: Any) -> dict[str, float]:
 
 
 def read_mnist(split: str) -> tuple[Any, Any]:
-    """Pixels (N, 784) and digits of a split."""
+    """Read the pixels (N, 784) and digits of a split."""
     with np.load(DATA / "mnist" / f"{split}.npz") as file:
         return file["X"].reshape(len(file["y"]), -1).astype(np.float32), file["y"].astype(np.int64)
 
@@ -78,7 +79,7 @@ def _fit_mnist(options: dict[str, Any], method: str, _: None) -> dict[str, Any]:
 
     import labelfield
 
-    torch.zeros(1, device="cuda")  # the driver's own start is not ours
+    torch.zeros(1, device="cuda")  # the start of the driver is not measured
     (X, y), (X_test, y_test) = read_mnist("train"), read_mnist("test")
     classifier = getattr(labelfield, method)
     started = time.perf_counter()
@@ -89,7 +90,7 @@ def _fit_mnist(options: dict[str, Any], method: str, _: None) -> dict[str, Any]:
 
 
 def run_on_gpu() -> dict[str, Any]:
-    """MNIST: each method of the thesis, ours, the linear one, and MLGPF on the same rows."""
+    """Run each method of the thesis, ours, the linear one, and MLGPF on MNIST."""
     rows: dict[str, tuple[str, dict[str, Any], Any]] = {
         name: ("GPClassifier", MNIST | options, published) for name, (options, published) in METHODS.items()
     }
@@ -118,7 +119,7 @@ def _rings(_: None) -> dict[str, Any]:
 
 
 def _covertype_rows() -> tuple[Any, ...]:
-    """A fixed split, 80 % to train."""
+    """Read a fixed split, with 80 % of the rows for training."""
     with np.load(DATA / "covertype" / "data.npz") as file:
         X, y = file["X"].astype(np.float32), file["y"].astype(np.int64)
     order = np.random.default_rng(0).permutation(len(y))
@@ -165,7 +166,7 @@ def _rows_of_classes(n_classes: int) -> tuple[Any, Any]:
 
 
 def _time(step: Any, n_steps: int) -> float:
-    """The least mean of three rounds: whatever else runs on a machine only adds."""
+    """Return the lowest mean of three rounds: other load on the machine can only slow them."""
     step()  # makes the optimiser's state
     step()
     rounds = []
@@ -178,7 +179,7 @@ def _time(step: Any, n_steps: int) -> float:
 
 
 def _our_step(n_classes: int, rivals: str, _: None) -> float:
-    """A step of one-vs-each on some rivals: bound, gradient, Adam."""
+    """Time a step of one-vs-each with sampled rivals: bound, gradient, Adam."""
     import torch
 
     from labelfield.inference.adam import RowAdam
@@ -217,7 +218,7 @@ def _our_step(n_classes: int, rivals: str, _: None) -> float:
 
 
 def _gpytorch_step(n_classes: int, _: None) -> float:
-    """The same with GPyTorch's softmax likelihood, which looks at all classes; q(u) is diagonal as well."""
+    """Time the same with GPyTorch's softmax likelihood, which needs all classes; q(u) is diagonal as well."""
     import gpytorch
     import torch
 
@@ -252,7 +253,7 @@ def _gpytorch_step(n_classes: int, _: None) -> float:
 
 
 def run() -> dict[str, Any]:
-    """Rings, and what a step costs with many classes, on the CPU."""
+    """Measure rings, and the cost of a step with many classes, on the CPU."""
     results: dict[str, Any] = {"rings": isolated(_prepare, _rings).value}
     for rivals in ("uniform", "importance"):
         measured = {k: isolated(_prepare, partial(_our_step, k, rivals)) for k in (*_CLASSES, _PEER_CLASSES)}
@@ -272,6 +273,6 @@ def run() -> dict[str, Any]:
 
 
 def run_covertype() -> dict[str, Any]:
-    """Covertype in ten minutes on the CPU, beside scikit-learn."""
+    """Train on Covertype for ten minutes on the CPU, and scikit-learn beside it."""
     found = {name: isolated(_prepare, partial(_covertype_theirs, size)).value for name, size in _PEERS.items()}
     return {**found, "one-vs-each, ten minutes": isolated(_prepare, partial(_covertype_ours, _BUDGET)).value}

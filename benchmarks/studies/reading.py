@@ -6,7 +6,8 @@ import gzip
 from statistics import median
 from typing import Any
 
-from benchmarks.record import DATA, isolated
+from benchmarks.measuring.isolated import isolated
+from benchmarks.paths import DATA
 
 FILE = DATA / "eurlex-4k" / "train.txt.gz"
 REPEATS = 5
@@ -39,7 +40,7 @@ def _read_theirs(load: Any) -> int:
 
 def run() -> dict[str, Any]:
     ours, theirs = [], []
-    for _ in range(REPEATS):  # in turn, so that a slow moment of the machine meets both
+    for _ in range(REPEATS):  # in turn, so that a slow moment of the machine affects both
         ours.append(isolated(_import_ours, _read_ours))
         theirs.append(isolated(_import_theirs, _read_theirs))
     seconds, peer_seconds = (median(one.seconds for one in runs) for runs in (ours, theirs))

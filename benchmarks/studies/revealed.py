@@ -1,4 +1,4 @@
-"""MLGPF without options where one label of each test row is known already, and the time that one row takes."""
+"""MLGPF without options where one label of each test row is already known, and the time per row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from benchmarks.record import DATA, isolated
+from benchmarks.measuring.isolated import isolated
+from benchmarks.paths import DATA
 
 DATASETS = ("eurlex-4k", "delicious", "bibtex")
 
@@ -37,7 +38,7 @@ def _train(name: str, classifier: Any) -> dict[str, Any]:
 
 
 def _reveal(model: Any, test: Any) -> dict[str, list[float]]:
-    """P@1, 3, 5 on the other labels when one positive of each row is known, without and with conditioning on it."""
+    """Return P@1, 3, 5 on the other labels if one positive per row is known, without and with conditioning on it."""
     from labelfield import metrics
 
     rows = np.flatnonzero(np.diff(test.Y.indptr) >= 2)
@@ -47,7 +48,7 @@ def _reveal(model: Any, test: Any) -> dict[str, list[float]]:
     known = sparse.csr_array((np.ones(rows.size, np.float32), (np.arange(rows.size), Y.indices[picked])), shape=Y.shape)
     rest = sparse.csr_array(Y - known)
     rest.eliminate_zeros()
-    # Without: nothing is known when ranking, and the revealed label is taken off the list.
+    # Without: labels are ranked as if none were known, and the revealed one is taken off the list.
     plain = sparse.csr_array(model.predict_topk(X, 6))
     revealed = np.repeat(Y.indices[picked], np.diff(plain.indptr))
     plain.data = np.where(plain.indices == revealed, -1.0, plain.data)

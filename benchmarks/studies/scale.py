@@ -1,4 +1,4 @@
-"""What a step costs as labels and features grow, and one epoch of data sets of the largest sizes in the papers.
+"""The cost of a step as labels and features grow, and one epoch of data sets of the largest sizes in the papers.
 
 Rows are random, with the sizes of the real data sets: time and memory depend on nothing else.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from benchmarks.record import isolated
+from benchmarks.measuring.isolated import isolated
 
 N_LABELS = (4_000, 13_000, 40_000, 130_000, 400_000)
 NONZEROS = (25, 50, 100, 200, 400)
@@ -26,7 +26,7 @@ _STEPS = 10
 
 
 class Twin(NamedTuple):
-    """The sizes of a data set: rows, features, labels, and how many of these a row has."""
+    """The sizes of a data set: rows, features, labels, and how many features and labels each row has."""
 
     n_rows: int
     n_features: int
@@ -48,7 +48,7 @@ def _prepare() -> Any:
 
 
 def _step(n_labels: int, n_nonzeros: int, device: str, _: Any) -> dict[str, float]:
-    """Seconds of a step, bound to optimiser, on batches that hold the same number of labels whatever K."""
+    """Time a step, from the bound to the optimiser, on batches with the same number of labels for any K."""
     import torch
 
     from labelfield.data import Dataset
@@ -83,7 +83,7 @@ def _step(n_labels: int, n_nonzeros: int, device: str, _: Any) -> dict[str, floa
 
 
 def _csr(columns: NDArray[np.integer[Any]], width: int, rng: np.random.Generator | None) -> sparse.csr_array:
-    """Rows with these columns, duplicates left out; values are random, or 1."""
+    """Make rows with these columns, without duplicates; values are random, or 1."""
     columns = np.sort(columns, axis=1)
     kept = np.ones(columns.shape, np.bool_)
     kept[:, 1:] = columns[:, 1:] != columns[:, :-1]
@@ -94,7 +94,7 @@ def _csr(columns: NDArray[np.integer[Any]], width: int, rng: np.random.Generator
 
 
 def draw_twin(twin: Twin, seed: int) -> Any:
-    """A data set of these sizes: frequent and rare labels and words, and each label with ten words of its own."""
+    """Draw a data set of these sizes, with frequent and rare labels and words, and ten words of its own per label."""
     import labelfield
 
     rng = np.random.default_rng(seed)
@@ -112,12 +112,12 @@ def draw_twin(twin: Twin, seed: int) -> Any:
 
 
 def _anonymous_mb() -> float:
-    """Memory of this process that is not pages of a file."""
+    """Return the memory of this process without pages of files."""
     return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) / 1024
 
 
 def train_twin(sizes: Twin, folder: Path, device: str, _: Any) -> dict[str, Any]:
-    """One epoch without options on a memory-mapped folder, and a look at the scores on other rows."""
+    """Train for one epoch without options on a memory-mapped folder, and score other rows."""
     import labelfield
     from labelfield import metrics
 
@@ -153,7 +153,7 @@ def train_twin(sizes: Twin, folder: Path, device: str, _: Any) -> dict[str, Any]
 
 
 def twin(name: str, device: str) -> dict[str, Any]:
-    """Draw it, open it memory-mapped, train for an epoch."""
+    """Draw a twin of a data set, open it memory-mapped, and train for an epoch."""
     scratch = Path(tempfile.mkdtemp())
     try:
         isolated(_prepare, partial(_draw, TWINS[name], scratch / "data"))
@@ -170,7 +170,7 @@ def _draw(sizes: Twin, folder: Path, _: Any) -> None:
 
 
 def steps(device: str) -> dict[str, Any]:
-    """Seconds of a step against K, and against the entries of a row."""
+    """Measure seconds of a step against K, and against entries per row."""
     by_labels = {k: isolated(_prepare, partial(_step, k, 50, device)) for k in N_LABELS}
     by_nonzeros = {n: isolated(_prepare, partial(_step, 40_000, n, device)) for n in NONZEROS}
     return {

@@ -1,4 +1,4 @@
-"""All ranking scores from top-5 lists: EUR-Lex-sized against napkinXC, and a million rows."""
+"""All ranking scores from top-5 lists: of the size of EUR-Lex against napkinXC, and of a million rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import isolated
+from benchmarks.measuring.isolated import isolated
 
 K = (1, 3, 5)
 
 
 def _lists(n: int, n_labels: int, per_row: int, rng: np.random.Generator) -> Any:
-    """CSR rows of `per_row` distinct labels with random scores, the frequent labels more often."""
+    """Make CSR rows of `per_row` distinct labels with random scores, frequent labels more often."""
     from labelfield.csr import from_counts
 
     labels = (n_labels * rng.random((n, 4 * per_row)) ** 3).astype(np.int64)
@@ -51,7 +51,7 @@ def _score_ours(prepared: Any) -> dict[str, float]:
 
 
 def _prepare_theirs(n: int, n_labels: int) -> Any:
-    """napkinXC is quickest on plain lists, best label first; making them is not counted."""
+    """Make plain lists, best label first, on which napkinXC is fastest; the time for this does not count."""
     metrics, napkin, Y, predictions = _prepare(n, n_labels)
     truth = [part.tolist() for part in np.split(Y.indices, Y.indptr[1:-1])]
     ranked = metrics.top_k(predictions, max(K)).labels

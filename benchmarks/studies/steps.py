@@ -8,7 +8,7 @@ processes. GPyTorch's strategy for linear models of coregionalisation is written
 - "gpytorch_documented": as its documentation writes it, where each process also has a Z of its own.
 - "gpytorch_one_kernel": one kernel without a batch, which broadcasting allows: the same model as ours.
 
-Each runs in an environment of its own, made on first use; where that fails the record says why it was left out.
+Each runs in an environment of its own, made on first use; if that fails, the record says why it was left out.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import ROOT, isolated
-from labelfield.bench.environments import MissingPeerError, python_of
+from benchmarks.measuring.isolated import isolated
+from benchmarks.paths import ROOT
+from benchmarks.peers.environments import MissingPeerError, python_of
 
 N_ROWS, N_FEATURES, N_LABELS = 500, 1836, 159
 SHAPES = ((30, 100), (159, 400))
@@ -76,7 +77,7 @@ def _ours(n_latent: int, n_inducing: int, posterior: str, rows: Any) -> float:
 
 
 def _peer(environment: str, *arguments: object) -> dict[str, Any]:
-    """What the script `benchmarks.ENVIRONMENT_step` prints in its environment, or the reason why it was left out."""
+    """Return what `benchmarks.peers.ENVIRONMENT_step` prints in its environment, or the reason why it was left out."""
     import numpy as np
 
     try:
@@ -87,7 +88,7 @@ def _peer(environment: str, *arguments: object) -> dict[str, Any]:
         path = Path(folder) / "rows.npz"
         X, Y = _rows()
         np.savez(path, X=X.numpy(), Y=Y.numpy())
-        command = [str(python), "-m", f"benchmarks.{environment}_step", *map(str, arguments), str(path)]
+        command = [str(python), "-m", f"benchmarks.peers.{environment}_step", *map(str, arguments), str(path)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"skipped": f"it ended with {done.returncode}: {(done.stderr.splitlines() or [''])[-1]}"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.record import isolated
+from benchmarks.measuring.isolated import isolated
 
 FEATURES = (5_000, 50_000, 500_000)
 N_ROWS, N_LABELS, STEPS = 2_000, 100, 30

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.record import DATA
+from benchmarks.paths import DATA
 
-__all__ = ["NAMES", "Table", "folds", "read", "scaled"]
+__all__ = ["Table", "folds", "read", "scaled"]
 
-_MIN_ROWS = 50  # categories of fewer rows share a column
+_MIN_ROWS = 50  # categories with fewer rows share a column
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, their classes, which rows belong together (such as those of one patient), and what each column is."""
+    """Rows, their classes, groups of rows that belong together (such as those of a patient), and names of columns."""
 
     X: NDArray[np.float32]
     y: NDArray[np.int64]
@@ -30,7 +30,7 @@ class Table:
 def _one_hot(
     codes: NDArray[np.generic], categories: list[str], min_rows: int = 0
 ) -> tuple[NDArray[np.float32], list[str]]:
-    """A column for each category; those of fewer rows share the last one, which exists only if there are any."""
+    """Make a column for each category; categories with fewer rows share a last one, if there are any."""
     codes = codes.astype(np.int64)
     counts = np.bincount(codes, minlength=len(categories))
     kept = np.flatnonzero(counts >= min_rows)
@@ -43,7 +43,7 @@ def _one_hot(
 
 
 def _encoded(X: NDArray[np.generic], path: Path, min_rows: int = 0) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-    """Numeric columns as they are, categorical ones as `name=category`; the file says which is which."""
+    """Keep numeric columns, and encode categorical ones as `name=category`; the file says which are which."""
     kinds: dict[str, str | list[str]] = json.loads(path.read_text())
     parts, columns = [], []
     for column, (name, kind) in zip(X.T, kinds.items(), strict=True):
@@ -58,7 +58,7 @@ def _encoded(X: NDArray[np.generic], path: Path, min_rows: int = 0) -> tuple[NDA
 
 
 def _adult() -> Table:
-    """Both parts of the standard split together, as the paper has them."""
+    """Read both parts of the standard split together, as the paper does."""
     with np.load(DATA / "adult" / "train.npz") as train, np.load(DATA / "adult" / "test.npz") as test:
         X, y = np.vstack([train["X"], test["X"]]), np.concatenate([train["y"], test["y"]])
     rows, columns = _encoded(X, DATA / "adult" / "columns.json")
@@ -80,7 +80,7 @@ def _covertype() -> Table:
 
 
 def _diabetes130() -> Table:
-    """Readmitted never, after 30 days, within 30 days; patients come more than once."""
+    """Read three classes: readmitted never, after 30 days, within 30 days; patients occur more than once."""
     with np.load(DATA / "diabetes130" / "data.npz") as file:
         X, y, patients = file["X"], file["y"].astype(np.int64), file["patient_nbr"].astype(np.int64)
     rows, columns = _encoded(X, DATA / "diabetes130" / "columns.json", _MIN_ROWS)
@@ -99,7 +99,6 @@ _READERS: dict[str, Callable[[], Table]] = {
     "diabetes130": _diabetes130,
     "diabetes130-30days": _diabetes130_30days,
 }
-NAMES = tuple(_READERS)
 
 
 def read(name: str) -> Table:
@@ -107,7 +106,7 @@ def read(name: str) -> Table:
 
 
 def folds(table: Table, n_folds: int = 5, seed: int = 0) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows to train and to test on, class by class alike; a group is never on both sides."""
+    """Return training and test rows of each fold, with the same shares of classes; no group is on both sides."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     splitter = StratifiedKFold if table.groups is None else StratifiedGroupKFold
@@ -116,7 +115,7 @@ def folds(table: Table, n_folds: int = 5, seed: int = 0) -> list[tuple[NDArray[n
 
 
 def scaled(train: NDArray[np.float32], test: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Both by the mean and deviation of the training rows' columns; what is constant there becomes 0."""
+    """Scale both by the mean and deviation of the columns of training rows; columns constant there become 0."""
     weight = train.std(0, dtype=np.float64)  # float64: sums over a hundred thousand rows of thousands
     is_constant = train.min(0) == train.max(0)
     weight = np.where(is_constant, 0, 1 / np.where(is_constant, 1, weight)).astype(np.float32)

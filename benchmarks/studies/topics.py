@@ -1,4 +1,4 @@
-"""Topics of labels: AUC on the paper's data sets, with few labels observed, and what a step costs."""
+"""Topics of labels: AUC on the paper's data sets, with few labels observed, and the cost of a step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from benchmarks.record import DATA, ROOT, isolated
+from benchmarks.measuring.isolated import isolated
+from benchmarks.paths import DATA
 
-__all__ = ["draw_times", "run", "run_on_gpu", "write_topics"]
+__all__ = ["run", "run_on_gpu"]
 
-# The paper's AUC, and the topics it was reached with here.
+# The AUC of the paper, and how many topics ours takes.
 _PUBLISHED = {"bibtex": 0.921, "delicious": 0.895, "eurlex-4k": 0.952}
 _PUBLISHED_FEW = 0.842
 _N_TOPICS = 100
@@ -55,7 +56,7 @@ def _fit(name: str, options: dict[str, Any], observed: float | None, _: None) ->
 
 
 def _step_seconds(problems: dict[str, Any]) -> dict[str, float]:
-    """Of each problem the least over rounds of the mean of some steps, taken in turns."""
+    """Return for each problem the lowest over rounds of the mean of some steps; problems take turns."""
     import torch
 
     from labelfield.topics.em import EMOptions, em_step, start_em
@@ -72,7 +73,7 @@ def _step_seconds(problems: dict[str, Any]) -> dict[str, float]:
         for name, (state, rows) in states.items():
             started = time.perf_counter()
             for _ in range(_N_STEPS):
-                state, _ = em_step(state, rows, options)  # noqa: PLW2901  # goes on from here
+                state, _ = em_step(state, rows, options)  # noqa: PLW2901  # the next step continues from here
             seconds[name].append((time.perf_counter() - started) / _N_STEPS)
     return {name: min(times) for name, times in seconds.items()}
 
@@ -104,7 +105,7 @@ def _cost(_: None) -> dict[str, Any]:
 
 
 def run() -> dict[str, Any]:
-    """Each in a process of its own."""
+    """Measure each data set in a process of its own."""
     results: dict[str, Any] = {"topics": _N_TOPICS}
     for name, published in _PUBLISHED.items():
         found = isolated(_prepare, partial(_fit, name, {"device": "cpu"}, None)).value
@@ -119,70 +120,8 @@ def run() -> dict[str, Any]:
 
 
 def run_on_gpu() -> dict[str, Any]:
-    """EUR-Lex, with the GPU to itself; the first run warms it up."""
+    """Measure EUR-Lex with nothing else on the GPU; a first run warms it up."""
     _fit("eurlex-4k", {"device": "cuda", "max_epochs": 3}, None, None)
     found = _fit("eurlex-4k", {"device": "cuda"}, None, None)
-    found.pop("peak_mb of training")  # of the host
+    found.pop("peak_mb of training")  # the host's
     return {"topics": _N_TOPICS, "eurlex-4k": found}
-
-
-# Figures of recipes
-
-
-def draw_times(options: dict[str, Any]) -> dict[str, Any]:
-    """AUC against seconds of training for each way to fit a topic model, as the paper's figure 2 has it."""
-    import labelfield
-
-    device, n_topics = options["device"], options["n_topics"]
-    data = labelfield.read(DATA / "bibtex")
-    test = data.test
-    assert test is not None
-    curves: dict[str, Any] = {}
-    for name, own in options["ways"].items():
-        model = labelfield.TopicClassifier(n_topics=n_topics, device=device, tolerance=0.0, calibrated=False, **own)
-        rows = model.prepare(data.X, data.Y)
-
-        def score(model: Any = model) -> dict[str, float]:
-            return {"AUC": _aucs(test.Y, model.predict_proba(test.X))["AUC micro"]}
-
-        model._train(rows, None, False, score, None)
-        curves[name] = [[epoch["seconds"], epoch["scores"]["AUC"]] for epoch in model.history_]
-        print(name, curves[name][-1], len(curves[name]), flush=True)
-    return {"figure": _picture_of_times(curves), "topics": n_topics, "seconds and AUC": curves}
-
-
-def _picture_of_times(curves: dict[str, Any]) -> str:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for colour, (name, curve) in zip(("#c2571a", "#1a6fc2", "#7a7a7a", "#2e8b57"), curves.items(), strict=False):
-        seconds, auc = np.array(curve).T
-        axes.plot(seconds, auc, "-", color=colour, lw=1.8, label=name, marker="o" if len(seconds) < 12 else None)
-    axes.set(xscale="log", xlabel="seconds of training", ylabel="AUC (micro), test rows", ylim=(0.6, 0.96))
-    axes.axhline(_PUBLISHED["bibtex"], color="#999999", lw=0.8, ls=":")
-    axes.annotate("paper, EM", (axes.get_xlim()[0], _PUBLISHED["bibtex"]), color="#777777", va="bottom", fontsize=8)
-    axes.set_title("Bibtex, 100 topics, 2 cores")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower center")
-    path = ROOT / "docs" / "images" / "topic_times.svg"
-    figure.savefig(path)
-    return f"docs/images/{path.name}"
-
-
-def write_topics(options: dict[str, Any]) -> dict[str, Any]:
-    """The topics of EUR-Lex by the names of its labels, as the paper's table 4 has them."""
-    import labelfield
-
-    options = dict(options)
-    n_shown = options.pop("n_shown")
-    data = labelfield.read(DATA / "eurlex-4k")
-    assert data.label_names is not None
-    model = labelfield.TopicClassifier(**options).fit(data.X, data.Y)
-    names = [name.replace("_", " ") for name in data.label_names]
-    topics = model.topics(n_shown, names)
-    return {
-        "seconds of training": model.history_[-1]["seconds"],
-        "topics": {
-            str(topic.number): {"share": topic.share, "labels": [name for name, _ in topic.labels]} for topic in topics
-        },
-    }

@@ -1,6 +1,6 @@
-"""What uncertainty is worth: does it find mistakes and rows of another kind, how often do intervals hold the truth.
+"""Whether uncertainty finds mistakes and unusual rows, and how often intervals contain the truth.
 
-The definition of `predict_uncertainty` was chosen among many with EUR-Lex; Bibtex was not looked at for it.
+The definition of `predict_uncertainty` was chosen among many with EUR-Lex; Bibtex played no part in that.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from benchmarks.record import DATA, isolated
+from benchmarks.measuring.isolated import isolated
+from benchmarks.paths import DATA
 
 DATASETS = ("eurlex-4k", "bibtex")
 LEVELS = (0.5, 0.8, 0.95)
-# Of the test rows so many are flagged, rightly or not.
+# The share of test rows that is flagged, rightly or not.
 _FLAGGED = 0.05
-# Data sets drawn from the model, whose coverage is averaged.
+# How many data sets are drawn from the model; coverage is averaged over them.
 _N_DRAWS = 3
 _SMALL: dict[str, Any] = {
     "kernel": "se_ard",
@@ -30,7 +31,7 @@ _SMALL: dict[str, Any] = {
     "max_epochs": 30,
     "learning_rate": 0.03,
 }
-# Options, and what of the truth the model is given; q(h) is learned in any case.
+# Options, and which part of the truth the model is given; q(h) is always learned.
 _FITTED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "kernel, Φ and b known": (_SMALL, ("kernel", "mixing")),
     "Φ and b known": (_SMALL, ("mixing",)),
@@ -46,13 +47,13 @@ def _prepare() -> Any:
 
 
 def with_permuted_features(X: sparse.csr_array, seed: int = 0) -> sparse.csr_array:
-    """Each row as it was, under other words: one permutation of the columns for all rows."""
+    """Return the rows under one permutation of their columns: the same pattern with other words."""
     order = np.random.default_rng(seed).permutation(X.shape[1])
     return sparse.csr_array((X.data, order[X.indices], X.indptr), shape=X.shape)
 
 
 def with_independent_features(X: sparse.csr_array, seed: int = 0) -> sparse.csr_array:
-    """Each word as frequent as it was, but in rows drawn for it alone."""
+    """Return rows with the same frequency of each word, but drawn independently of the other words."""
     rng = np.random.default_rng(seed)
     columns = sparse.csc_array(X)
     rows = [rng.choice(X.shape[0], count, replace=False) for count in np.diff(columns.indptr)]
@@ -61,7 +62,7 @@ def with_independent_features(X: sparse.csr_array, seed: int = 0) -> sparse.csr_
 
 
 def uncertainties(model: Any, X: sparse.csr_array) -> dict[str, NDArray[np.floating]]:
-    """Ways to say how unsure the model is of each row."""
+    """Return several measures of how unsure the model is of each row."""
     first = model.predict_topk(X, 1).data
     uncertainty = model.predict_uncertainty(X)
     return {
@@ -73,7 +74,7 @@ def uncertainties(model: Any, X: sparse.csr_array) -> dict[str, NDArray[np.float
 
 
 def finding_mistakes(wrong: NDArray[np.bool_], uncertainty: NDArray[np.floating]) -> dict[str, float]:
-    """Error in percent of the first label among the most and the least certain tenth of rows, and AUROC of mistakes."""
+    """Return the error of the first label in percent in the most and least certain tenth, and the AUROC of mistakes."""
     from labelfield import metrics
 
     order = np.argsort(uncertainty, kind="stable")
@@ -86,7 +87,7 @@ def finding_mistakes(wrong: NDArray[np.bool_], uncertainty: NDArray[np.floating]
 
 
 def _find(name: str, options: Mapping[str, Any], classifier: Any) -> dict[str, Any]:
-    """Mistakes and rows of another kind, by each uncertainty."""
+    """Find mistakes and unusual rows by each measure of uncertainty."""
     import labelfield
     from labelfield import metrics
 
@@ -110,8 +111,8 @@ def _find(name: str, options: Mapping[str, Any], classifier: Any) -> dict[str, A
     return results
 
 
-def _tell(model: Any, truth: Any, known: tuple[str, ...]) -> None:
-    """Give a prepared model what it is to know of the truth, and keep it from learning that."""
+def _give(model: Any, truth: Any, known: tuple[str, ...]) -> None:
+    """Set the known parts of the truth in a prepared model, and freeze them."""
     import torch
 
     given: list[tuple[Any, NDArray[np.floating]]] = []
@@ -127,7 +128,7 @@ def _tell(model: Any, truth: Any, known: tuple[str, ...]) -> None:
 
 
 def _cover(options: Mapping[str, Any], known: tuple[str, ...], seed: int, classifier: Any) -> dict[str, float]:
-    """How often central credible intervals of data drawn from the model hold the true f and σ(f), in percent."""
+    """Return how often credible intervals contain the true f and σ(f), in percent, on data drawn from the model."""
     from scipy.special import ndtri
 
     from labelfield import synth
@@ -138,7 +139,7 @@ def _cover(options: Mapping[str, Any], known: tuple[str, ...], seed: int, classi
     X = data.test.X
     model = classifier(device="cpu", **options)
     prepared = model.prepare(data.X, data.Y)
-    _tell(model.model_, truth, known)
+    _give(model.model_, truth, known)
     model.train_prepared(prepared)
     latent, f, p = model.predict_latent(X), truth.utilities(X), truth.probabilities(X)
     away = np.abs(f - latent.f_mean) / np.sqrt(latent.f_var)
@@ -154,13 +155,13 @@ def _cover(options: Mapping[str, Any], known: tuple[str, ...], seed: int, classi
 
 
 def _cover_draws(options: Mapping[str, Any], known: tuple[str, ...], classifier: Any) -> dict[str, float]:
-    """The mean over draws."""
+    """Return the mean over draws."""
     draws = [_cover(options, known, seed, classifier) for seed in range(_N_DRAWS)]
     return {key: float(np.mean([draw[key] for draw in draws])) for key in draws[0]}
 
 
 def run(options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """With options, such as fewer epochs, a quick look instead of what is recorded."""
+    """Measure everything; options such as fewer epochs give a quick look instead of what is recorded."""
     options = options or {}
     results: dict[str, Any] = {name: isolated(_prepare, partial(_find, name, options)).value for name in DATASETS}
     results["coverage on synthetic rows"] = {

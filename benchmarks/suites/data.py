@@ -17,7 +17,7 @@ __all__ = ["BenchData", "locate"]
 
 
 def locate(name: str, folder: Path) -> Path:
-    """A data set by its name in a folder, or by its path."""
+    """Find a data set by its name in a folder, or by its path."""
     for path in (folder / name, Path(name)):
         if path.exists():
             return path
@@ -30,19 +30,19 @@ def locate(name: str, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class BenchData:
-    """Training and test rows, in memory for scoring and in a scratch folder for whoever is measured."""
+    """Training and test rows, in memory for scoring, and in a scratch folder for the methods that are measured."""
 
     path: Path
     scratch: Path
 
     @cached_property
     def whole(self) -> Dataset:
-        """All rows, with the test rows beside them."""
+        """All rows, training and test."""
         return self._with_test(read(self.path))
 
     @cached_property
     def of_classes(self) -> Dataset:
-        """The same, one class a row."""
+        """The same rows, with one class per row."""
         return self._with_test(read(self.path, classes=True))
 
     def _with_test(self, data: Dataset) -> Dataset:
@@ -54,18 +54,18 @@ class BenchData:
 
     @cached_property
     def has_classes(self) -> bool:
-        """Whether every training row has one label, and only one."""
+        """Whether every training row has exactly one label."""
         counts = self.whole.train.Y.indptr
         return bool((counts[1:] - counts[:-1] == 1).all())
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """Which data these are, whatever they are called: their sizes, and a digest of all features and labels."""
+        """Sizes and a digest of all features and labels: which data these are, under any name."""
         train, test = self.whole.train, self.whole.test
         assert test is not None
         digest = hashlib.sha256()
         for matrix in (train.X, train.Y, test.X, test.Y):
-            # How wide numbers are is no part of what they say.
+            # The same numbers give the same digest in any width.
             for part, kind in ((matrix.indptr, "<i8"), (matrix.indices, "<i8"), (matrix.data, "<f8")):
                 digest.update(np.ascontiguousarray(part, kind).data)
         sizes = {"rows": train.n_rows, "test_rows": test.n_rows, "features": train.n_features, "labels": train.n_labels}
@@ -73,7 +73,7 @@ class BenchData:
 
     @cached_property
     def text(self) -> tuple[Path, Path]:
-        """Training and test rows as plain text, which every package reads or is given a reader for."""
+        """Files of training and test rows as plain text, which every package reads or is given a reader for."""
         assert self.whole.test is not None
         paths = self.scratch / "train.txt", self.scratch / "test.txt"
         for rows, path in zip((self.whole.train, self.whole.test), paths, strict=True):
@@ -81,7 +81,7 @@ class BenchData:
         return paths
 
     def truth(self, classes: bool) -> tuple[Any, Any]:
-        """The labels of test and training rows."""
+        """Return the labels of test and training rows."""
         data = self.of_classes if classes else self.whole
         assert data.test is not None
         return data.test.Y, data.train.Y

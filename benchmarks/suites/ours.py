@@ -1,6 +1,7 @@
-"""`python -m labelfield.bench.ours TASK.json`: one of our models, asked and answering as peers do (`peers/`).
+"""`python -m benchmarks.suites.ours TASK.json`: run one of our models, with the same task and answer as peers.
 
-It says more than they can: the epochs, the bound, and scores that need the probability of every label.
+`peers/scripts/protocol.py` describes both. Our answer also has the epochs, the bound, and scores that need the
+probability of every label.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _classes(rows: Dataset, training: Dataset) -> Any:
 
 
 class _ByEpoch:
-    """After each epoch P@1 of the test rows, in percent, and the seconds that took, which are not those of training."""
+    """P@1 of the test rows after each epoch, in percent, and the seconds that takes, which do not count as training."""
 
     def __init__(self, estimator: Any, asked: dict[str, Any], training: Dataset) -> None:
         started = time.perf_counter()
@@ -71,7 +72,7 @@ class _ByEpoch:
         self.seconds = time.perf_counter() - started
 
     def __call__(self, run: Any, n_steps: int) -> None:
-        """As a training calls it after each step."""
+        """Score the test rows if this was the last step of an epoch; training calls this after each step."""
         if run.step < n_steps:
             return
         started = time.perf_counter()
@@ -80,7 +81,7 @@ class _ByEpoch:
 
 
 def _history(epochs: list[dict[str, Any]], by_epoch: _ByEpoch | None) -> dict[str, Any]:
-    """The bound and the seconds so far after each epoch, and the mean seconds of an epoch after the first.
+    """Return the bound and the elapsed seconds after each epoch, and the mean seconds of an epoch after the first.
 
     The first also pays for what is made once, such as the state of the optimiser or a captured step.
     """
@@ -98,7 +99,7 @@ def _short(value: Any) -> float | None:
 
 
 def _scores_of_all(estimator: Any, test: Dataset, asked: dict[str, Any]) -> dict[str, float]:
-    """Scores that look at every label: of one class a row always, of several where they are asked for."""
+    """Return scores that look at every label: always with one class per row, else only if they are asked for."""
     if asked["classes"]:
         P, y = estimator.predict_proba(test.X), test.Y.indices
         error = metrics.error_rate(y, P)

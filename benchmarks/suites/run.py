@@ -1,4 +1,4 @@
-"""Running the cells of a suite, each in a fresh process, and recording each when it is done."""
+"""Run the cells of a suite, each in a fresh process, and record each as soon as it is done."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from labelfield.bench.environments import ENVIRONMENTS, PEERS, MissingPeerError, python_of
-from labelfield.bench.files import BenchData, locate
-from labelfield.bench.places import data_folder, records_folder
-from labelfield.bench.processes import Together, run_process
-from labelfield.bench.provenance import commit, machine, provenance
-from labelfield.bench.records import Record, append_record, latest_of, load_records
-from labelfield.bench.suite import Cell, Suite, check_options
+from benchmarks.measuring.processes import ProcessGroup, run_process
+from benchmarks.paths import ROOT
+from benchmarks.peers.environments import ENVIRONMENTS, PEERS, MissingPeerError, python_of
+from benchmarks.provenance import commit, machine, provenance
+from benchmarks.record import Record, Records, append_record
+from benchmarks.suites.data import BenchData, locate
+from benchmarks.suites.suite import Cell, Suite, check_options
 from labelfield.data import read_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate
@@ -28,44 +28,43 @@ from labelfield.metrics import evaluate
 __all__ = ["Choices", "is_failure", "run_cells"]
 
 _K = 5
-# How the reason begins where something was run and failed; others say what was missing.
+# How the reason begins if something was run and failed; other reasons say what was missing.
 _FAILED = "ended with"
-_OURS = [sys.executable, "-m", "labelfield.bench.ours"]
+_OURS = [sys.executable, "-m", "benchmarks.suites.ours"]
 
 
 @dataclass(frozen=True)
 class Choices:
-    """How a suite is run: where data and records are, on what, how many cells at a time, and which."""
+    """How to run a suite: where data and records are, the device, how many cells at once, and which cells."""
 
-    data: Path | None = None
-    records: Path | None = None
+    data: Path
+    records: Path
     device: str | None = None
     jobs: int = 1
     again: bool = False
-    wanted: Callable[[Cell], bool] | None = None
+    wanted: Callable[[Cell], bool] = lambda _: True
     command: str = ""
 
 
 def run_cells(suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
-    """Run what is wanted and was not measured yet at this commit on this machine with these data; append each record
-    when it is made.
+    """Run the wanted cells and append the record of each; skip those already measured.
 
-    A cell whose data set or peer is missing gets a record that says why; one that fails, too.
+    A measurement counts if it was made at this commit, on this machine, with the same data. A cell without its data
+    set or peer gets a record that says why, and so does a cell that fails.
     """
     check_options(suite)
-    folder = choices.records or records_folder(suite.path)
-    done = {} if choices.again else latest_of(suite, load_records(folder).get(suite.name, []))
+    done = {} if choices.again else Records.load(choices.records).latest(suite)
 
     def undone(cells: Iterable[Cell], data: BenchData | None = None) -> list[Cell]:
         return [cell for cell in cells if not _is_done(done.get(cell.key), cell, choices, data)]
 
-    cells = undone(cell for cell in suite.cells() if choices.wanted is None or choices.wanted(cell))
+    cells = undone(filter(choices.wanted, suite.cells()))
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
         own = [cell for cell in cells if cell.dataset == dataset]
         with tempfile.TemporaryDirectory(prefix="labelfield-bench-") as scratch:
             try:
-                data = BenchData(locate(dataset, choices.data or data_folder()), Path(scratch))
-                data.fingerprint  # noqa: B018  # read now: what is wrong with them concerns all of their cells
+                data = BenchData(locate(dataset, choices.data), Path(scratch))
+                data.fingerprint  # noqa: B018  # read now: a mistake in the data concerns all of their cells
                 own = undone(own, data)
                 if not all(_is_of_classes(cell, data) for cell in own):
                     data.text  # noqa: B018  # written once: cells that run at the same time read the same files
@@ -74,24 +73,24 @@ def run_cells(suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
             else:
                 results = _measure_all(own, data, suite, choices)
             for cell, result in results:
-                yield cell, _record(folder, cell, result, choices)
+                yield cell, _record(suite.name, cell, result, choices)
 
 
 def _is_done(record: Record | None, cell: Cell, choices: Choices, data: BenchData | None) -> bool:
-    """Before the data are read, only what was recorded without a word on its data is."""
+    """Return whether a cell was measured; without the data, this is known only of records that do not name theirs."""
     return (
         record is not None
         and "skipped" not in record
         and record.get("commit") == commit()
         and record.get("machine") == machine()
         and record.get("device") == _device(cell, choices)
-        and not commit().endswith("+changes")  # which code that was nobody knows
+        and not commit().endswith("+changes")  # such code cannot be identified
         and ("data" not in record or (data is not None and record["data"] == data.fingerprint))
     )
 
 
 def is_failure(record: Record) -> bool:
-    """Whether something was run, and failed."""
+    """Return whether something was run and failed."""
     return str(record.get("skipped", "")).startswith(_FAILED)
 
 
@@ -99,11 +98,11 @@ def _device(cell: Cell, choices: Choices) -> str | None:
     return None if cell.peer else choices.device
 
 
-def _record(folder: Path, cell: Cell, result: Record, choices: Choices) -> Record:
+def _record(suite: str, cell: Cell, result: Record, choices: Choices) -> Record:
     packages = ENVIRONMENTS[PEERS[cell.peer].environment].versions if cell.peer else None
     what = {"peer": cell.peer} if cell.peer else {"method": cell.method}
     record = {
-        "suite": cell.suite,
+        "suite": suite,
         "dataset": cell.dataset,
         "row": cell.row,
         "budget": cell.budget,
@@ -115,14 +114,14 @@ def _record(folder: Path, cell: Cell, result: Record, choices: Choices) -> Recor
         **provenance(packages),
         **result,
     }
-    append_record(folder, cell.suite, record)
+    append_record(choices.records, suite, record)
     return record
 
 
 def _measure_all(cells: list[Cell], data: BenchData, suite: Suite, choices: Choices) -> Iterator[tuple[Cell, Record]]:
-    """Each as soon as it is done; whatever ends this early ends the others too."""
-    threads, together = max(1, _cores() // choices.jobs), Together()
-    measure = partial(_measure, suite=suite, data=data, device=choices.device, threads=threads, together=together)
+    """Yield each cell as soon as it is done; ending this early ends the processes of the others too."""
+    threads, group = max(1, _cores() // choices.jobs), ProcessGroup()
+    measure = partial(_measure, suite=suite, data=data, device=choices.device, threads=threads, group=group)
     if choices.jobs == 1:
         yield from ((cell, measure(cell)) for cell in cells)
         return
@@ -133,11 +132,11 @@ def _measure_all(cells: list[Cell], data: BenchData, suite: Suite, choices: Choi
                 yield waiting[done], done.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            together.end()
+            group.end()
 
 
 def _is_of_classes(cell: Cell, data: BenchData) -> bool:
-    """Whether a method takes one class a row, and the data set has that."""
+    """Return whether a method takes one class per row, and the data set has that."""
     return cell.method not in (None, "mlgpf", "topics") and data.has_classes
 
 
@@ -148,9 +147,9 @@ def _measure(
     data: BenchData,
     device: str | None,
     threads: int,
-    together: Together,
+    group: ProcessGroup,
 ) -> Record:
-    """One cell in a process of its own: what it cost and how it scored."""
+    """Run a cell in a process of its own; return its costs and scores."""
     classes = _is_of_classes(cell, data)
     train, test = (data.path, data.path) if classes else data.text
     with tempfile.TemporaryDirectory(dir=data.scratch) as name:
@@ -172,7 +171,8 @@ def _measure(
             "by_epoch": suite.by_epoch,
         }
         command = _OURS
-        environment = {"OMP_NUM_THREADS": str(threads), "PYTHONHASHSEED": "0"}
+        search = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = {"OMP_NUM_THREADS": str(threads), "PYTHONHASHSEED": "0", "PYTHONPATH": search}
         if cell.peer:
             peer = PEERS[cell.peer]
             task["options"] = {**peer.options, **cell.options}
@@ -183,10 +183,10 @@ def _measure(
                 return {"skipped": str(error)}
         path = folder / "task.json"
         path.write_text(json.dumps(task), encoding="utf-8")
-        finished = run_process([*command, str(path)], log=folder / "log", environment=environment, together=together)
+        finished = run_process([*command, str(path)], log=folder / "log", environment=environment, group=group)
         if finished.code:
-            told = finished.errors.splitlines() or ["it said nothing"]
-            return {"skipped": f"{_FAILED} {finished.code}: {told[-1]}"}
+            said = finished.errors.splitlines() or ["it said nothing"]
+            return {"skipped": f"{_FAILED} {finished.code}: {said[-1]}"}
         try:
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
             truth, training = data.truth(classes)
@@ -207,10 +207,10 @@ def _measure(
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what JSON has no number for, such as a score of nothing or a bound that was lost."""
+    """Drop what JSON has no number for, such as a score of no rows or a bound that diverged."""
     return {name: value for name, value in values.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def _cores() -> int:
-    """Those that this process may use, and so everything it starts."""
+    """Return how many cores this process, and so everything it starts, may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,10 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from labelfield.bench.environments import PEERS
-from labelfield.bench.places import SUITES
-from labelfield.bench.yaml_file import YamlFile
-from labelfield.errors import LabelfieldError
+from benchmarks.paths import SUITES
+from benchmarks.peers.environments import PEERS
+from benchmarks.yaml_file import YamlFile, find_file
 
 __all__ = [
     "FULL",
@@ -22,7 +21,6 @@ __all__ = [
     "Row",
     "Suite",
     "check_options",
-    "find_suite",
     "parse_suite",
     "published",
     "read_suite",
@@ -31,28 +29,28 @@ __all__ = [
 ]
 
 METHODS = ("mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl", "topics")
-# Those whose epochs can be scored while they train.
+# Methods whose epochs can be scored during training.
 _BY_EPOCH = ("mlgpf", "one_vs_each", "robustmax", "softmax")
 FULL = "full"
 _SUITE_KEYS = {"title", "datasets", "defaults", "rows", "budgets", "seeds", "scores", "reference", "notes", "by_epoch"}
 _ROW_KEYS = {"method", "peer", "options", "options_of", "plain", "datasets", "paper", "seeds", "worse"}
 _DEFAULT_KEYS = {"method", "options", "options_of"}
-# The scores of a suite that says none.
+# The scores of a suite that does not say which.
 SHOWN = ("P@1", "P@3", "P@5")
 _SCORES = (
     *(f"{name}@{k}" for name in ("P", "nDCG", "R", "PSP", "PSnDCG", "ECE") for k in (1, 3, 5)),
     *("microF1", "macroF1", "AUC_micro", "AUC_label", "AUC_row", "error rate %", "accuracy", "nlpd", "bound", "epochs"),
     *("train_seconds", "predict_seconds", "epoch_seconds", "seconds", "cpu_seconds", "peak_mb", "model_mb"),
 )
-# Options that a run sets itself, and what is said instead of them.
+# Options that a run sets itself, and what to use instead.
 _OF_THE_RUN = {"device": "--device when it is run", "random_state": "`seeds: n`, which are random starts 0 to n - 1"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method with its options, or a peer; the published scores of each data set; why ours are worse, if they are.
+    """A method with its options, or a peer; published scores by data set; and why ours are worse, if they are.
 
-    `options_of` are those that differ by data set.
+    `options_of` are options for single data sets.
     """
 
     name: str
@@ -68,9 +66,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Cell:
-    """One thing to measure."""
+    """A single measurement: one row on one data set with one budget and one seed."""
 
-    suite: str
     dataset: str
     row: str
     budget: str
@@ -81,18 +78,15 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What its records are found by."""
+        """The key that its records are found by."""
         return self.dataset, self.row, self.budget, self.seed
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Data set × row × budget × seed; `by_epoch` with P@1 of the test rows after each epoch too, as figures show it.
+    """Data sets × rows × budgets × seeds. With `by_epoch`, P@1 of the test rows is recorded after each epoch too."""
 
-    Its `path` says where its records are kept by default.
-    """
-
-    name: str
+    path: Path
     title: str
     rows: tuple[Row, ...]
     budgets: dict[str, dict[str, Any]]
@@ -100,7 +94,11 @@ class Suite:
     reference: str | None = None
     notes: str = ""
     by_epoch: bool = False
-    path: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its file, and of its records."""
+        return self.path.stem
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -108,7 +106,7 @@ class Suite:
         return tuple(dict.fromkeys(name for row in self.rows for name in row.datasets))
 
     def cells(self) -> Iterator[Cell]:
-        """All cells, data set by data set, so that what is compared runs close together. A peer has no budgets."""
+        """Yield all cells by data set, so that what is compared runs close together. A peer has no budgets."""
         for dataset in self.datasets:
             for row in self.rows:
                 if dataset not in row.datasets:
@@ -117,33 +115,21 @@ class Suite:
                 for budget, limits in budgets.items():
                     for seed in range(row.seeds):
                         options = {**row.options, **row.options_of.get(dataset, {}), **limits}
-                        yield Cell(self.name, dataset, row.name, budget, seed, row.method, row.peer, options)
+                        yield Cell(dataset, row.name, budget, seed, row.method, row.peer, options)
 
 
 def suite_names() -> list[str]:
-    """What suites come with the package."""
+    """Return the names of the repository's suites."""
     return sorted(path.stem for path in SUITES.glob("*.yaml"))
 
 
-def find_suite(name: str) -> Path:
-    """The file of a suite: one of the package's by name, or any by its path."""
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
-        return path
-    if name not in suite_names():
-        raise LabelfieldError(
-            f"no suite {name!r}; there are {', '.join(suite_names())}, or give the path of a .yaml file"
-        )
-    return SUITES / f"{name}.yaml"
-
-
-def read_suite(path: Path) -> Suite:
-    """A suite from its file; whatever is wrong with it is told with its line."""
-    return parse_suite(YamlFile.read(path))
+def read_suite(name: str | Path) -> Suite:
+    """Read one of the repository's suites by its name, or any by its path; every mistake is reported with its line."""
+    return parse_suite(YamlFile.read(find_file(name, SUITES, "suite or study", "bench list")))
 
 
 def parse_suite(file: YamlFile) -> Suite:
-    """A suite from what a file holds."""
+    """Make a suite of the content of a file."""
     content = file.content
     file.check_keys((), content, _SUITE_KEYS)
     for key in ("title", "rows"):
@@ -177,7 +163,7 @@ def parse_suite(file: YamlFile) -> Suite:
             expected = f"{_one_of(_BY_EPOCH)}, without an ensemble"
             raise file.error(("rows", row.name), f"{row.method!r} with by_epoch", expected)
     return Suite(
-        file.path.stem,
+        file.path,
         file.text(("title",), content["title"]),
         rows,
         {str(name): limits for name, limits in budgets.items()},
@@ -185,36 +171,35 @@ def parse_suite(file: YamlFile) -> Suite:
         content.get("reference"),
         file.text(("notes",), content.get("notes", "")).strip(),
         by_epoch,
-        file.path,
     )
 
 
 def check_options(suite: Suite) -> None:
-    """Refuse options that the methods of a suite do not have, with their line, before one is run.
+    """Check, before anything is run, that the methods of a suite have its options; a mistake is reported with its line.
 
-    Reading alone does not ask: it would need the estimators, whose import takes seconds, for a mere list of suites.
+    Reading a suite does not check this: it would import the estimators, which takes seconds, to print a list of suites.
     """
-    file = None if suite.path is None else YamlFile.read(suite.path)
     methods = {row.name: row.method for row in suite.rows if row.method is not None}
-    if file is None or not methods:
+    if not methods:
         return
+    file = YamlFile.read(suite.path)
     budgets = [(("budgets", name), options) for name, options in file.content.get("budgets", {}).items()]
-    shared = [*_said(("defaults",), file.content.get("defaults", {})), *budgets]
+    shared = [*_option_places(("defaults",), file.content.get("defaults", {})), *budgets]
     _check_names(file, shared, tuple(dict.fromkeys(methods.values())))
     for name, content in file.content["rows"].items():
         if str(name) in methods:
-            _check_names(file, _said(("rows", name), content or {}), (methods[str(name)],))
+            _check_names(file, _option_places(("rows", name), content or {}), (methods[str(name)],))
     for row in suite.rows:
-        # All that is still unknown comes from what rows share.
+        # Any option that is still unknown comes from what rows share.
         merged = (row.options, *row.options_of.values(), *suite.budgets.values())
         for option in (option for options in merged for option in options):
             if row.method is not None and option not in _parameters(row.method):
-                found = f"{option}, which all rows have, is no option of {row.method}"
-                raise file.error(("rows", row.name), found, "it in the rows it is for alone, or `plain: true`")
+                found = f"{row.method} has no option {option}, which is set for all rows"
+                raise file.error(("rows", row.name), found, "it only in rows that have it, or `plain: true` here")
 
 
-def _said(where: tuple[Any, ...], content: dict[str, Any]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The options that a row or `defaults` say, and where."""
+def _option_places(where: tuple[Any, ...], content: dict[str, Any]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return the options that a row or `defaults` sets, each with its place."""
     of_each = content.get("options_of", {}).items()
     return [
         ((*where, "options"), content.get("options", {})),
@@ -229,21 +214,21 @@ def _check_names(
     for where, options in places:
         for name in options:
             if name not in known:
-                raise file.error((*where, name), f"no option of {' or '.join(methods)}", _nearest(name, known))
+                raise file.error((*where, name), f"not an option of {' or '.join(methods)}", _nearest(name, known))
 
 
 @cache
 def _parameters(method: str) -> frozenset[str]:
-    """The options of a method that a row can choose."""
+    """Return the options of a method that a row can choose."""
     from labelfield.estimators.saving import METHODS as ESTIMATORS
     from labelfield.models.build_multiclass import LIKELIHOODS
 
-    chosen = {*_OF_THE_RUN, *(["likelihood"] if method in LIKELIHOODS else [])}  # which is what the method is
+    chosen = {*_OF_THE_RUN, *(["likelihood"] if method in LIKELIHOODS else [])}  # the method itself is the likelihood
     return frozenset(ESTIMATORS[method]._get_param_names()) - chosen
 
 
 def _defaults(file: YamlFile, content: Any) -> dict[str, Any]:
-    """What rows share, looked at here once: where all rows are peers none of them asks for it."""
+    """Read what rows share. It is checked here, once: rows that are all peers would never look at it."""
     where = ("defaults",)
     file.check_keys(where, content, _DEFAULT_KEYS)
     method = content.get("method")
@@ -261,12 +246,12 @@ def _row(
     file.check_keys(where, content, _ROW_KEYS)
     peer = content.get("peer")
     if "peer" in content and "method" in content:
-        raise file.error(where, "a method and a peer", "one of both")
+        raise file.error(where, "a method and a peer", "only one of the two")
     if "peer" in content and peer not in tuple(PEERS):
-        raise file.error((*where, "peer"), f"{peer!r}", f"one of {', '.join(PEERS)}")
+        raise file.error((*where, "peer"), f"{peer!r}", _one_of(PEERS))
     method = None if peer else content.get("method", defaults["method"])
     if peer is None and method not in METHODS:
-        raise file.error((*where, "method"), f"method {method!r}", _one_of(METHODS))
+        raise file.error((*where, "method"), f"{method!r}", _one_of(METHODS))
     expected = "true for a row without the options of `defaults`, or false"
     is_plain = file.truth((*where, "plain"), content.get("plain", peer is not None), expected)
     own = file.words((*where, "datasets"), content.get("datasets", list(datasets)))
@@ -276,7 +261,7 @@ def _row(
     options_of = _options_of(file, (*where, "options_of"), content.get("options_of", {}))
     _check_datasets(file, (*where, "options_of"), options_of, own)
     if not is_plain:
-        # What a row says of all data sets goes before what `defaults` say of one.
+        # What a row sets for all data sets overrides what `defaults` set for one.
         shared = {dataset: {**of_one, **options} for dataset, of_one in defaults["options_of"].items()}
         options = {**defaults["options"], **options}
         options_of = {
@@ -296,12 +281,12 @@ def _row(
 
 
 def worse(file: YamlFile, where: tuple[Any, ...], row: dict[str, Any]) -> str | None:
-    """Why a row's scores are worse than the published ones, if it says so."""
+    """Return why the scores of a row are worse than the published ones, if the row gives a reason."""
     return file.text((*where, "worse"), row["worse"], "a sentence") if "worse" in row else None
 
 
 def published(file: YamlFile, where: tuple[Any, ...], paper: Any, datasets: tuple[str, ...]) -> dict[str, Any]:
-    """Published scores by data set; where there is only one, it need not be named."""
+    """Return published scores by data set; if there is only one data set, the file need not name it."""
     paper = file.mapping(where, paper)
     is_by_dataset = all(isinstance(scores, dict) for scores in paper.values())
     if not is_by_dataset:
@@ -313,23 +298,23 @@ def published(file: YamlFile, where: tuple[Any, ...], paper: Any, datasets: tupl
         for score, value in scores.items():
             place = (*where, dataset, score) if is_by_dataset else (*where, score)
             file.number(place, value)
-            file.text(place, score, "a name of a score")
+            file.text(place, score, "the name of a score")
     return {dataset: dict(scores) for dataset, scores in paper.items()}
 
 
 def _check_datasets(file: YamlFile, where: tuple[Any, ...], found: Iterable[Any], run_on: Collection[str]) -> None:
     for dataset in found:
         if dataset not in run_on:
-            raise file.error((*where, dataset), "a data set that nothing here is run on", _one_of(sorted(run_on)))
+            raise file.error((*where, dataset), "no row is run on this data set", _one_of(sorted(run_on)))
 
 
 def _options(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str, Any]:
-    """Options are recorded, so that they must be what JSON can hold; YAML also has dates and .nan."""
+    """Check options. They are recorded, so JSON must be able to hold them; YAML also has dates and .nan."""
     options = file.mapping(where, found)
     for name, value in options.items():
-        file.text((*where, name), name, "a name of an option")
+        file.text((*where, name), name, "the name of an option")
         if name in _OF_THE_RUN:
-            raise file.error((*where, name), "an option that each run sets", _OF_THE_RUN[name])
+            raise file.error((*where, name), "each run sets this option itself", _OF_THE_RUN[name])
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError):
@@ -338,14 +323,14 @@ def _options(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str, An
 
 
 def _options_of(file: YamlFile, where: tuple[Any, ...], found: Any) -> dict[str, dict[str, Any]]:
-    """Those that differ by data set."""
+    """Check the options of single data sets."""
     return {
         dataset: _options(file, (*where, dataset), options) for dataset, options in file.mapping(where, found).items()
     }
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Those that may have been meant, or all."""
+    """Return which names may have been meant, or all of them."""
     names = sorted(known)
     return _one_of(difflib.get_close_matches(name, names) or names)
 

@@ -4,56 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from labelfield.bench.recipes import Recipe, StudyRow
-from labelfield.bench.records import Record, latest_of, load_records, runs_and_studies
-from labelfield.bench.suite import FULL, Row
+from benchmarks.recipes import Recipe, StudyRow
+from benchmarks.record import Key, Record, Records
+from benchmarks.suites.suite import FULL, Row
+from benchmarks.tables.text import digits, value_shown
 from labelfield.errors import DataError
 
-__all__ = [
-    "Line",
-    "Measured",
-    "Ours",
-    "compare",
-    "difference",
-    "is_shared",
-    "is_worse",
-    "long_table",
-    "table",
-    "value_shown",
-]
+__all__ = ["Line", "Ours", "behind", "compare", "difference", "is_shared", "is_worse", "long_table", "table"]
 
-# Scores of which less is better; of all others more is.
+# Scores that are better the lower they are; all others are better the higher they are.
 _LOWER = ("error rate %", "nlpd", "ECE@", "peak_mb")
 _SECONDS = "seconds"
-_PERCENT = ("P@", "PSP@", "nDCG@", "PSnDCG@", "R@", "ECE@", "error rate %")
-NOTHING = "–"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """All records by name: of the runs of a recipe every one, of a study or a figure the last."""
-
-    runs: dict[str, list[Record]]
-    studies: dict[str, Record]
-
-    @classmethod
-    def load(cls, folder: Path) -> Measured:
-        """Those of a folder."""
-        return cls.of(load_records(folder))
-
-    @classmethod
-    def of(cls, records: dict[str, list[Record]]) -> Measured:
-        """Those that were read."""
-        return cls(*runs_and_studies(records))
+_NOTHING = "–"
 
 
 @dataclass(frozen=True)
 class Ours:
-    """A measured score: the mean over random starts and, where there are several, their standard deviation."""
+    """A measured score: the mean over random starts and, if there are several, their standard deviation."""
 
     mean: float
     sd: float | None = None
@@ -61,7 +31,7 @@ class Ours:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table on a data set, which a study does not name: what was published, and what was measured."""
+    """One row of a table on one data set (studies name none): the published and the measured scores."""
 
     row: str
     dataset: str | None
@@ -73,18 +43,18 @@ class Line:
 
     @property
     def called(self) -> str:
-        """Its row, and where some of its random starts were not measured how many were."""
+        """The name of its row; if some random starts were not measured, with how many were."""
         is_whole = not self.records or len(self.records) >= self.starts
         return self.row if is_whole else f"{self.row} ({len(self.records)} of {self.starts} starts)"
 
 
-def compare(recipe: Recipe, measured: Measured) -> list[Line]:
-    """Every row on every data set, measured or not. A figure has none."""
+def compare(recipe: Recipe, records: Records) -> list[Line]:
+    """Return a line for every row on every data set, measured or not. A figure has none."""
     if recipe.kind == "study":
-        return [_study_line(row, measured) for row in recipe.study_rows]
-    if recipe.suite is None:
+        return [_study_line(row, records) for row in recipe.study_rows]
+    if recipe.kind == "figure" or recipe.suite is None:
         return []
-    cells = latest_of(recipe.suite, measured.runs.get(recipe.suite.name, []))
+    cells = records.latest(recipe.suite)
     budgets = tuple(recipe.suite.budgets)
     return [
         _run_line(row, dataset, budget, len(budgets) > 1, recipe.scores, cells)
@@ -96,12 +66,7 @@ def compare(recipe: Recipe, measured: Measured) -> list[Line]:
 
 
 def _run_line(
-    row: Row,
-    dataset: str,
-    budget: str,
-    is_named: bool,
-    scores: Sequence[str],
-    cells: dict[tuple[Any, ...], Record],
+    row: Row, dataset: str, budget: str, is_named: bool, scores: Sequence[str], cells: dict[Key, Record]
 ) -> Line:
     found = (cells.get((dataset, row.name, budget, seed)) for seed in range(row.seeds))
     records = tuple(record for record in found if record is not None and "skipped" not in record)
@@ -119,8 +84,8 @@ def _score(record: Record, score: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _study_line(row: StudyRow, measured: Measured) -> Line:
-    record = measured.studies.get(row.study)
+def _study_line(row: StudyRow, records: Records) -> Line:
+    record = records.studies.get(row.study)
     if record is None:
         return Line(row.name, None, row.paper, {}, row.worse, ())
     ours = {score: Ours(_at(record["results"], path, row)) for score, path in row.at.items()}
@@ -141,45 +106,42 @@ def _at(results: Any, path: tuple[str | int, ...], row: StudyRow) -> float:
 
 
 def is_shared(recipe: Recipe, lines: Sequence[Line]) -> bool:
-    """Whether a recipe is about times, and some of them are of runs that had not the whole machine."""
+    """Return whether a recipe compares times, and some were measured with other runs on the same machine."""
     runs = [record for line in lines for record in line.records if "threads" in record]
     is_timed = any(_SECONDS in score for score in recipe.scores)
     return is_timed and any(record["threads"] < record["machine"]["cores"] for record in runs)
 
 
-# What is shown
-
-
 def is_worse(score: str, paper: float, ours: float, lower_is_better: Sequence[str] = ()) -> bool:
-    """Whether ours is behind the published number by more than what is shown of it."""
+    """Return whether ours is worse than the published number by more than rounding."""
     lower = score in lower_is_better or score.startswith(_LOWER) or _SECONDS in score
-    behind = ours - paper if lower else paper - ours
-    return behind > 0.5 * 10.0 ** -_digits(score)
+    lag = ours - paper if lower else paper - ours
+    return lag > 0.5 * 10.0 ** -digits(score)
 
 
-def value_shown(score: str, value: float) -> str:
-    """A score as tables have it."""
-    if _SECONDS in score:
-        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-    return f"{value:.{_digits(score)}f}"
-
-
-def _digits(score: str) -> int:
-    if score.startswith(_PERCENT) or score == "value":
-        return 2
-    return 3 if score == "bound" else 4
+def behind(recipe: Recipe, lines: Sequence[Line]) -> list[Line]:
+    """Return the lines where ours is worse than what was published, in some score."""
+    return [
+        line
+        for line in lines
+        if any(
+            score in line.ours and is_worse(score, paper, line.ours[score].mean, recipe.lower_is_better)
+            for score, paper in line.paper.items()
+            if score in recipe.scores
+        )
+    ]
 
 
 def difference(score: str, paper: float, ours: float) -> str:
-    """Ours less the published one; of seconds how many times ours go into theirs."""
+    """Show ours minus the published number or, for seconds, how many times faster or slower ours is."""
     if _SECONDS in score:
         times = paper / ours
         return f"{times:,.0f}× faster" if times >= 1 else f"{1 / times:.1f}× slower"
-    return f"{ours - paper:+.{_digits(score)}f}"
+    return f"{ours - paper:+.{digits(score)}f}"
 
 
 def table(recipe: Recipe, lines: Sequence[Line], *, bold: str = "") -> tuple[list[str], list[list[str]]]:
-    """Header and rows: what was published, what was measured, the difference (in `bold` where ours is worse)."""
+    """Return header and rows: published, measured, and the difference (in `bold` where ours is worse)."""
     scores = " / ".join(recipe.scores)
     has_data = any(line.dataset for line in lines)
     has_paper = any(line.paper for line in lines)
@@ -190,7 +152,7 @@ def table(recipe: Recipe, lines: Sequence[Line], *, bold: str = "") -> tuple[lis
         ours = " / ".join(_ours_shown(score, line.ours.get(score)) for score in recipe.scores)
         row = [line.called, *([line.dataset or ""] if has_data else [])]
         if has_paper:
-            row += [_of_paper(recipe, line), ours, _differences(recipe, line, bold)]
+            row += [_paper_shown(recipe, line), ours, _differences(recipe, line, bold)]
         else:
             row.append(ours)
         rows.append(row)
@@ -198,31 +160,31 @@ def table(recipe: Recipe, lines: Sequence[Line], *, bold: str = "") -> tuple[lis
 
 
 def long_table(recipe: Recipe, lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """The same with a row for each score, for narrow places; names stand once."""
+    """Return the same table with a row for each score, for narrow places; names are shown once."""
     rows = []
     for line in lines:
         for number, score in enumerate(recipe.scores):
             alone = replace(recipe, scores=(score,))
             names = [line.called, line.dataset or ""] if number == 0 else ["", ""]
             ours = _ours_shown(score, line.ours.get(score))
-            rows.append([*names, score, _of_paper(alone, line), ours, _differences(alone, line, "")])
+            rows.append([*names, score, _paper_shown(alone, line), ours, _differences(alone, line, "")])
     header = ["row", "data", "score", "paper", "ours", "difference"]
-    kept = [number for number in range(len(header)) if any(row[number] not in ("", NOTHING) for row in rows)]
+    kept = [number for number in range(len(header)) if any(row[number] not in ("", _NOTHING) for row in rows)]
     return [header[number] for number in kept], [[row[number] for number in kept] for row in rows]
 
 
 def _ours_shown(score: str, ours: Ours | None) -> str:
     if ours is None:
-        return NOTHING
+        return _NOTHING
     shown = value_shown(score, ours.mean)
     return shown if ours.sd is None else f"{shown} ± {value_shown(score, ours.sd)}"
 
 
-def _of_paper(recipe: Recipe, line: Line) -> str:
+def _paper_shown(recipe: Recipe, line: Line) -> str:
     if not line.paper:
         return ""
     return " / ".join(
-        value_shown(score, line.paper[score]) if score in line.paper else NOTHING for score in recipe.scores
+        value_shown(score, line.paper[score]) if score in line.paper else _NOTHING for score in recipe.scores
     )
 
 
@@ -232,7 +194,7 @@ def _differences(recipe: Recipe, line: Line, bold: str) -> str:
     parts = []
     for score in recipe.scores:
         if score not in line.paper or score not in line.ours:
-            parts.append(NOTHING)
+            parts.append(_NOTHING)
             continue
         paper, ours = line.paper[score], line.ours[score].mean
         mark = bold if is_worse(score, paper, ours, recipe.lower_is_better) else ""

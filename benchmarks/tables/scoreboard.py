@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import mean, stdev
-from typing import Any
 
-from labelfield.bench.comparison import value_shown
-from labelfield.bench.records import Record
-from labelfield.bench.suite import FULL, SHOWN, Row, Suite
-from labelfield.tables import markdown_table
+from benchmarks.record import Key, Record
+from benchmarks.suites.suite import FULL, SHOWN, Row, Suite
+from benchmarks.tables.text import markdown_table, triple, value_shown
 
-__all__ = ["scoreboard", "triple"]
+__all__ = ["scoreboard"]
 
 _SCORES = ("P@1 / 3 / 5", "PSP@1 / 3 / 5", "ECE@1 / 5")
 
 
-def triple(scores: Mapping[str, Any], name: str, ks: Sequence[int] = (1, 3, 5), digits: int = 1) -> str:
-    """A score at each k, or nothing where it was not measured."""
-    if f"{name}@{ks[0]}" not in scores:
-        return ""
-    return " / ".join(f"{scores[f'{name}@{k}']:.{digits}f}" for k in ks)
+def scoreboard(suite: Suite, latest: Mapping[Key, Record]) -> str:
+    """Write a table for each data set, with the scores of the suite or, if it names none, the usual ones.
 
-
-def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
-    """A table for each data set; times are ratios to the suite's reference row on the same data set, or not shown:
-    seconds of one machine mean little on another.
-
-    A suite that says other scores than the usual ones shows those. A row with several seeds shows means, and the
-    standard deviation of its first score. One that was measured on another machine than the reference, or on other
-    cores of it, has no ratios.
+    Times are ratios to the suite's reference row on the same data set, or left out: seconds on one machine mean little
+    on another. A row that was measured on another machine than the reference, or on other cores of it, has no ratios. A
+    row with several seeds shows means, and the standard deviation of its first score.
     """
     parts = []
     for dataset in suite.datasets:
@@ -54,16 +44,16 @@ def scoreboard(suite: Suite, latest: Mapping[tuple[Any, ...], Record]) -> str:
 
 
 def _runs(
-    suite: Suite, row: str | None, dataset: str, latest: Mapping[tuple[Any, ...], Record], budget: str = FULL
+    suite: Suite, row: str | None, dataset: str, latest: Mapping[Key, Record], budget: str = FULL
 ) -> list[Record]:
-    """What was measured of a row, one record a seed."""
+    """Return what was measured of a row, one record per seed."""
     seeds = next((one.seeds for one in suite.rows if one.name == row), 0)
     found = (latest.get((dataset, row, budget, seed)) for seed in range(seeds))
     return [record for record in found if record is not None and "skipped" not in record]
 
 
-def _reasons(row: Row, name: str, dataset: str, budget: str, latest: Mapping[tuple[Any, ...], Record]) -> list[str]:
-    """Why a row, or some of its starts, were not measured: each reason once."""
+def _reasons(row: Row, name: str, dataset: str, budget: str, latest: Mapping[Key, Record]) -> list[str]:
+    """Say why a row, or some of its starts, were not measured: each reason once."""
     found = (latest.get((dataset, row.name, budget, seed), {}) for seed in range(row.seeds))
     why = Counter(record["skipped"] for record in found if "skipped" in record)
     of_several = {reason: f" in {n} of {row.seeds} starts" if row.seeds > 1 else "" for reason, n in why.items()}
@@ -71,7 +61,7 @@ def _reasons(row: Row, name: str, dataset: str, budget: str, latest: Mapping[tup
 
 
 def _scores(suite: Suite, runs: list[Record]) -> list[str]:
-    """Means of all starts; nothing where some of them have no such score."""
+    """Show means over all starts, or nothing where some start lacks the score."""
     measured = [{**run, **run["scores"]} for run in runs]
     values = {score: [one[score] for one in measured if score in one] for score in (*suite.scores, *runs[0]["scores"])}
     scores = {score: mean(found) for score, found in values.items() if len(found) == len(runs)}
@@ -100,5 +90,5 @@ def _ratio(runs: list[Record], reference: list[Record], what: str) -> str:
 
 
 def _where(run: Record) -> str:
-    """Times are compared only between what ran on the same machine, on as many cores of it."""
+    """Identify machine and cores: only times that agree in both are compared."""
     return repr((sorted(run.get("machine", {}).items()), run.get("threads")))

@@ -1,17 +1,17 @@
-"""The tables of studies, one function each, from their records."""
+"""The tables of studies, one function each, from their records by name."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from labelfield.bench.scoreboard import triple
-from labelfield.tables import markdown_table
+from benchmarks.record import Record
+from benchmarks.tables.text import machine_shown, markdown_table, triple
 
 __all__ = ["SECTIONS"]
 
 
-def summary(records: dict[str, dict[str, Any]]) -> str:
-    """Reading, scoring, drawing, and a step beside GPyTorch's and GPflow's."""
+def summary(records: dict[str, Record]) -> str:
+    """Show reading, scoring, drawing, and a step beside GPyTorch's and GPflow's."""
     reading, scores, large = (records[name]["results"] for name in ("reading", "scores", "large"))
     rows = [
         ["read EUR-Lex-4K text (gzip), time against scikit-learn's reader", f"{reading['time_ratio']:.2f}×"],
@@ -25,15 +25,12 @@ def summary(records: dict[str, dict[str, Any]]) -> str:
     ]
     for shape, step in records["steps"]["results"].items():
         rows += _steps(shape, step)
-    machine = records["reading"]["machine"]
-    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB"
-    return (
-        markdown_table(["what", "measured"], rows)
-        + f"\nOn {where}. `labelfield bench reading` measures again; so do `scores`, `large` and `steps`.\n"
-    )
+    where = machine_shown(records["reading"]["machine"])
+    names = "reading`, and the same for `scores`, `large` and `steps"
+    return markdown_table(["what", "measured"], rows) + f"\nOn {where}; `python -m benchmarks bench {names}`.\n"
 
 
-# What the record of steps calls each peer, and what it is.
+# The peers in the record of steps, and what each is.
 PEERS = {
     "gpytorch": "GPyTorch, Z shared by all processes, a kernel for each",
     "gpytorch_documented": "GPyTorch as its documentation writes it, a Z and a kernel for each process",
@@ -43,7 +40,7 @@ PEERS = {
 
 
 def _steps(shape: str, step: dict[str, Any]) -> list[list[str]]:
-    """Times and memory of each peer over ours, for one step of one shape."""
+    """Show times and memory of each peer over ours, for one step of one shape."""
     rows = []
     for peer, name in PEERS.items():
         if f"{peer}_seconds" not in step:
@@ -59,8 +56,8 @@ def _steps(shape: str, step: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def gpu(records: dict[str, dict[str, Any]]) -> str:
-    """Scores and seconds on a GPU, and a step against what the machine could do."""
+def gpu(records: dict[str, Record]) -> str:
+    """Show scores and seconds on a GPU, and a step beside what the machine could do."""
     rows, results = [], dict(records["gpu"]["results"])
     step = results.pop("a step of EUR-Lex-4K, no options")
     for name, found in results.items():
@@ -69,16 +66,16 @@ def gpu(records: dict[str, dict[str, Any]]) -> str:
     header = ["data", "P@1 / 3 / 5", "PSP@1 / 3 / 5", "ECE@1 / 5", "train", "first in a process"]
     floor = max(step["arithmetic_floor_ms"], step["memory_floor_ms"])
     note = (
-        f"On one {records['gpu']['machine']['accelerator']}, from rows in memory, start included. A step of "
-        f"EUR-Lex-4K takes {step['captured_ms']:.1f} ms ({step['eager_ms']:.0f} ms launched one by one); its "
-        f"arithmetic alone would take {floor:.1f} ms. The best single model was picked among some twenty by these very "
-        "test scores, which flatters it; the others were not."
+        f"On one {records['gpu']['machine']['accelerator']}, from rows in memory, start included. A step on "
+        f"EUR-Lex-4K takes {step['captured_ms']:.1f} ms ({step['eager_ms']:.0f} ms if its operations are launched one "
+        f"by one); its arithmetic alone would take {floor:.1f} ms. The best single model was chosen among about twenty "
+        "by these same test scores, which flatters it; the others were not."
     )
     return markdown_table(header, rows) + f"\n{note}\n"
 
 
-def classes(records: dict[str, dict[str, Any]]) -> str:
-    """One class a row: MNIST beside the thesis, Covertype beside scikit-learn, and what many classes cost."""
+def classes(records: dict[str, Record]) -> str:
+    """Show one class per row: MNIST beside the thesis, Covertype beside scikit-learn, and the cost of many classes."""
     rows = []
     for name, found in records["gpu-mnist"]["results"]["mnist"].items():
         error, nlpd = found["published"] or (None, None)
@@ -102,13 +99,13 @@ def classes(records: dict[str, dict[str, Any]]) -> str:
     rest.append([against, f"{peer['time_ratio']:.0f}×"])
     where = records["gpu-mnist"]["machine"]["accelerator"]
     note = (
-        f"On one {where}, from pixels in memory; M = 100 unless said, options of the best chosen on training rows. "
-        "Below, on 2 cores:"
+        f"On one {where}, from pixels in memory; M = 100 unless the row says otherwise; the options of the best model "
+        "were chosen on training rows. Below, on 2 cores:"
     )
     return markdown_table(header, rows) + f"\n{note}\n\n" + markdown_table(["what", "measured"], rest)
 
 
-# What the record of tables calls each data set, and what it is.
+# The data sets in the record of tables, and what each is.
 TABLES = {
     "adult": "Adult",
     "connect4": "Connect-4",
@@ -120,8 +117,8 @@ TABLES = {
 }
 
 
-def deep(records: dict[str, dict[str, Any]]) -> str:
-    """Deep kernels beside their network: before the processes came, and trained as long."""
+def deep(records: dict[str, Record]) -> str:
+    """Show deep kernels beside their network: before the processes were added, and trained as long."""
     rows = []
     found = records["gpu-deep-tables"]["results"]
     for key, name in TABLES.items():
@@ -131,32 +128,19 @@ def deep(records: dict[str, dict[str, Any]]) -> str:
         rows.append([name, *(f"{value}" for value in published), *(_accuracy(part) for part in parts)])
     header = ["accuracy, nlpd", "paper: network", "paper: SV-DKL", "network before", "network as long", "SV-DKL"]
     results = records["gpu-deep"]["results"]
-    eurlex = results["eurlex-4k"]
     labels = []
-    for name, one in (
-        ("network before", eurlex["network before"]),
-        ("network as long", eurlex["network as long"]),
-        ("SV-DKL", eurlex["svdkl"]),
-    ):
+    for name, key in (("network before",) * 2, ("network as long",) * 2, ("SV-DKL", "svdkl")):
+        one = results["eurlex-4k"][key]
         seconds = f"{one['seconds']:.0f} s" if "seconds" in one else ""
-        labels.append(
-            [
-                name,
-                _spread(one, "P@1"),
-                triple(one, "P"),
-                triple(one, "PSP"),
-                _spread(one, "ECE@1"),
-                _spread(one, "ECE@5"),
-                seconds,
-            ]
-        )
+        errors = [_spread(one, "ECE@1"), _spread(one, "ECE@5")]
+        labels.append([name, _spread(one, "P@1"), triple(one, "P"), triple(one, "PSP"), *errors, seconds])
     what = [
         [f"a joint step over one of the network, m = 70, batch 50,000, {name}", f"{one['ratio']:.2f}×"]
         for name, one in results["overhead, m = 70, batch 50,000"].items()
     ]
     steps = records["deep-steps"]["results"]
     what += [
-        [f"2 cores, {steps['shape']}: steps a second over GPyTorch's", f"{steps['ours over gpytorch']:.1f}×"],
+        [f"2 cores, {steps['shape']}: steps per second over GPyTorch's", f"{steps['ours over gpytorch']:.1f}×"],
         [
             "… with a kernel for each process, where GPyTorch has one for all",
             f"{steps['ours, a kernel for each process, over gpytorch']:.1f}×",
@@ -168,12 +152,11 @@ def deep(records: dict[str, dict[str, Any]]) -> str:
         what.append([f"a step grows as m to the power, d = {d} (above m = 500, up to 10,000)", f"{power:.2f}"])
     note = (
         f"On one {records['gpu-deep']['machine']['accelerator']}; tables: mean of five folds ± sd, nothing calibrated, "
-        "the network of the paper; MNIST: one run. SV-DKL has as many epochs of its network (before) as of everything "
-        "jointly, and the network as long has both: beyond that network the gain is small, and none on "
-        "Covertype. The paper's target for Diabetes is not in the file; its joint rate, "
-        "and the epochs of MNIST, were changed after a first run on test rows (docs/DECISIONS.md). Below, EUR-Lex-4K "
-        "with several labels a row, mean of "
-        f"{records['gpu-deep']['results']['eurlex-4k']['seeds']} seeds ± sd:"
+        "the network of the paper; MNIST: one run. SV-DKL trains its network alone (before), then everything jointly "
+        "for as many epochs; `network as long` trains the network alone for both. Over that network the gain is small, "
+        "and on Covertype there is none. The paper's target for Diabetes is not in the file; the joint learning rate "
+        "there, and the epochs of MNIST, were changed after a first run on test rows (docs/DECISIONS.md). Below, "
+        f"EUR-Lex-4K with several labels per row, mean of {results['eurlex-4k']['seeds']} seeds ± sd:"
     )
     return "\n".join(
         [
@@ -198,8 +181,8 @@ def _accuracy(one: dict[str, Any]) -> str:
     return ", ".join(spread)
 
 
-def topics(records: dict[str, dict[str, Any]]) -> str:
-    """Topics of labels: AUC, few labels observed, what a step costs."""
+def topics(records: dict[str, Record]) -> str:
+    """Show topics of labels: AUC, few labels observed, and the cost of a step."""
     results = records["topics"]["results"]
     rows = []
     for name in ("bibtex", "delicious", "eurlex-4k", "bibtex, 20% of labels observed"):
@@ -215,16 +198,16 @@ def topics(records: dict[str, dict[str, Any]]) -> str:
         f"{results['topics']} topics by EM with conjugate gradients until it converged, 2 cores, memory of the whole "
         f"process; EUR-Lex on one {records['gpu-topics']['machine']['accelerator']}: "
         f"{gpu['seconds of training']:.1f} s. "
-        f"Seconds a step on Delicious are a line in the labels that hold (r² {cost['r squared of a line']:.3f} from 20 "
-        f"to 100 % of them); {padded}: {cost[padded]:.2f}×. Probabilities are calibrated on a tenth of the "
-        "rows, which then join the training."
+        f"Seconds per step on Delicious grow linearly with the positive labels (r² {cost['r squared of a line']:.3f} "
+        f"from 20 to 100 % of them); {padded}: {cost[padded]:.2f}×. Probabilities are calibrated on a tenth of the "
+        "rows, which are then used for training too."
     )
     header = ["", "paper: AUC", "AUC micro / label / row", "P@1 / 3 / 5", "ECE@1 / 5", "train"]
     return "\n".join([markdown_table(header, rows), f"{note}\n"])
 
 
-def large(records: dict[str, dict[str, Any]]) -> str:
-    """What a step costs as labels grow, and an epoch of the largest data sets."""
+def large(records: dict[str, Record]) -> str:
+    """Show the cost of a step as labels grow, and of an epoch on the largest data sets."""
     steps = records["scale"]["results"]["step_seconds_by_labels"]
     fewest, *_, most = steps
     rows = [
@@ -246,10 +229,8 @@ def _epoch(found: dict[str, Any] | None) -> str:
     return f"{found['epoch_seconds']:.0f} s, {found['peak_mb_beyond_data'] / 1024:.1f} GB beyond the data"
 
 
-def trust(records: dict[str, dict[str, Any]]) -> str:
-    """What uncertainty finds on EUR-Lex and how often intervals hold the truth; nothing before it was measured."""
-    if "trust" not in records:
-        return ""
+def trust(records: dict[str, Record]) -> str:
+    """Show what uncertainty finds on EUR-Lex, and how often intervals contain the truth."""
     results = records["trust"]["results"]
     ways = ("predict_uncertainty", "1 - max probability", "posterior variance of h")
     measures = {
@@ -266,20 +247,20 @@ def trust(records: dict[str, dict[str, Any]]) -> str:
     coverage = results["coverage on synthetic rows"]
     known, learned = (coverage[name]["f in its 95 % interval"] for name in ("kernel, Φ and b known", "all learned"))
     note = (
-        "On data drawn from the model, 95 % intervals of utilities hold the truth in "
-        f"{known:.0f} % of cases where the kernel, Φ and b are known, and in {learned:.0f} % where they are learned: "
-        "intervals take what was learned of these as known."
+        "On data drawn from the model, 95 % intervals of utilities contain the truth in "
+        f"{known:.0f} % of cases if the kernel, Φ and b are known, and in {learned:.0f} % if they are learned: "
+        "intervals take the learned values as exact."
     )
     return markdown_table(["eurlex-4k, no options, by", *ways], rows) + f"\n{note}\n"
 
 
-# What docs/BENCHMARKS.md shows, in this order.
+# The sections of docs/BENCHMARKS.md, in this order.
 SECTIONS = {
     "On a GPU": gpu,
-    "One class a row": classes,
+    "One class per row": classes,
     "On top of a network": deep,
     "Topics of labels": topics,
     "Size": large,
-    "Is uncertainty worth something?": trust,
+    "Is the uncertainty useful?": trust,
     "Reading, scoring, steps": summary,
 }

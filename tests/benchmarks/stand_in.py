@@ -1,6 +1,6 @@
-"""What stands in for our models where a test is about the commands around them, asked and answering as they are.
+"""A stand-in for our models, for tests of the commands around them; it takes the same task and gives the same answer.
 
-It ranks labels by how often they held, and starts in a tenth of the time: it needs no torch.
+It ranks labels by their frequency, and starts in a tenth of the time: it needs no torch.
 """
 
 import json

@@ -1,10 +1,10 @@
 """Pictures of trainings come from the records of runs."""
 
 import pytest
-
-from benchmarks import curves, recipes
 from labelfield.bench import append_record
 from labelfield.bench.recipes import find_recipe, read_recipe, recipe_names
+
+from benchmarks import curves, recipes
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-
 from labelfield.bench import records_folder
 from labelfield.bench.comparison import Measured, compare, difference, is_worse, long_table, table
 from labelfield.bench.papers import behind, papers_page, with_ours
 from labelfield.bench.recipes import find_recipe, left_out, read_recipe, recipe_names
+
 from labelfield.errors import DataError
 
 TEXT = """\

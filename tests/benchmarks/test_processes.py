@@ -8,7 +8,6 @@ import time
 from threading import Thread, main_thread
 
 import pytest
-
 from labelfield.bench.processes import run_process
 
 

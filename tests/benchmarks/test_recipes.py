@@ -4,10 +4,10 @@ from datetime import date
 
 import pytest
 import yaml
-
 from labelfield.bench import recipes
 from labelfield.bench.recipes import find_recipe, left_out, read_recipe, recipe_names
 from labelfield.bench.yaml_file import YamlFile
+
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.estimators.options import check_options
 from labelfield.estimators.saving import new_estimator

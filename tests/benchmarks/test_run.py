@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import sparse
-
-import labelfield
-from benchmarks import record as benchmarks_record
 from labelfield.bench import Choices, append_record, latest_of, load_records, read_suite, run, run_cells
 from labelfield.bench.comparison import Measured
 from labelfield.bench.environments import ENVIRONMENTS, PEERS, SCRIPTS, MissingPeerError, Peer, python_of
 from labelfield.bench.scoreboard import scoreboard
+from scipy import sparse
+
+import labelfield
+from benchmarks import record as benchmarks_record
 from labelfield.errors import DataError
 from labelfield.metrics import evaluate, popularity
 

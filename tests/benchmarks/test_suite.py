@@ -1,10 +1,10 @@
 """Suites say what is run; whatever is wrong with one is told with its line."""
 
 import pytest
-
 from labelfield.bench import find_suite, read_suite, suite_names
 from labelfield.bench.recipes import find_recipe, read_recipe, recipe_names
 from labelfield.bench.suite import METHODS, check_options
+
 from labelfield.errors import DataError, LabelfieldError
 
 GOOD = """\

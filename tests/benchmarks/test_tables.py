@@ -1,11 +1,11 @@
 """The numbers in README and docs are those of the records."""
 
 import pytest
+from benchmarks.run import STUDIES, study
+from labelfield.bench import load_records
 
 from benchmarks import sections, tables
 from benchmarks.record import RECORDS, load_studies
-from benchmarks.run import STUDIES, study
-from labelfield.bench import load_records
 
 
 def test_every_study_has_a_record():

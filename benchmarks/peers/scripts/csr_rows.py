@@ -1,4 +1,4 @@
-"""Rows as SciPy matrices, for packages without a reader of several labels a row."""
+"""Rows as SciPy matrices, for packages that cannot read several labels per row."""
 
 import numpy as np
 from scipy import sparse
@@ -9,7 +9,7 @@ __all__ = ["as_pairs", "read_rows"]
 
 
 def read_rows(path, unit=True):
-    """X, with rows of norm one unless they are wanted as they are, and Y."""
+    """Read X, with rows scaled to norm one if `unit`, and Y."""
     with open(path, "rb") as lines:
         n_rows, n_features, n_labels = map(int, next(lines).split())
         X, labels = load_svmlight_file(lines, n_features=n_features, multilabel=True, zero_based=True, dtype=np.float32)
@@ -22,7 +22,7 @@ def read_rows(path, unit=True):
 
 
 def as_pairs(P):
-    """Each row of a sparse matrix as (label, score), the best first."""
+    """Yield each row of a sparse matrix as (label, score), the best first."""
     for row in range(P.shape[0]):
         own = slice(P.indptr[row], P.indptr[row + 1])
         order = np.argsort(-P.data[own], kind="stable")

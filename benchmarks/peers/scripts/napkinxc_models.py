@@ -1,4 +1,4 @@
-"""napkinXC by its defaults: a probabilistic label tree, or one model a label."""
+"""napkinXC with its defaults: a probabilistic label tree, or one model per label."""
 
 from napkinxc import models
 from napkinxc.datasets import load_libsvm_file

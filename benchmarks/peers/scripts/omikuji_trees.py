@@ -1,4 +1,4 @@
-"""omikuji's trees: Parabel by its defaults, Bonsai with other options."""
+"""omikuji's trees: Parabel with its defaults, Bonsai with other options."""
 
 import omikuji
 from protocol import Clock, finish, folder_bytes, pairs, task

@@ -1,9 +1,9 @@
-"""How a script in a peer's environment is asked and answers; the standard library alone.
+"""The task and the answer of a script in a peer's environment. Needs only the standard library.
 
 `python SCRIPT TASK.json`: the task names text files of training and test rows (header `rows features labels`, then
-`label,label index:value …`), how many labels a row are wanted, threads, a seed and options. The script writes lines
+`label,label index:value …`), the number of labels wanted per row, threads, a seed and options. The script writes lines
 `label:score …` and, as JSON, seconds and the size of its saved model. Training includes reading its rows, which some
-packages do in one breath; prediction is from rows in memory to lists of labels.
+packages do in the same call; prediction is from rows in memory to lists of labels.
 """
 
 import json
@@ -16,12 +16,12 @@ __all__ = ["Clock", "finish", "folder_bytes", "pairs", "task"]
 
 
 def task():
-    """What is asked for."""
+    """Read the task."""
     return json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 
 
 class Clock(dict):
-    """Seconds by name."""
+    """Seconds of named blocks."""
 
     @contextmanager
     def __call__(self, name):
@@ -32,7 +32,7 @@ class Clock(dict):
 
 
 def pairs(path):
-    """Each row of a text file as a list of (index, value)."""
+    """Yield each row of a text file as a list of (index, value)."""
     with Path(path).open(encoding="utf-8") as lines:
         next(lines)
         for line in lines:
@@ -41,13 +41,13 @@ def pairs(path):
 
 
 def folder_bytes(path):
-    """The size of all files of a folder, or of a file."""
+    """Return the size of a file, or of all files of a folder."""
     path = Path(path)
     return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
 
 
 def finish(asked, clock, ranked, model_bytes):
-    """Write the ranked labels, (label, score) the best first, and the rest of the answer."""
+    """Write the ranked labels, as (label, score) with the best first, and the rest of the answer."""
     with Path(asked["predictions"]).open("w", encoding="utf-8") as lines:
         for row in ranked:
             lines.write(" ".join(f"{label}:{score!r}" for label, score in row) + "\n")

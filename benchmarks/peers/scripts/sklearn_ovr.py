@@ -1,4 +1,4 @@
-"""scikit-learn's one-vs-rest logistic regression by its defaults, on rows of norm one unless raw ones are better."""
+"""scikit-learn's one-vs-rest logistic regression with its defaults, on rows of norm one unless raw rows do better."""
 
 import warnings
 
@@ -11,7 +11,7 @@ from sklearn.multiclass import OneVsRestClassifier
 asked, clock = task(), Clock()
 options = dict(asked["options"])
 unit = options.pop("unit_rows", True)
-warnings.filterwarnings("ignore", "Label not .* is present in all training examples")  # it says so once a label
+warnings.filterwarnings("ignore", "Label not .* is present in all training examples")  # once per label
 with clock("train"):
     X, Y = read_rows(asked["train"], unit)
     model = OneVsRestClassifier(LogisticRegression(**options), n_jobs=asked["threads"]).fit(X, Y)
