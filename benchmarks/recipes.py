@@ -154,10 +154,10 @@ def _runs_of(file: YamlFile, via: tuple[Path, ...]) -> Suite:
         raise file.error(where, f"{name!r}", "the name of a recipe in this folder or in recipes/")
     if known[name].resolve() in via:
         raise file.error(where, f"{name!r}, which refers back to this file", "another recipe")
-    suite = _read(known[name], via).suite
-    if suite is None:
+    found = _read(known[name], via)
+    if found.kind != "runs" or found.suite is None:
         raise file.error(where, f"{name!r}", "a recipe whose rows are run")
-    return suite
+    return found.suite
 
 
 def _figure(file: YamlFile, via: tuple[Path, ...]) -> Recipe:

@@ -198,9 +198,9 @@ def topics(records: dict[str, Record]) -> str:
         f"{results['topics']} topics by EM with conjugate gradients until it converged, 2 cores, memory of the whole "
         f"process; EUR-Lex on one {records['gpu-topics']['machine']['accelerator']}: "
         f"{gpu['seconds of training']:.1f} s. "
-        f"Seconds per step on Delicious grow linearly with the positive labels (r² {cost['r squared of a line']:.3f} "
-        f"from 20 to 100 % of them); {padded}: {cost[padded]:.2f}×. Probabilities are calibrated on a tenth of the "
-        "rows, which are then used for training too."
+        "On Delicious, seconds per step against positive labels, from 20 to 100 % of them, fit a line with r² "
+        f"{cost['r squared of a line']:.3f}; {padded}: {cost[padded]:.2f}×. Probabilities are calibrated on a tenth of "
+        "the rows, which are then used for training too."
     )
     header = ["", "paper: AUC", "AUC micro / label / row", "P@1 / 3 / 5", "ECE@1 / 5", "train"]
     return "\n".join([markdown_table(header, rows), f"{note}\n"])

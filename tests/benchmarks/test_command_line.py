@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -114,7 +115,11 @@ def test_records_of_other_files_go_to_the_current_folder(run, toy, data, tmp_pat
         ("recipe run TOY --data TOY", 2, "Invalid value for '--data'"),
         ("bench BAD", 3, "bad.yaml:3: rows: a: method: 'trees'; expected one of"),
         ("recipe show BAD", 3, "bad.yaml:3: rows: a: method: 'trees'; expected one of"),
-        ("bench NO --records DIR", 3, "no.yaml:4: rows: a: options: n_induce: not an option of mlgpf; expected one of n"),
+        (
+            "bench NO --records DIR",
+            3,
+            "no.yaml:4: rows: a: options: n_induce: not an option of mlgpf; expected one of n",
+        ),
         ("recipe run FIGURE", 3, "figure.yaml: figure relevance without datasets; expected a line `datasets: …`"),
     ],
 )
@@ -190,6 +195,24 @@ def test_table_checks_or_writes_the_pages(run, tmp_path, monkeypatch):
     assert "wrote page.md" in run("table").message
     assert page.read_text() == "new"
     assert run("table", "--check").message == run("table").message == ""
+
+
+PAGES = [*paths.ROOT.glob("*.md"), *paths.ROOT.glob("docs/*.md"), *paths.SUITES.glob("*.yaml"), paths.ROOT / "Makefile"]
+
+
+def test_commands_that_pages_name_exist():
+    known = {"bench": {*suite_names(), *registry.STUDIES}, "recipe run": {*recipe_names()}, "recipe": {"run"}}
+    found = set()
+    for path in PAGES:
+        text = re.sub(r"\s+", " ", path.read_text())
+        assert not re.search(r"labelfield (bench|recipe)\b", text), path.name
+        for command, name in re.findall(
+            r"python -m benchmarks (bench|recipe run|recipe|table|plots)(?: ([\w.-]+))?", text
+        ):
+            found.add(command)
+            if command in known and name not in ("", "NAME", "list"):
+                assert name.rstrip(".") in known[command], f"{path.name}: {command} {name}"
+    assert found == {"bench", "recipe run", "recipe", "table", "plots"}
 
 
 def test_termination_clears_up(suite, data, tmp_path):

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from labelfield.bench import records_folder
-from labelfield.bench.comparison import Measured, compare, difference, is_worse, long_table, table
-from labelfield.bench.papers import behind, papers_page, with_ours
-from labelfield.bench.recipes import find_recipe, left_out, read_recipe, recipe_names
 
+from benchmarks.paths import RECORDS
+from benchmarks.recipes import left_out, read_recipe, recipe_names
+from benchmarks.record import Records
+from benchmarks.tables.comparison import behind, compare, difference, is_worse, long_table, table
+from benchmarks.tables.papers import papers_page
 from labelfield.errors import DataError
 
 TEXT = """\
@@ -29,7 +30,7 @@ def record(row, seed, scores, **others):
     return {**head, "method": "mlgpf", "options": {}, "scores": scores, **others}
 
 
-MEASURED = Measured.of(
+MEASURED = Records.of(
     {
         "journal-table-1": [
             record("first", 0, {"P@1": 1.0, "nlpd": 9.0}),  # measured again below
@@ -97,52 +98,39 @@ def test_what_worse_means(score, paper, ours, worse, shown):
 
 def test_the_page_says_why_ours_is_worse_and_what_is_missing(recipe):
     page = papers_page([recipe], MEASURED, left_out())
-    assert (
-        "### Table 1. Two rows\n\nJournal paper, table 1. `labelfield recipe run journal-table-1`; at abc on 2" in page
-    )
+    command = "`python -m benchmarks recipe run journal-table-1`"
+    assert f"### Table 1. Two rows\n\nJournal paper, table 1. {command}; at abc on 2" in page
     assert "| first | here | 50.00 / 0.1000 |" in page
     assert "- Worse: first on here. Fewer epochs." in page
     assert left_out()[0].why in page
-    assert "nothing was measured yet" in papers_page([recipe], Measured.of({}))
+    assert "nothing was measured yet" in papers_page([recipe], Records.of({}))
 
 
 @pytest.mark.parametrize(
     ("threads", "score", "is_said"), [(1, "train_seconds", True), (2, "train_seconds", False), (1, "P@1", False)]
 )
-def test_times_of_runs_beside_others_are_said_to_be(recipe, threads, score, is_said):
-    measured = Measured.of({"journal-table-1": [record("first", 0, {}, threads=threads, train_seconds=3.0)]})
+def test_times_of_simultaneous_runs_are_marked(recipe, threads, score, is_said):
+    measured = Records.of({"journal-table-1": [record("first", 0, {}, threads=threads, train_seconds=3.0)]})
     page = papers_page([replace(recipe, scores=(score,))], measured)
     assert ("Other rows ran at the same time" in page) == is_said
 
 
 def test_a_picture_of_runs_says_where_these_were_measured():
-    recipe = read_recipe(find_recipe("journal-figure-3"))
-    runs = read_recipe(find_recipe(recipe.runs_of)).suite
-    cell = next(runs.cells())
+    recipe = read_recipe("journal-figure-3")
+    cell = next(recipe.suite.cells())
     head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
-    gpu = {
-        **record(cell.row, 0, {"P@1": 1.0}),
-        **head,
-        "options": cell.options,
-        "machine": {**MACHINE, "accelerator": "H"},
-    }
+    gpu = record(cell.row, 0, {"P@1": 1.0}, machine={**MACHINE, "accelerator": "H"})
+    gpu |= {**head, "options": cell.options}
     drawn = {"study": recipe.name, "results": {"figure": "docs/images/a.svg"}, "commit": "def", "machine": MACHINE}
-    page = papers_page([recipe], Measured.of({runs.name: [gpu], recipe.name: [drawn]}))
+    page = papers_page([recipe], Records.of({recipe.suite.name: [gpu], recipe.name: [drawn]}))
     assert "drawn at def from runs at abc on H." in page
 
 
-def test_our_numbers_in_a_recipe_are_replaced_and_change_nothing_else(recipe):
-    once = with_ours(TEXT, recipe, MEASURED)
-    assert once.startswith(TEXT)
-    assert "52.00 ± 1.41" in once
-    assert with_ours(once, recipe, MEASURED) == once
-    recipe.path.write_text(once)
-    assert replace(read_recipe(recipe.path), path=recipe.path) == recipe
-    assert "52.00" not in with_ours(once, recipe, Measured.of({}))
+ALL_RECORDS = Records.load(RECORDS)
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_wherever_ours_is_worse_a_recipe_says_why(name):
-    recipe = read_recipe(find_recipe(name))
-    for line in behind(recipe, compare(recipe, Measured.load(records_folder()))):
+    recipe = read_recipe(name)
+    for line in behind(recipe, compare(recipe, ALL_RECORDS)):
         assert line.worse, f"{name}.yaml: {line.row}: ours is worse on {line.dataset}; add `worse: …`"

@@ -1,4 +1,4 @@
-"""What a process cost, and that nothing of it is left."""
+"""The cost of a process is measured, and none of it outlives a run."""
 
 import os
 import signal
@@ -8,7 +8,9 @@ import time
 from threading import Thread, main_thread
 
 import pytest
-from labelfield.bench.processes import run_process
+
+from benchmarks.measuring.processes import run_process
+from benchmarks.paths import ROOT
 
 
 def python(*lines):
@@ -28,8 +30,10 @@ def test_seconds_cores_and_memory_are_those_of_the_command(tmp_path):
     assert busy.peak_mb - idle.peak_mb == pytest.approx(200, abs=20)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="memory of several processes is Linux' own")
-def test_memory_of_children_counts_together(tmp_path):
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/smaps_rollup"), reason="only Linux tells the memory of several processes"
+)
+def test_memory_of_children_is_added_up(tmp_path):
     child = "import time; x = bytearray(b'1') * (60 * 2**20); time.sleep(1.2)"
     command = python(
         "import subprocess, sys",
@@ -39,7 +43,7 @@ def test_memory_of_children_counts_together(tmp_path):
     assert run_process(command, log=tmp_path / "log").peak_mb > 120
 
 
-def test_a_failure_says_what_it_said(tmp_path):
+def test_a_failure_keeps_its_output(tmp_path):
     failed = run_process(python("raise SystemExit('out of luck')"), log=tmp_path / "log")
     assert failed.code == 1
     assert failed.errors.endswith("out of luck")
@@ -65,15 +69,14 @@ def test_an_interrupt_ends_the_process_and_its_children(tmp_path):
         wait_until(lambda pid=pid: not is_running(pid))
 
 
-def test_nothing_outlives_whoever_asked_for_it(tmp_path):
-    """Also where that was killed without a word."""
+def test_a_process_ends_when_the_one_that_asked_for_it_is_killed(tmp_path):
     started = tmp_path / "pid"
     asked = python(
         f"open({str(started)!r}, 'w').write(str(__import__('os').getpid()) + ' ')", "__import__('time').sleep(60)"
     )
-    asking = "from pathlib import Path; from labelfield.bench.processes import run_process; "
+    asking = "from pathlib import Path; from benchmarks.measuring.processes import run_process; "
     asking += f"run_process({asked!r}, log=Path({str(tmp_path / 'log')!r}))"
-    process = subprocess.Popen([sys.executable, "-c", asking])
+    process = subprocess.Popen([sys.executable, "-c", asking], cwd=ROOT)
     wait_until(lambda: started.exists() and started.read_text().endswith(" "))
     process.kill()
     process.wait()

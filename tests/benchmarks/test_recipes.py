@@ -1,13 +1,14 @@
-"""Every published table or figure that the data allow has a recipe that can be run; mistakes in one are told."""
+"""Every published table or figure that the data allow has a recipe that can be run; mistakes are reported."""
 
 from datetime import date
 
 import pytest
 import yaml
-from labelfield.bench import recipes
-from labelfield.bench.recipes import find_recipe, left_out, read_recipe, recipe_names
-from labelfield.bench.yaml_file import YamlFile
 
+from benchmarks import recipes
+from benchmarks.paths import RECIPES
+from benchmarks.recipes import left_out, read_recipe, recipe_names
+from benchmarks.yaml_file import YamlFile
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.estimators.options import check_options
 from labelfield.estimators.saving import new_estimator
@@ -45,7 +46,7 @@ figure: curves
 runs_of: runs
 options: {of: bound}
 """
-# Below these are names of scores, data sets and curves, and lists.
+# Keys of names, such as those of scores, data sets and curves, and of lists.
 NAMES = {"paper", "at", "options_of", "panels", "ways", "datasets", "model", "scores", "rows_of", "lower_is_better"}
 TEXTS = {"runs": RUNS, "other": OTHER, "study": STUDY, "figure": FIGURE}
 
@@ -60,7 +61,7 @@ def recipe_of(tmp_path):
     return read
 
 
-def test_what_a_row_says_goes_before_what_is_said_of_its_data_set(recipe_of):
+def test_options_of_a_row_override_those_of_its_data_set(recipe_of):
     options = {cell.key[:2]: cell.options for cell in recipe_of("runs").suite.cells()}
     assert options["here", "first"] == {"n_latent": 4, "max_epochs": 2, "batch_size": 10}
     assert options["there", "first"] == {"n_latent": 3, "max_epochs": 2, "batch_size": 10}
@@ -81,13 +82,13 @@ def test_kinds(recipe_of):
     assert [recipe_of(name).kind for name in TEXTS] == ["runs", "runs", "study", "figure"]
     assert recipe_of("study").study_rows[0].at == {"AUC": ("bibtex", 0)}
     assert recipe_of("study").studies == ("topics",)
-    assert recipe_of("figure").runs_of == "runs"
+    assert recipe_of("figure").suite == recipe_of("runs").suite
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "line", "told"),
     [
-        ("runs", "where:", "were:", 2, "were: an unknown key"),
+        ("runs", "where:", "were:", 2, "were: unknown key"),
         ("runs", "title:", "name:", 1, "no title"),
         ("runs", "plain: true", "plain: 1", 11, "rows: bare: plain: 1; expected true"),
         (
@@ -95,17 +96,18 @@ def test_kinds(recipe_of):
             "here: {n_latent",
             "her: {n_latent",
             7,
-            "defaults: options_of: her: a data set that nothing here is run on",
+            "defaults: options_of: her: no row is run on this data set",
         ),
-        ("other", "bare:", "best:", 5, "rows: best: an unknown row; expected one of those of runs: first, bare"),
+        ("other", "bare:", "best:", 5, "rows: best: unknown row; expected one of those of runs: first, bare"),
         ("other", "runs_of: runs", "runs_of: study", 2, "runs_of: 'study'; expected a recipe whose rows are run"),
-        ("other", "paper", "papers", 5, "rows: bare: papers: an unknown key"),
-        ("other", "there: {", "nowhere: {", 5, "a data set that nothing here is run on"),
-        ("study", "at: {AUC: [bibtex, 0]}, ", "", 5, "rows: here: at: None; expected for each score a list"),
-        ("study", "paper: {AUC", "paper: {P@1", 5, "rows: here: paper: P@1: an unknown key; expected one of AUC"),
+        ("other", "runs_of: runs", "runs_of: figure", 2, "runs_of: 'figure'; expected a recipe whose rows are run"),
+        ("other", "paper", "papers", 5, "rows: bare: papers: unknown key"),
+        ("other", "there: {", "nowhere: {", 5, "no row is run on this data set"),
+        ("study", "at: {AUC: [bibtex, 0]}, ", "", 5, "rows: here: at: None; expected a list of keys"),
+        ("study", "paper: {AUC", "paper: {P@1", 5, "rows: here: paper: P@1: unknown key; expected one of AUC"),
         ("study", "[AUC]", "AUC", 3, "scores: 'AUC'; expected a list of scores"),
         ("figure", "options: {of: bound}", "options: bound", 4, "options: 'bound'; expected a mapping"),
-        ("figure", "runs_of", "rows_of", 3, "rows_of: an unknown key"),
+        ("figure", "runs_of", "rows_of", 3, "rows_of: unknown key"),
         (
             "runs",
             "where:",
@@ -113,25 +115,25 @@ def test_kinds(recipe_of):
             2,
             "lower_is_better: [['P@1']]; expected a list of some",
         ),
-        ("other", "runs_of: runs", "runs_of: ../runs", 2, "runs_of: '../runs'; expected the name of a recipe beside"),
-        ("other", "runs_of: runs", "runs_of: other", 2, "runs_of: 'other', which leads back here"),
+        ("other", "runs_of: runs", "runs_of: ../runs", 2, "runs_of: '../runs'; expected the name of a recipe in"),
+        ("other", "runs_of: runs", "runs_of: other", 2, "runs_of: 'other', which refers back"),
         ("other", "{paper", "{worse: 3, paper", 5, "rows: bare: worse: 3; expected a sentence"),
-        ("figure", "runs_of: runs", "runs_of: table", 3, "runs_of: 'table'; expected the name of a recipe beside"),
+        ("figure", "runs_of: runs", "runs_of: table", 3, "runs_of: 'table'; expected the name of a recipe in"),
         ("study", "paper: {AUC: 0.9}", "paper: {AUC: high}", 5, "rows: here: paper: AUC: 'high'; expected a number"),
-        ("study", "[bibtex, 0]", "[[bibtex]]", 5, "rows: here: at: {'AUC': [['bibtex']]}; expected for each score"),
+        ("study", "[bibtex, 0]", "[[bibtex]]", 5, "rows: here: at: {'AUC': [['bibtex']]}; expected a list of keys"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(recipe_of, name, old, new, line, told):
+def test_a_mistake_is_reported_with_its_line(recipe_of, name, old, new, line, told):
     with pytest.raises(DataError) as caught:
         recipe_of(name, old, new)
     assert told in str(caught.value)
     assert caught.value.line == line
 
 
-def test_recipes_that_name_each_other_are_told(tmp_path):
+def test_recipes_that_refer_to_each_other_are_refused(tmp_path):
     for one, other in (("a", "b"), ("b", "a")):
         (tmp_path / f"{one}.yaml").write_text(OTHER.replace("runs_of: runs", f"runs_of: {other}"))
-    with pytest.raises(DataError, match=r"b.yaml:2: runs_of: 'a', which leads back here"):
+    with pytest.raises(DataError, match=r"b.yaml:2: runs_of: 'a', which refers back to this file"):
         read_recipe(tmp_path / "a.yaml")
 
 
@@ -149,7 +151,7 @@ LEFT = "title: left out\nleft-out:\n- {where: there, why: so}\n"
 
 
 def changed(content):
-    """Each value replaced by whatever else YAML can hold, one at a time."""
+    """Replace each value by everything else that YAML can hold, one at a time."""
     for key in content if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ():
         for value in (*STRANGE, *changed(content[key])):
             copy = content.copy()
@@ -158,10 +160,10 @@ def changed(content):
 
 
 @pytest.mark.parametrize("name", [*TEXTS, "left-out"])
-def test_whatever_stands_in_a_recipe_it_is_read_or_told_with_its_line(recipe_of, tmp_path, monkeypatch, name):
+def test_any_content_is_read_or_refused_with_its_line(recipe_of, tmp_path, monkeypatch, name):
     if name != "left-out":
         recipe_of(name)
-    monkeypatch.setattr(recipes, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(recipes, "RECIPES", tmp_path)
     content = yaml.safe_load({**TEXTS, "left-out": LEFT}[name]) | (WHOLE if name == "runs" else {})
     path, lines = tmp_path / f"{name}.yaml", []
     for other in changed(content):
@@ -175,8 +177,9 @@ def test_whatever_stands_in_a_recipe_it_is_read_or_told_with_its_line(recipe_of,
 
 
 def test_a_recipe_that_is_not_there():
-    with pytest.raises(LabelfieldError, match="no recipe 'table'; `labelfield recipe list`"):
-        find_recipe("table")
+    for name in ("table", "../recipes/journal-table-4"):
+        with pytest.raises(LabelfieldError, match=f"no recipe '{name}'; `python -m benchmarks recipe list`"):
+            read_recipe(name)
 
 
 # Those of the repository
@@ -184,10 +187,10 @@ def test_a_recipe_that_is_not_there():
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_row_is_a_model_that_can_be_made(name):
-    recipe = read_recipe(find_recipe(name))
+    recipe = read_recipe(name)
     assert recipe.title
     assert recipe.where
-    for cell in recipe.suite.cells() if recipe.suite else ():
+    for cell in recipe.suite.cells() if recipe.kind == "runs" else ():
         if cell.method is not None:
             estimator = new_estimator(cell.method, cell.options)
             check_options(estimator, estimator._rules)
@@ -195,15 +198,15 @@ def test_every_row_is_a_model_that_can_be_made(name):
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_what_was_published_is_shown(name):
-    recipe = read_recipe(find_recipe(name))
-    for row in recipe.suite.rows if recipe.suite else ():
+    recipe = read_recipe(name)
+    for row in recipe.suite.rows if recipe.kind == "runs" else ():
         for scores in row.paper.values():
             assert set(scores) <= set(recipe.scores)
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_key_has_a_comment_where_it_is_first_used(name):
-    file = YamlFile.read(find_recipe(name))
+    file = YamlFile.read(RECIPES / f"{name}.yaml")
     lines = file.path.read_text().splitlines()
     seen = set()
     for where, number in file.lines.items():
@@ -211,7 +214,7 @@ def test_every_key_has_a_comment_where_it_is_first_used(name):
         if not where or is_name or where[-1] in {*seen, "worse"} or set(where[:-1]) & NAMES:
             continue
         seen.add(where[-1])
-        # Beside it, or where there are several on a line above them or their mapping.
+        # Beside it, or above it if several are on a line.
         near = lines[max(0, number - 2) : number]
         assert any("#" in line for line in near), f"{name}.yaml:{number}: {where[-1]} has no comment"
     assert "title" in seen

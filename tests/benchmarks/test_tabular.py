@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import tabular
+from benchmarks.studies import tabular
 
 ROWS = {
     "adult": ((48842, 108), [37155, 11687]),
