@@ -10,11 +10,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "labelfield"
 
 # What each room may import from. Reading downwards is the direction drawn in docs/ARCHITECTURE.md.
-FOUNDATION = {"errors", "progress", "tables", "version", "csr", "atomic"}
+FOUNDATION = {"errors", "progress", "version", "csr", "atomic"}
 MAY_IMPORT = {
     "errors": set(),
     "progress": set(),
-    "tables": set(),
     "version": set(),
     "csr": {"errors"},
     "atomic": set(),
@@ -35,7 +34,6 @@ MAY_IMPORT = {
 MAY_IMPORT["estimators"] = {*MAY_IMPORT, "metrics"}
 MAY_IMPORT["explain"] = {*MAY_IMPORT, "estimators"}
 MAY_IMPORT["report"] = {*MAY_IMPORT, "explain"}
-MAY_IMPORT["bench"] = {*MAY_IMPORT, "estimators"} - {"explain", "report"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "report"}
 FRONT = {"__init__", "__main__"}
 
@@ -44,7 +42,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path):
+def imported_names(path: Path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
@@ -54,13 +52,16 @@ def imported_rooms(path: Path):
         else:
             continue
         for name in names:
-            parts = name.split(".")
-            if parts[0] == "labelfield":
-                yield node.lineno, parts[1] if len(parts) > 1 else "__init__"
+            yield node.lineno, name.split(".")
 
 
-# All but scripts that run in the environments of other packages.
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE / "bench" / "peers")
+def imported_rooms(path: Path):
+    for line, parts in imported_names(path):
+        if parts[0] == "labelfield":
+            yield line, parts[1] if len(parts) > 1 else "__init__"
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -81,6 +82,12 @@ def test_an_arrow_that_turns_back_is_seen(tmp_path):
     assert list(imported_rooms(bad)) == [(1, "cli"), (2, "models")]
     assert "cli" not in MAY_IMPORT["metrics"]
     assert "models" not in MAY_IMPORT["kernels"]
+
+
+def test_the_package_imports_nothing_of_the_benchmarks():
+    for path in MODULES:
+        for line, parts in imported_names(path):
+            assert parts[0] not in ("benchmarks", "tests"), f"{path.relative_to(ROOT)}:{line}: {'.'.join(parts)}"
 
 
 def test_metrics_need_no_torch():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
+from collections.abc import Sequence
 from threading import Timer
 from types import TracebackType
 from typing import Any
@@ -13,11 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from labelfield.tables import are_numbers
-
-__all__ = ["Bar", "print_json", "print_table", "say", "shown"]
+__all__ = ["Bar", "are_numbers", "print_json", "print_table", "say", "shown"]
 
 _PATIENCE_S = 1.0
+# A number, perhaps bold, or the dash that stands for one.
+_NUMBER = re.compile(r"\**(?:[-+−±<~]?\d|–)")
 
 
 def print_json(content: dict[str, Any]) -> None:
@@ -44,6 +46,16 @@ def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     Console(highlight=False, markup=False).print(table)
+
+
+def are_numbers(rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Return for each column whether most of its cells are numbers; the first column never counts as numbers."""
+    return [number > 0 and _mostly_numbers(column) for number, column in enumerate(zip(*rows, strict=True))]
+
+
+def _mostly_numbers(cells: Sequence[str]) -> bool:
+    filled = [cell for cell in cells if cell]
+    return 2 * sum(bool(_NUMBER.match(cell)) for cell in filled) > len(filled)
 
 
 def say(message: str) -> None:

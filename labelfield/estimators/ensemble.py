@@ -162,7 +162,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         spec,
         first.settings_,
         first.n_negatives_,
-        lambda model: model.fill(members, data[1:]),  # type: ignore[operator]
+        lambda model: model.fill(members, data[1:]),
         first.fitted_.labels,
     )
 
@@ -245,17 +245,17 @@ class EnsembleClassifier(Classifier):
         """The method of the members."""
         return str(self._first().method)
 
-    @property  # type: ignore[override]  # the members decide
+    @property
     def device(self) -> Any:
         """Where the members are."""
         return self._first().device
 
-    @property  # type: ignore[override]  # the members decide
+    @property
     def random_state(self) -> Any:
         """The seed of the first member."""
         return self._first().random_state
 
-    @property  # type: ignore[override]  # the members decide
+    @property
     def threshold(self) -> float:
         """The threshold of the members."""
         return float(self._first().threshold)
