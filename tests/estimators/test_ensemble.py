@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from labelfield.models.build import Spec, build
 
 import labelfield
 from labelfield import MLGPFClassifier, metrics
 from labelfield.estimators.ensemble import MOST_MEMBERS, _mean, held_out_scores, members, top_k_of_mean
 from labelfield.inference.trainer import Interrupted, Settings, held_out_rows
-from labelfield.models.build import Spec, build
 from labelfield.variational import Moments
 
 

@@ -12,15 +12,9 @@ from labelfield.kernels import DotPower, Linear, Matern, Scaled, SquaredExponent
 from labelfield.kernels.names import kernel_from_name, kernel_names
 from labelfield.linalg.rows import dot, transposed
 
+pytestmark = pytest.mark.usefixtures("in_double")
 D, P = 7, 3
 NAMES = [name for name in kernel_names() if name != "…"] + ["se_ard + linear", "matern32 + dot2 + white"]
-
-
-@pytest.fixture(autouse=True)
-def in_double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def random_kernel(name):

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from labelfield.linalg.kronecker import (
     kronecker_logdet,
     kronecker_multiply,
-    kronecker_product,
     kronecker_solve_triangular,
     kronecker_trace,
 )
+from tests.linalg.dense import kronecker_product
 
 SIZES = (st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.booleans())
 

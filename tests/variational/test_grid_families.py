@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import labelfield.variational.grid as grid_module
-from labelfield.linalg.kronecker import kronecker_logdet, kronecker_product, kronecker_trace
+from labelfield.linalg.kronecker import kronecker_logdet, kronecker_trace
 from labelfield.linalg.toeplitz import toeplitz
 from labelfield.variational import GridPrior, Kronecker, WhitenedKronecker
+from tests.linalg.dense import kronecker_product
 
+pytestmark = pytest.mark.usefixtures("in_double")
 FAMILIES = [Kronecker, WhitenedKronecker]
 JITTER = 1e-4
 # d, n: few enough points that a matrix of all of them is small.
@@ -19,14 +21,6 @@ CASES = (st.sampled_from(FAMILIES), SIZES, st.integers(1, 3), st.booleans(), st.
 each_size = pytest.mark.parametrize(("d", "n"), [(1, 7), (2, 6), (3, 5)])
 each_family = pytest.mark.parametrize("kind", FAMILIES)
 each_prior = pytest.mark.parametrize("is_shared", [True, False])
-
-
-@pytest.fixture(autouse=True)
-def in_double():
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def columns(d, n, J=2, is_shared=False):
