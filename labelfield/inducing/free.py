@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from labelfield.kernels import DensePoints
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, dot, transposed
 
 __all__ = ["Free"]
@@ -77,8 +78,10 @@ class FreePoints(DensePoints):
         return weights if self.support is None else weights[..., self.support.long()]
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
-        if not isinstance(X, Tensor) or _are_own(squared_weights):
-            return super().cross(*self._on_support(X, squared_weights))
+        if not isinstance(X, Tensor):
+            return super().cross(X, squared_weights)  # an error
+        if _are_own(squared_weights):
+            return super().cross(self._restricted(X), self._supported(squared_weights))
         weighted = self.Zt if squared_weights is None else self.Zt * self._supported(squared_weights).unsqueeze(1)
         return dot(self._restricted(X), weighted)
 
@@ -88,12 +91,6 @@ class FreePoints(DensePoints):
         apply: Any = _WeightedCross.apply  # torch's is untyped
         products, norms = apply(self._restricted(X), self.Zt, self._supported(squared_weights))
         return products, norms
-
-    def _on_support(self, X: Rows, weights: Tensor | None) -> tuple[Rows, Tensor | None]:
-        """Rows and weights on the features of the support."""
-        if not isinstance(X, Tensor) or weights is None:
-            return X, weights
-        return self._restricted(X), self._supported(weights)
 
     def _restricted(self, X: Tensor) -> Tensor:
         """The columns of the support; of sparse rows the other entries become 0 in column 0."""
@@ -109,14 +106,10 @@ class FreePoints(DensePoints):
     def gram(self, squared_weights: Tensor | None) -> Tensor:
         if _are_own(squared_weights):
             return super().gram(self._supported(squared_weights))
-        apply: Any = _WeightedGram.apply  # torch's is untyped
-        result: Tensor = apply(self.Zt, self._supported(squared_weights))
-        return result
+        return apply(_WeightedGram, self.Zt, self._supported(squared_weights))
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
         squares = self.Zt.square()
-        if _are_own(squared_weights):
-            return self._supported(squared_weights) @ squares
         return squares.sum(0) if squared_weights is None else self._supported(squared_weights) @ squares
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.interpolation import locate
 
 __all__ = ["LEAST_GRID", "Grid"]
@@ -74,9 +75,7 @@ class Grid(nn.Module):
 
     def squash(self, h: Tensor) -> Tensor:
         """z (B, Q); what is not finite becomes not a number."""
-        apply: Any = _Squash.apply  # torch's is untyped
-        result: Tensor = apply(h, self.centre, self.scale)
-        return result
+        return apply(_Squash, h, self.centre, self.scale)
 
     def locate(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Where features (B, Q) lie: the cell of each (B, J, d), and how far in it."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from labelfield.kernels import DensePoints
-from labelfield.linalg.processes import select_processes
 
 __all__ = ["PerClass"]
 
@@ -27,10 +24,6 @@ class PerClass(nn.Module):
     @property
     def n_inducing(self) -> int:
         return int(self.Z.shape[1])
-
-    def select(self, classes: Tensor) -> Self:
-        """The inducing inputs of these classes alone."""
-        return select_processes(self, classes)
 
     def fill(self, Z: Tensor) -> None:
         """Put in the values (K, M, D)."""

@@ -2,7 +2,7 @@
 
 from labelfield.kernels.base import Kernel, LagKernel
 from labelfield.kernels.combine import Scaled, Sum, White
-from labelfield.kernels.dot import DotPower, Linear
+from labelfield.kernels.dot import DotPower
 from labelfield.kernels.points import DensePoints, Points
 from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
 
@@ -11,7 +11,6 @@ __all__ = [
     "DotPower",
     "Kernel",
     "LagKernel",
-    "Linear",
     "Matern",
     "Points",
     "Scaled",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from math import log
-from typing import Protocol, Self
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from labelfield.kernels.points import Points
-from labelfield.linalg.processes import select_processes
 from labelfield.linalg.rows import Rows
 
 __all__ = ["Kernel", "LagKernel", "over_matrices", "over_rows", "positive", "shape_of"]
@@ -42,10 +41,6 @@ class Kernel(nn.Module, ABC):
     def n_processes(self) -> int | None:
         """How many latent processes have parameters of their own; None if all share one kernel."""
         return None
-
-    def select(self, processes: Tensor) -> Self:
-        """The kernels of these processes alone."""
-        return select_processes(self, processes)
 
     def feature_relevance(self) -> Tensor | None:
         """Squared ARD weights (…, D), or None for a kernel that treats all features alike."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from torch import Tensor, nn
 
@@ -63,20 +65,13 @@ class Sum(Kernel):
         return torch.stack(parts).sum(0) if parts else None
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
-        return _add([kernel.cross(X, Z) for kernel in self._parts()])
+        return reduce(torch.add, [kernel.cross(X, Z) for kernel in self._parts()])
 
     def gram(self, Z: Tensor | Points) -> Tensor:
-        return _add([kernel.gram(Z) for kernel in self._parts()])
+        return reduce(torch.add, [kernel.gram(Z) for kernel in self._parts()])
 
     def diag(self, X: Rows) -> Tensor:
-        return _add([kernel.diag(X) for kernel in self._parts()])
-
-
-def _add(terms: list[Tensor]) -> Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+        return reduce(torch.add, [kernel.diag(X) for kernel in self._parts()])
 
 
 class White(Kernel):

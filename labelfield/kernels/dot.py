@@ -8,7 +8,7 @@ from labelfield.kernels.base import Kernel, positive, shape_of
 from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.rows import Rows, squared_norms
 
-__all__ = ["DotPower", "Linear"]
+__all__ = ["DotPower"]
 
 
 class DotPower(Kernel):
@@ -37,10 +37,3 @@ class DotPower(Kernel):
 
     def diag(self, X: Rows) -> Tensor:
         return squared_norms(X, self.feature_relevance()) ** self.power
-
-
-class Linear(DotPower):
-    """k = xᵀ W² z."""
-
-    def __init__(self, *, n_features: int | None = None, n_processes: int | None = None) -> None:
-        super().__init__(1, n_features=n_features, n_processes=n_processes)

@@ -9,7 +9,7 @@ from typing import Any
 
 from labelfield.kernels.base import Kernel, LagKernel
 from labelfield.kernels.combine import Scaled, Sum, White
-from labelfield.kernels.dot import DotPower, Linear
+from labelfield.kernels.dot import DotPower
 from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
 
 __all__ = ["LAG_KERNELS", "kernel_from_name", "kernel_names", "lag_kernel_from_name"]
@@ -23,8 +23,8 @@ def _makers(n_features: int, n_processes: int, is_own: bool) -> dict[str, Callab
     own: dict[str, Any] = {"n_processes": n_processes if is_own else None}
     ard = {"n_features": n_features, **own}
     makers: dict[str, Callable[[], Kernel]] = {
-        "linear": partial(Linear, **own),
-        "linear_ard": partial(Linear, **ard),
+        "linear": partial(DotPower, 1, **own),
+        "linear_ard": partial(DotPower, 1, **ard),
         "se": partial(SquaredExponential, **own),
         "se_per_process": partial(SquaredExponential, n_processes=n_processes),
         "se_ard": partial(SquaredExponential, **ard),

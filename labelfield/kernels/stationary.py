@@ -11,6 +11,7 @@ from torch import Tensor
 
 from labelfield.kernels.base import Kernel, over_matrices, over_rows, positive, shape_of
 from labelfield.kernels.points import Points, as_points
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, n_rows, squared_norms
 
 __all__ = ["Matern", "SquaredExponential", "SquaredExponentialLinear"]
@@ -74,9 +75,7 @@ def _cross_distances(X: Rows, points: Points, weights: Tensor | None) -> tuple[T
 
 def squared_distances(products: Tensor) -> Tensor:
     """‖z_i - z_j‖² from the inner products of points (…, M, M)."""
-    apply: Any = _SquaredDistances.apply  # torch's is untyped
-    result: Tensor = apply(products)
-    return result
+    return apply(_SquaredDistances, products)
 
 
 class _SquaredDistances(torch.autograd.Function):
@@ -110,12 +109,7 @@ class Matern(_Stationary):
     """Matérn of smoothness ½, 3/2 or 5/2."""
 
     def __init__(
-        self,
-        smoothness: float,
-        length: float = 1.0,
-        *,
-        n_features: int | None = None,
-        n_processes: int | None = None,
+        self, smoothness: float, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
     ) -> None:
         super().__init__(length, n_features=n_features, n_processes=n_processes)
         if smoothness not in (0.5, 1.5, 2.5):

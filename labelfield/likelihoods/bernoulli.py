@@ -13,6 +13,7 @@ from torch import Tensor
 
 from labelfield.likelihoods.chunks import chunks
 from labelfield.likelihoods.softplus import softplus_moments
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.quadrature import gauss_hermite
 from labelfield.linalg.rows import entry_rows
 
@@ -49,9 +50,7 @@ class Bernoulli:
         """Σ_bk c_k E softplus(f_bk) as a float64 scalar, for means and variances (B, K) and weights c (K,)."""
         if column_weight is None:
             column_weight = torch.ones(mean.shape[1], dtype=mean.dtype, device=mean.device)
-        apply: Any = _SumSoftplus.apply  # torch's is untyped
-        result: Tensor = apply(mean, var, column_weight, self.n_points)
-        return result
+        return apply(_SumSoftplus, mean, var, column_weight, self.n_points)
 
     def expected_log_prob(
         self,

@@ -35,12 +35,7 @@ class MultiClass(ABC):
 
     @abstractmethod
     def _expected_log_prob(
-        self,
-        mean: Tensor,
-        var: Tensor,
-        target: Tensor,
-        rival_weight: Tensor | None,
-        generator: torch.Generator | None,
+        self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None
     ) -> Tensor: ...
 
     @abstractmethod

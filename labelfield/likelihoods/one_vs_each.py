@@ -16,6 +16,7 @@ from labelfield.likelihoods.chunks import chunks
 from labelfield.likelihoods.monte_carlo import expected_softmax
 from labelfield.likelihoods.multiclass import MultiClass
 from labelfield.likelihoods.softplus import softplus_moments
+from labelfield.linalg.autograd import apply
 
 __all__ = ["OneVsEach"]
 
@@ -63,19 +64,12 @@ class OneVsEach(MultiClass):
         self.n_samples = n_samples
 
     def _expected_log_prob(
-        self,
-        mean: Tensor,
-        var: Tensor,
-        target: Tensor,
-        rival_weight: Tensor | None,
-        generator: torch.Generator | None,
+        self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None
     ) -> Tensor:
         """Σ_{ℓ≠y} w_ℓ E log σ(f_y - f_ℓ) [TH 3.36]."""
         if rival_weight is None:
             rival_weight = torch.ones(mean.shape[1], dtype=mean.dtype, device=mean.device)
-        apply: Any = _SumRivals.apply  # torch's is untyped
-        rivals: Tensor = apply(mean, var, target, rival_weight.to(mean.dtype), self.n_points)
-        return -rivals
+        return -apply(_SumRivals, mean, var, target, rival_weight.to(mean.dtype), self.n_points)
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
         return expected_softmax(mean, var, self.n_samples)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from labelfield.likelihoods.chunks import chunks
 from labelfield.likelihoods.multiclass import MultiClass
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.gaussian import LEAST_DIVISOR
 from labelfield.linalg.quadrature import gauss_hermite
 
@@ -92,18 +93,11 @@ class RobustMax(MultiClass):
         self.n_points = n_points
 
     def _expected_log_prob(
-        self,
-        mean: Tensor,
-        var: Tensor,
-        target: Tensor,
-        rival_weight: Tensor | None,
-        generator: torch.Generator | None,
+        self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None
     ) -> Tensor:
         """S_y log(1-ε) + (1-S_y) log(ε/(K-1)) [TH 3.39]."""
         other = log(self._other(mean.shape[1]))
-        apply: Any = _ChanceLargest.apply  # torch's is untyped
-        largest: Tensor = apply(mean, var, target, self.n_points)
-        return largest * (log(1 - self.epsilon) - other) + other
+        return apply(_ChanceLargest, mean, var, target, self.n_points) * (log(1 - self.epsilon) - other) + other
 
     @torch.no_grad()
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:

@@ -28,12 +28,7 @@ class Softmax(MultiClass):
         self.n_samples_predict = n_samples_predict
 
     def _expected_log_prob(
-        self,
-        mean: Tensor,
-        var: Tensor,
-        target: Tensor,
-        rival_weight: Tensor | None,
-        generator: torch.Generator | None,
+        self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None
     ) -> Tensor:
         """Other draws at each call; from torch's own generator only where none is given."""
         draws = torch.randn((self.n_samples, *mean.shape), dtype=mean.dtype, device=mean.device, generator=generator)

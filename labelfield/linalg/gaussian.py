@@ -5,17 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labelfield.linalg.triangular import trace_minus_log_det
+from labelfield.linalg.triangular import trace_minus_log_det, tril_log_det
 
-__all__ = [
-    "LEAST_DIVISOR",
-    "LEAST_VARIANCE",
-    "ROUNDING",
-    "kl_diagonal_standard",
-    "kl_full",
-    "kl_full_standard",
-    "tril_log_det",
-]
+__all__ = ["LEAST_DIVISOR", "LEAST_VARIANCE", "ROUNDING", "kl_diagonal_standard", "kl_full", "kl_full_standard"]
 
 # The variance of a latent process is never below this: smaller ones are what rounding left of a difference.
 LEAST_VARIANCE = 1e-6
@@ -23,11 +15,6 @@ LEAST_VARIANCE = 1e-6
 ROUNDING = 1e-8
 # Where a deviation is divided by or differentiated: 1/√v stays far from overflow.
 LEAST_DIVISOR = 1e-12
-
-
-def tril_log_det(L: Tensor) -> Tensor:
-    """log |L Lᵀ| (…) of a lower-triangular factor (…, M, M), in float64."""
-    return 2 * L.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
 
 
 def kl_diagonal_standard(mean: Tensor, variance: Tensor) -> Tensor:

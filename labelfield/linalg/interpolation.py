@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from labelfield.linalg.autograd import apply
+
 __all__ = ["banded_window_forms", "cubic_weights", "interpolate", "locate"]
 
 
@@ -36,9 +38,7 @@ def locate(x: Tensor, n_points: int, *, check: bool = True) -> tuple[Tensor, Ten
 
 def cubic_weights(t: Tensor) -> Tensor:
     """The weights (…, 4) of four adjacent points at a fraction t of the way from the second to the third."""
-    apply: Any = _CubicWeights.apply  # torch's is untyped
-    result: Tensor = apply(t)
-    return result
+    return apply(_CubicWeights, t)
 
 
 def interpolate(u: Tensor, cells: Tensor, weights: Tensor, n_points: int) -> Tensor:
@@ -49,11 +49,9 @@ def interpolate(u: Tensor, cells: Tensor, weights: Tensor, n_points: int) -> Ten
     (J, m, _), d = u.shape, cells.shape[-1]
     if m != n_points**d:
         raise ValueError(f"{m} values for {n_points}^{d} grid points")
-    apply: Any = _WindowSums.apply  # torch's is untyped
     starts, strides = torch.arange(0, J * m, m, device=u.device), [n_points ** (d - 1 - k) for k in range(d)]
     if d == 1:
-        sums: Tensor = apply(u, starts.unsqueeze(-1) + cells, weights)
-        return sums.squeeze(2)
+        return apply(_WindowSums, u, starts.unsqueeze(-1) + cells, weights).squeeze(2)
     # Windows of four in a row along the last dimension; along the others, 4^(d - 1) of them with a weight each.
     first, product = starts, weights[:, :, -1:]
     for k in range(d):
@@ -62,8 +60,7 @@ def interpolate(u: Tensor, cells: Tensor, weights: Tensor, n_points: int) -> Ten
     for k in reversed(range(d - 1)):
         first = (strides[k] * window.unsqueeze(-1) + first.unsqueeze(-2)).flatten(-2)
         product = (weights[:, :, k, :, None, None] * product.unsqueeze(-3)).flatten(-3, -2)
-    sums = apply(u, first, product)
-    return sums.sum(2)
+    return apply(_WindowSums, u, first, product).sum(2)
 
 
 def banded_window_forms(W: Tensor) -> Tensor:
@@ -71,9 +68,7 @@ def banded_window_forms(W: Tensor) -> Tensor:
 
     They come from four diagonals of S, at a cost of 4 n² each; only a small S is formed, which is faster.
     """
-    apply: Any = _BandedWindowForms.apply  # torch's is untyped
-    result: Tensor = apply(W)
-    return result
+    return apply(_BandedWindowForms, W)
 
 
 # Points of a grid whose S is formed.

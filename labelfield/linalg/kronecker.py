@@ -7,22 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = [
-    "kronecker_logdet",
-    "kronecker_multiply",
-    "kronecker_product",
-    "kronecker_solve_triangular",
-    "kronecker_trace",
-]
-
-
-def kronecker_product(factors: Tensor) -> Tensor:
-    """⊗_d A_jd (J, m, m), in full: for small ones."""
-    product = factors[:, 0]
-    for k in range(1, factors.shape[1]):
-        entries = product[:, :, None, :, None] * factors[:, k, None, :, None, :]
-        product = entries.flatten(3, 4).flatten(1, 2)
-    return product
+__all__ = ["kronecker_logdet", "kronecker_multiply", "kronecker_solve_triangular", "kronecker_trace"]
 
 
 def kronecker_multiply(factors: Tensor, V: Tensor) -> Tensor:

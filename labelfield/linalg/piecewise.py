@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from labelfield.linalg.autograd import apply
+
 __all__ = ["CUBIC", "SEXTIC", "coefficients", "cubics", "evaluate", "powers_of", "sextics", "sums_of_cells"]
 
 # Coefficients of each.
@@ -40,9 +42,7 @@ def sextics(forms: Tensor) -> Tensor:
 
 def evaluate(table: Tensor, cells: Tensor, t: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Polynomials with so many coefficients each, at t (B, G) in cells (B, G) of tables (G, C, Σ sizes): (B, G, p)."""
-    apply: Any = _Evaluate.apply  # torch's is untyped
-    result: Tensor = apply(table, cells, t, sizes)
-    return result
+    return apply(_Evaluate, table, cells, t, sizes)
 
 
 def coefficients(size: int, like: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.linalg.autograd import apply
+
 __all__ = [
     "Projected",
     "Rows",
@@ -60,9 +62,7 @@ def to_tensor(array: sparse.csr_array, device: torch.device | str | None = None)
 def dot(X: Tensor, W: Tensor) -> Tensor:
     """X W (B, M) for dense or sparse X (B, D) and dense W (D, M); X is never densified."""
     if X.layout == torch.sparse_csr:
-        apply: Any = _SparseTimesDense.apply  # torch's is untyped
-        result: Tensor = apply(X, W)
-        return result
+        return apply(_SparseTimesDense, X, W)
     return torch.as_tensor(X @ W)
 
 
@@ -113,9 +113,7 @@ def _product(X: Tensor, W: Tensor) -> Tensor:
 
 def take(parameter: Tensor, chosen: Tensor) -> Tensor:
     """Some rows of a parameter, none of them twice. Its gradient is sparse: only these rows of it exist."""
-    apply: Any = _Take.apply  # torch's is untyped
-    result: Tensor = apply(parameter, chosen)
-    return result
+    return apply(_Take, parameter, chosen)
 
 
 class _Take(torch.autograd.Function):

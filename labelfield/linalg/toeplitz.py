@@ -15,6 +15,7 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.cholesky import FactorisationError, cholesky
 
 __all__ = [
@@ -41,9 +42,7 @@ class Levinson(NamedTuple):
 
 def toeplitz(column: Tensor) -> Tensor:
     """K (…, n, n) in full."""
-    apply: Any = _Dense.apply  # torch's is untyped
-    result: Tensor = apply(column)
-    return result
+    return apply(_Dense, column)
 
 
 def toeplitz_cholesky(column: Tensor, name: str, jitter: float) -> Tensor:
@@ -53,9 +52,7 @@ def toeplitz_cholesky(column: Tensor, name: str, jitter: float) -> Tensor:
     In training a GPU is not asked whether K is positive definite, since it would stand still: where it is not, R is not
     a number, as in a step that was captured.
     """
-    apply: Any = _Cholesky.apply  # torch's is untyped
-    result: Tensor = apply(column, name, jitter, may_ask(column))
-    return result
+    return apply(_Cholesky, column, name, jitter, may_ask(column))
 
 
 def toeplitz_multiply(column: Tensor, V: Tensor) -> Tensor:
@@ -107,23 +104,17 @@ def _recursion(reversed_column: Any, a: Any, errors: Any, flip: Callable[[Any], 
 
 def toeplitz_solve(column: Tensor, V: Tensor, inverse: Levinson | None = None) -> Tensor:
     """K⁻¹ V (…, n, T), with what `levinson` says of the column where that is known."""
-    apply: Any = _Solve.apply  # torch's is untyped
-    result: Tensor = apply(column.double(), (inverse or levinson(column)).first, V.double())
-    return result
+    return apply(_Solve, column.double(), (inverse or levinson(column)).first, V.double())
 
 
 def toeplitz_trace(column: Tensor, L: Tensor, inverse: Levinson | None = None) -> Tensor:
     """tr(K⁻¹ L Lᵀ) (…) for factors L (…, n, n), in O(n² log n): one solve serves the value and both gradients."""
-    apply: Any = _Trace.apply  # torch's is untyped
-    result: Tensor = apply(column.double(), (inverse or levinson(column)).first, L.double())
-    return result
+    return apply(_Trace, column.double(), (inverse or levinson(column)).first, L.double())
 
 
 def toeplitz_logdet(column: Tensor, inverse: Levinson | None = None) -> Tensor:
     """log |K| (…), with what `levinson` says of the column where that is known."""
-    apply: Any = _LogDet.apply  # torch's is untyped
-    result: Tensor = apply(column.double(), *(inverse or levinson(column)))
-    return result
+    return apply(_LogDet, column.double(), *(inverse or levinson(column)))
 
 
 def _explain(c: Tensor, errors: Tensor, name: str) -> None:

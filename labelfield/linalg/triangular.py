@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["projected_square_norms", "trace_minus_log_det"]
+from labelfield.linalg.autograd import apply
+
+__all__ = ["projected_square_norms", "trace_minus_log_det", "tril_log_det"]
 
 # Blocks of columns: the products with what is above the diagonal are saved but for one part in so many. Of many small
 # products a GPU is slower.
@@ -25,17 +27,18 @@ _KEPT = 9 << 20
 
 def projected_square_norms(factor: Tensor, A: Tensor) -> Tensor:
     """‖L_pᵀ a_i‖² (P, B) for the lower triangles L_p of factors (P, M, M) and A (M, B), or (P, M, B)."""
-    apply: Any = _ProjectedSquareNorms.apply  # torch's is untyped
     is_kept = torch.is_grad_enabled() and (factor.requires_grad or A.requires_grad)
-    result: Tensor = apply(factor, A, is_kept)
-    return result
+    return apply(_ProjectedSquareNorms, factor, A, is_kept)
 
 
 def trace_minus_log_det(factor: Tensor) -> Tensor:
     """tr S - log |S| (…) in float64 for S = L Lᵀ with the lower triangles L of factors (…, M, M)."""
-    apply: Any = _TraceMinusLogDet.apply  # torch's is untyped
-    result: Tensor = apply(factor)
-    return result
+    return apply(_TraceMinusLogDet, factor)
+
+
+def tril_log_det(L: Tensor) -> Tensor:
+    """log |L Lᵀ| (…) of a lower-triangular factor (…, M, M), in float64."""
+    return 2 * L.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
 
 
 class _ProjectedSquareNorms(torch.autograd.Function):
@@ -133,7 +136,7 @@ class _TraceMinusLogDet(torch.autograd.Function):
     def forward(ctx: Any, factor: Tensor) -> Tensor:
         ctx.save_for_backward(factor)
         traces = [part.tril().square_().sum((-2, -1), dtype=torch.float64) for part in _split(factor)]
-        log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
+        log_det = tril_log_det(factor)
         return torch.cat(traces).view(log_det.shape) - log_det
 
     @staticmethod

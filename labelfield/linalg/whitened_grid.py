@@ -16,6 +16,7 @@ from torch import Tensor
 
 from labelfield.linalg.piecewise import CUBIC, SEXTIC, coefficients, powers_of, sums_of_cells
 from labelfield.linalg.toeplitz import column_gradient, factorised, may_ask
+from labelfield.linalg.triangular import tril_log_det
 
 __all__ = ["LARGEST_GRID", "whitened_moments"]
 
@@ -58,10 +59,9 @@ class _WhitenedMoments(torch.autograd.Function):
         powers = powers_of(t, SEXTIC)
         f_mean = (rows[:, :CUBIC] * powers[:, :CUBIC]).sum(1).view(t.shape)
         f_var = (rows[:, CUBIC:] * powers).sum(1).view(t.shape)
-        log_det = 2 * L.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
         traces = L.square().sum((-2, -1), dtype=torch.float64) + mean.square().sum(-1, dtype=torch.float64)
         ctx.save_for_backward(R, rounded, both, product, cells, first, powers, rows)
-        return f_mean, f_var, 0.5 * (traces - n - log_det)
+        return f_mean, f_var, 0.5 * (traces - n - tril_log_det(L))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor, Tensor, None, Tensor, None]:

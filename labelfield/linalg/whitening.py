@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from labelfield.linalg.autograd import apply
+
 __all__ = ["whitened"]
 
 
@@ -15,9 +17,7 @@ def whitened(K: Tensor, L: Tensor, C: Tensor) -> Tensor:
 
     The gradient goes to K past L, which makes it cheaper than that of a factorisation followed by a solve.
     """
-    apply: Any = _Whitened.apply  # torch's is untyped
-    result: Tensor = apply(K, L.detach(), C)
-    return result
+    return apply(_Whitened, K, L.detach(), C)
 
 
 class _Whitened(torch.autograd.Function):

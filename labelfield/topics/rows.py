@@ -144,7 +144,9 @@ def topic_rows(
     def placed(array: sparse.csr_array) -> SparsePattern:
         columns = np.searchsorted(labels, array.indices)
         shape = (array.shape[0], len(labels))
-        return SparsePattern(sparse.csr_array((np.ones(columns.size, np.int8), columns, array.indptr), shape=shape), device)
+        return SparsePattern(
+            sparse.csr_array((np.ones(columns.size, np.int8), columns, array.indptr), shape=shape), device
+        )
 
     design = Design(to_tensor(X, device))
     return TopicRows(design, placed(Y), None if mask is None else placed(mask), is_missing)

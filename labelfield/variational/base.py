@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
-from labelfield.linalg.processes import select_processes
 from labelfield.linalg.whitening import whitened
 
 __all__ = ["Family", "Moments", "Prior"]
@@ -57,10 +56,6 @@ class Family(nn.Module, ABC):
     @abstractmethod
     def kl(self, prior: Prior) -> Tensor:
         """KL(q(u_p) ‖ p(u_p)) (P,) in float64."""
-
-    def select(self, processes: Tensor) -> Self:
-        """q of these processes alone."""
-        return select_processes(self, processes)
 
 
 def mean_parameter(n_inducing: int, n_processes: int) -> nn.Parameter:

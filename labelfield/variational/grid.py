@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from labelfield.linalg.gaussian import kl_full_standard, tril_log_det
+from labelfield.linalg.gaussian import kl_full_standard
 from labelfield.linalg.kronecker import (
     kronecker_logdet,
     kronecker_multiply,
@@ -30,6 +30,7 @@ from labelfield.linalg.toeplitz import (
     toeplitz_solve,
     toeplitz_trace,
 )
+from labelfield.linalg.triangular import tril_log_det
 from labelfield.variational.base import factor_parameter, mean_parameter
 
 __all__ = ["GridFamily", "GridPrior", "Kronecker", "WhitenedKronecker"]

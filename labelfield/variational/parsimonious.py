@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
-from labelfield.linalg.gaussian import LEAST_VARIANCE, tril_log_det
+from labelfield.linalg.gaussian import LEAST_VARIANCE
+from labelfield.linalg.triangular import tril_log_det
 from labelfield.variational.base import Family, Moments, Prior, mean_of, mean_parameter, rows_first
 
 __all__ = ["Parsimonious"]

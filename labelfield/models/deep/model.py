@@ -128,16 +128,13 @@ class DeepKernel(nn.Module):
         if not self.is_multilabel:
             each = mean_log_softmax(drawn @ self.A.T + self.b, first_columns(Y))
             return Elbo(each.sum(dtype=torch.float64) * scale, kl)
-        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
-        weight = None if weight is None else weight.to(self.b.dtype)
-        A, b = self._of(chosen)
+        A, b, column, weight = self._labels(Y, n_negatives, generator)
         if f is not None:
             g = Moments(torch.addmm(b, f.mean, A.T), f.var @ A.square().T)
             return Elbo(self.bernoulli.expected_log_prob(*g, Y, column, weight) * scale, kl)
-        plain, total = Bernoulli(1), torch.zeros((), dtype=torch.float64, device=h.device)
+        total = torch.zeros((), dtype=torch.float64, device=h.device)
         for f_drawn in drawn:
-            mean = torch.addmm(b, f_drawn, A.T)
-            total = total + plain.expected_log_prob(mean, torch.zeros_like(mean), Y, column, weight)
+            total = total + _certain_fit(torch.addmm(b, f_drawn, A.T), Y, column, weight)
         return Elbo(total * (scale / self.n_samples), kl)
 
     def _latent_and_kl(self, h: Tensor, generator: torch.Generator | None) -> tuple[Moments | None, Tensor, Tensor]:
@@ -153,8 +150,13 @@ class DeepKernel(nn.Module):
         )
         return f, torch.addcmul(f.mean, f.var.sqrt(), noise), kl.sum()
 
-    def _of(self, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        return (self.A, self.b) if labels is None else (take(self.A, labels), take(self.b, labels))
+    def _labels(
+        self, Y: Tensor, n_negatives: int | None, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Choose all labels or some: return their A and b, the column of each entry of Y, and the columns' weights."""
+        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
+        A, b = (self.A, self.b) if chosen is None else (take(self.A, chosen), take(self.b, chosen))
+        return A, b, column, None if weight is None else weight.to(b.dtype)
 
     def plain_log_prob(
         self,
@@ -174,12 +176,9 @@ class DeepKernel(nn.Module):
             A = self.A.detach() if is_fixed else self.A
             each = mean_log_softmax((self.sums(h) @ A.T + self.b).unsqueeze(0), first_columns(Y))
             return Elbo(each.sum(dtype=torch.float64) * scale, nothing)
-        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
-        weight = None if weight is None else weight.to(self.b.dtype)
-        A, b = self._of(chosen)
+        A, b, column, weight = self._labels(Y, n_negatives, generator)
         mean = torch.addmm(b, self.sums(h), (A.detach() if is_fixed else A).T)
-        fit = Bernoulli(1).expected_log_prob(mean, torch.zeros_like(mean), Y, column, weight)
-        return Elbo(fit * scale, nothing)
+        return Elbo(_certain_fit(mean, Y, column, weight) * scale, nothing)
 
     # Predicting
 
@@ -205,6 +204,11 @@ class DeepKernel(nn.Module):
     def keep_baseline(self) -> None:
         """Keep the plain network as it is now, beside the model."""
         self.baseline = Baseline(self)
+
+
+def _certain_fit(g: Tensor, Y: Tensor, column: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the log-likelihood of labels under utilities g (B, K) without uncertainty."""
+    return Bernoulli(1).expected_log_prob(g, torch.zeros_like(g), Y, column, weight)
 
 
 def plain_proba(g: Tensor, is_multilabel: bool) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import dot, entry_rows, squared, take, transposed
 from labelfield.models.mlgpf.cooccurrence import LabelFeatures
 
@@ -95,7 +96,7 @@ class LabelLinear(nn.Module):
         log_var: Tensor | None = self.log_var if self.kind == "mean_field" else None
         weights: Tensor = self.weights
         if labels is None or (isinstance(labels, slice) and labels == slice(0, len(pointers) - 1)):
-            if self._all is None or self._all_device() != weights.device:
+            if not self._all or self._all[0].cells.device != weights.device:
                 self._all = self._lay_out(pointers.diff(), features)
             return LabelLinearSubset(self, weights, log_var, waiting, pointers.diff(), self._all)
         if isinstance(labels, slice):
@@ -114,9 +115,6 @@ class LabelLinear(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         """Without the layout, which is made anew where it is needed."""
         return self.__dict__ | {"_all": None}
-
-    def _all_device(self) -> torch.device | None:
-        return self._all[0].cells.device if self._all else None
 
     def _lay_out(self, sizes: Tensor, features: Tensor) -> list[_Layout]:
         """For labels with so many weights each, on these features, one label after the other."""
@@ -156,9 +154,7 @@ class LabelLinearSubset(NamedTuple):
         return self._product(self.log_var.exp().masked_fill(self.waiting, 0), squared(X))
 
     def _product(self, weights: Tensor, X: Tensor) -> Tensor:
-        apply: Any = _SparseWeightProduct.apply  # torch's is untyped
-        result: Tensor = apply(weights, X, self.layouts, self.process.n_features, self.waiting)
-        return result
+        return apply(_SparseWeightProduct, weights, X, self.layouts, self.process.n_features, self.waiting)
 
     def kl(self, label_weight: Tensor | None = None) -> Tensor:
         """KL(q(w) ‖ p(w)) in float64, each label counted so much; of a point estimate -log p(w), up to a constant."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from copy import deepcopy
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,31 +14,9 @@ from labelfield.kernels import Kernel, Points
 from labelfield.linalg.rows import Projected, Rows, dot, n_rows, take
 from labelfield.variational import Family, Moments, Prior
 
-__all__ = ["LinearUtilities", "ClassSubset", "SparseUtilities", "Utilities"]
+__all__ = ["ClassSubset", "LinearUtilities", "SparseUtilities", "select_processes"]
 
-
-class ClassSubset(Protocol):
-    """The processes of some classes, for one step."""
-
-    def moments(self, X: Rows) -> Moments:
-        """q(f - b) at rows (B, C)."""
-        ...
-
-    def kl(self) -> Tensor:
-        """How far each is from its prior (C,), in float64."""
-        ...
-
-    def unexplained_share(self, X: Rows) -> Tensor:
-        """The share of the prior variance (B,) that the inducing inputs leave open, as a mean over classes."""
-        ...
-
-
-class Utilities(Protocol):
-    """The processes of all classes."""
-
-    def select(self, classes: Tensor | None = None) -> ClassSubset:
-        """Those of these classes, each named once, or of all."""
-        ...
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class SparseUtilities(nn.Module):
@@ -49,8 +29,8 @@ class SparseUtilities(nn.Module):
     def select(self, classes: Tensor | None = None) -> SparseSubset:
         kernel, inducing, family = self.kernel, self.inducing, self.family
         if classes is not None:
-            kernel, family = kernel.select(classes), family.select(classes)
-            inducing = inducing.select(classes) if isinstance(inducing, PerClass) else inducing
+            kernel, family = select_processes(kernel, classes), select_processes(family, classes)
+            inducing = select_processes(inducing, classes) if isinstance(inducing, PerClass) else inducing
         points = inducing.points()
         return SparseSubset(kernel, points, Prior(kernel.gram(points), self.jitter), family)
 
@@ -110,3 +90,22 @@ class LinearSubset(NamedTuple):
     def unexplained_share(self, X: Rows) -> Tensor:
         """A point estimate leaves nothing open."""
         return self.weights.new_zeros(n_rows(X))
+
+
+ClassSubset = SparseSubset | LinearSubset
+
+
+def select_processes(module: Module, processes: Tensor) -> Module:
+    """Return the module for these processes alone, each named once, so that a step costs the same for any number of
+    others.
+
+    Parameters that a module names in `per_process` keep only these rows, and their gradients are sparse; everything
+    else is shared. The result serves for one step: it has no parameters of its own.
+    """
+    copies = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+    for part in module.modules():
+        for name in getattr(part, "per_process", ()):
+            parameter = part.get_parameter(name)
+            copies[id(parameter)] = take(parameter, processes)
+    # A copy in which each tensor is replaced by the one given for it.
+    return deepcopy(module, copies)
