@@ -1,4 +1,4 @@
-"""Covariance functions of dense or sparse rows, through weighted inner products alone."""
+"""Covariance functions of dense or sparse rows, computed from weighted inner products alone."""
 
 from labelfield.kernels.base import Kernel, LagKernel
 from labelfield.kernels.combine import Scaled, Sum, White

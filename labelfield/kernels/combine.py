@@ -1,4 +1,4 @@
-"""Kernels made of kernels, and white noise."""
+"""Kernels composed of kernels, and white noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Scaled", "Sum", "White"]
 
 
 class Scaled(Kernel):
-    """variance · k, with the variance learned."""
+    """variance · k, with a learned variance."""
 
     def __init__(self, kernel: Kernel, variance: float = 1.0, *, n_processes: int | None = None) -> None:
         super().__init__()
@@ -57,7 +57,9 @@ class Sum(Kernel):
     def n_processes(self) -> int | None:
         counts = {kernel.n_processes for kernel in self._parts()} - {None}
         if len(counts) > 1:
-            raise ValueError(f"kernels for {sorted(c for c in counts if c)} processes in one sum")
+            raise ValueError(
+                f"a sum of kernels for {sorted(c for c in counts if c)} processes; expected the same number in each"
+            )
         return counts.pop() if counts else None
 
     def feature_relevance(self) -> Tensor | None:
@@ -75,9 +77,9 @@ class Sum(Kernel):
 
 
 class White(Kernel):
-    """White noise: variance where a point meets itself, 0 elsewhere, with the variance learned.
+    """White noise with a learned variance: the variance where a point meets itself, 0 elsewhere.
 
-    A row is never the same point as an inducing input, so `cross` is 0; on the gram matrix it acts as learned jitter.
+    A row is never the same point as an inducing input, so `cross` is 0. In the gram matrix it acts as learned jitter.
     """
 
     def __init__(self, variance: float = 1e-3) -> None:

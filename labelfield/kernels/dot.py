@@ -12,7 +12,7 @@ __all__ = ["DotPower"]
 
 
 class DotPower(Kernel):
-    """k = (xᵀ W² z)^power, with W a weight for each of n_features, or the identity."""
+    """k = (xᵀ W² z)^power, where W has one weight for each of n_features, or is the identity."""
 
     def __init__(self, power: int, *, n_features: int | None = None, n_processes: int | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Kernels by name, as options and saved models write them."""
+"""Kernels by the names that options and saved models use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExp
 
 __all__ = ["LAG_KERNELS", "kernel_from_name", "kernel_names", "lag_kernel_from_name"]
 
-# Kernels of the distance of two numbers.
+# Kernels that are functions of the distance of two numbers.
 LAG_KERNELS = ("se", "matern12", "matern32", "matern52")
 _SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
@@ -38,16 +38,16 @@ def _makers(n_features: int, n_processes: int, is_own: bool) -> dict[str, Callab
 
 
 def kernel_names() -> tuple[str, ...]:
-    """All names, which may be joined by +."""
+    """Return all kernel names, which may be joined by +."""
     return (*_makers(1, 1, False), "dot1", "dot2", "dot3", "…")
 
 
 def kernel_from_name(
     name: str, n_features: int, n_processes: int, *, is_own: bool = False, is_scaled: bool = False
 ) -> Kernel:
-    """`se_ard`, `dot3`, or a sum such as `se_ard + linear`, whose parts get learned variances.
+    """Make a kernel such as `se_ard` or `dot3`, or a sum such as `se_ard + linear`, whose parts get learned variances.
 
-    With `is_own` each process has all parameters for itself; with `is_scaled` a kernel that is no sum has a learned
+    With `is_own` every process has its own parameters. With `is_scaled` a kernel that is not a sum has a learned
     variance too, which a model without loadings needs.
     """
     kernels = [_make(part.strip(), n_features, n_processes, is_own) for part in name.split("+")]

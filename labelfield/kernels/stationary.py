@@ -18,7 +18,7 @@ __all__ = ["Matern", "SquaredExponential", "SquaredExponentialLinear"]
 
 
 class _Stationary(Kernel):
-    """A function of distance, with one length or one weight per feature (ARD), the same or others for each process."""
+    """A function of distance with one length or one weight per feature (ARD), shared or per process."""
 
     def __init__(self, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None) -> None:
         super().__init__()
@@ -37,14 +37,14 @@ class _Stationary(Kernel):
         return (2 * self.log_inverse_length).exp() if self.is_ard else None
 
     def _scaled(self, squared_distance: Tensor) -> Tensor:
-        """Distances under the shared length, or stacked (P, …) under each process's."""
+        """Scale distances by the shared length, or by that of each process, stacked (P, …)."""
         if self.is_ard:
             return squared_distance
         return over_matrices((2 * self.log_inverse_length).exp().to(squared_distance.dtype)) * squared_distance
 
     @abstractmethod
     def _of_distance(self, squared: Tensor) -> Tensor:
-        """The covariance at squared distance r²."""
+        """Return the covariance at squared distance r²."""
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
         return self._of_distance(self._scaled(_cross_distances(X, as_points(Z), self._squared_weights())[0]))
@@ -54,10 +54,10 @@ class _Stationary(Kernel):
         return self._of_distance(self._scaled(squared_distances(products)))
 
     def of_lag(self, lag: Tensor) -> Tensor:
-        """The covariance at distances (n,) of two numbers: (P, n) under each process's length or (1, n) under a shared
-        one, in the type of the distances."""
+        """Return the covariance at distances (n,) of two numbers: (P, n) with lengths per process or (1, n) with a
+        shared one, in the type of the distances."""
         if self.is_ard:
-            raise ValueError("a weight for each feature: a distance of two numbers takes one length")
+            raise ValueError("this kernel has one weight per feature; a distance of two numbers takes one length")
         inverse = self.log_inverse_length.to(lag.dtype).exp().view(-1, 1)
         return self._of_distance((inverse * lag).square())
 
@@ -67,25 +67,25 @@ class _Stationary(Kernel):
 
 
 def _cross_distances(X: Rows, points: Points, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Weighted squared distances and inner products (…, B, M) of rows and points."""
+    """Return the weighted squared distances and inner products (…, B, M) of rows and points."""
     products, norms = points.cross_and_norms(X, weights)
     both = squared_norms(X, weights).unsqueeze(-1) + norms.unsqueeze(-2)
     return torch.add(both, products, alpha=-2).clamp_min(0), products
 
 
 def squared_distances(products: Tensor) -> Tensor:
-    """‖z_i - z_j‖² from the inner products of points (…, M, M)."""
+    """Return ‖z_i - z_j‖² from the inner products of points (…, M, M)."""
     return apply(_SquaredDistances, products)
 
 
 class _SquaredDistances(torch.autograd.Function):
-    """p_ii + p_jj - p_ij - p_ji. With gradients E where it is above 0: -(E + Eᵀ), and on the diagonal its sums."""
+    """p_ii + p_jj - p_ij - p_ji. With gradients E where that is above 0: -(E + Eᵀ), and its sums on the diagonal."""
 
     @staticmethod
     def forward(ctx: Any, products: Tensor) -> Tensor:
         norms = products.diagonal(dim1=-2, dim2=-1)
         squared = (norms.unsqueeze(-1) + norms.unsqueeze(-2)).sub_(products).sub_(products.mT).clamp_min_(0)
-        squared.diagonal(dim1=-2, dim2=-1).zero_()  # whatever rounding says
+        squared.diagonal(dim1=-2, dim2=-1).zero_()  # exactly, in spite of rounding
         ctx.save_for_backward(squared)
         return squared
 
@@ -106,7 +106,7 @@ class SquaredExponential(_Stationary):
 
 
 class Matern(_Stationary):
-    """Matérn of smoothness ½, 3/2 or 5/2."""
+    """The Matérn kernel of smoothness ½, 3/2 or 5/2."""
 
     def __init__(
         self, smoothness: float, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
@@ -117,7 +117,7 @@ class Matern(_Stationary):
         self.smoothness = smoothness
 
     def _of_distance(self, squared: Tensor) -> Tensor:
-        # The root has no derivative at 0; a distance of 1e-10 is 0 to every other purpose.
+        # The root has no derivative at 0; a distance of 1e-10 is as good as 0 otherwise.
         r = sqrt(2 * self.smoothness) * (squared + 1e-20).sqrt()
         if self.smoothness == 0.5:
             return (-r).exp()
@@ -127,9 +127,9 @@ class Matern(_Stationary):
 
 
 class SquaredExponentialLinear(Kernel):
-    """k = a exp(-r² / 2) + b xᵀ W² z with one weight per feature for both, and a and b learned.
+    """k = a exp(-r² / 2) + b xᵀ W² z, with one weight per feature for both parts, and a and b learned.
 
-    One weighted inner product serves both parts, at half the cost of a sum of two kernels with weights of their own.
+    One weighted inner product serves both parts, at half the cost of a sum of two kernels with separate weights.
     """
 
     def __init__(self, n_features: int, n_processes: int | None = None) -> None:
@@ -161,5 +161,5 @@ class SquaredExponentialLinear(Kernel):
         return variance + slope * squared_norms(X, self.feature_relevance())
 
     def _scales(self) -> tuple[Tensor, Tensor]:
-        """a and b, or (P, 1, 1) of each."""
+        """Return a and b, each a number or (P, 1, 1)."""
         return over_matrices(self.log_variance.exp()), over_matrices(self.log_slope.exp())

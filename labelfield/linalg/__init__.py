@@ -1,1 +1,2 @@
-"""Pure tensor functions: factorisations that explain their failures, Gaussian divergences, quadrature, sparse rows."""
+"""Tensor functions without state: factorisations that explain their failures, Gaussian divergences, quadrature, sparse
+rows."""

@@ -1,4 +1,4 @@
-"""Calls of hand-written gradients."""
+"""A typed way to call hand-written gradients."""
 
 from __future__ import annotations
 

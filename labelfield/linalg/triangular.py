@@ -1,6 +1,6 @@
-"""Lower-triangular factors (P, M, M), one for each process: what a step needs of them, without copies of them all.
+"""Lower-triangular factors (P, M, M), one per process, used in blocks so that no copy of all of them is made.
 
-What lies above the diagonals is never read and gets a gradient of 0.
+Entries above the diagonals are never read and get a gradient of 0.
 """
 
 from __future__ import annotations
@@ -15,36 +15,37 @@ from labelfield.linalg.autograd import apply
 
 __all__ = ["projected_square_norms", "trace_minus_log_det", "tril_log_det"]
 
-# Blocks of columns: the products with what is above the diagonal are saved but for one part in so many. Of many small
-# products a GPU is slower.
+# Blocks of columns: more blocks skip more of the products with zeros above the diagonal, all but one part in this many.
+# A GPU is slower with many small products.
 _N_BLOCKS = {"cpu": 8, "cuda": 2}
 _SMALLEST_BLOCK = 32
-# Numbers in one temporary, for as many processes at once as that allows: a core's cache holds a few of these.
+# The most numbers in one temporary, which limits how many processes are handled at once: a core's cache holds a few
+# temporaries of this size.
 _SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 26}
-# Numbers in one array of what is kept for the gradient: of more than 32 MiB, which go back to the system when freed.
+# The size of one array of what is kept for the gradient: more than 32 MiB, so that freeing it returns it to the system.
 _KEPT = 9 << 20
 
 
 def projected_square_norms(factor: Tensor, A: Tensor) -> Tensor:
-    """‖L_pᵀ a_i‖² (P, B) for the lower triangles L_p of factors (P, M, M) and A (M, B), or (P, M, B)."""
+    """Return ‖L_pᵀ a_i‖² (P, B) for the lower triangles L_p of factors (P, M, M) and A (M, B) or (P, M, B)."""
     is_kept = torch.is_grad_enabled() and (factor.requires_grad or A.requires_grad)
     return apply(_ProjectedSquareNorms, factor, A, is_kept)
 
 
 def trace_minus_log_det(factor: Tensor) -> Tensor:
-    """tr S - log |S| (…) in float64 for S = L Lᵀ with the lower triangles L of factors (…, M, M)."""
+    """Return tr S - log |S| (…) in float64, where S = L Lᵀ for the lower triangles L of factors (…, M, M)."""
     return apply(_TraceMinusLogDet, factor)
 
 
 def tril_log_det(L: Tensor) -> Tensor:
-    """log |L Lᵀ| (…) of a lower-triangular factor (…, M, M), in float64."""
+    """Return log |L Lᵀ| (…) in float64 for a lower-triangular factor (…, M, M)."""
     return 2 * L.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
 
 
 class _ProjectedSquareNorms(torch.autograd.Function):
     """With C_p = L_pᵀ A and gradients g (P, B): ∂L_p = 2 tril(A diag(g_p) C_pᵀ), ∂A = 2 Σ_p L_p C_p diag(g_p).
 
-    C is kept for the gradient, since to form it again would cost a third more, and given up as it is used: a second
+    C is kept for the gradient, since forming it again would cost a third more, and released as it is used: a second
     gradient of the same graph forms it again.
     """
 
@@ -90,7 +91,7 @@ class _ProjectedSquareNorms(torch.autograd.Function):
 
 
 def _pieces(factor: Tensor, n_rows: int) -> Iterator[tuple[slice, slice]]:
-    """Processes and columns to work on at a time."""
+    """Yield slices of processes and of columns that are handled together."""
     count, size, _ = factor.shape
     block = max(-(-size // _for_device(_N_BLOCKS, factor)), _SMALLEST_BLOCK)
     step = max(1, _for_device(_SCRATCH, factor) // (block * max(size, n_rows)))
@@ -104,7 +105,7 @@ def _for_device(numbers: dict[str, int], tensor: Tensor) -> int:
 
 
 def _product(upper: Tensor, A: Tensor, room: Tensor) -> Tensor:
-    """(processes, columns, M') times (M', B) or (processes, M', B), written into room."""
+    """Return (processes, columns, M') times (M', B) or (processes, M', B), written into `room`."""
     result = room.view(*upper.shape[:2], A.shape[-1])
     if A.dim() == 2:
         torch.mm(upper.flatten(0, 1), A, out=result.flatten(0, 1))
@@ -118,19 +119,20 @@ def _of(A: Tensor, processes: slice) -> Tensor:
 
 
 def _upper_rows(factor: Tensor, processes: slice, columns: slice) -> Tensor:
-    """These columns of L_p as rows of L_pᵀ, from the diagonal on: (processes, columns, M - first column)."""
+    """Return these columns of L_p as rows of L_pᵀ, from the diagonal on: (processes, columns, M - first column)."""
     return _without_lower(factor[processes, columns.start :, columns].mT.clone(memory_format=torch.contiguous_format))
 
 
 def _without_lower(rows: Tensor) -> Tensor:
-    """Zeros in place below the diagonal, which begins at the first entry."""
+    """Set the entries below the diagonal, which begins at the first entry, to zero in place."""
     size = rows.shape[-2]
     rows[..., :size].triu_()
     return rows
 
 
 class _TraceMinusLogDet(torch.autograd.Function):
-    """Σ_ij L_ij² - Σ_i log L_ii² with the gradient 2 (L - diag(1 / L_ii)): squares as L is, sums in float64."""
+    """Σ_ij L_ij² - Σ_i log L_ii², with the gradient 2 (L - diag(1 / L_ii)): squares in the type of L, sums in
+    float64."""
 
     @staticmethod
     def forward(ctx: Any, factor: Tensor) -> Tensor:
@@ -151,7 +153,7 @@ class _TraceMinusLogDet(torch.autograd.Function):
 
 
 def _split(values: Tensor, like: Tensor | None = None) -> list[Tensor]:
-    """Views (…, n, n) of what belongs to a few factors each; of other sizes, split as the factors are."""
+    """Return views (…, n, n) of a few factors each; values of other sizes are split like the factors `like`."""
     size = (values if like is None else like).shape[-1]
     flat = values.reshape(-1, *values.shape[-2:])
     step = max(1, _for_device(_SCRATCH, values) // max(1, size * size))

@@ -1,4 +1,4 @@
-"""Memory that is left, and what a parameter takes."""
+"""The memory that is free, and the memory that a parameter takes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 
 __all__ = ["BYTES_PER_PARAMETER", "DOUBLE", "FLOAT", "free_bytes"]
 
-# Adam keeps two numbers for each parameter, beside its gradient and itself; all are float32.
+# Adam keeps two numbers per parameter, besides the parameter and its gradient; all are float32.
 BYTES_PER_PARAMETER = 16
 FLOAT, DOUBLE = 4, 8
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """How much memory is left on a device, as far as the system tells; None if it does not."""
+    """Return how much memory is free on a device, or None if the system does not tell."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     known = []
@@ -23,7 +23,7 @@ def free_bytes(device: torch.device) -> int | None:
         known += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
         limit, used = (Path("/sys/fs/cgroup") / f"memory.{name}" for name in ("max", "current"))
         if limit.exists() and (text := limit.read_text().strip()).isdecimal():
-            # Pages of files count as used, and are given back when asked for.
+            # Cached pages of files count as used, but are released on demand.
             cache = [
                 int(line.split()[1])
                 for line in (limit.parent / "memory.stat").read_text().splitlines()

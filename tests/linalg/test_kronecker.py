@@ -59,5 +59,5 @@ def test_gradients(d, is_shared):
 
 
 def test_sizes_that_do_not_fit_are_errors():
-    with pytest.raises(ValueError, match="5 rows for a product of 2 matrices of 2 rows"):
+    with pytest.raises(ValueError, match="V has 5 rows; a product of 2 matrices of 2 rows needs 4"):
         kronecker_multiply(torch.ones(1, 2, 2, 2), torch.ones(1, 5, 1))

@@ -1,4 +1,4 @@
-"""The utilities of many classes: a Gaussian process each, or a linear function each, and what a step needs of some."""
+"""The utilities of many classes: a Gaussian process or a linear function per class, and the part that a step uses."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class SparseUtilities(nn.Module):
-    """Sparse Gaussian processes: inducing inputs shared by all classes or of each class's own, and so the kernel."""
+    """Sparse Gaussian processes, whose inducing inputs and kernel are either shared by all classes or per class."""
 
     def __init__(self, kernel: Kernel, inducing: Free | PerClass, family: Family, jitter: float = 1e-6) -> None:
         super().__init__()
         self.kernel, self.inducing, self.family, self.jitter = kernel, inducing, family, jitter
 
     def select(self, classes: Tensor | None = None) -> SparseSubset:
+        """Return the processes of these classes, each named once, or of all."""
         kernel, inducing, family = self.kernel, self.inducing, self.family
         if classes is not None:
             kernel, family = select_processes(kernel, classes), select_processes(family, classes)
@@ -36,7 +37,7 @@ class SparseUtilities(nn.Module):
 
 
 class SparseSubset(NamedTuple):
-    """What a step forms once for all its rows."""
+    """The processes of some classes, with what a step forms once for all its rows."""
 
     kernel: Kernel
     points: Points
@@ -44,13 +45,15 @@ class SparseSubset(NamedTuple):
     family: Family
 
     def moments(self, X: Rows) -> Moments:
+        """Return q(f - b) at rows (B, C)."""
         return self.family.moments(self.prior, self.kernel.cross(X, self.points).mT, self.kernel.diag(X))
 
     def kl(self) -> Tensor:
+        """Return the divergence of each process from its prior (C,), in float64."""
         return self.family.kl(self.prior)
 
     def unexplained_share(self, X: Rows) -> Tensor:
-        """The share of the prior variance (B,) that the inducing inputs leave open, as a mean over classes."""
+        """Return the share of the prior variance (B,) that the inducing inputs leave open, averaged over classes."""
         kxx = self.kernel.diag(X)
         explained = self.prior.whiten(self.kernel.cross(X, self.points).mT).square().sum(-2)
         share = ((kxx - explained) / kxx.clamp_min(1e-12)).clamp(0, 1)
@@ -58,7 +61,7 @@ class SparseSubset(NamedTuple):
 
 
 class LinearUtilities(nn.Module):
-    """f_k = w_kᵀ x with w_k ~ N(0, τ² I) as a point estimate [TH 3.22–23]: no uncertainty, and -log p(w) for the
+    """f_k = w_kᵀ x with w_k ~ N(0, τ² I) as a point estimate [TH 3.22–23]: no uncertainty, and -log p(w) as the
     divergence, up to a constant."""
 
     per_process = ("weights",)
@@ -69,18 +72,19 @@ class LinearUtilities(nn.Module):
         self.scale = scale
 
     def select(self, classes: Tensor | None = None) -> LinearSubset:
+        """Return the weights of these classes, each named once, or of all."""
         return LinearSubset(self.weights if classes is None else take(self.weights, classes), self.scale)
 
 
 class LinearSubset(NamedTuple):
-    """The weights of some classes."""
+    """The weights of some classes, with the same methods as `SparseSubset`."""
 
     weights: Tensor
     scale: float
 
     def moments(self, X: Rows) -> Moments:
         if isinstance(X, Projected):
-            raise ValueError("projected rows have lost the features that linear utilities see")
+            raise ValueError("projected rows have lost the features that linear utilities need")
         mean = dot(X, self.weights.T.contiguous())
         return Moments(mean, torch.zeros_like(mean))
 
@@ -88,7 +92,7 @@ class LinearSubset(NamedTuple):
         return self.weights.double().square().sum(1) / (2 * self.scale**2)
 
     def unexplained_share(self, X: Rows) -> Tensor:
-        """A point estimate leaves nothing open."""
+        """Return 0 for every row: a point estimate leaves nothing open."""
         return self.weights.new_zeros(n_rows(X))
 
 
