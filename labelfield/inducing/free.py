@@ -38,10 +38,6 @@ class Free(nn.Module):
         """Leave out the positions of features, which are computed again when needed."""
         return self.__dict__ | {"_place": None}
 
-    @property
-    def n_inducing(self) -> int:
-        return int(self.transposed.shape[1])
-
     def fill(self, Z: Tensor, support: Tensor | None = None) -> None:
         """Set the values (M, features), and the features they belong to."""
         with torch.no_grad():
@@ -80,13 +76,13 @@ class FreePoints(DensePoints):
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
         if not isinstance(X, Tensor):
             return super().cross(X, squared_weights)  # raises the error for projected rows
-        if _are_own(squared_weights):
+        if _are_per_process(squared_weights):
             return super().cross(self._restricted(X), self._supported(squared_weights))
         weighted = self.Zt if squared_weights is None else self.Zt * self._supported(squared_weights).unsqueeze(1)
         return dot(self._restricted(X), weighted)
 
     def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        if not isinstance(X, Tensor) or _are_own(squared_weights):
+        if not isinstance(X, Tensor) or _are_per_process(squared_weights):
             return self.cross(X, squared_weights), self.norms(squared_weights)
         apply: Any = _WeightedCross.apply  # torch's is untyped
         products, norms = apply(self._restricted(X), self.Zt, self._supported(squared_weights))
@@ -104,7 +100,7 @@ class FreePoints(DensePoints):
         return torch.sparse_csr_tensor(X.crow_indices(), column.clamp_min(0), values, size=size, check_invariants=False)
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
-        if _are_own(squared_weights):
+        if _are_per_process(squared_weights):
             return super().gram(self._supported(squared_weights))
         return apply(_WeightedGram, self.Zt, self._supported(squared_weights))
 
@@ -113,7 +109,7 @@ class FreePoints(DensePoints):
         return squares.sum(0) if squared_weights is None else self._supported(squared_weights) @ squares
 
 
-def _are_own(squared_weights: Tensor | None) -> bool:
+def _are_per_process(squared_weights: Tensor | None) -> bool:
     """Return whether there are weights per process (P, D)."""
     return squared_weights is not None and squared_weights.dim() == 2
 

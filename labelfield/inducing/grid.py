@@ -82,8 +82,8 @@ class Grid(nn.Module):
         """Return the cell (B, J, d) that features (B, Q) lie in, and the position in it."""
         z = self.squash(h)
         z = z.unsqueeze(-1) if self._is_in_order else z[:, self.subsets]
-        # Squashing keeps coordinates within 1 and n - 2, so nothing need be read from a GPU.
-        return locate((z + 1) * (0.5 * (self.n_points - 3)) + 1, self.n_points, check=False)
+        # Squashing keeps coordinates within 1 and n - 2, as `locate` requires.
+        return locate((z + 1) * (0.5 * (self.n_points - 3)) + 1, self.n_points)
 
     def check(self) -> None:
         """Check a grid read from a file, and restore what is not saved."""

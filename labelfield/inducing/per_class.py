@@ -21,10 +21,6 @@ class PerClass(nn.Module):
         self.Z = nn.Parameter(Z)
         self.unit_norm = unit_norm
 
-    @property
-    def n_inducing(self) -> int:
-        return int(self.Z.shape[1])
-
     def fill(self, Z: Tensor) -> None:
         """Set the values (K, M, D)."""
         with torch.no_grad():

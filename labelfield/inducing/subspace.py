@@ -28,10 +28,6 @@ class Subspace(nn.Module):
         """Compute what is derived from the basis, after the basis was filled."""
         self.register_buffer("basis_gram", (self.basis.T @ self.basis).detach(), persistent=False)
 
-    @property
-    def n_inducing(self) -> int:
-        return int(self.A.shape[0])
-
     def project(self, X: Tensor) -> Projected:
         """Return X X̃ᵀ and the squared norms, which is all a model needs of these rows if nothing about the basis is
         learned."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from math import log
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from labelfield.kernels.points import Points
 from labelfield.linalg.rows import Rows
 
-__all__ = ["Kernel", "LagKernel", "over_matrices", "over_rows", "positive", "shape_of"]
+__all__ = ["Kernel", "over_matrices", "over_rows", "positive", "shape_of"]
 
 
 class Kernel(nn.Module, ABC):
@@ -37,23 +36,9 @@ class Kernel(nn.Module, ABC):
     def diag(self, X: Rows) -> Tensor:
         """Return k(x_i, x_i) (…, B)."""
 
-    @property
-    def n_processes(self) -> int | None:
-        """The number of latent processes with parameters of their own; None if all share one kernel."""
-        return None
-
     def feature_relevance(self) -> Tensor | None:
         """Return the squared ARD weights (…, D), or None for a kernel that treats all features alike."""
         return None
-
-
-class LagKernel(Protocol):
-    """A covariance k(|x - z|) of two numbers, which gives Toeplitz matrices on a regular grid."""
-
-    def of_lag(self, lag: Tensor) -> Tensor:
-        """Return k at distances (n,): (P, n) with parameters per process or (1, n) with shared ones, in the type of the
-        distances."""
-        ...
 
 
 def shape_of(n_processes: int | None, n_features: int | None = None) -> tuple[int, ...]:

@@ -23,10 +23,6 @@ class Scaled(Kernel):
         self.per_process = () if n_processes is None else ("log_variance",)
         self.log_variance = positive(variance, shape_of(n_processes))
 
-    @property
-    def n_processes(self) -> int | None:
-        return self.log_variance.shape[0] if self.per_process else self.kernel.n_processes
-
     def feature_relevance(self) -> Tensor | None:
         relevance = self.kernel.feature_relevance()
         return None if relevance is None else over_rows(self.log_variance.exp()) * relevance
@@ -52,15 +48,6 @@ class Sum(Kernel):
 
     def _parts(self) -> list[Kernel]:
         return [kernel for kernel in self.kernels if isinstance(kernel, Kernel)]
-
-    @property
-    def n_processes(self) -> int | None:
-        counts = {kernel.n_processes for kernel in self._parts()} - {None}
-        if len(counts) > 1:
-            raise ValueError(
-                f"a sum of kernels for {sorted(c for c in counts if c)} processes; expected the same number in each"
-            )
-        return counts.pop() if counts else None
 
     def feature_relevance(self) -> Tensor | None:
         parts = [relevance for kernel in self._parts() if (relevance := kernel.feature_relevance()) is not None]

@@ -22,10 +22,6 @@ class DotPower(Kernel):
         self.log_weights = None if n_features is None else positive(1.0, shape_of(n_processes, n_features))
         self.per_process = () if self.log_weights is None or n_processes is None else ("log_weights",)
 
-    @property
-    def n_processes(self) -> int | None:
-        return None if self.log_weights is None or not self.per_process else self.log_weights.shape[0]
-
     def feature_relevance(self) -> Tensor | None:
         return None if self.log_weights is None else (2 * self.log_weights).exp()
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from labelfield.kernels.base import Kernel, LagKernel
+from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower
-from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
+from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear, Stationary
 
 __all__ = ["LAG_KERNELS", "kernel_from_name", "kernel_names", "lag_kernel_from_name"]
 
@@ -58,7 +58,7 @@ def kernel_from_name(
     return parts[0] if len(parts) == 1 else Sum(*parts)
 
 
-def lag_kernel_from_name(name: str, n_processes: int | None) -> LagKernel:
+def lag_kernel_from_name(name: str, n_processes: int | None) -> Stationary:
     """Make one of LAG_KERNELS, with parameters for each of `n_processes`, or shared by all if that is None."""
     if name == "se":
         return SquaredExponential(n_processes=n_processes)

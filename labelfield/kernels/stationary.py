@@ -14,21 +14,20 @@ from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, n_rows, squared_norms
 
-__all__ = ["Matern", "SquaredExponential", "SquaredExponentialLinear"]
+__all__ = ["Matern", "SquaredExponential", "SquaredExponentialLinear", "Stationary"]
 
 
-class _Stationary(Kernel):
-    """A function of distance with one length or one weight per feature (ARD), shared or per process."""
+class Stationary(Kernel):
+    """A function of distance with one length or one weight per feature (ARD), shared or per process.
+
+    `of_lag` is the covariance of two numbers at a distance, which gives Toeplitz matrices on a regular grid.
+    """
 
     def __init__(self, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None) -> None:
         super().__init__()
         self.is_ard = n_features is not None
         self.per_process = () if n_processes is None else ("log_inverse_length",)
         self.log_inverse_length = positive(1 / length, shape_of(n_processes, n_features))
-
-    @property
-    def n_processes(self) -> int | None:
-        return self.log_inverse_length.shape[0] if self.per_process else None
 
     def feature_relevance(self) -> Tensor | None:
         return self._squared_weights()
@@ -62,8 +61,8 @@ class _Stationary(Kernel):
         return self._of_distance((inverse * lag).square())
 
     def diag(self, X: Rows) -> Tensor:
-        shape = shape_of(self.n_processes, n_rows(X))
-        return torch.ones(shape, dtype=self.log_inverse_length.dtype, device=self.log_inverse_length.device)
+        n_processes = self.log_inverse_length.shape[0] if self.per_process else None
+        return self.log_inverse_length.new_ones(shape_of(n_processes, n_rows(X)))
 
 
 def _cross_distances(X: Rows, points: Points, weights: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -98,14 +97,14 @@ class _SquaredDistances(torch.autograd.Function):
         return both
 
 
-class SquaredExponential(_Stationary):
+class SquaredExponential(Stationary):
     """k = exp(-r² / 2)."""
 
     def _of_distance(self, squared: Tensor) -> Tensor:
         return (-0.5 * squared).exp()
 
 
-class Matern(_Stationary):
+class Matern(Stationary):
     """The Matérn kernel of smoothness ½, 3/2 or 5/2."""
 
     def __init__(
@@ -138,10 +137,6 @@ class SquaredExponentialLinear(Kernel):
         self.log_weights = positive(1.0, shape_of(n_processes, n_features))
         self.log_variance = positive(1.0, shape_of(n_processes))
         self.log_slope = positive(1.0, shape_of(n_processes))
-
-    @property
-    def n_processes(self) -> int | None:
-        return self.log_variance.shape[0] if self.per_process else None
 
     def feature_relevance(self) -> Tensor:
         return (2 * self.log_weights).exp()

@@ -16,24 +16,12 @@ from labelfield.linalg.autograd import apply
 __all__ = ["banded_window_forms", "cubic_weights", "interpolate", "locate"]
 
 
-def locate(x: Tensor, n_points: int, *, check: bool = True) -> tuple[Tensor, Tensor]:
-    """Return the first of the four points around each x in [1, n - 2], and the fraction in [0, 1] from the second to
-    the third.
+def locate(x: Tensor, n_points: int) -> tuple[Tensor, Tensor]:
+    """Return the first of the four points around each x in [1, n - 2], and the fraction from the second to the third.
 
-    Coordinates outside have no four points around them and raise an error. With `check=False` the caller guarantees
-    that there are none, and no value is read from a GPU. NaN gets a valid window and a fraction of NaN.
+    Coordinates must lie within; nothing is read from a GPU to check. NaN gets a valid window and a fraction of NaN.
     """
-    if n_points < 4:
-        raise ValueError(f"n_points={n_points}; cubic interpolation needs at least 4")
-    known = x.detach().nan_to_num(nan=1.0)
-    if check and x.numel():
-        low, high = (float(end) for end in torch.aminmax(known))
-        if low < 1 or high > n_points - 2:
-            raise ValueError(
-                f"coordinates from {low:g} to {high:g}; a grid of {n_points} points interpolates within "
-                f"[1, {n_points - 2}]"
-            )
-    second = known.floor_().clamp_(1, n_points - 3)
+    second = x.detach().nan_to_num(nan=1.0).floor_().clamp_(1, n_points - 3)
     return second.long() - 1, x - second
 
 

@@ -53,7 +53,7 @@ def toeplitz_cholesky(column: Tensor, name: str, jitter: float) -> Tensor:
     In training nothing is read from a GPU, which would stall: if K is not positive definite, R is NaN, as in a captured
     step.
     """
-    return apply(_Cholesky, column, name, jitter, may_ask(column))
+    return apply(_Cholesky, column, name, jitter, may_synchronise(column))
 
 
 def toeplitz_multiply(column: Tensor, V: Tensor) -> Tensor:
@@ -154,13 +154,13 @@ class _Dense(torch.autograd.Function):
         return result
 
 
-def factorised(column: Tensor, name: str, jitter: float, is_asked: bool) -> Tensor:
+def factorised(column: Tensor, name: str, jitter: float, may_read: bool) -> Tensor:
     """Return R as in `toeplitz_cholesky`, without a gradient."""
     jittered = column.clone()
     jittered[..., 0] *= 1 + jitter
     R: Tensor
     R, info = torch.linalg.cholesky_ex(_Dense.forward(None, jittered))
-    if not is_asked:
+    if not may_read:
         return torch.where((info > 0)[..., None, None], torch.nan, R)
     # Try more jitter, or raise an error that explains.
     return cholesky(_Dense.forward(None, column), name, jitter) if info.any() else R
@@ -176,9 +176,9 @@ def column_gradient(R: Tensor, d_R: Tensor) -> Tensor:
     return _Dense.backward(None, whole)
 
 
-def may_ask(column: Tensor) -> bool:
-    """Return whether the outcome of a factorisation may be read from the device: not from a GPU in training, which
-    would stall."""
+def may_synchronise(column: Tensor) -> bool:
+    """Return whether the outcome of a factorisation may be read from the device: in training it may not, as a GPU would
+    stall."""
     return column.device.type != "cuda" or not torch.is_grad_enabled()
 
 
@@ -186,8 +186,8 @@ class _Cholesky(torch.autograd.Function):
     """R, with ∂c by `column_gradient`."""
 
     @staticmethod
-    def forward(ctx: Any, column: Tensor, name: str, jitter: float, is_asked: bool) -> Tensor:
-        R = factorised(column, name, jitter, is_asked)
+    def forward(ctx: Any, column: Tensor, name: str, jitter: float, may_read: bool) -> Tensor:
+        R = factorised(column, name, jitter, may_read)
         ctx.save_for_backward(R)
         return R
 

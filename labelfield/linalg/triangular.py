@@ -55,7 +55,7 @@ class _ProjectedSquareNorms(torch.autograd.Function):
         room, ctx.kept = A.new_empty(0), []
         left = factor.shape[0] * factor.shape[1] * A.shape[-1]
         for processes, columns in _pieces(factor, A.shape[-1]):
-            upper, part = _upper_rows(factor, processes, columns), _of(A, processes)[..., columns.start :, :]
+            upper, part = _upper_rows(factor, processes, columns), _select(A, processes)[..., columns.start :, :]
             size = upper.shape[0] * upper.shape[1] * A.shape[-1]
             if is_kept and room.numel() < size:
                 room = A.new_empty(max(size, min(left, _KEPT)))
@@ -75,14 +75,14 @@ class _ProjectedSquareNorms(torch.autograd.Function):
         d_factor = torch.empty_like(factor) if needs_factor else None
         d_A = torch.zeros_like(A) if needs_A else None
         for processes, columns in reversed(list(_pieces(factor, A.shape[-1]))):
-            upper, part = _upper_rows(factor, processes, columns), _of(A, processes)[..., columns.start :, :]
+            upper, part = _upper_rows(factor, processes, columns), _select(A, processes)[..., columns.start :, :]
             weighted = (ctx.kept.pop() if ctx.kept else upper @ part).mul_(doubled[processes].unsqueeze(1))
             if d_factor is not None:
                 d_upper = weighted @ part.mT
                 d_factor[processes, : columns.start, columns] = 0
                 d_factor[processes, columns.start :, columns] = _without_lower(d_upper).mT
             if d_A is not None:
-                target = _of(d_A, processes)[..., columns.start :, :]
+                target = _select(d_A, processes)[..., columns.start :, :]
                 if A.dim() == 2:
                     target.addmm_(upper.flatten(0, 1).T, weighted.flatten(0, 1))
                 else:
@@ -114,7 +114,7 @@ def _product(upper: Tensor, A: Tensor, room: Tensor) -> Tensor:
     return result
 
 
-def _of(A: Tensor, processes: slice) -> Tensor:
+def _select(A: Tensor, processes: slice) -> Tensor:
     return A if A.dim() == 2 else A[processes]
 
 

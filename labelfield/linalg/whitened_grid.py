@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from labelfield.linalg.piecewise import CUBIC, SEXTIC, coefficients, powers_of, sums_of_cells
-from labelfield.linalg.toeplitz import column_gradient, factorised, may_ask
+from labelfield.linalg.toeplitz import column_gradient, factorised, may_synchronise
 from labelfield.linalg.triangular import tril_log_det
 
 __all__ = ["LARGEST_GRID", "whitened_moments"]
@@ -34,17 +34,17 @@ def whitened_moments(
     of the factors (J, n, n) only the lower triangles count.
     """
     apply: Any = _WhitenedMoments.apply  # torch's is untyped
-    result: tuple[Tensor, Tensor, Tensor] = apply(columns, jitter, mean, factor, cells, t, may_ask(columns))
+    result: tuple[Tensor, Tensor, Tensor] = apply(columns, jitter, mean, factor, cells, t, may_synchronise(columns))
     return result
 
 
 class _WhitenedMoments(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, columns: Tensor, jitter: float, mean: Tensor, factor: Tensor, cells: Tensor, t: Tensor, is_asked: bool
+        ctx: Any, columns: Tensor, jitter: float, mean: Tensor, factor: Tensor, cells: Tensor, t: Tensor, may_read: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         J, n = mean.shape
-        R = factorised(columns, _NAME, jitter, is_asked)
+        R = factorised(columns, _NAME, jitter, may_read)
         rounded = R.to(mean.dtype)
         both = torch.cat([factor.tril(), mean.unsqueeze(-1)], -1)  # L and m side by side
         L = both[..., :n]

@@ -87,10 +87,10 @@ class Calibration(nn.Module):
             return  # nothing to learn from
         knots = np.quantile(z[:, :n_first][known[:, :n_first]], np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
         lead_knot = np.quantile(z[:, 0][known[:, 0]], 1 / (_N_KNOTS + 1)) if known[:, 0].any() else 0.0
-        groups = [_alike(z[own, rank], is_true[own, rank], rank, 1.0) for rank, own in enumerate(known.T[:n_first])]
+        groups = [_grouped(z[own, rank], is_true[own, rank], rank, 1.0) for rank, own in enumerate(known.T[:n_first])]
         if (rest := known[:, n_first:]).any():
             share = known[:, :n_first].sum() / rest.sum()
-            groups.append(_alike(z[:, n_first:][rest], is_true[:, n_first:][rest], N_RANKS - 1, share))
+            groups.append(_grouped(z[:, n_first:][rest], is_true[:, n_first:][rest], N_RANKS - 1, share))
         z, target, weight, place = (np.concatenate(part) for part in zip(*groups, strict=True))
         between = zip(knots, np.r_[knots[1:], np.inf], strict=True)
         design = [np.minimum(z, knots[0]), *(np.clip(z - low, 0, high - low) for low, high in between)]
@@ -117,7 +117,7 @@ class Calibration(nn.Module):
             self.get_buffer(name).copy_(torch.from_numpy(np.asarray(values, np.float32)))
 
 
-def _alike(
+def _grouped(
     z: NDArray[np.float64], is_true: NDArray[np.bool_], place: int, weight: float
 ) -> tuple[NDArray[np.float64], ...]:
     """Group the entries of one rank by similar logit: return the groups' mean logits, shares that hold, weights, and

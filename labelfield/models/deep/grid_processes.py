@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.inducing.grid import Grid
-from labelfield.kernels import LagKernel
+from labelfield.kernels import Stationary
 from labelfield.linalg.gaussian import ROUNDING
 from labelfield.linalg.interpolation import banded_window_forms, cubic_weights, interpolate
 from labelfield.linalg.piecewise import CUBIC, SEXTIC, cubics, evaluate, sextics
@@ -29,7 +29,7 @@ _NOISE = 1e-3
 class GridProcesses(nn.Module):
     """The layer: a kernel of lags and a variance, per process or shared, a grid, and q(u)."""
 
-    def __init__(self, kernel: LagKernel, grid: Grid, family: GridFamily, n_own: int, jitter: float = 1e-4) -> None:
+    def __init__(self, kernel: Stationary, grid: Grid, family: GridFamily, n_own: int, jitter: float = 1e-4) -> None:
         super().__init__()
         self.kernel, self.grid, self.family, self.jitter = kernel, grid, family, jitter
         self.log_variance = nn.Parameter(torch.zeros(n_own))

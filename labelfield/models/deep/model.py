@@ -99,10 +99,6 @@ class DeepKernel(nn.Module):
     def n_labels(self) -> int:
         return int(self.b.shape[0])
 
-    @property
-    def n_processes(self) -> int:
-        return int(self.A.shape[1])
-
     def sums(self, h: Tensor) -> Tensor:
         """Return the sum of each process's features (B, J), which the plain network has in place of f."""
         return h[:, self.processes.grid.subsets].sum(-1)

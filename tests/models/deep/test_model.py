@@ -119,7 +119,7 @@ def test_draws_go_together_across_rows(d, posterior):
     with torch.no_grad():
         draws = model.processes.draw(h, T, torch.Generator().manual_seed(3))
         mean, covariance = dense_f(model, h)
-    J = model.n_processes
+    J = model.A.shape[1]
     assert draws.shape == (T, 4, J)
     whole = torch.block_diag(*covariance)
     centred = draws.movedim(2, 1).reshape(T, -1) - mean.flatten()
@@ -232,8 +232,8 @@ def test_processes_start_as_the_plain_network(d, posterior, kernel_per_process):
     logits = torch.stack([h[:, list(subset)].sum(1) for subset in SUBSETS[d]], 1) @ model.A.T + model.b
     torch.testing.assert_close(g.mean[linear], logits[linear], rtol=1e-6, atol=1e-5)
     prior = kronecker_product(model.processes.prior().roots)
-    K = (prior @ prior.mT).expand(model.n_processes, -1, -1)
-    W = torch.stack([interpolation(grid, h, j) for j in range(model.n_processes)])
+    K = (prior @ prior.mT).expand(model.A.shape[1], -1, -1)
+    W = torch.stack([interpolation(grid, h, j) for j in range(model.A.shape[1])])
     share = f.var.T / ((W @ K) * W).sum(-1)
     assert (share > 1e-6).all()
     assert (share < 0.25).all()
@@ -387,7 +387,7 @@ def test_the_plain_objective_is_the_log_likelihood(likelihood, n_labels):
     torch.testing.assert_close(elbo.fit, -5 * loss)
     assert elbo.kl == 0
     elbo.bound().backward()
-    assert (model.A.grad is None or not model.A.grad.any()) == (n_labels == model.n_processes)
+    assert (model.A.grad is None or not model.A.grad.any()) == (n_labels == model.A.shape[1])
     assert model.b.grad.any()
     if likelihood == "bernoulli":
         generator = torch.Generator().manual_seed(0)
