@@ -1,5 +1,4 @@
-"""Inducing inputs on a regular grid that follows the features: features are squashed into it and never leave it [DKL
-3].
+"""Inducing inputs on a regular grid that follows the features, which are squashed into it and never leave it [DKL 3].
 
     s = (h - centre) / scale
     z = s where |s| ≤ c, and beyond it ±(c + (1 - c) x / (1 + x)) with x = (|s| - c) / (1 - c)

@@ -46,8 +46,7 @@ def kmeans(
 
 
 def _sums(points: Tensor, group: Tensor, n_groups: int) -> Tensor:
-    """Return the sum of the rows of each group (groups, D), in float64, so that the order of additions does not
-    show."""
+    """Return the sum of the rows of each group (groups, D), in float64, where the order of additions has no effect."""
     shape = (n_groups, points.shape[1])
     total = torch.zeros(n_groups * points.shape[1], dtype=torch.float64, device=points.device)
     if points.layout == torch.sparse_csr:
@@ -65,8 +64,7 @@ def _dense(rows: Any) -> NDArray[np.float32]:
 def singular_vectors(
     X: sparse.csr_array | NDArray[np.float32], rank: int, rng: np.random.Generator, n_iterations: int = 4
 ) -> NDArray[np.float32]:
-    """Return the leading right singular vectors X̃ (R, D) of X by randomised subspace iteration; at most rank(X) of
-    them."""
+    """Return at most rank(X) leading right singular vectors X̃ (R, D) of X, by randomised subspace iteration."""
     n, d = X.shape
     width = min(rank + _OVERSAMPLING, n, d)
     Q = np.linalg.qr(X.T @ rng.standard_normal((n, width), np.float32))[0]

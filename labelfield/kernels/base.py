@@ -17,8 +17,7 @@ __all__ = ["Kernel", "over_matrices", "over_rows", "positive", "shape_of"]
 class Kernel(nn.Module, ABC):
     """k(x, z), computed from sparse X by products with dense matrices.
 
-    If a kernel has parameters per process, or the points differ per process, its matrices have P in front: (P, B, M),
-    (P, M, M), (P, B).
+    If parameters or points are per process, the matrices have P in front: (P, B, M), (P, M, M), (P, B).
     """
 
     # The names of parameters that have one row per process.
@@ -58,6 +57,5 @@ def over_rows(values: Tensor) -> Tensor:
 
 def positive(value: float, shape: tuple[int, ...] = ()) -> nn.Parameter:
     """Make a parameter that stands for its exponential, which starts at `value`."""
-    # Not torch's logarithm: on the meta device, where models are built before loading, it would import torch's
-    # compiler.
+    # Not torch's logarithm, which imports torch's compiler on the meta device, where models to be loaded are built.
     return nn.Parameter(torch.full(shape, log(value)))

@@ -15,7 +15,7 @@ class Points(Protocol):
     """M points in any representation."""
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
-        """Return Σ_d w_d² x_id z_jd (…, B, M) for weights (…, D), with P in front if the weights or the points are per
+        """Return Σ_d w_d² x_id z_jd (…, B, M) for weights (…, D); P is in front if weights or points are per
         process."""
         ...
 

@@ -21,8 +21,7 @@ __all__ = ["Bernoulli"]
 
 
 class _SumSoftplus(torch.autograd.Function):
-    """Σ_bk c_k E softplus(N(m_bk, v_bk)), with its derivatives computed in the same pass, without a (Q, B, K)
-    tensor."""
+    """Σ_bk c_k E softplus(N(m_bk, v_bk)) and, in the same pass, its derivatives, without a (Q, B, K) tensor."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, column_weight: Tensor, n_points: int) -> Tensor:
@@ -62,8 +61,7 @@ class Bernoulli:
         column_weight: Tensor | None = None,
         positive_weight: Tensor | None = None,
     ) -> Tensor:
-        """Return Σ_bk c_k E log p(y_bk | f_bk) as a float64 scalar, for labels Y (CSR) whose entries lie in these
-        columns.
+        """Return Σ_bk c_k E log p(y_bk | f_bk) as a float64 scalar, for labels Y (CSR) with entries in these columns.
 
         Entries of Y that are 0 are not labels. A label that holds counts `positive_weight` (K,) times.
         """

@@ -8,8 +8,7 @@ import torch
 
 __all__ = ["CHUNK", "chunks"]
 
-# The number of rows times labels whose expectations are formed at once: a few temporaries of this size fit in a core's
-# cache, or keep a GPU busy.
+# Rows times labels that are processed at once: a core's cache holds a few temporaries of this size, or a GPU is busy.
 CHUNK = {"cpu": 1 << 18, "cuda": 1 << 26}
 
 

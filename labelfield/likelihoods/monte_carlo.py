@@ -21,9 +21,8 @@ _N_LEADING = 32
 def expected_softmax(mean: Tensor, var: Tensor, n_samples: int) -> Tensor:
     """Return E softmax(f) (B, K) under ∏_k N(mean_k, var_k), the mean over draws f = mean + √var ε; rows sum to one.
 
-    All rows share the same ε (T, K), so the result of a row does not depend on the other rows. Column j belongs to the
-    class with the j-th largest E exp(f): the best columns go where the probability is, and permuting the classes
-    permutes their probabilities.
+    All rows share the same ε (T, K), so that rows do not affect each other. Column j belongs to the class with the j-th
+    largest E exp(f): the best columns go where the probability is, and permuted classes have permuted probabilities.
     """
     draws = normal_draws(n_samples, mean.shape[1], mean.dtype, mean.device)
     result = torch.empty_like(mean)
@@ -40,8 +39,7 @@ def expected_softmax(mean: Tensor, var: Tensor, n_samples: int) -> Tensor:
 
 @torch.no_grad()
 def expected_mixed_softmax(mean: Tensor, var: Tensor, A: Tensor, b: Tensor, n_samples: int) -> Tensor:
-    """Return E softmax(A f + b) (B, K) for f ~ ∏_j N(mean_j, var_j) (B, J), where utilities are correlated through A
-    [DKL 1].
+    """Return E softmax(A f + b) (B, K) for f ~ ∏_j N(mean_j, var_j) (B, J); A correlates the utilities [DKL 1].
 
     The draws are of f, with the same ε (T, J) for all rows.
     """
@@ -59,8 +57,7 @@ def expected_mixed_softmax(mean: Tensor, var: Tensor, A: Tensor, b: Tensor, n_sa
 # Cached: prediction goes batch by batch, and on a GPU drawing takes longer than using the draws.
 @lru_cache(maxsize=2)
 def normal_draws(n_samples: int, n_classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return standard normal draws (T, K), always the same: a Latin hypercube whose leading columns follow a Sobol
-    sequence.
+    """Return fixed standard normal draws (T, K): a Latin hypercube whose leading columns follow a Sobol sequence.
 
     Each column has the midpoint of each of T equally likely intervals exactly once; only their order is random.
     """

@@ -24,8 +24,8 @@ class MultiClass(ABC):
         rival_weight: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Return E_q log p(y | f) (B,) for means and variances (B, C) of some classes; column target_b is the class of
-        row b.
+        """Return E_q log p(y | f) (B,) for means and variances (B, C) of some classes; the class of row b is in column
+        target_b.
 
         As a rival of other classes, column ℓ counts `rival_weight` (C,) times, or once if that is None. `generator`, on
         the device of the moments, is for likelihoods that draw.

@@ -1,8 +1,7 @@
 """The one-vs-each bound of the softmax [TH 3.20]: softmax_y(f) ≥ ∏_{ℓ≠y} σ(f_y - f_ℓ).
 
-Its logarithm is a sum over rivals, so a sample of weighted rivals gives an unbiased estimate. Each term has one
-Gaussian difference, so E log σ(f_y - f_ℓ) = -E softplus(N(m_ℓ - m_y, s_ℓ + s_y)) [TH 3.36] is one-dimensional, with
-derivatives in closed form.
+Its logarithm is a sum over rivals, so a sample of weighted rivals gives an unbiased estimate. Each term, E log σ(f_y -
+f_ℓ) = -E softplus(N(m_ℓ - m_y, s_ℓ + s_y)) [TH 3.36], is one-dimensional, with derivatives in closed form.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ __all__ = ["OneVsEach"]
 
 
 class _SumRivals(torch.autograd.Function):
-    """Σ_{ℓ≠y} w_ℓ E softplus(f_ℓ - f_y) (B,), with its derivatives computed in the same pass, without a (Q, B, C)
-    tensor.
+    """Σ_{ℓ≠y} w_ℓ E softplus(f_ℓ - f_y) (B,) and, in the same pass, its derivatives, without a (Q, B, C) tensor.
 
     Nothing is read from the device, so a GPU can capture it.
     """

@@ -26,7 +26,7 @@ _FAR = 38.0
 
 
 class _ChanceLargest(torch.autograd.Function):
-    """S_y (B,), with the derivatives of the quadrature computed in the same pass, without a (Q, B, K) tensor."""
+    """S_y (B,) and, in the same pass, the derivatives of the quadrature, without a (Q, B, K) tensor."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, target: Tensor, n_points: int) -> Tensor:

@@ -12,8 +12,7 @@ __all__ = ["softplus_moments"]
 
 
 def softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return E softplus(f), E σ(f) and ½ E σ'(f) under N(mean, var): the value and its derivatives by mean and
-    variance."""
+    """Return E softplus(f), E σ(f) and ½ E σ'(f) under N(mean, var): the value and its derivatives by mean and var."""
     deviation = var.sqrt()
     value, d_mean, d_var = torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(mean)
     for node, weight in zip(*gauss_hermite(n_points), strict=True):

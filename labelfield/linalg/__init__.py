@@ -1,2 +1,1 @@
-"""Tensor functions without state: factorisations that explain their failures, Gaussian divergences, quadrature, sparse
-rows."""
+"""Tensor functions without state: factorisations that explain failures, Gaussian divergences, quadrature, CSR rows."""

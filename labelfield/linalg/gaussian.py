@@ -24,8 +24,7 @@ def kl_diagonal_standard(mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def kl_full_standard(mean: Tensor, L: Tensor) -> Tensor:
-    """Return KL(N(m_p, L_p L_pᵀ) ‖ N(0, I)) (P,), for means (P, M) and the lower triangles of (P, M, M) or of one (M,
-    M)."""
+    """Return KL(N(m_p, L_p L_pᵀ) ‖ N(0, I)) (P,), for means (P, M) and lower triangles of (P, M, M) or one (M, M)."""
     return 0.5 * (trace_minus_log_det(L) - L.shape[-1] + mean.double().square().sum(1))
 
 

@@ -41,8 +41,7 @@ def interpolate(u: Tensor, cells: Tensor, weights: Tensor, n_points: int) -> Ten
     starts, strides = torch.arange(0, J * m, m, device=u.device), [n_points ** (d - 1 - k) for k in range(d)]
     if d == 1:
         return apply(_WindowSums, u, starts.unsqueeze(-1) + cells, weights).squeeze(2)
-    # Each window is four consecutive values along the last dimension; the other dimensions have 4^(d - 1) windows, with
-    # a weight each.
+    # A window is four consecutive values along the last dimension; there are 4^(d - 1) of them, with a weight each.
     first, product = starts, weights[:, :, -1:]
     for k in range(d):
         first = first + strides[k] * cells[:, :, k]
@@ -79,8 +78,7 @@ class _CubicWeights(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """Return ½ (g_2 - g_0) + t (2g_0 - 5g_1 + 4g_2 - g_3) + 3/2 t² (3 (g_1 - g_2) + g_3 - g_0), by Horner's
-        rule."""
+        """By Horner's rule: ½ (g_2 - g_0) + t (2g_0 - 5g_1 + 4g_2 - g_3) + 3/2 t² (3 (g_1 - g_2) + g_3 - g_0)."""
         (t,) = ctx.saved_tensors
         g = gradients[0].unbind(-1)
         inner, outer = g[1] - g[2], g[3] - g[0]
@@ -90,8 +88,7 @@ class _CubicWeights(torch.autograd.Function):
 
 
 class _WindowSums(torch.autograd.Function):
-    """Σ_k w_ik u[first_i + k] (…, T) over four consecutive rows of u (J, m, T) flattened, for first (…) and w (…,
-    4)."""
+    """Σ_k w_ik u[first_i + k] (…, T) over four consecutive rows of u (J, m, T), flattened, for first (…), w (…, 4)."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, first: Tensor, weights: Tensor) -> Tensor:
@@ -134,8 +131,7 @@ def _sums_by_row(first: Tensor, w: Tensor, g: Tensor, shape: tuple[int, ...]) ->
 
 
 class _BandedWindowForms(torch.autograd.Function):
-    """Blocks of S. Block i has at (a, b) the entry i + min(a, b) of the diagonal |a - b|, whose entries are w_iᵀ
-    w_{i+|a-b|}."""
+    """Blocks of S. Block i has at (a, b) entry i + min(a, b) of diagonal |a - b|, with the entries w_iᵀ w_{i+|a-b|}."""
 
     @staticmethod
     def forward(ctx: Any, W: Tensor) -> Tensor:

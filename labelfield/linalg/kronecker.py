@@ -1,5 +1,4 @@
-"""Kronecker products A_j1 ⊗ … ⊗ A_jd of n × n matrices (J, d, n, n), with m = n^d rows each, through their factors
-alone."""
+"""Kronecker products A_j1 ⊗ … ⊗ A_jd of n × n matrices (J, d, n, n), of m = n^d rows each, through their factors."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ __all__ = ["kronecker_logdet", "kronecker_multiply", "kronecker_solve_triangular
 
 
 def kronecker_multiply(factors: Tensor, V: Tensor) -> Tensor:
-    """Return (⊗_d A_jd) V_j (J, m, T) for V (J, m, T), at a cost of d n m T. One product (1, d, n, n) may serve all
-    V_j."""
+    """Return (⊗_d A_jd) V_j (J, m, T) for V (J, m, T), at a cost of d n m T. All j may share one product (1, d, n,
+    n)."""
     return _by_modes(torch.matmul, factors, V)
 
 

@@ -1,5 +1,4 @@
-"""Interpolated processes as piecewise polynomials: between two grid points the mean is a cubic and the variance a
-sextic.
+"""Interpolated processes as piecewise polynomials: between grid points the mean is a cubic and the variance a sextic.
 
 With the weights w_a(t) = Σ_k C_ak t^k of the four points around t, wᵀu = Σ_k (Cᵀu)_k t^k and wᵀSw = Σ_k (Dᵀ vec S)_k
 t^k. The coefficients are computed once per cell; a row then needs one look-up and a few products.
@@ -42,14 +41,12 @@ def sextics(forms: Tensor) -> Tensor:
 
 
 def evaluate(table: Tensor, cells: Tensor, t: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Evaluate p polynomials with `sizes` coefficients at t (B, G) in cells (B, G), for tables (G, C, Σ sizes): (B, G,
-    p)."""
+    """Evaluate p polynomials of these sizes at t (B, G) in cells (B, G), for tables (G, C, Σ sizes): (B, G, p)."""
     return apply(_Evaluate, table, cells, t, sizes)
 
 
 def coefficients(size: int, like: Tensor) -> Tensor:
-    """Return the matrix from the values of a window to its cubic (4, 4), or from its block of S to its sextic (16,
-    7)."""
+    """Return the matrix from values of a window to its cubic (4, 4), or from its block of S to its sextic (16, 7)."""
     return _constant(size, like.dtype, like.device)
 
 
@@ -64,8 +61,7 @@ def _products() -> NDArray[np.float64]:
 
 
 def powers_of(t: Tensor, n: int) -> Tensor:
-    """Return 1, t, t² … (numel, n). On a GPU each power is computed separately, since cumulative products run row by
-    row."""
+    """Return 1, t, t² … (numel, n). On a GPU each power is separate, since cumulative products run row by row."""
     if t.device.type == "cuda":
         return t.reshape(-1, 1) ** torch.arange(n, device=t.device)
     powers = t.new_ones(t.numel(), n)

@@ -156,8 +156,7 @@ def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
 
 
 def entry_rows(pointers: Tensor, n_entries: int | None = None) -> Tensor:
-    """Return the row of each entry of a CSR tensor with these row pointers. With `n_entries` nothing is read from a
-    GPU."""
+    """Return the row of each entry of a CSR tensor with these pointers. With `n_entries` nothing is read from a GPU."""
     counts = pointers.diff().long()
     return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=n_entries)
 

@@ -29,8 +29,7 @@ __all__ = [
     "toeplitz_trace",
 ]
 
-# The most numbers in one temporary, which limits how many right-hand sides are solved at once. A core's cache holds a
-# few temporaries of this size.
+# The most numbers in one temporary, which limits the right-hand sides solved at once: a core's cache holds a few.
 _SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 
@@ -50,8 +49,7 @@ def toeplitz_cholesky(column: Tensor, name: str, jitter: float) -> Tensor:
     """Return the lower R (…, n, n) with R Rᵀ = K + jitter c_0 I, as `cholesky` computes it. Its gradient costs two
     triangular solves and goes directly to the column.
 
-    In training nothing is read from a GPU, which would stall: if K is not positive definite, R is NaN, as in a captured
-    step.
+    In training nothing is read from a GPU, which would stall: if K is not positive definite, R is NaN.
     """
     return apply(_Cholesky, column, name, jitter, may_synchronise(column))
 
@@ -109,8 +107,7 @@ def toeplitz_solve(column: Tensor, V: Tensor, inverse: Levinson | None = None) -
 
 
 def toeplitz_trace(column: Tensor, L: Tensor, inverse: Levinson | None = None) -> Tensor:
-    """Return tr(K⁻¹ L Lᵀ) (…) for factors L (…, n, n), in O(n² log n). One solve serves the value and both
-    gradients."""
+    """Return tr(K⁻¹ L Lᵀ) (…) for factors L (…, n, n), in O(n² log n). One solve serves the value and the gradients."""
     return apply(_Trace, column.double(), (inverse or levinson(column)).first, L.double())
 
 
@@ -136,8 +133,7 @@ def _fft_size(n: int) -> int:
 
 
 class _Dense(torch.autograd.Function):
-    """K in full. Row i is the window of length n that starts at n - 1 - i in (c_{n-1}, …, c_1, c_0, c_1, …,
-    c_{n-1})."""
+    """K in full. Row i is the window of length n from n - 1 - i on in (c_{n-1}, …, c_1, c_0, c_1, …, c_{n-1})."""
 
     @staticmethod
     def forward(_: Any, column: Tensor) -> Tensor:
@@ -167,8 +163,8 @@ def factorised(column: Tensor, name: str, jitter: float, may_read: bool) -> Tens
 
 
 def column_gradient(R: Tensor, d_R: Tensor) -> Tensor:
-    """Return ∂c from ∂R: ∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, where Φ takes the lower triangle with half of its diagonal; ∂c sums the
-    diagonals of ∂K on both sides."""
+    """Return ∂c from ∂R: ∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, Φ the lower triangle with a halved diagonal; ∂c sums diagonals of
+    ∂K."""
     inner = (R.mT @ d_R).tril_()
     inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)
     left: Tensor = torch.linalg.solve_triangular(R.mT, inner, upper=True)
@@ -177,8 +173,7 @@ def column_gradient(R: Tensor, d_R: Tensor) -> Tensor:
 
 
 def may_synchronise(column: Tensor) -> bool:
-    """Return whether the outcome of a factorisation may be read from the device: in training it may not, as a GPU would
-    stall."""
+    """Return whether the outcome of a factorisation may be read from the device: not in training, or a GPU stalls."""
     return column.device.type != "cuda" or not torch.is_grad_enabled()
 
 
@@ -286,15 +281,14 @@ def _solve(column: Tensor, first: Tensor, V: Tensor) -> Tensor:
 
 
 def _solve_part(column: Tensor, first: Tensor, V: Tensor, size: int) -> Tensor:
-    """Solve with one step of refinement, which removes the rounding error of the transforms for ill-conditioned
-    matrices."""
+    """Solve with one step of refinement, which removes the transforms' rounding error in ill-conditioned systems."""
     X = _gohberg_semencul(first, V, size)
     return X + _gohberg_semencul(first, V - toeplitz_multiply(column, X), size)
 
 
 def _gohberg_semencul(first: Tensor, V: Tensor, size: int) -> Tensor:
-    """Return K⁻¹ V = (A Aᵀ - B Bᵀ) V / x_0 for lower-triangular Toeplitz A and B with the first columns (x_0, …,
-    x_{n-1}) and (0, x_{n-1}, …, x_1)."""
+    """Return K⁻¹ V = (A Aᵀ - B Bᵀ) V / x_0, where A and B are lower-triangular Toeplitz matrices with the first columns
+    (x_0, …, x_{n-1}) and (0, x_{n-1}, …, x_1)."""
     n = first.shape[-1]
     turned = torch.cat([torch.zeros_like(first[..., :1]), first[..., 1:].flip(-1)], -1)
     A, B = (torch.fft.rfft(part, size).unsqueeze(-2) for part in (first, turned))

@@ -19,8 +19,7 @@ __all__ = ["projected_square_norms", "trace_minus_log_det", "tril_log_det"]
 # A GPU is slower with many small products.
 _N_BLOCKS = {"cpu": 8, "cuda": 2}
 _SMALLEST_BLOCK = 32
-# The most numbers in one temporary, which limits how many processes are handled at once: a core's cache holds a few
-# temporaries of this size.
+# The most numbers in one temporary, which limits how many processes are handled at once: a core's cache holds a few.
 _SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 26}
 # The size of one array of what is kept for the gradient: more than 32 MiB, so that freeing it returns it to the system.
 _KEPT = 9 << 20
@@ -131,8 +130,7 @@ def _without_lower(rows: Tensor) -> Tensor:
 
 
 class _TraceMinusLogDet(torch.autograd.Function):
-    """Σ_ij L_ij² - Σ_i log L_ii², with the gradient 2 (L - diag(1 / L_ii)): squares in the type of L, sums in
-    float64."""
+    """Σ_ij L_ij² - Σ_i log L_ii², with the gradient 2 (L - diag(1 / L_ii)): squares as L is, sums in float64."""
 
     @staticmethod
     def forward(ctx: Any, factor: Tensor) -> Tensor:

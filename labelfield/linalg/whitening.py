@@ -13,8 +13,7 @@ __all__ = ["whitened"]
 
 
 def whitened(K: Tensor, L: Tensor, C: Tensor) -> Tensor:
-    """Return A = L⁻¹ C (…, M, B) in the type of C, solved in float64, for the factor L of K plus a multiple of I, in
-    float64.
+    """Return A = L⁻¹ C (…, M, B) in the type of C, solved in float64, for the float64 factor L of K plus some jitter I.
 
     The gradient goes to K directly instead of through L, which is cheaper than that of a factorisation and a solve.
     """

@@ -52,8 +52,7 @@ class Calibration(nn.Module):
         self.register_buffer("offsets", torch.zeros(N_RANKS))  # including the constant
 
     def forward(self, p: Tensor, rank: Tensor | int = N_RANKS - 1) -> Tensor:
-        """Return the calibrated probability of labels with probability p at this rank (0 for the first) in their
-        rows."""
+        """Return the calibrated probability of labels with probability p at this rank (0 for the first) in a row."""
         if self.is_identity():
             return p
         z = torch.logit(p.clamp(_SMALLEST, _LARGEST))
@@ -74,8 +73,7 @@ class Calibration(nn.Module):
     def fit(
         self, p: NDArray[np.floating], is_true: NDArray[np.bool_], is_known: NDArray[np.bool_] | None = None
     ) -> None:
-        """Learn the map from ranked probabilities (N, k), largest first, and whether these labels hold, where that
-        `is_known`.
+        """Learn the map from ranked probabilities (N, k), largest first, and whether these labels hold, if `is_known`.
 
         The likelihood is concave in slopes and offsets; a weak prior at the identity keeps a few rows from deciding.
         All ranks that share the last offset together weigh as much as all others.
@@ -120,8 +118,7 @@ class Calibration(nn.Module):
 def _grouped(
     z: NDArray[np.float64], is_true: NDArray[np.bool_], place: int, weight: float
 ) -> tuple[NDArray[np.float64], ...]:
-    """Group the entries of one rank by similar logit: return the groups' mean logits, shares that hold, weights, and
-    the rank."""
+    """Group entries of one rank by similar logit: return mean logits, shares that hold, weights and the rank."""
     if z.size == 0:
         return np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64)
     order = np.argsort(z, kind="stable")

@@ -14,14 +14,12 @@ __all__ = ["Choice", "Rivals", "choose_labels"]
 _UNIFORM = 0.5
 # The weight of a new observation of a rival's score.
 _LEARNT = 0.1
-# The table is recomputed every 50 steps, or every K / 1000 steps if that is more, so that its cost per step is
-# negligible.
+# The table is recomputed every 50 steps, or every K / 1000 steps if that is more, at a negligible cost per step.
 _LEAST_STEPS, _CLASSES_PER_STEP = 50, 1000
 
 
 class Choice(NamedTuple):
-    """The labels of a step, how much each counts, and the column of each entry of Y; (None, None) stands for all
-    labels."""
+    """The labels of a step, how much each counts, and the column of each entry of Y; (None, None) for all labels."""
 
     labels: Tensor | None
     weight: Tensor | None
@@ -50,15 +48,13 @@ def _draw_others(held: Tensor, n_labels: int, n_drawn: int, generator: torch.Gen
     if 2 * n_drawn >= n_others:
         places = torch.randperm(n_others, generator=generator, device=where)[:n_drawn]
     else:
-        # At most half of the places are taken, so a few rounds find enough. Any subset of the places found is equally
-        # likely.
+        # At most half of the places are taken, so a few rounds suffice. Any subset of those found is equally likely.
         places = torch.zeros(0, dtype=torch.long, device=where)
         while places.numel() < n_drawn:
             more = torch.randint(n_others, (2 * n_drawn,), generator=generator, device=where)
             places = torch.unique(torch.cat([places, more]))
         places = places[torch.randperm(places.numel(), generator=generator, device=where)[:n_drawn]]
-    # The place-th label that is not held: the number of held labels before it is the number of those with at most
-    # `place` others below them.
+    # The place-th label that is not held: held labels before it are those with at most `place` others below them.
     others_below = held - torch.arange(held.numel(), device=where)
     return places + torch.searchsorted(others_below, places, right=True)
 
@@ -74,14 +70,12 @@ class Rivals(nn.Module):
     def __init__(self, n_classes: int) -> None:
         super().__init__()
         self.register_buffer("score", torch.full((n_classes,), 0.5))
-        # Not torch's arange: on the meta device, where models are built before loading, it would import torch's
-        # compiler.
+        # Not torch's arange, which imports torch's compiler on the meta device, where models to be loaded are built.
         self.register_buffer("table", torch.from_numpy(np.arange(1, n_classes + 1) / n_classes))
         self.register_buffer("age", torch.zeros((), dtype=torch.long))
 
     def choose(self, column: Tensor, n_drawn: int, generator: torch.Generator | None = None) -> Choice:
-        """Choose the classes of a batch and n_drawn rivals; there are fewer classes if some are drawn more than
-        once."""
+        """Choose the classes of a batch and n_drawn rivals, which are fewer if some are drawn more than once."""
         table = self.get_buffer("table")
         held, place = torch.unique(column, return_inverse=True)
         n_others = len(table) - held.numel()

@@ -36,8 +36,7 @@ def fill_shared(
     rng: np.random.Generator,
     device: torch.device | str,
 ) -> None:
-    """Start inducing inputs that all processes share at centres of the rows, on their n_support most frequent features,
-    or on all if that is 0."""
+    """Start shared inducing inputs at centres of the rows, on the n_support most frequent features, or on all if 0."""
     support = frequent_features(X, n_support) if n_support else None
     seen = X if support is None else sparse.csr_array(X[:, support])
     Z = torch.from_numpy(pad_rows(kmeans(seen, n_inducing, rng, device=device), n_inducing))

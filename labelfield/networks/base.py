@@ -38,8 +38,7 @@ def empty(*shape: int) -> nn.Parameter:
 
 @torch.no_grad()
 def draw_weights(W: Tensor, b: Tensor, gain: float, generator: torch.Generator) -> None:
-    """Draw W ~ N(0, gain / inputs per output) and set b = 0. With gain 2, ReLUs preserve the scale of their inputs (He
-    et al.)."""
+    """Draw W ~ N(0, gain / inputs per output) and set b = 0. With gain 2, ReLUs preserve scale (He et al.)."""
     n_inputs = prod(W.shape) // b.numel()
     drawn = torch.empty(W.shape, dtype=W.dtype, device=generator.device)
     W.copy_(drawn.normal_(0, sqrt(gain / n_inputs), generator=generator))

@@ -92,8 +92,7 @@ def build_network(spec: NetworkSpec) -> Network:
 
 
 def square_image_shape(n_features: int) -> tuple[int, int, int] | None:
-    """Return the shape of square images with this many numbers, grey or else in three colours; None if there is
-    none."""
+    """Return the shape of square images with this many numbers, grey or in three colours, or None."""
     for n_channels in (1, 3):
         side = isqrt(n_features // n_channels)
         if side > 0 and n_channels * side**2 == n_features:

@@ -33,8 +33,7 @@ class Convolution(nn.Module):
 
 
 class CNN(Network):
-    """LeNet: convolutions with these numbers of channels, each followed by ReLU and 2×2 max-pooling; dropout; and an
-    MLP.
+    """LeNet: convolutions to these channels, each with ReLU and 2×2 max-pooling, then dropout and an MLP.
 
     Rows are flattened images (channels, height, width).
     """

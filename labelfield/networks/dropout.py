@@ -13,8 +13,7 @@ __all__ = ["Dropout", "draw_dropout_from"]
 class Dropout(nn.Module):
     """In training, sets each number to 0 with probability p and divides it by 1 - p otherwise; afterwards does nothing.
 
-    torch's own dropout draws from a global generator, so a resumed training would see other masks than an uninterrupted
-    one.
+    torch's own dropout draws from a global generator, so a resumed training would see other masks.
     """
 
     def __init__(self, p: float) -> None:
@@ -36,8 +35,7 @@ class Dropout(nn.Module):
 
 
 def draw_dropout_from(module: nn.Module, generator: torch.Generator) -> None:
-    """Let all dropout in a module, in the order of its parts, draw from this generator, which is on the module's
-    device."""
+    """Let all dropout in a module, in the order of its parts, draw from this generator, on the module's device."""
     for part in module.modules():
         if isinstance(part, Dropout):
             part.generator = generator

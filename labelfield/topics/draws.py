@@ -60,8 +60,7 @@ def split_counts(counts: ArrayLike, weights: ArrayLike, rng: Generator) -> Integ
 
 def _categories(weights: Floats, rng: Generator) -> NDArray[np.intp]:
     """Draw one category for each row of weights with a largest weight of 1: the first whose cumulative weight exceeds a
-    uniform point. It always exists and has a weight above 0, since a number below 1 times the total does not round up
-    to the total."""
+    uniform point. It exists and has a weight above 0, since u < 1 times the total does not round up to the total."""
     cumulative = np.cumsum(weights, axis=1)
     point = rng.random(len(weights)) * cumulative[:, -1]
     return np.asarray(np.argmax(cumulative > point[:, None], axis=1))
@@ -127,9 +126,8 @@ def _jacobi(h: Floats, y: Floats, rng: Generator) -> Floats:
 
     Up to the cut the sum is below a_0 [Windle, Polson and Scott 2014], and e^(-y² x / 2) a_0 is an inverse Gaussian
     density times 2^h e^(-hy). Beyond it the sum is below a multiple of x^(h-1) e^(-π² x / 8), and x^(h-1) is largest at
-    the cut: a shifted exponential density times a number. These two factors determine how often to propose from each
-    density. Half of the proposals are accepted at h = 1 and y = 0, nearly all for small h or large y; the rest are
-    drawn again.
+    the cut: a shifted exponential density times a number. These factors say how often to propose from each density.
+    Half of the proposals are accepted at h = 1 and y = 0, nearly all for small h or large y; the rest are drawn again.
     """
     # Smaller values give the same draws, or 0, and their reciprocals might not be finite.
     h, y = np.maximum(h, 1e-70), np.maximum(y, 1e-70)
@@ -168,8 +166,7 @@ def _beyond(h: Floats, rate: Floats, rng: Generator) -> Floats:
 
 
 def _alternating(x: Floats, h: Floats, n_terms: int) -> Floats:
-    """Return Σ_n (-1)^n a_n(x) / a_0(x), a_n(x) ∝ Γ(n + h) (2n + h) / n! exp(-(2n + h)² / 2x). Terms vanish once n² >
-    18 x."""
+    """Return Σ_n (-1)^n a_n(x) / a_0(x), a_n(x) ∝ Γ(n + h) (2n + h) / n! exp(-(2n + h)² / 2x), 0 once n² > 18 x."""
     reciprocal = -2 / np.maximum(x, 1e-3)  # below 1e-3 the sum is 1
     total, binomial = np.ones(len(x)), np.ones(len(x))
     for n in range(1, n_terms + 1):
@@ -188,8 +185,8 @@ def _inverse_gaussian(mean: Floats, squared_variation: Floats, rng: Generator) -
 
 def _units(counts: Integers) -> Iterator[tuple[slice, NDArray[np.intp], Integers]]:
     """Yield the units of counts (n,) in pieces that may end anywhere, so that a large count takes no more memory than
-    many small ones: a slice of the counts in a piece and, for each unit, its count's number within that slice and its
-    own number within the count."""
+    many small ones: the slice of counts in a piece and, per unit, its count's place in the slice and its own in the
+    count."""
     ends = np.cumsum(counts)
     for units in _slices(int(ends[-1]) if len(ends) else 0, _CHUNK):
         first, last = np.searchsorted(ends, [units.start, units.stop - 1], side="right")

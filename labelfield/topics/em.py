@@ -50,8 +50,8 @@ _WHEN_ETA = (20, 25, 30)
 
 @dataclass(frozen=True)
 class EMOptions:
-    """`n_gradient_steps` of conjugate gradients per step for W, or None to solve for it exactly, and what is learned
-    besides V and W."""
+    """`n_gradient_steps` of conjugate gradients per step for W, or None to solve for it; what is learned beside V,
+    W."""
 
     n_gradient_steps: int | None = 2
     priors: Priors = field(default_factory=Priors)
@@ -86,8 +86,7 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EMState:
-    """The state of EM. `rows` are those of the last step; if the next step has the same rows, it continues from
-    there."""
+    """The state of EM. `rows` are those of the last step; a step on the same rows continues from there."""
 
     topics: Topics
     sums: Sums | None = None
@@ -110,8 +109,7 @@ def start_em(topics: Topics) -> EMState:
 def em_step(
     state: EMState, data: TopicRows, options: EMOptions, *, rate: float = 1.0, n_data: int | None = None
 ) -> tuple[EMState, StepInfo]:
-    """Take a step on rows that represent n_data rows. With a rate below 1, earlier statistics keep the remaining weight
-    (online EM).
+    """Take a step on rows that represent n_data rows; with a rate below 1, earlier ones keep the rest (online EM).
 
     On all rows and with rate 1 this is EM.
     """
@@ -239,8 +237,7 @@ def _first_rows(topics: Topics, data: TopicRows) -> RowState:
 
 
 def first_counts(topics: Topics, data: TopicRows, psi: Tensor) -> Tensor:
-    """Return Σ_l E m_lkn (N, K) for new rows: start from the prior, then alternate counts and intensities a few
-    times."""
+    """Return Σ_l E m_lkn (N, K) for new rows: from the prior, then a few rounds of counts and intensities."""
     r, (V, t) = topics.r.to(psi.dtype), _label_terms(topics, data)
     counts = torch.zeros_like(psi)
     for _ in range(_N_FIRST):

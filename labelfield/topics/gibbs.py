@@ -1,7 +1,6 @@
 """Gibbs sampling of the topic model: draws of V, W, r, λ, η and u from their posterior [BMLPL 7-8].
 
-The cost of a sweep depends on the positives alone. c_kn is the weight in topic k of the labels observed in row n, and t
-= log c:
+A sweep, at the cost of the positives alone; c_kn is the weight in topic k of the labels observed in row n, t = log c:
 
     1  m_ln ~ Poisson(Σ_k v_lk u_kn), not 0, at positives; (m_lkn)_k ~ Multinomial(m_ln, ∝ v_lk u_kn)
        u is integrated out: m_kn ~ NB(r_k, σ(ψ_kn + t_kn))
@@ -54,9 +53,8 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class GibbsOptions:
-    """What is drawn besides V and W. With up to `exact_below` weights per topic W is drawn through factors of A; with
-    more, by conjugate gradients until residuals are `tolerance` times the initial ones, in at most
-    `n_gradient_steps`."""
+    """What is drawn besides V and W. Up to `exact_below` weights per topic W is drawn through factors of A; beyond, by
+    at most `n_gradient_steps` of conjugate gradients, until residuals are `tolerance` times the initial ones."""
 
     priors: Priors = field(default_factory=Priors)
     learns_shapes: bool = True
@@ -160,8 +158,7 @@ def draw_weights(
 
         w = δ + A⁻¹ Xᵀ(g + Ω^½ ε - Ω X δ),   δ ~ N(0, Λ⁻¹),  ε ~ N(0, I)
 
-    which is A⁻¹(Xᵀg + Xᵀ Ω^½ ε + Λ δ): the noise in brackets has covariance A. The solver starts from the given W and
-    ψ.
+    which is A⁻¹(Xᵀg + Xᵀ Ω^½ ε + Λ δ): the noise in brackets has covariance A. The solver starts from W and ψ.
     """
     design, omega, target, precision, scale = problem
     assert scale == 1
@@ -237,8 +234,7 @@ def _draw_unseen(topics: Topics, U: Tensor, data: TopicRows, rng: Generator) -> 
 
 
 def draw_eta(counts: Integers, rest_counts: Integers, n_rest: int, eta: float, rng: Generator) -> float:
-    """Draw η ~ p(η | counts) with V integrated out, through auxiliary variables that make it gamma [Escobar and West
-    1995]:
+    """Draw η ~ p(η | counts), V integrated out, through auxiliary variables that make it gamma [Escobar and West 1995]:
 
         p(counts | η) ∝ ∏_k Γ(Lη)/Γ(Lη + n_k) ∏_l Γ(η + n_lk)/Γ(η),   n_k = Σ_l n_lk
         q_k ~ Beta(Lη, n_k),  l_lk ~ CRT(n_lk, η):   η ~ Gamma(a + Σ l_lk, b - L Σ_k log q_k)
@@ -283,8 +279,7 @@ def _shifted(psi: Tensor, t: Tensor | None) -> Tensor:
 
 
 def _floored(drawn: Floats, like: Tensor) -> Tensor:
-    """Return the draws clamped above 0, so that every label has a topic that can explain it; the difference is
-    negligible."""
+    """Return the draws, at least the tiniest number above 0, so that some topic can explain every label."""
     return torch.from_numpy(drawn).to(like).clamp_min_(torch.finfo(like.dtype).tiny)
 
 

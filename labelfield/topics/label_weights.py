@@ -24,8 +24,7 @@ _N_NEWTON, _N_MINKA = 60, 20
 def normalised(
     counts: Tensor, exposure: tuple[Tensor, Tensor] | None, n_rest: int, eta: float
 ) -> tuple[Tensor, Tensor]:
-    """Return V (A, K) and the weight (K,) of each of the n_rest other labels, in float64, from expected counts m (A,
-    K)."""
+    """Return V (A, K) and the weight (K,) of each of n_rest other labels, in float64, from expected counts m (A, K)."""
     above = counts.double() + eta
     rest = above.new_full(above.shape[1:], eta)
     if exposure is None:
@@ -61,8 +60,7 @@ def dirichlet_log_density(topics: Topics) -> float:
 
 
 def best_eta(counts: Tensor, n_rest: int, eta: float) -> float:
-    """Return the η under which these counts (A, K) are most probable with V integrated out, by Minka's iteration from
-    `eta`.
+    """Return the η that makes these counts (A, K) most probable, V integrated out, by Minka's iteration from `eta`.
 
     V has to be integrated out: the joint density of V and η is highest for flat topics.
     """

@@ -1,5 +1,4 @@
-"""Rows as the topic model sees them: features, used only in products with weights; positive labels; and what was
-observed.
+"""Rows as the topic model sees them: features, used only in products, positive labels, and what was observed.
 
 Labels that hold in no row, and about which all rows know the same, are alike to the model. The arrays here leave them
 out: they cover the active labels, which `labels` lists.
@@ -113,8 +112,8 @@ class TopicRows:
         return (1 - of_mask if self.is_missing else of_mask).clamp_min_(_LEAST_WEIGHT)
 
     def exposure(self, U: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return e_lk = Σ_{n where l is observed} u_kn for each active label (A, K) and for the others (K,), or None
-        where it is the same for all."""
+        """Return e_lk = Σ_{n where l is observed} u_kn of active labels (A, K) and of others (K,), or None if all are
+        equal."""
         if self.mask is None:
             return None
         total = U.sum(0, dtype=torch.float64).to(U.dtype)

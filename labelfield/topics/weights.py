@@ -41,8 +41,7 @@ class Quadratic(NamedTuple):
 def conjugate_gradients(
     problem: Quadratic, W: Tensor, psi: Tensor, n_steps: int, tolerance: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return W (D + 1, K) and ψ = XW (N, K) after n_steps from the given ones, for all topics at once; each step lowers
-    the quadratic.
+    """Return W (D + 1, K) and ψ = XW (N, K) after n_steps, for all topics at once; each step lowers the quadratic.
 
     Steps end early when all residuals are below `tolerance` times the initial ones. The preconditioner is the diagonal
     of the matrix for a constant ω per topic.
@@ -75,8 +74,7 @@ def _dots(a: Tensor, b: Tensor) -> Tensor:
 
 
 def solve_exactly(problem: Quadratic, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return the W (D + 1, K) that minimises the quadratic, by a factor of each topic's matrix in float64; for small
-    D."""
+    """Return the W (D + 1, K) that minimises the quadratic, by a float64 factor of each topic's matrix; for small D."""
     right = problem.scale * problem.design.transposed_times(problem.target).double()
     found = [
         torch.cholesky_solve(right[:, k : k + 1], cholesky(matrix, "XᵀΩX + Λ", jitter=0.0))

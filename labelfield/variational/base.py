@@ -66,7 +66,7 @@ def mean_parameter(n_inducing: int, n_processes: int) -> nn.Parameter:
 def factor_parameter(spread: float, *shape: int) -> nn.Parameter:
     """Make lower factors (…, M, M) that start at `spread` times I."""
     factor = torch.zeros(*shape)
-    # Not torch's eye: on the meta device, where models are built before loading, it would import torch's compiler.
+    # Not torch's eye, which imports torch's compiler on the meta device, where models to be loaded are built.
     factor.diagonal(dim1=-2, dim2=-1).fill_(spread)
     return nn.Parameter(factor)
 

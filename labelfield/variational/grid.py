@@ -1,10 +1,9 @@
-"""Families of q(u) for inducing variables on a grid: u_j (m = n^d values), with a covariance that is a Kronecker
-product [DKL 4].
+"""Families of q(u) for inducing variables u_j on a grid (m = n^d values) with Kronecker covariances [DKL 4].
 
     q(u_j) = N(μ_j, S_j),  S_j = ⊗_d S_jd          p(u_j) = N(0, K_j),  K_j = ⊗_d K_jd,  K_jd Toeplitz
 
-Three formulas of the paper are used in corrected form: S = L Lᵀ, as u = μ + L ε implies; -m where [DKL 10] has -D; and
-rank_d of [DKL 11] is m / n.
+Three formulas of the paper are corrected: S = L Lᵀ, as u = μ + L ε implies; -m where [DKL 10] has -D; and rank_d of
+[DKL 11] is m / n.
 """
 
 from __future__ import annotations
@@ -142,13 +141,11 @@ class GridFamily(nn.Module, ABC):
         return self.factor.tril()
 
     def _noise(self, noise: float) -> float:
-        """Return the noise per point. It grows with the number of points, so that a fine grid is as uncertain as a
-        coarse one."""
+        """Return the noise per point. It grows with their number, so that fine and coarse grids are as uncertain."""
         return float(noise ** (1 / self.n_dimensions) * self.n_points)
 
     def _measured(self, prior: GridPrior, noise: float) -> Tensor:
-        """Return Cholesky factors (…, n, n) of (I + Rᵀ R / σ²)⁻¹, the covariances of v = R⁻¹ u after such
-        measurements."""
+        """Return Cholesky factors (…, n, n) of (I + Rᵀ R / σ²)⁻¹, the covariances of v = R⁻¹ u once measured."""
         R = prior.roots
         precision = R.mT @ R / (self._noise(noise) * prior.columns[..., :1, None])
         precision.diagonal(dim1=-2, dim2=-1).add_(1)

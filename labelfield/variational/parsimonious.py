@@ -18,8 +18,7 @@ _SMALLEST_NOISE = 1e-6
 
 
 class Parsimonious(Family):
-    """A family with 2 M parameters per process. It needs P factors of K_Z + Σ_p, but none of K_Z itself and so no
-    jitter.
+    """A family with 2 M parameters per process and P factors of K_Z + Σ_p, but none of K_Z itself and so no jitter.
 
     mean = k_iZ μ_p, variance = k_ii - k_iZ (K_Z + Σ_p)⁻¹ k_Zi.
     """

@@ -9,8 +9,7 @@ __all__ = ["training_bytes"]
 
 
 def training_bytes(spec: DeepSpec, n_weights: int, batch_size: int, n_labels: int) -> int:
-    """Return the bytes of the parameters with the optimiser's share, and of the largest arrays of a step on batch_size
-    rows and n_labels labels."""
+    """Return the bytes of the parameters with the optimiser's share, and of the largest arrays of such a step."""
     J, n, d, b = spec.n_processes, spec.grid_size, spec.n_dimensions, batch_size
     parameters: int = n_weights + spec.n_labels * (J + 1) + J * (n**d + d * n * n)
     baseline = FLOAT * (n_weights + spec.n_labels * J) * spec.has_baseline

@@ -74,8 +74,7 @@ class GridProcesses(nn.Module):
     def draw(
         self, h: Tensor, n_samples: int, generator: torch.Generator | None = None, prior: GridPrior | None = None
     ) -> Tensor:
-        """Return draws of f (T, B, J) at features, each from one u [DKL 9], so that the rows of a draw are
-        correlated."""
+        """Return draws of f (T, B, J) at features, each from one u [DKL 9], which correlates the rows of a draw."""
         prior = prior or self.prior()
         mean = self.family.mean
         noise = torch.randn((*mean.shape, n_samples), dtype=mean.dtype, device=mean.device, generator=generator)
@@ -89,8 +88,7 @@ class GridProcesses(nn.Module):
 
     @torch.no_grad()
     def start(self, h: Tensor) -> None:
-        """Place the grid on features (N, Q), and start as the sum of each process's features, with a small
-        uncertainty."""
+        """Place the grid on features (N, Q), and start as the sum of each process's features, a little uncertain."""
         grid = self.grid
         grid.follow(h)
         at_points = grid.features()[grid.subsets]  # (J, d, n)

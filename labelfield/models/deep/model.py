@@ -40,8 +40,7 @@ class Features(nn.Module):
         self.takes_sparse, self.is_own, self.is_mixed = takes_sparse, is_own, is_mixed
 
     def forward(self, X: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return h (B, Q) in the type of the rest of the model. Dropout in training is drawn from the generator, which
-        is on the device of the rows."""
+        """Return h (B, Q) in the type of the rest of the model. The generator, on the rows' device, is for dropout."""
         if X.layout == torch.sparse_csr and not self.takes_sparse:
             X = X.to_dense()
         if not self.training:
@@ -134,8 +133,7 @@ class DeepKernel(nn.Module):
         return Elbo(total * (scale / self.n_samples), kl)
 
     def _latent_and_kl(self, h: Tensor, generator: torch.Generator | None) -> tuple[Moments | None, Tensor, Tensor]:
-        """Return the moments of f, unless u is drawn; draws of f (T, B, J), as far as they are needed; and the
-        divergence."""
+        """Return the moments of f, unless u is drawn; draws of f (T, B, J), as far as needed; and the divergence."""
         if self.is_sampled:
             prior = self.processes.prior()
             return None, self.processes.draw(h, self.n_samples, generator, prior), self.processes.kl(prior).sum()

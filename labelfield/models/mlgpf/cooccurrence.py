@@ -39,8 +39,7 @@ def occurring_features(
     held_out: NDArray[np.int64] | None = None,
     device: torch.device | str = "cpu",
 ) -> LabelFeatures:
-    """Return the features that occur with each label in these rows: at most `most` per label, the most frequent with
-    it."""
+    """Return the features that occur with each label in these rows, at most `most`: those most frequent with it."""
     is_held = np.zeros(X.shape[0], np.int64)
     is_held[[] if held_out is None else held_out] = 1
     rows = _Features(
@@ -75,8 +74,7 @@ def _cuts(X: sparse.csr_array, rows_of: sparse.csr_array) -> NDArray[np.int64]:
 
 
 def _count(rows: _Features, rows_of: sparse.csr_array, n_features: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, for some labels, the number of features of each, these features, and which occur only in held-out
-    rows."""
+    """Return, for some labels, their numbers of features, these features, and which occur only in held-out rows."""
     device, n_labels = rows.indices.device, rows_of.shape[0]
     row = torch.from_numpy(rows_of.indices.astype(np.int64)).to(device)
     label = entry_rows(torch.from_numpy(rows_of.indptr.astype(np.int64)).to(device), row.numel())

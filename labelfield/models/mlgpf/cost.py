@@ -22,8 +22,7 @@ def n_parameters(spec: Spec) -> int:
 
 
 def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
-    """Return the bytes of the parameters with the optimiser's share and of the largest arrays of a step on batch_size
-    rows and n_labels labels."""
+    """Return the bytes of the parameters with the optimiser's share, and of the largest arrays of such a step."""
     p, m, b = spec.n_latent, spec.n_inducing, batch_size
     seen = spec.n_support or spec.n_features
     fixed = seen * (m if spec.inducing == "fixed" else spec.rank if spec.inducing == "subspace" else 0)

@@ -70,8 +70,7 @@ class LabelLinear(nn.Module):
 
     @torch.no_grad()
     def pruned(self, tolerance: float) -> LabelLinear:
-        """Return the same point estimate without the smallest weights of each label, whose norm together is at most
-        `tolerance`.
+        """Return this point estimate without the smallest weights of each label, together of norm `tolerance` at most.
 
         By the Cauchy-Schwarz inequality no utility of a row of norm 1 changes by more than that.
         """
@@ -94,8 +93,7 @@ class LabelLinear(nn.Module):
         return result
 
     def select(self, labels: Tensor | slice | None = None) -> LabelLinearSubset:
-        """Return the weights of these labels, or of all. For labels given by number only their weights get a gradient,
-        a sparse one."""
+        """Return the weights of these labels, or of all. Labels given by number alone get a gradient, a sparse one."""
         pointers, features, waiting = (self.get_buffer(name) for name in ("pointers", "features", "waiting"))
         log_var: Tensor | None = self.log_var if self.kind == "mean_field" else None
         weights: Tensor = self.weights
@@ -161,8 +159,7 @@ class LabelLinearSubset(NamedTuple):
         return apply(_SparseWeightProduct, weights, X, self.layouts, self.process.n_features, self.waiting)
 
     def kl(self, label_weight: Tensor | None = None) -> Tensor:
-        """Return KL(q(w) ‖ p(w)) in float64, with each label counted `label_weight` times; for a point estimate -log
-        p(w), up to a constant."""
+        """Return KL(q(w) ‖ p(w)) in float64, labels weighted; for a point estimate -log p(w), up to a constant."""
         squares = self.weights.square()
         if self.log_var is None:
             each = 0.5 / self.process.scale**2 * squares

@@ -72,8 +72,7 @@ def top_k(model: MLGPF, h: Moments, X: Rows, k: int) -> tuple[Tensor, Tensor]:
 class _Variances:
     """The variances of the utilities of a block: exact where requested, and bounded everywhere.
 
-    Σ_p φ_kp² s_ip ≤ max_p s_ip ‖φ_k‖². Processes share a kernel, so their variances s_ip are similar, and the bound is
-    only a few percent too large.
+    Σ_p φ_kp² s_ip ≤ max_p s_ip ‖φ_k‖². Processes share a kernel, so their s_ip are similar, and the bound is close.
     """
 
     def __init__(self, model: MLGPF, h: Moments, X: Rows, labels: slice, n_asked: int) -> None:

@@ -9,8 +9,7 @@ __all__ = ["training_bytes"]
 
 
 def training_bytes(spec: ClassSpec, batch_size: int, n_classes: int) -> int:
-    """Return the bytes of the parameters of all classes with the optimiser's share, and of the largest arrays of a step
-    on batch_size rows and n_classes classes."""
+    """Return the bytes of the parameters with the optimiser's share, and of the largest arrays of such a step."""
     d, k, m, b = spec.n_features, spec.n_labels, spec.n_inducing, batch_size
     if spec.posterior == "point":
         return BYTES_PER_PARAMETER * k * (d + 1) + FLOAT * n_classes * (8 * b + 2 * d)

@@ -23,8 +23,7 @@ __all__ = ["MultiClassGP"]
 
 
 class MultiClassGP(nn.Module):
-    """The model: its parts are given, and the bias b (K,) is its own. With `rivals`, rivals are drawn by their
-    scores."""
+    """The model: its parts are given, the bias b (K,) is its own. With `rivals`, rivals are drawn by their scores."""
 
     def __init__(
         self,

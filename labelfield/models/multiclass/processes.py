@@ -61,8 +61,7 @@ class SparseSubset(NamedTuple):
 
 
 class LinearUtilities(nn.Module):
-    """f_k = w_kᵀ x with w_k ~ N(0, τ² I) as a point estimate [TH 3.22–23]: no uncertainty, and -log p(w) as the
-    divergence, up to a constant."""
+    """f_k = w_kᵀ x with a point estimate of w_k ~ N(0, τ² I) [TH 3.22–23]: no variance; -log p(w) as divergence."""
 
     per_process = ("weights",)
 
@@ -100,8 +99,7 @@ ClassSubset = SparseSubset | LinearSubset
 
 
 def select_processes(module: Module, processes: Tensor) -> Module:
-    """Return the module for these processes alone, each named once, so that a step costs the same for any number of
-    others.
+    """Return the module for these processes alone, each named once, at a cost that does not depend on the others.
 
     Parameters that a module names in `per_process` keep only these rows, and their gradients are sparse; everything
     else is shared. The result serves for one step: it has no parameters of its own.
