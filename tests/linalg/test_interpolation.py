@@ -123,7 +123,6 @@ def test_quadratic_forms_are_dense_ones(B, J, d, n_points, seed):
 
 
 def test_quadratic_forms_of_a_large_grid():
-    """And their gradients."""
     n_points = 300
     W = torch.randn(2, 1, n_points, n_points, dtype=torch.float64, requires_grad=True)
     x = doubles(5, 2, 1, n_points=n_points)

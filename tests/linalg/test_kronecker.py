@@ -1,4 +1,4 @@
-"""What is done by the factors of a Kronecker product is what the whole product does."""
+"""Operations on the factors of a Kronecker product equal those on the whole product."""
 
 import pytest
 import torch

@@ -66,7 +66,7 @@ def test_few_rows_change_little_and_none_nothing():
 
 
 def test_what_is_not_known_counts_for_nothing():
-    """Rows of which nothing is known are as good as absent; what is said of unknown entries does not matter."""
+    """Rows without known labels might as well be absent, and the values of unknown entries do not matter."""
     p, is_true, _ = overconfident(400, 4)
     rng = np.random.default_rng(5)
     of_rows = np.repeat(rng.random((400, 1)) < 0.6, 5, axis=1)
@@ -85,7 +85,6 @@ def test_what_is_not_known_counts_for_nothing():
 
 
 def test_places_of_which_nothing_is_known():
-    """The others are learned all the same."""
     p, is_true, _ = overconfident(2000, 6)
     known = np.ones_like(is_true)
     known[:, 2] = False

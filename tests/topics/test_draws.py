@@ -294,7 +294,11 @@ def test_nothing_gives_nothing(name):
     [
         (zero_truncated_poisson, ([0.5, -1e-9],), "rate has negative"),
         (zero_truncated_poisson, (np.nan,), "rate has negative, infinite or undefined"),
-        (split_counts, ([1, 0, 2], [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]), "row 2 has a count of 2 to split, but no weight"),
+        (
+            split_counts,
+            ([1, 0, 2], [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]),
+            "row 2 has a count of 2 to split, but no weight",
+        ),
         (split_counts, ([1], [[1.0, -1.0]]), "weights has negative"),
         (split_counts, ([2], [[1.0, np.inf]]), "infinite"),
         (split_counts, ([-1], [[1.0]]), "integers of at least 0"),

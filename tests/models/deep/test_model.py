@@ -32,7 +32,7 @@ def random_model(d=1, n_labels=K, network=None, **options):
         for name, parameter in model.processes.named_parameters():
             parameter.normal_(0, 0.3 if name == "family.factor" else 0.5)
             if name == "kernel.log_inverse_length":
-                parameter.add_(1)  # lengths of about a step: longer ones are for jitter to make good
+                parameter.add_(1)  # lengths of about a step: longer ones would need jitter
         model.processes.family.factor.diagonal(dim1=-2, dim2=-1).add_(0.7)
         model.processes.grid.centre.normal_()
         model.processes.grid.scale.uniform_(0.8, 1.5)
@@ -42,7 +42,7 @@ def random_model(d=1, n_labels=K, network=None, **options):
 
 
 def labels(is_multilabel, n_labels=K, n_rows=N):
-    """Dense (N, K) and CSR; one class a row, or some labels, for a row none."""
+    """Return dense (N, K) and CSR labels: one class per row, or several labels, with none in the first row."""
     dense = torch.zeros(n_rows, n_labels)
     if is_multilabel:
         dense = (torch.rand(n_rows, n_labels) < 0.4).double()
@@ -172,7 +172,7 @@ def test_the_bound_is_that_of_brute_force(d, likelihood, moments):
 
 @each_posterior
 def test_batches_of_a_partition_have_the_whole_bound_as_their_mean(posterior):
-    """With exact moments and several labels a row: value and gradient, but for rounding."""
+    """Up to rounding, in value and gradient, with exact moments and several labels per row."""
     model, h, (dense, _) = random_model(2, likelihood="bernoulli", posterior=posterior), torch.randn(N, Q), labels(True)
     whole = value_and_gradient(model, model.elbo(h, as_csr(dense), N))
     parts = [
@@ -266,7 +266,8 @@ class Bound(torch.nn.Module):
     ],
 )
 def test_gradients(likelihood, moments, posterior, d, kernel, kernel_per_process):
-    """By features, q(u), kernels, variances, A and b. The jitter is almost none: its size has no gradient."""
+    """With respect to features, q(u), kernels, variances, A and b. The jitter is tiny, since its size has no
+    gradient."""
     options = {
         "kernel": kernel,
         "kernel_per_process": kernel_per_process,
@@ -293,7 +294,7 @@ def test_gradients(likelihood, moments, posterior, d, kernel, kernel_per_process
 
 @torch.no_grad()
 def test_the_mixed_softmax_is_that_of_brute_force():
-    """Within five standard errors of the draws, and what 4096 points of a Sobol sequence leave."""
+    """Within five standard errors of the draws, plus the error of 4096 points of a Sobol sequence."""
     mean, var, A, b = torch.randn(5, 4), 2 * torch.rand(5, 4), torch.randn(3, 4), torch.randn(3)
     ours = expected_mixed_softmax(mean, var, A, b, 4096)
     f = mean + var.sqrt() * torch.randn(40_000, 5, 4, generator=torch.Generator().manual_seed(1))
@@ -318,7 +319,7 @@ def test_the_mixed_softmax_without_mixing_is_the_softmax():
 
 @torch.no_grad()
 def test_utilities_that_go_together_keep_their_difference():
-    """Of the same process, however uncertain: independent utilities would draw the probabilities together."""
+    """Utilities of the same process, however uncertain; independent ones would make the probabilities more equal."""
     A, b = torch.tensor([[3.0], [3.0]]), torch.tensor([0.0, 1.0])
     ours = expected_mixed_softmax(torch.randn(4, 1), torch.full((4, 1), 25.0), A, b, 64)
     torch.testing.assert_close(ours, b.softmax(0).expand(4, 2))
@@ -372,7 +373,7 @@ def test_the_plain_model_is_a_layer_on_sums_of_features(d, likelihood):
 @pytest.mark.parametrize("n_labels", [3, 5])
 @pytest.mark.parametrize("likelihood", ["softmax", "bernoulli"])
 def test_the_plain_objective_is_the_log_likelihood(likelihood, n_labels):
-    """And a square mixing, the identity, is not trained yet."""
+    """A square mixing, the identity, is not trained yet."""
     model, h = random_model(n_labels=n_labels, likelihood=likelihood), torch.randn(N, Q)
     dense, Y = labels(likelihood == "bernoulli", n_labels)
     if likelihood == "bernoulli":

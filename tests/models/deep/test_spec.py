@@ -1,4 +1,4 @@
-"""What a deep kernel model is made of: bad words and numbers are refused in one line, good ones survive JSON."""
+"""The spec of a deep kernel model refuses bad values in one line, and survives JSON."""
 
 import json
 import re

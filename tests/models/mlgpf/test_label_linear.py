@@ -128,7 +128,8 @@ def test_pruning_changes_no_utility_by_more_than_it_may(data):
 
 
 def test_weights_of_held_out_rows_wait(data):
-    """What occurs in held-out rows alone learns nothing until they join; else calibration would be led astray."""
+    """Weights of features that occur only in held-out rows learn nothing until these rows join, for calibration's
+    sake."""
     pattern = occurring_features(data.X, data.Y, 10**6, np.arange(100, 120))
     waiting = pattern.waiting
     kept = data.take(slice(0, 100))

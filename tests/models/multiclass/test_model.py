@@ -124,7 +124,7 @@ def test_a_step_touches_the_parameters_of_its_classes_alone(name):
 
 
 def per_class(model):
-    """Names of the parameters that have a row for each class."""
+    """Return the names of the parameters that have one row per class."""
     names = {"b"}
     for module_name, module in model.named_modules():
         names |= {f"{module_name}.{parameter}" for parameter in getattr(module, "per_process", ())}
