@@ -30,9 +30,6 @@ class Stationary(Kernel):
         self.log_inverse_length = positive(1 / length, shape_of(n_processes, n_features))
 
     def feature_relevance(self) -> Tensor | None:
-        return self._squared_weights()
-
-    def _squared_weights(self) -> Tensor | None:
         return (2 * self.log_inverse_length).exp() if self.is_ard else None
 
     def _scaled(self, squared_distance: Tensor) -> Tensor:
@@ -46,10 +43,10 @@ class Stationary(Kernel):
         """Return the covariance at squared distance r²."""
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
-        return self._of_distance(self._scaled(_cross_distances(X, as_points(Z), self._squared_weights())[0]))
+        return self._of_distance(self._scaled(_cross_distances(X, as_points(Z), self.feature_relevance())[0]))
 
     def gram(self, Z: Tensor | Points) -> Tensor:
-        products = as_points(Z).gram(self._squared_weights()).double()
+        products = as_points(Z).gram(self.feature_relevance()).double()
         return self._of_distance(self._scaled(squared_distances(products)))
 
     def of_lag(self, lag: Tensor) -> Tensor:
