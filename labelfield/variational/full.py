@@ -22,7 +22,7 @@ class Full(FullFactors):
         return Moments(mean_of(alpha, self.mean), var.clamp_min(LEAST_VARIANCE))
 
     def coefficients(self, prior: Prior) -> Tensor:
-        """K_Z⁻¹ m_p."""
+        """Return K_Z⁻¹ m_p."""
         m = self.mean.double()
         if prior.L.dim() == 2:
             return torch.cholesky_solve(m.T, prior.L).T

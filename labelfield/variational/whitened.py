@@ -1,4 +1,4 @@
-"""Whitened families: u_p = L v_p with L Lᵀ = K_Z, v_p ~ N(m_p, S_p), so that p(v) = N(0, I).
+"""Whitened families: u_p = L v_p with L Lᵀ = K_Z and v_p ~ N(m_p, S_p), so that p(v) = N(0, I).
 
 With A = L⁻¹ k_Z·: mean = Aᵀ m_p, variance = k_ii - ‖A_i‖² + A_iᵀ S_p A_i.
 """
@@ -28,7 +28,7 @@ __all__ = ["WhitenedDiagonal", "WhitenedFull", "WhitenedShared"]
 
 
 class WhitenedDiagonal(Family):
-    """S_p diagonal: costs a factor M less than a full one and ranks as well."""
+    """A diagonal S_p, which costs a factor M less than a full one and ranks as well."""
 
     per_process = ("mean", "log_var")
 
@@ -39,7 +39,7 @@ class WhitenedDiagonal(Family):
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)
-        # k_ii - ‖A_i‖² + Σ_m A_im² s_m in one product: the weights are s_m - 1.
+        # k_ii - ‖A_i‖² + Σ_m A_im² s_m in one product, with the weights s_m - 1.
         var = rows_first(kxx) + mean_of(A.square(), self.log_var.expm1())
         return Moments(mean_of(A, self.mean), var.clamp_min(LEAST_VARIANCE))
 
@@ -72,7 +72,7 @@ class WhitenedShared(Family):
 
 
 class WhitenedFull(FullFactors):
-    """A full S_p for each process."""
+    """A full S_p per process."""
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)

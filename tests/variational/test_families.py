@@ -9,16 +9,9 @@ from torch.func import functional_call
 from labelfield.kernels import SquaredExponential
 from labelfield.variational import Full, Parsimonious, Prior, WhitenedDiagonal, WhitenedFull, WhitenedShared
 
+pytestmark = pytest.mark.usefixtures("in_double")
 M, P, B, D = 5, 3, 4, 2
 FAMILIES = [WhitenedDiagonal, WhitenedShared, WhitenedFull, Full, Parsimonious]
-
-
-@pytest.fixture(autouse=True)
-def in_double():
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def problem(per_process=False):
