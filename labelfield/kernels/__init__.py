@@ -4,16 +4,16 @@ from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower
 from labelfield.kernels.points import DensePoints, Points
-from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear, Stationary
+from labelfield.kernels.stationary import SquaredExponentialLinear, Stationary, matern, squared_exponential
 
 __all__ = [
     "DensePoints",
     "DotPower",
     "Kernel",
-    "Matern",
+    "matern",
     "Points",
     "Scaled",
-    "SquaredExponential",
+    "squared_exponential",
     "SquaredExponentialLinear",
     "Stationary",
     "Sum",

@@ -10,7 +10,7 @@ from typing import Any
 from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower
-from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear, Stationary
+from labelfield.kernels.stationary import SquaredExponentialLinear, Stationary, matern, squared_exponential
 
 __all__ = ["LAG_KERNELS", "kernel_from_name", "kernel_names", "lag_kernel_from_name"]
 
@@ -25,15 +25,15 @@ def _makers(n_features: int, n_processes: int, is_own: bool) -> dict[str, Callab
     makers: dict[str, Callable[[], Kernel]] = {
         "linear": partial(DotPower, 1, **own),
         "linear_ard": partial(DotPower, 1, **ard),
-        "se": partial(SquaredExponential, **own),
-        "se_per_process": partial(SquaredExponential, n_processes=n_processes),
-        "se_ard": partial(SquaredExponential, **ard),
+        "se": partial(squared_exponential, **own),
+        "se_per_process": partial(squared_exponential, n_processes=n_processes),
+        "se_ard": partial(squared_exponential, **ard),
         "se_linear_ard": partial(SquaredExponentialLinear, **ard),
         "white": White,
     }
     for name, smoothness in _SMOOTHNESS.items():
-        makers[name] = partial(Matern, smoothness, **own)
-        makers[f"{name}_ard"] = partial(Matern, smoothness, **ard)
+        makers[name] = partial(matern, smoothness, **own)
+        makers[f"{name}_ard"] = partial(matern, smoothness, **ard)
     return makers
 
 
@@ -61,9 +61,9 @@ def kernel_from_name(
 def lag_kernel_from_name(name: str, n_processes: int | None) -> Stationary:
     """Make one of LAG_KERNELS, with parameters for each of `n_processes`, or shared by all if that is None."""
     if name == "se":
-        return SquaredExponential(n_processes=n_processes)
+        return squared_exponential(n_processes=n_processes)
     if name in _SMOOTHNESS:
-        return Matern(_SMOOTHNESS[name], n_processes=n_processes)
+        return matern(_SMOOTHNESS[name], n_processes=n_processes)
     raise ValueError(f"kernel {name!r}; expected {', '.join(LAG_KERNELS)}")
 
 

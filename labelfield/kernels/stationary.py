@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -14,17 +15,26 @@ from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, n_rows, squared_norms
 
-__all__ = ["Matern", "SquaredExponential", "SquaredExponentialLinear", "Stationary"]
+__all__ = ["SquaredExponentialLinear", "Stationary", "matern", "squared_exponential"]
 
 
 class Stationary(Kernel):
     """A function of distance with one length or one weight per feature (ARD), shared or per process.
 
-    `of_lag` is the covariance of two numbers at a distance, which gives Toeplitz matrices on a regular grid.
+    `of_squared` gives the covariance at squared distance r². `of_lag` is the covariance of two numbers at a distance,
+    which gives Toeplitz matrices on a regular grid.
     """
 
-    def __init__(self, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None) -> None:
+    def __init__(
+        self,
+        of_squared: Callable[[Tensor], Tensor],
+        length: float = 1.0,
+        *,
+        n_features: int | None = None,
+        n_processes: int | None = None,
+    ) -> None:
         super().__init__()
+        self._of_distance = of_squared
         self.is_ard = n_features is not None
         self.per_process = () if n_processes is None else ("log_inverse_length",)
         self.log_inverse_length = positive(1 / length, shape_of(n_processes, n_features))
@@ -37,10 +47,6 @@ class Stationary(Kernel):
         if self.is_ard:
             return squared_distance
         return over_matrices((2 * self.log_inverse_length).exp().to(squared_distance.dtype)) * squared_distance
-
-    @abstractmethod
-    def _of_distance(self, squared: Tensor) -> Tensor:
-        """Return the covariance at squared distance r²."""
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
         return self._of_distance(self._scaled(_cross_distances(X, as_points(Z), self.feature_relevance())[0]))
@@ -94,32 +100,34 @@ class _SquaredDistances(torch.autograd.Function):
         return both
 
 
-class SquaredExponential(Stationary):
-    """k = exp(-r² / 2)."""
+def squared_exponential(
+    length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
+) -> Stationary:
+    """Make the kernel k = exp(-r² / 2)."""
+    return Stationary(_squared_exponential, length, n_features=n_features, n_processes=n_processes)
 
-    def _of_distance(self, squared: Tensor) -> Tensor:
-        return (-0.5 * squared).exp()
+
+def _squared_exponential(squared: Tensor) -> Tensor:
+    return (-0.5 * squared).exp()
 
 
-class Matern(Stationary):
-    """The Matérn kernel of smoothness ½, 3/2 or 5/2."""
+def matern(
+    smoothness: float, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
+) -> Stationary:
+    """Make the Matérn kernel of smoothness ½, 3/2 or 5/2."""
+    if smoothness not in (0.5, 1.5, 2.5):
+        raise ValueError(f"smoothness={smoothness}; expected 0.5, 1.5 or 2.5")
+    return Stationary(partial(_matern, smoothness), length, n_features=n_features, n_processes=n_processes)
 
-    def __init__(
-        self, smoothness: float, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
-    ) -> None:
-        super().__init__(length, n_features=n_features, n_processes=n_processes)
-        if smoothness not in (0.5, 1.5, 2.5):
-            raise ValueError(f"smoothness={smoothness}; expected 0.5, 1.5 or 2.5")
-        self.smoothness = smoothness
 
-    def _of_distance(self, squared: Tensor) -> Tensor:
-        # The root has no derivative at 0; a distance of 1e-10 is as good as 0 otherwise.
-        r = sqrt(2 * self.smoothness) * (squared + 1e-20).sqrt()
-        if self.smoothness == 0.5:
-            return (-r).exp()
-        if self.smoothness == 1.5:
-            return (1 + r) * (-r).exp()
-        return (1 + r + r.square() / 3) * (-r).exp()
+def _matern(smoothness: float, squared: Tensor) -> Tensor:
+    # The root has no derivative at 0; a distance of 1e-10 is as good as 0 otherwise.
+    r = sqrt(2 * smoothness) * (squared + 1e-20).sqrt()
+    if smoothness == 0.5:
+        return (-r).exp()
+    if smoothness == 1.5:
+        return (1 + r) * (-r).exp()
+    return (1 + r + r.square() / 3) * (-r).exp()
 
 
 class SquaredExponentialLinear(Kernel):

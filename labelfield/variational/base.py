@@ -71,17 +71,6 @@ def factor_parameter(spread: float, *shape: int) -> nn.Parameter:
     return nn.Parameter(factor)
 
 
-class FullFactors(Family):
-    """A family with a mean (P, M) and a lower factor (P, M, M) per process, which starts at `spread` times I."""
-
-    per_process = ("mean", "factor")
-
-    def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
-        super().__init__()
-        self.mean = mean_parameter(n_inducing, n_processes)
-        self.factor = factor_parameter(spread, n_processes, n_inducing, n_inducing)
-
-
 def mean_of(A: Tensor, m: Tensor) -> Tensor:
     """Return Aᵀ m (B, P) for A (M, B), or (P, M, B) per process, and m (P, M)."""
     return A.T @ m.T if A.dim() == 2 else torch.bmm(m.unsqueeze(1), A).squeeze(1).T

@@ -14,7 +14,6 @@ from labelfield.linalg.gaussian import LEAST_VARIANCE, kl_diagonal_standard, kl_
 from labelfield.linalg.triangular import projected_square_norms
 from labelfield.variational.base import (
     Family,
-    FullFactors,
     Moments,
     Prior,
     factor_parameter,
@@ -71,8 +70,15 @@ class WhitenedShared(Family):
         return kl_full_standard(self.mean, self.factor)
 
 
-class WhitenedFull(FullFactors):
+class WhitenedFull(Family):
     """A full S_p per process."""
+
+    per_process = ("mean", "factor")
+
+    def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
+        super().__init__()
+        self.mean = mean_parameter(n_inducing, n_processes)
+        self.factor = factor_parameter(spread, n_processes, n_inducing, n_inducing)
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)

@@ -7,7 +7,7 @@ import torch
 
 from labelfield import Batch, Dataset
 from labelfield.inducing import Free
-from labelfield.kernels import SquaredExponential
+from labelfield.kernels import squared_exponential
 from labelfield.likelihoods import Bernoulli
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.variational import WhitenedFull
@@ -39,7 +39,7 @@ def test_value_and_gradient():
     factor = torch.eye(M).repeat(P, 1, 1) * 0.5 + 0.1 * torch.randn(P, M, M).tril()
     lengths = torch.tensor([0.7, 1.0, 1.6])
 
-    kernel = SquaredExponential(n_features=D)
+    kernel = squared_exponential(n_features=D)
     kernel.log_inverse_length.data.copy_(-lengths.log())
     family = WhitenedFull(M, P)
     family.mean.data.copy_(mean.T)

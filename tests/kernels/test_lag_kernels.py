@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labelfield.kernels import Matern, SquaredExponential
+from labelfield.kernels import matern, squared_exponential
 from labelfield.kernels.names import LAG_KERNELS, lag_kernel_from_name
 from labelfield.models.multiclass.processes import select_processes
 
@@ -84,6 +84,6 @@ def test_a_kernel_without_memory_can_be_filled(name):
 def test_errors():
     with pytest.raises(ValueError, match="'cubic'; expected se, matern12"):
         lag_kernel_from_name("cubic", None)
-    for kernel in (SquaredExponential(n_features=2), Matern(0.5, n_features=2)):
+    for kernel in (squared_exponential(n_features=2), matern(0.5, n_features=2)):
         with pytest.raises(ValueError, match="takes one length"):
             kernel.of_lag(LAGS)

@@ -7,7 +7,7 @@ from torch.nn.functional import one_hot
 
 from labelfield.inference.adam import RowAdam
 from labelfield.inference.class_batches import ClassBatches
-from labelfield.kernels import DensePoints, SquaredExponential
+from labelfield.kernels import DensePoints, squared_exponential
 from labelfield.kernels.combine import Scaled
 from labelfield.likelihoods import Bernoulli, OneVsEach, RobustMax, Softmax
 from labelfield.models.multiclass.model import MultiClassGP
@@ -158,7 +158,7 @@ def small_problem(family, n_rows=6, n_classes=3):
         def points(self):
             return DensePoints(X)
 
-    kernel = Scaled(SquaredExponential(1.0), 2.0).requires_grad_(False)
+    kernel = Scaled(squared_exponential(1.0), 2.0).requires_grad_(False)
     utilities = SparseUtilities(kernel, AtRows(), family(n_rows, n_classes), 1e-10)
     model = MultiClassGP(utilities, torch.zeros(n_classes), OneVsEach(20))
     model.b.requires_grad_(False)
@@ -187,7 +187,7 @@ def test_parsimonious_with_z_at_the_rows_is_optimal_here_too():
 
 def test_two_classes_are_binary_classification_with_the_difference_kernel():
     """f_1 - f_0 has the kernel 2k. With opposite means and the prior's covariance the divergences agree as well."""
-    kernel, Z, X = SquaredExponential(0.7), torch.randn(M, D), torch.randn(N, D)
+    kernel, Z, X = squared_exponential(0.7), torch.randn(M, D), torch.randn(N, D)
 
     class Given(torch.nn.Module):
         def points(self):
