@@ -1,4 +1,4 @@
-"""Tables of text: which of their columns stand to the right, and how Markdown writes them."""
+"""Tables of text: which columns hold numbers, and how to write a table in Markdown."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 __all__ = ["are_numbers", "markdown_table"]
 
-# A number, perhaps bold, or the dash that stands for one.
+# A number, perhaps in bold, or the dash that stands for a missing one.
 _NUMBER = re.compile(r"\**(?:[-+−±<~]?\d|–)")
 
 
 def are_numbers(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Of each column whether it is to be read as numbers: most of what stands in it is, and it is not the first."""
+    """Return for each column whether most of its filled cells are numbers; the first column holds names."""
     return [number > 0 and _mostly_numbers(column) for number, column in enumerate(zip(*rows, strict=True))]
 
 
@@ -22,7 +22,7 @@ def _mostly_numbers(cells: Sequence[str]) -> bool:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Names on the left, numbers on the right. What a cell says stays in it: a `|` there would begin another."""
+    """Write a table in Markdown, with numbers aligned to the right and every `|` in a cell escaped."""
     sides = ["--:" if is_number else "---" for is_number in are_numbers(rows)] or ["---"] * len(header)
     lines = [[cell.replace("|", "\\|") for cell in line] for line in [header, sides, *rows]]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)

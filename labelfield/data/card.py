@@ -1,4 +1,4 @@
-"""What one wants to know of a data set before using it."""
+"""A summary of a data set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["describe"]
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """The card of one split: sizes, densities, empty rows, label frequencies, value range, memory."""
+    """Summarise one split: sizes, densities, empty rows, label frequencies, value range, memory."""
     X, Y = dataset.X, dataset.Y
     features, labels = np.diff(X.indptr), np.diff(Y.indptr)
     seen, used = np.unique(Y.indices, return_counts=True)
@@ -49,7 +49,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def _has_unit_rows(dataset: Dataset) -> bool:
-    """Whether all rows with features have Euclidean norm 1."""
+    """Return whether all rows with features have Euclidean norm 1."""
     X = dataset.X
     starts = X.indptr[:-1][np.diff(X.indptr) > 0]
     if starts.size == 0:

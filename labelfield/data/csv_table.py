@@ -1,7 +1,7 @@
-"""CSV with a label column: rows of numbers and one class, separated by commas, quoted as RFC 4180 has it.
+"""CSV with a label column: rows of numbers and one class, separated by commas, quoted as in RFC 4180.
 
-A block of lines of one width without quotes is cut and parsed without a loop. What is out of the ordinary is read cell
-by cell, which is slower, exact, and explains what is wrong.
+A block of lines of one width without quotes is cut and parsed without a loop. Any other block is read cell by cell,
+which is slower and exact, and explains what is wrong.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,43 +17,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.csr import from_counts
-from labelfield.data.classes import class_columns
-from labelfield.data.csv_header import Columns, columns_of, is_number
-from labelfield.data.dataset import Dataset, Part
+from labelfield.data.classes import FIX_CLASS, class_columns
+from labelfield.data.contents import FileContents, ReadOptions, no_data
+from labelfield.data.csv_header import Columns, columns_of
+from labelfield.data.dataset import Dataset
 from labelfield.data.growing import Growing
 from labelfield.data.names import Names
+from labelfield.data.numbers import is_not_finite, parse_many, parse_number
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
-from labelfield.progress import Progress, ignore
 
 __all__ = ["read_csv"]
 
 _COMMA, _NEWLINE = b",\n"
 _BLANKS = (b" ", b"\t", b"\n", b"\r", b"\v", b"\f")
 _BLANK_CELL = re.compile(rb"(?:\A|,)\s+,")
-_NOT_FINITE = ("nan", "inf", "infinity")
-_FIX_ROW = "Correct the row; quote a cell that holds commas."
+_FIX_ROW = "Correct the row; quote a cell that contains commas."
 
 
-def read_csv(
-    path: Path,
-    *,
-    label_column: str | int | None = None,
-    unlabelled: bool = False,
-    n_features: int = 0,
-    progress: Progress = ignore,
-) -> Part:
+def read_csv(path: Path, options: ReadOptions) -> FileContents:
     """Read a table; the first line tells whether it has a header, and which column holds the classes.
 
-    With `unlabelled` a class may be missing, and a table as wide as `n_features` without a column that is named as the
-    label has none.
+    With `unlabelled`, a class may be missing, and a table of `n_features` columns, none of which is named as the label,
+    has no label.
     """
-    with line_blocks(path, progress) as blocks:
+    with line_blocks(path, options.progress) as blocks:
         pieces = _whole_records(path, blocks)
         line, head, rest = _first_record(path, pieces)
-        bare_width = n_features if unlabelled else None
-        columns = columns_of(next(_records(path, head, line), (line, [""]))[1], path, line, label_column, bare_width)
-        table = _Table(path, columns, unlabelled)
+        cells = next(_records(path, head, line), (line, [""]))[1]
+        bare_width = options.n_features if options.unlabelled else None
+        columns = columns_of(cells, path, line, options.label_column, bare_width)
+        table = _Table(path, columns, options.unlabelled)
         if columns.names is None:
             table.add(head, line)
         table.add(rest, line + head.count(b"\n"))
@@ -68,7 +60,7 @@ def read_csv(
 
 
 def _whole_records(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Blocks that no quoted cell runs across, each with the number of its first line."""
+    """Yield blocks that begin and end outside of quoted cells, each with the number of its first line."""
     line, held, is_open = 1, [b""], False
     for block in blocks:
         held.append(block)
@@ -85,12 +77,12 @@ def _whole_records(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, b
             path=path,
             line=line + odd[-1],
             expected="quotes in pairs",
-            fix="Close or remove it; the file may be cut short.",
+            fix="Close or remove it; the file may be truncated.",
         )
 
 
 def _first_record(path: Path, pieces: Iterator[tuple[int, bytes]]) -> tuple[int, bytes, bytes]:
-    """The first line that is not blank (more than one, if a quoted cell goes on): its number, it, and what follows."""
+    """Return the first record that is not blank: the number of its line, its text, and the rest of its block."""
     is_empty = True
     for line, block in pieces:
         is_empty = False
@@ -98,17 +90,14 @@ def _first_record(path: Path, pieces: Iterator[tuple[int, bytes]]) -> tuple[int,
         for text in io.BytesIO(block):
             head += text
             if head.strip() and head.count(b'"') % 2 == 0:
-                return line + _leading_lines(head), head.lstrip(b" \t\r\n"), block[len(head) :]
-    found = "the file is empty" if is_empty else "the file holds no rows"
-    raise DataError(found, path=path, expected="rows of data", fix="Check where it came from.")
-
-
-def _leading_lines(text: bytes) -> int:
-    return text[: len(text) - len(text.lstrip(b" \t\r\n"))].count(b"\n")
+                record = head.lstrip(b" \t\r\n")
+                n_blank_lines = head[: len(head) - len(record)].count(b"\n")
+                return line + n_blank_lines, record, block[len(head) :]
+    raise no_data(path, "the file is empty" if is_empty else "the file contains no rows")
 
 
 def _records(path: Path, block: bytes, first_line: int) -> Iterator[tuple[int, list[str]]]:
-    """The line and the cells of each row; blank lines are none."""
+    """Yield the line and the cells of each row, without blank lines."""
     try:
         text = block.decode()
     except UnicodeDecodeError as error:
@@ -122,21 +111,12 @@ def _records(path: Path, block: bytes, first_line: int) -> Iterator[tuple[int, l
                 yield line, cells
             line = first_line + reader.line_num
     except csv.Error as error:
-        raise DataError(
-            f"not CSV ({error})", path=path, line=line, expected="cells as RFC 4180", fix=_FIX_ROW
-        ) from None
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """Rows cut into their labels and the text of all other cells, each with a comma behind it."""
-
-    labels: list[bytes]
-    numbers: bytes
+        found = f"not CSV ({error})"
+        raise DataError(found, path=path, line=line, expected="cells as in RFC 4180", fix=_FIX_ROW) from None
 
 
 class _Table:
-    """What has been read so far."""
+    """The rows that have been read so far."""
 
     def __init__(self, path: Path, columns: Columns, unlabelled: bool) -> None:
         self.path, self.columns, self.unlabelled = path, columns, unlabelled
@@ -148,12 +128,10 @@ class _Table:
         raise DataError(found, path=self.path, line=line, expected=expected, fix=fix)
 
     def add(self, block: bytes, first_line: int) -> None:
-        cut = self.cut(block)
-        values = None if cut is None else _parse(cut.numbers)
-        if cut is None or values is None:
+        labels, rest = self.cut(block) or ([], None)
+        values = None if rest is None else _parse(rest)
+        if values is None:
             labels, values = self.exact(block, first_line)
-        else:
-            labels = cut.labels
         width = self.columns.n_features
         if self.columns.label is None:
             labels = [b""] * (values.size // width)
@@ -165,9 +143,12 @@ class _Table:
         numbers = self.numbers
         self.labels.extend(np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64))
 
-    def cut(self, block: bytes) -> _Cut | None:
-        """A block of ordinary rows; None for one with quotes, blank lines, another width or a class that is missing."""
-        # What is not ASCII might not be UTF-8, and a carriage return alone ends a line too.
+    def cut(self, block: bytes) -> tuple[list[bytes], bytes] | None:
+        """Cut rows into their labels and the text of all other cells, with a comma after each cell.
+
+        Return None for a block with quotes, blank lines, rows of another width, or a row without a class.
+        """
+        # Text that is not ASCII might not be UTF-8, and a carriage return alone also ends a line.
         is_plain = block.isascii() and block.count(b"\r") == block.count(b"\r\n")
         if b'"' in block or b"\0" in block or not is_plain:
             return None
@@ -181,20 +162,20 @@ class _Table:
             return None
         label = self.columns.label
         if label is None:
-            return _Cut([], block.replace(b"\n", b","))
+            return [], block.replace(b"\n", b",")
         start = (end[:, label - 1] if label else np.append(-1, end[:-1, -1])) + 1
         labels = [block[a:b] for a, b in zip(start.tolist(), end[:, label].tolist(), strict=True)]
         if not all(each.strip() for each in set(labels)):
             return None
-        # The label goes with the mark behind it, so that a mark stays behind each other cell.
+        # Each label is removed with the mark after it, so that a mark remains after every other cell.
         inside = np.zeros(text.size + 1, np.int8)
         inside[start] = 1
         inside[end[:, label] + 1] -= 1
         rest = text[~np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
-        return _Cut(labels, rest.tobytes().replace(b"\n", b","))
+        return labels, rest.tobytes().replace(b"\n", b",")
 
     def exact(self, block: bytes, first_line: int) -> tuple[list[bytes], NDArray[np.float32]]:
-        """Any block, or a DataError that names the first cell that is wrong."""
+        """Read any block, or raise a DataError that names the first cell that is wrong."""
         rows, labels = [], []
         n = self.columns.n_columns
         for line, cells in _records(self.path, block, first_line):
@@ -213,39 +194,36 @@ class _Table:
         label = cell.strip()
         if not label and not self.unlabelled:
             where = self.columns.called(self.columns.label or 0)
-            self.fail(line, f"no class in {where}", "one class a row", "Give each row its class, or remove it.")
+            self.fail(line, f"no class in {where}", "one class per row", FIX_CLASS)
         if re.search(r"[\n\r\0]", label):
             self.fail(line, f"the class {label[:40]!r}", "a class on one line", "Rename it.")
         return label.encode()
 
     def number(self, cell: str, feature: int, line: int) -> float:
         text = cell.strip()
+        value = parse_number(text)
+        if value is not None and np.isfinite(value):
+            return value
         where = self.columns.called(feature + (self.columns.label is not None and feature >= self.columns.label))
+        found = f"{text[:40]!r} in {where} is"
         if not text:
-            fix = "Fill in what is missing, or encode it as numbers."
+            fix = "Fill in missing values, or encode them as numbers."
             self.fail(line, f"an empty cell in {where}", "a number", fix)
-        if text.strip("+-").lower() in _NOT_FINITE:
-            fix = "Fill in or remove such values."
-            self.fail(line, f"{text[:40]!r} in {where} is not finite", "a finite number", fix)
-        if not is_number(text):
-            fix = "Encode it as numbers, or remove the column."
-            self.fail(line, f"{text[:40]!r} in {where} is not a number", "a number", fix)
-        with np.errstate(over="ignore"):
-            value = float(np.float32(float(text)))
-        if not np.isfinite(value):
-            fix = "Correct or scale it."
-            self.fail(line, f"{text[:40]!r} in {where} is too large", f"at most {np.finfo(np.float32).max:.1e}", fix)
-        return value
+        if is_not_finite(text):
+            self.fail(line, f"{found} not finite", "a finite number", "Fill in or remove such values.")
+        if value is None:
+            self.fail(line, f"{found} not a number", "a number", "Encode it as a number, or remove the column.")
+        self.fail(line, f"{found} too large", f"at most {np.finfo(np.float32).max:.1e}", "Correct or scale it.")
 
-    def finish(self) -> Part:
+    def finish(self) -> FileContents:
         counts, labels = self.counts.finish(), self.labels.finish()
         if counts.size == 0:
-            raise DataError("the file holds no rows", expected="rows of data", fix="Check where it came from.")
+            raise no_data(self.path, "the file contains no rows")
         X = from_counts(counts, self.indices.finish(), self.values.finish(), self.columns.n_features)
         found = [text.decode().strip() for text in self.numbers]
         if blank := [number for number, text in enumerate(found) if not text]:
             has_class = labels != blank[0]
-            # The numbers behind that of no class move up.
+            # The numbers after that of the missing class move up.
             labels = labels[has_class] - (labels[has_class] > blank[0])
             del found[blank[0]]
         else:
@@ -253,20 +231,17 @@ class _Table:
         names, columns = class_columns(found, labels)
         Y = from_counts(has_class.astype(np.int64), columns, None, len(names))
         features = None if self.columns.names is None else Names(self.columns.feature_names)
-        return Part(Dataset(X, Y, names, features), True, holds_names=features is not None, has_classes=True)
+        dataset = Dataset(X, Y, names, features, trusted=True)
+        return FileContents(dataset, True, holds_names=features is not None, has_classes=True)
 
 
 def _parse(text: bytes) -> NDArray[np.float32] | None:
-    """The numbers of a text with a comma behind each; None where anything else stands in it."""
-    if any(blank in text for blank in _BLANKS) and _BLANK_CELL.search(text):  # which NumPy takes for -1
+    """Return the numbers of a text with a comma after each; None if anything else occurs in it."""
+    if any(blank in text for blank in _BLANKS) and _BLANK_CELL.search(text):  # which NumPy reads as -1
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # how NumPy says that it met something else
-        try:
-            # With a number after the last comma an empty last cell is found like any other.
-            values = np.fromstring(text + b"0", np.float64, sep=",")[:-1]
-        except (DeprecationWarning, ValueError):
-            return None
+    values = parse_many(text + b"0", ",")  # with a number after the last comma, an empty last cell is found like others
+    if values is None:
+        return None
     with np.errstate(over="ignore"):
-        rounded = values.astype(np.float32)
+        rounded = values[:-1].astype(np.float32)
     return rounded if np.isfinite(rounded).all() else None

@@ -11,7 +11,7 @@ __all__ = ["Growing"]
 
 
 class Growing:
-    """An array that grows at its end. Growing a large one moves pages, not bytes, so the peak stays near the result."""
+    """An array that grows at its end. A large one grows by moving pages, not bytes, so peak memory stays near its size."""
 
     def __init__(self, dtype: type[np.generic]) -> None:
         self.array: NDArray[Any] = np.empty(1 << 16, dtype)

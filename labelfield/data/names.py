@@ -1,4 +1,4 @@
-"""Names of labels and features: one a line in a text file, read when first asked for."""
+"""Names of labels and features: one per line in a text file, read when first needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Names(Sequence[str]):
 
     @classmethod
     def in_file(cls, path: Path, length: int | None = None) -> Names:
-        """The lines of a UTF-8 file. With `length` given the file is not read before a name is needed."""
+        """Return the lines of a UTF-8 file. If `length` is given, the file is not read before a name is needed."""
         names = cls(())
         names._names, names._path = None, path
         names._length = len(names._load()) if length is None else length
@@ -42,7 +42,7 @@ class Names(Sequence[str]):
             raise DataError(
                 f"{len(self)} {what} names for {length} {what}s",
                 path=self._path,
-                expected="one name a line for each index, 0 first",
+                expected="one name per line for each index, starting with 0",
                 fix="Correct the list, or remove it to go without names.",
             )
 
@@ -56,11 +56,8 @@ class Names(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
         names = self._load()
         if len(names) != self._length:
-            raise DataError(
-                f"{len(names)} names where {self._length} were recorded",
-                path=self._path,
-                fix="The folder was changed by hand; write it anew.",
-            )
+            found = f"{len(names)} names where {self._length} were recorded"
+            raise DataError(found, path=self._path, fix="The folder was changed by hand; write it again.")
         return names[index]
 
     def __iter__(self) -> Iterator[str]:
@@ -68,7 +65,7 @@ class Names(Sequence[str]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):
-            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+            return len(self) == len(other) and self[:] == tuple(other)
         return NotImplemented
 
     def __hash__(self) -> int:
@@ -79,11 +76,11 @@ class Names(Sequence[str]):
         return f"Names([{shown}], length={len(self)})"
 
     def digest(self) -> str:
-        """A fingerprint of all names in their order."""
+        """Return a fingerprint of all names in their order."""
         return sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """The file content that reads back as these names."""
+        """Return the contents of a file that reads back as these names."""
         text = "".join(f"{name}\n" for name in self)
         # Reading drops one byte-order mark, so a first name that begins with that very character needs another.
         return ("\ufeff" + text if text.startswith("\ufeff") else text).encode()
@@ -101,14 +98,11 @@ def _check(name: object, position: int) -> None:
 def _read(path: Path) -> tuple[str, ...]:
     try:
         content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+        text = content.decode()
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", path=path, fix="Check the file.") from None
-    try:
-        text = content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError("not UTF-8 text", path=path, line=line, fix="Save the list as UTF-8.") from None
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
+    lines = text.removesuffix("\n").split("\n") if text else []
     return tuple(line.removesuffix("\r") for line in lines)

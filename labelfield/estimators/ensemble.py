@@ -17,7 +17,7 @@ from torch import Tensor
 from labelfield.csr import from_counts
 from labelfield.inference.trainer import Settings
 from labelfield.metrics import evaluate
-from labelfield.metrics.ranking import judge
+from labelfield.metrics.ranking import score_ranking
 from labelfield.models.build import Spec
 from labelfield.models.calibration import Calibration
 from labelfield.models.defaults import VOCABULARY
@@ -147,7 +147,7 @@ def calibration_of_mean(memories: Sequence[dict[str, Tensor]], n_labels: int) ->
     """The map for mean probabilities, from what each member remembers; the identity where nothing was held out."""
     calibration = Calibration()
     if all(memories):
-        judged = judge(_truth(memories[0], n_labels), _mean(memories, n_labels), N_REMEMBERED)
+        judged = score_ranking(_truth(memories[0], n_labels), _mean(memories, n_labels), N_REMEMBERED)
         calibration.fit(judged.ranked.scores, judged.hit)
     return calibration
 

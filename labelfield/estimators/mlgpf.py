@@ -48,7 +48,7 @@ from labelfield.inference.together import train_together
 from labelfield.inference.trainer import Run, Training, held_out_rows
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.metrics.propensity import inverse_propensity_of
-from labelfield.metrics.ranking import judge
+from labelfield.metrics.ranking import score_ranking
 from labelfield.models.build import BASES, INDUCING, MOST_POINTS, POSTERIORS, Spec, build, start
 from labelfield.models.cost import free_bytes, training_bytes
 from labelfield.models.defaults import SUPPORT, plan
@@ -347,7 +347,7 @@ class MLGPFClassifier(SavedFactors):
     def _calibrate(self, held_out: Dataset) -> dict[str, torch.Tensor]:
         """Fit the map of probabilities to rows that the model has not seen; what it said of them is remembered."""
         ranked = self._topk(self._latent(held_out.X), N_REMEMBERED, calibrated=False)
-        judged = judge(held_out.Y, ranked, N_REMEMBERED)
+        judged = score_ranking(held_out.Y, ranked, N_REMEMBERED)
         self.model_.calibration.fit(judged.ranked.scores, judged.hit)
         self._without_held_out()
         return remembered(ranked, held_out.Y)

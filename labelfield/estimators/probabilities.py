@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from labelfield.estimators.folders import SavedClassifier
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.options import advising_on_memory, count_of_labels
-from labelfield.metrics.ranking import judge
+from labelfield.metrics.ranking import score_ranking
 from labelfield.models.calibration import N_RANKS, Calibration, places
 from labelfield.models.prediction import to_csr, to_indicator
 
@@ -97,7 +97,7 @@ class BlockPredictions(SavedClassifier):
         `is_known` says of labels (N, k) of the rows which were observed."""
         if isinstance(calibration, Calibration):
             k = min(_N_CALIBRATED, self.spec_.n_labels)
-            judged = judge(Y, self._best(blocks, k), k)
+            judged = score_ranking(Y, self._best(blocks, k), k)
             known = None if is_known is None else is_known(judged.ranked.labels)
             calibration.fit(judged.ranked.scores, judged.hit, known)
         else:

@@ -1,7 +1,7 @@
-"""Scores that count pairs of a true and a false label: AUC three ways, ranking loss, coverage error.
+"""Scores that count pairs of a true and a false label: AUC in three ways, ranking loss, coverage error.
 
-All rest on two counts for each true entry: how many labels of its group (row, label or everything) score less, and
-how many score no more. In CSR predictions the labels that are not stored tie below all that are.
+All are computed from two counts for each true entry: how many entries of its group (its row, its label, or all entries)
+score less, and how many score no more. In CSR predictions, labels that are not stored tie below all stored ones.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_positives
-from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find, row_of_entries
+from labelfield.csr import as_positives, row_of_entries
+from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find
 
 __all__ = ["auc", "coverage_error", "ranking_loss"]
 
@@ -21,7 +21,7 @@ Grouping = Literal["micro", "label", "row"]
 
 
 class _Standing(NamedTuple):
-    """For each true entry: its group, and how many entries of the group score less, or at most as much."""
+    """For each true entry: its group, its score, and how many entries of the group score less, or no more."""
 
     group: NDArray[np.int64]
     score: NDArray[np.float64]
@@ -32,7 +32,7 @@ class _Standing(NamedTuple):
 
 
 def auc(Y: Any, scores: Scores, average: Grouping = "micro") -> float:
-    """Area under the ROC curve: over all entries, or the mean over labels or rows that have both kinds of entry."""
+    """Return the area under the ROC curve: over all entries, or as a mean over labels or rows with both kinds of entry."""
     if average not in ("micro", "label", "row"):
         raise ValueError(f"average={average!r}; expected 'micro', 'label' or 'row'")
     standing, n_true, n_false = _stand(Y, scores, average)
@@ -45,9 +45,9 @@ def auc(Y: Any, scores: Scores, average: Grouping = "micro") -> float:
 
 
 def ranking_loss(Y: Any, scores: Scores) -> float:
-    """Mean over rows of the share of (true, false) pairs in the wrong order; a tie is wrong.
+    """Return the mean over rows of the fraction of (true, false) pairs in the wrong order, where a tie is wrong.
 
-    As in scikit-learn, a row with no or only true labels counts 0.
+    As in scikit-learn, a row with no or only true labels counts as 0.
     """
     standing, n_true, n_false = _stand(Y, scores, "row")
     _, equal, above = _false_entries(standing)
@@ -56,9 +56,9 @@ def ranking_loss(Y: Any, scores: Scores) -> float:
 
 
 def coverage_error(Y: Any, scores: Scores) -> float:
-    """Mean over rows of how far down the list one must go to meet all true labels; ties at their worst.
+    """Return the mean over rows of how many labels score at least as much as the lowest true label.
 
-    As in scikit-learn, a row without labels counts 0.
+    As in scikit-learn, a row without labels counts as 0.
     """
     standing, n_true, _ = _stand(Y, scores, "row")
     depth = np.zeros(standing.n_groups, np.int64)
@@ -67,7 +67,7 @@ def coverage_error(Y: Any, scores: Scores) -> float:
 
 
 def _false_entries(s: _Standing) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """How many false entries of its group score below, equal to and above each true entry."""
+    """Count the false entries of its group that score below, equal to and above each true entry."""
     less_true, no_more_true = _count(s.group, s.score, s.group, s.score)
     n_true = np.bincount(s.group, minlength=s.n_groups)[s.group]
     below = s.less - less_true
@@ -79,7 +79,7 @@ def _false_entries(s: _Standing) -> tuple[NDArray[np.int64], NDArray[np.int64], 
 def _count(
     group: NDArray[np.int64], score: NDArray[np.float64], asked_group: NDArray[np.int64], asked: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each asked (group, score): how many entries of that group score less, and no more."""
+    """Count, for each asked (group, score), the entries of that group that score less, and no more."""
     _, place = np.unique(np.concatenate([score, asked]), return_inverse=True)
     width = int(place.max(initial=0)) + 1
     key = np.sort(group * width + place[: score.size])
@@ -89,7 +89,7 @@ def _count(
 
 
 def _count_in_rows(block: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each entry of a dense block: how many entries of its row score less, and no more."""
+    """Count, for each entry of a dense block, the entries of its row that score less, and no more."""
     order = np.argsort(block, axis=1)
     ordered = np.take_along_axis(block, order, axis=1)
     place = np.arange(block.shape[1])

@@ -1,4 +1,4 @@
-"""The ranking every model must beat: the same labels for everyone, by their training frequency."""
+"""The baseline that every model must beat: the most frequent training labels, the same for every row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["popularity"]
 
 
 def popularity(Y_train: Any, n_rows: int, k: int = 5) -> sparse.csr_array:
-    """CSR predictions: the k most frequent training labels, with their frequency as probability, in every row."""
+    """Return CSR predictions: in every row the k most frequent training labels, with their frequency as probability."""
     Y_train = as_positives(Y_train)
     frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1]) / max(Y_train.shape[0], 1)
     best = np.sort(top_k(frequency[None], min(k, frequency.size)).labels[0])
