@@ -22,7 +22,9 @@ __all__ = [
     "assemble",
     "from_counts",
     "gather_rows",
+    "row_norms",
     "row_of_entries",
+    "sorted_csr",
     "verify",
 ]
 
@@ -62,6 +64,22 @@ def from_counts(
 def row_of_entries(array: sparse.csr_array) -> NDArray[np.int64]:
     """Return the row of each stored entry."""
     return np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))
+
+
+def row_norms(values: NDArray[Any], counts: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return the Euclidean norms of the rows that have entries, from all values and their number per row."""
+    filled = counts[counts > 0]
+    starts = np.cumsum(filled) - filled
+    return np.sqrt(np.add.reduceat(np.square(values, dtype=np.float64), starts)) if starts.size else np.ones(0)
+
+
+def sorted_csr(array: Any) -> sparse.csr_array:
+    """Return a sparse matrix as CSR with sorted columns and without duplicates; the caller's arrays are not changed."""
+    array = sparse.csr_array(array)
+    if not array.has_canonical_format:
+        array = array.copy()
+        array.sum_duplicates()
+    return array
 
 
 def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_array:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -26,23 +25,21 @@ from labelfield.errors import DataError
 
 __all__ = ["read_arff"]
 
-# The feature (counted from the first of its attribute) and the number that each nominal value stands for.
-_Codes = dict[str, tuple[int, float]]
-
-_TOKEN = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^,\s'"{}%]+))\s*""")
+_QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
+_TOKEN = re.compile(rf"""\s*(?:{_QUOTED}|([^,\s'"{{}}%]+))\s*""")
 _ATTRIBUTE = re.compile(
-    r"""@attribute\s+(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(\S+))\s*(\{.*\}|(?<=\s)[A-Za-z]+)"""
-    r"""\s*(?:\[.*\])?\s*(?:%.*)?\Z""",
-    re.IGNORECASE,
+    rf"@attribute\s+(?:{_QUOTED}|(\S+))\s*(\{{.*\}}|(?<=\s)[A-Za-z]+)\s*(?:\[.*\])?\s*(?:%.*)?\Z", re.IGNORECASE
 )
 _MEKA = re.compile(r"-C\s+(-?\d+)")
 _TRUE = ("1", "true", "yes", "t", "y")
 _FALSE = ("0", "false", "no", "f", "n")
+_FIX_ROW = "Correct the row."
+# The feature (counted from the first of its attribute) and the number that each nominal value stands for.
+_Codes = dict[str, tuple[int, float]]
 
 
-@dataclass(frozen=True)
-class _Attribute:
-    """A column of the file, numeric if `values` is None."""
+class _Attribute(NamedTuple):
+    """A column of the file: its name and its values, which are None if it is numeric."""
 
     name: str
     values: tuple[str, ...] | None
@@ -67,10 +64,8 @@ def read_arff(path: Path, options: ReadOptions) -> FileContents:
 
 class _Reader:
     def __init__(self, path: Path, blocks: Iterator[bytes]) -> None:
-        self.path = path
-        self.line = 0
+        self.path, self.line, self.relation = path, 0, ""
         self.lines = self.numbered_lines(blocks)
-        self.relation = ""
         self.attributes: list[_Attribute] = []
 
     def fail(self, found: str, expected: str, fix: str) -> NoReturn:
@@ -98,10 +93,8 @@ class _Reader:
                 names, codes = attribute.features()
                 columns.append((False, len(feature_names), codes))
                 feature_names += names
-        counts, label_counts = [], []
-        indices: list[int] = []
-        values: list[float] = []
-        labels: list[int] = []
+        parts: tuple[list[Any], ...] = ([], [], [], [], [])
+        counts, indices, values, label_counts, labels = parts
         # An attribute that a sparse row leaves out has the first declared value, which need not stand for 0.
         unsaid = {i: text for i, (_, _, codes) in enumerate(columns) if codes and codes[text := next(iter(codes))][1]}
         for line in self.lines:
@@ -115,12 +108,14 @@ class _Reader:
                 elif value:
                     features[first + offset] = value
             counts.append(len(features))
-            label_counts.append(len(row_labels))
             indices += sorted(features)
             values += (features[index] for index in sorted(features))
+            label_counts.append(len(row_labels))
             labels += sorted(row_labels)
-        X = from_counts(np.array(counts, int), np.array(indices, "i4"), np.array(values, "f4"), len(feature_names))
-        Y = from_counts(np.array(label_counts, int), np.array(labels, "i4"), None, len(label_names))
+        n, i, v, m, j = (
+            np.array(part, dtype) for part, dtype in zip(parts, ("i8", "i4", "f4", "i8", "i4"), strict=True)
+        )
+        X, Y = from_counts(n, i, v, len(feature_names)), from_counts(m, j, None, len(label_names))
         return Dataset(X, Y, Names(label_names), Names(feature_names), trusted=True)
 
     def read_header(self) -> None:
@@ -140,8 +135,7 @@ class _Reader:
         match = _ATTRIBUTE.match(line)
         if not match:
             self.fail(f"{line[:60]!r}", "@attribute name type", "Correct the declaration.")
-        *names, kind = match.groups()
-        name = _unescape(next(group for group in names if group is not None))
+        name, kind = _text(match, 3), match[4]
         if kind.startswith("{"):
             return _Attribute(name, tuple(self.tokens(kind[1:-1])))
         if kind.lower() not in ("numeric", "real", "integer"):
@@ -154,12 +148,11 @@ class _Reader:
             match = _TOKEN.match(text, position)
             if not match:
                 self.fail(f"{text[position : position + 40]!r}", "values separated by commas", "Quote odd values.")
-            yield _unescape(next(group for group in match.groups() if group is not None))
+            yield _text(match, 3)
             position = match.end()
-            if position < len(text):
-                if text[position] != ",":
-                    self.fail(f"{text[position : position + 40]!r}", "a comma", "Quote values with blanks.")
-                position += 1
+            if position < len(text) and text[position] != ",":
+                self.fail(f"{text[position : position + 40]!r}", "a comma", "Quote values with blanks.")
+            position += 1
 
     def cells(self, line: str) -> Iterator[tuple[int, str]]:
         """Yield the (attribute, text) pairs of a row."""
@@ -167,7 +160,7 @@ class _Reader:
         if not line.startswith("{"):
             cells = line.split(",") if "'" not in line and '"' not in line else list(self.tokens(line))
             if len(cells) != n:
-                self.fail(f"{len(cells)} values", f"{n}, one for each attribute", "Correct the row.")
+                self.fail(f"{len(cells)} values", f"{n}, one for each attribute", _FIX_ROW)
             yield from enumerate(cell.strip() for cell in cells)
             return
         if not line.endswith("}"):
@@ -176,27 +169,25 @@ class _Reader:
         for pair in filter(None, (part.strip() for part in _split_pairs(line[1:-1]))):
             index, text = (*pair.split(None, 1), "")[:2]
             if not index.isdecimal() or int(index) >= n:
-                self.fail(f"the attribute index {index[:40]!r}", f"an integer from 0 to {n - 1}", "Correct the row.")
+                self.fail(f"the attribute index {index[:40]!r}", f"an integer from 0 to {n - 1}", _FIX_ROW)
             if int(index) in seen:
                 self.fail(f"attribute {index} occurs twice in this row", "each once", "Remove one.")
             seen.add(int(index))
             yield int(index), _unquote(text.strip())
 
     def cell_value(self, position: int, text: str, codes: _Codes | None) -> tuple[int, float]:
-        name = self.attributes[position].name
         if codes is not None and text in codes:
             return codes[text]
+        name, value = self.attributes[position].name, _number(text)
         if text == "?":
             self.fail(f"the value of {name!r} is missing (?)", "a value", "Impute missing values first.")
-        value = _number(text)
-        # Files often have 1.0 for a nominal 1.
-        for key, coded in (codes or {}).items():
+        if codes is None and value is not None:
+            return 0, value
+        for key, coded in (codes or {}).items():  # files often have 1.0 for a nominal 1
             if value is not None and _number(key) == value:
                 return coded
-        if value is None or codes is not None:
-            expected = "a finite float32 number" if codes is None else f"one of {', '.join(list(codes)[:8])}"
-            self.fail(f"the value {text[:40]!r} of {name!r}", expected, "Correct the row.")
-        return 0, value
+        expected = "a finite float32 number" if codes is None else f"one of {', '.join(list(codes)[:8])}"
+        return self.fail(f"the value {text[:40]!r} of {name!r}", expected, _FIX_ROW)
 
     def truth_values(self, attribute: _Attribute) -> _Codes:
         codes = {}
@@ -207,6 +198,7 @@ class _Reader:
         return codes
 
     def find_labels(self) -> list[bool]:
+        """Return for each attribute whether it is a label."""
         names = [attribute.name for attribute in self.attributes]
         listing = _label_file(self.path)
         if listing is not None:
@@ -222,18 +214,20 @@ class _Reader:
             if 0 < abs(count) <= len(names):
                 first = 0 if count > 0 else len(names) + count
                 return [first <= i < first + abs(count) for i in range(len(names))]
-        raise DataError(
-            "no list of labels",
-            path=self.path,
-            expected=f"{stem(self.path)}.xml beside it, or -C n in @relation",
-            fix="Put Mulan's XML file beside the ARFF file.",
-        )
+        expected = f"{stem(self.path)}.xml beside it, or -C n in @relation"
+        fix = "Put Mulan's XML file beside the ARFF file."
+        raise DataError("no list of labels", path=self.path, expected=expected, fix=fix)
 
 
 def _number(text: str) -> float | None:
     """Return a finite float32 number, or None."""
     value = parse_number(text.strip())
     return None if value is None or isinf(value) else value
+
+
+def _text(match: re.Match[str], n_groups: int) -> str:
+    """Return the first of these groups that matched, quoted or not, without its escapes."""
+    return _unescape(next(group for group in match.groups()[:n_groups] if group is not None))
 
 
 def _unescape(text: str) -> str:
@@ -253,8 +247,7 @@ def _split_pairs(text: str) -> list[str]:
 def _label_file(path: Path) -> Path | None:
     """Find the XML beside an ARFF file: of the same name, of the name without its split, or the only one."""
     own = stem(path)
-    whole = re.sub(r"[-_.](train|test)\Z", "", own)
-    for name in (own, whole):
+    for name in (own, re.sub(r"[-_.](train|test)\Z", "", own)):
         candidate = path.with_name(f"{name}.xml")
         if candidate.exists():
             return candidate

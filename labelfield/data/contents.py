@@ -55,7 +55,7 @@ class FileContents(NamedTuple):
         return self._replace(dataset=self.dataset.with_parts(X=X), seems_one_based=False)
 
     def narrow(self, n_features: int) -> tuple[FileContents, int]:
-        """Drop features from `n_features` on, unless the file states its widths; also return how many values they had."""
+        """Drop features from `n_features` on, unless the file states its widths; also return their number of values."""
         X = self.dataset.X
         if self.is_stated or X.shape[1] <= n_features:
             return self, 0

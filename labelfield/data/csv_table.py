@@ -1,7 +1,7 @@
 """CSV with a label column: rows of numbers and one class, separated by commas, quoted as in RFC 4180.
 
-A block of lines of one width without quotes is cut and parsed without a loop. Any other block is read cell by cell,
-which is slower and exact, and explains what is wrong.
+NumPy parses ordinary blocks of lines. Any other block is read cell by cell, which is slower and exact, and explains
+what is wrong.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +24,14 @@ from labelfield.data.csv_header import Columns, columns_of
 from labelfield.data.dataset import Dataset
 from labelfield.data.growing import Growing
 from labelfield.data.names import Names
-from labelfield.data.numbers import is_not_finite, parse_many, parse_number
+from labelfield.data.numbers import is_not_finite, parse_number
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
 
 __all__ = ["read_csv"]
 
-_COMMA, _NEWLINE = b",\n"
-_BLANKS = (b" ", b"\t", b"\n", b"\r", b"\v", b"\f")
-_BLANK_CELL = re.compile(rb"(?:\A|,)\s+,")
+# A cell whose quotes make no difference.
+_QUOTED = re.compile(rb'(^|,)"([^",\r\n]*)"(?=[,\r\n])', re.MULTILINE)
 _FIX_ROW = "Correct the row; quote a cell that contains commas."
 
 
@@ -116,132 +116,107 @@ def _records(path: Path, block: bytes, first_line: int) -> Iterator[tuple[int, l
 
 
 class _Table:
-    """The rows that have been read so far."""
+    """The rows that have been read so far. Classes are numbered as they are met; -1 stands for a missing class."""
 
     def __init__(self, path: Path, columns: Columns, unlabelled: bool) -> None:
         self.path, self.columns, self.unlabelled = path, columns, unlabelled
         self.counts, self.indices, self.values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
         self.labels = Growing(np.int64)
-        self.numbers: dict[bytes, int] = {}
+        self.numbers = {"": -1}
 
     def fail(self, line: int, found: str, expected: str, fix: str) -> NoReturn:
         raise DataError(found, path=self.path, line=line, expected=expected, fix=fix)
 
     def add(self, block: bytes, first_line: int) -> None:
-        labels, rest = self.cut(block) or ([], None)
-        values = None if rest is None else _parse(rest)
-        if values is None:
-            labels, values = self.exact(block, first_line)
-        width = self.columns.n_features
-        if self.columns.label is None:
-            labels = [b""] * (values.size // width)
-        dense = values.reshape(len(labels), width)
+        table = self.quick(block)
+        if table is None:
+            table = self.exact(block, first_line)
+        label, labels = self.columns.label, np.full(len(table), -1)
+        if label is not None:
+            table, labels = np.delete(table, label, axis=1), table[:, label].astype(np.int64)
+        dense = table.astype(np.float32)
         filled = dense != 0
         self.counts.extend(np.count_nonzero(filled, axis=1))
         self.indices.extend(np.nonzero(filled)[1].astype(np.int32))
         self.values.extend(dense[filled])
-        numbers = self.numbers
-        self.labels.extend(np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64))
+        self.labels.extend(labels)
 
-    def cut(self, block: bytes) -> tuple[list[bytes], bytes] | None:
-        """Cut rows into their labels and the text of all other cells, with a comma after each cell.
-
-        Return None for a block with quotes, blank lines, rows of another width, or a row without a class.
-        """
+    def quick(self, block: bytes) -> NDArray[np.float64] | None:
+        """Parse a block of ordinary rows, with the number of its class in each; return None for any other block."""
+        block = _QUOTED.sub(rb"\1\2", block) if b'"' in block else block
         # Text that is not ASCII might not be UTF-8, and a carriage return alone also ends a line.
-        is_plain = block.isascii() and block.count(b"\r") == block.count(b"\r\n")
-        if b'"' in block or b"\0" in block or not is_plain:
+        if b'"' in block or b"\0" in block or not block.isascii() or block.count(b"\r") != block.count(b"\r\n"):
             return None
-        text = np.frombuffer(block, np.uint8)
-        marks = np.flatnonzero((text == _COMMA) | (text == _NEWLINE))
-        if marks.size % self.columns.n_columns:
-            return None
-        end = marks.reshape(-1, self.columns.n_columns)
-        is_last = text[end] == _NEWLINE
-        if not is_last[:, -1].all() or is_last[:, :-1].any():
-            return None
-        label = self.columns.label
-        if label is None:
-            return [], block.replace(b"\n", b",")
-        start = (end[:, label - 1] if label else np.append(-1, end[:-1, -1])) + 1
-        labels = [block[a:b] for a, b in zip(start.tolist(), end[:, label].tolist(), strict=True)]
-        if not all(each.strip() for each in set(labels)):
-            return None
-        # Each label is removed with the mark after it, so that a mark remains after every other cell.
-        inside = np.zeros(text.size + 1, np.int8)
-        inside[start] = 1
-        inside[end[:, label] + 1] -= 1
-        rest = text[~np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
-        return labels, rest.tobytes().replace(b"\n", b",")
 
-    def exact(self, block: bytes, first_line: int) -> tuple[list[bytes], NDArray[np.float32]]:
-        """Read any block, or raise a DataError that names the first cell that is wrong."""
-        rows, labels = [], []
-        n = self.columns.n_columns
+        def number_of(cell: str) -> int:
+            if not cell.strip():
+                raise ValueError("no class")
+            return self.number_of(cell)
+
+        converters = None if self.columns.label is None else {self.columns.label: number_of}
+        return _parse(io.BytesIO(block), self.columns.n_columns, converters)
+
+    def exact(self, block: bytes, first_line: int) -> NDArray[np.float64]:
+        """Parse any block, or raise a DataError that names the first cell that is wrong."""
+        rows, n, label = [], self.columns.n_columns, self.columns.label
         for line, cells in _records(self.path, block, first_line):
             if len(cells) != n:
                 self.fail(line, f"{len(cells)} cells", f"{n} as in the first line", _FIX_ROW)
-            if self.columns.label is not None:
-                labels.append(self.label_of(cells.pop(self.columns.label), line))
+            if label is not None:
+                cells[label] = str(self.number_of(self.checked_label(cells[label], label, line)))
             rows.append((line, cells))
-        values = _parse("".join(f"{cell}," for _, cells in rows for cell in cells).encode())
-        if values is None or values.size != len(rows) * self.columns.n_features:
-            numbers = [self.number(cell, i, line) for line, cells in rows for i, cell in enumerate(cells)]
-            values = np.array(numbers, np.float32)
-        return labels, values
+        table = _parse((",".join(cells) for _, cells in rows), n)
+        if table is None or len(table) != len(rows):
+            values = [self.number(cell, column, line) for line, cells in rows for column, cell in enumerate(cells)]
+            table = np.array(values, np.float64).reshape(-1, n)
+        return table
 
-    def label_of(self, cell: str, line: int) -> bytes:
+    def number_of(self, label: str) -> int:
+        return self.numbers.setdefault(label.strip(), len(self.numbers) - 1)
+
+    def checked_label(self, cell: str, column: int, line: int) -> str:
         label = cell.strip()
         if not label and not self.unlabelled:
-            where = self.columns.called(self.columns.label or 0)
-            self.fail(line, f"no class in {where}", "one class per row", FIX_CLASS)
+            self.fail(line, f"no class in {self.columns.called(column)}", "one class per row", FIX_CLASS)
         if re.search(r"[\n\r\0]", label):
             self.fail(line, f"the class {label[:40]!r}", "a class on one line", "Rename it.")
-        return label.encode()
+        return label
 
-    def number(self, cell: str, feature: int, line: int) -> float:
-        text = cell.strip()
+    def number(self, cell: str, column: int, line: int) -> float:
+        text, where = cell.strip(), self.columns.called(column)
         value = parse_number(text)
         if value is not None and np.isfinite(value):
             return value
-        where = self.columns.called(feature + (self.columns.label is not None and feature >= self.columns.label))
         found = f"{text[:40]!r} in {where} is"
         if not text:
             fix = "Fill in missing values, or encode them as numbers."
             self.fail(line, f"an empty cell in {where}", "a number", fix)
         if is_not_finite(text):
             self.fail(line, f"{found} not finite", "a finite number", "Fill in or remove such values.")
-        if value is None:
-            self.fail(line, f"{found} not a number", "a number", "Encode it as a number, or remove the column.")
-        self.fail(line, f"{found} too large", f"at most {np.finfo(np.float32).max:.1e}", "Correct or scale it.")
+        if value is not None:
+            self.fail(line, f"{found} too large", f"at most {np.finfo(np.float32).max:.1e}", "Correct or scale it.")
+        return self.fail(line, f"{found} not a number", "a number", "Encode it as a number, or remove the column.")
 
     def finish(self) -> FileContents:
         counts, labels = self.counts.finish(), self.labels.finish()
         if counts.size == 0:
             raise no_data(self.path, "the file contains no rows")
         X = from_counts(counts, self.indices.finish(), self.values.finish(), self.columns.n_features)
-        found = [text.decode().strip() for text in self.numbers]
-        if blank := [number for number, text in enumerate(found) if not text]:
-            has_class = labels != blank[0]
-            # The numbers after that of the missing class move up.
-            labels = labels[has_class] - (labels[has_class] > blank[0])
-            del found[blank[0]]
-        else:
-            has_class = np.ones(labels.size, np.bool_)
-        names, columns = class_columns(found, labels)
-        Y = from_counts(has_class.astype(np.int64), columns, None, len(names))
+        names, columns = class_columns(list(self.numbers)[1:], labels[labels >= 0])
+        Y = from_counts((labels >= 0).astype(np.int64), columns, None, len(names))
         features = None if self.columns.names is None else Names(self.columns.feature_names)
         dataset = Dataset(X, Y, names, features, trusted=True)
         return FileContents(dataset, True, holds_names=features is not None, has_classes=True)
 
 
-def _parse(text: bytes) -> NDArray[np.float32] | None:
-    """Return the numbers of a text with a comma after each; None if anything else occurs in it."""
-    if any(blank in text for blank in _BLANKS) and _BLANK_CELL.search(text):  # which NumPy reads as -1
-        return None
-    values = parse_many(text + b"0", ",")  # with a number after the last comma, an empty last cell is found like others
-    if values is None:
-        return None
+def _parse(lines: Iterable[Any], n_columns: int, converters: Any = None) -> NDArray[np.float64] | None:
+    """Parse rows of numbers that are finite in float32; return None if anything else occurs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about a block without rows
+        try:
+            table = np.loadtxt(lines, comments=None, delimiter=",", converters=converters, ndmin=2)
+        except ValueError:
+            return None
     with np.errstate(over="ignore"):
-        rounded = values[:-1].astype(np.float32)
-    return rounded if np.isfinite(rounded).all() else None
+        are_finite = bool(np.isfinite(table.astype(np.float32)).all())
+    return table if table.shape[1] == n_columns and are_finite else None

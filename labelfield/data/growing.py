@@ -11,7 +11,7 @@ __all__ = ["Growing"]
 
 
 class Growing:
-    """An array that grows at its end. A large one grows by moving pages, not bytes, so peak memory stays near its size."""
+    """An array that grows at its end. A large one grows by moving pages, not bytes, which keeps peak memory low."""
 
     def __init__(self, dtype: type[np.generic]) -> None:
         self.array: NDArray[Any] = np.empty(1 << 16, dtype)

@@ -23,6 +23,11 @@ class Names(Sequence[str]):
             _check(name, i)
 
     @classmethod
+    def from_bytes(cls, content: bytes) -> Names:
+        """Return the names whose `to_bytes` gave these contents."""
+        return cls(_lines(content))
+
+    @classmethod
     def in_file(cls, path: Path, length: int | None = None) -> Names:
         """Return the lines of a UTF-8 file. If `length` is given, the file is not read before a name is needed."""
         names = cls(())
@@ -33,7 +38,13 @@ class Names(Sequence[str]):
     def _load(self) -> tuple[str, ...]:
         if self._names is None:
             assert self._path is not None
-            self._names = _read(self._path)
+            try:
+                self._names = _lines(self._path.read_bytes())
+            except OSError as error:
+                raise DataError(f"cannot be read ({error.strerror})", path=self._path, fix="Check the file.") from None
+            except UnicodeDecodeError as error:
+                line = error.object.count(b"\n", 0, error.start) + 1
+                raise DataError("not UTF-8 text", path=self._path, line=line, fix="Save it as UTF-8.") from None
         return self._names
 
     def require(self, length: int, what: str) -> None:
@@ -86,6 +97,11 @@ class Names(Sequence[str]):
         return ("\ufeff" + text if text.startswith("\ufeff") else text).encode()
 
 
+def _lines(content: bytes) -> tuple[str, ...]:
+    text = content.removeprefix(b"\xef\xbb\xbf").decode()
+    return tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")) if text else ()
+
+
 def _check(name: object, position: int) -> None:
     if not isinstance(name, str) or "\n" in name or "\r" in name or "\0" in name:
         raise DataError(f"name {position} is {name!r}", expected="a string without line breaks", fix="Rename it.")
@@ -93,16 +109,3 @@ def _check(name: object, position: int) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise DataError(f"name {position} is {name!r}", expected="valid Unicode", fix="Rename it.") from None
-
-
-def _read(path: Path) -> tuple[str, ...]:
-    try:
-        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-        text = content.decode()
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", path=path, fix="Check the file.") from None
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError("not UTF-8 text", path=path, line=line, fix="Save the list as UTF-8.") from None
-    lines = text.removesuffix("\n").split("\n") if text else []
-    return tuple(line.removesuffix("\r") for line in lines)

@@ -98,16 +98,17 @@ def read_npz(path: Path, options: ReadOptions) -> FileContents:
 
 def _read_ours(arrays: Mapping[str, NDArray[Any]]) -> Dataset:
     n_positives = arrays["Y_indices"].size
-    parts = []
+    parts = {}
     for name, values in (("X", arrays["X_values"]), ("Y", np.ones(n_positives, np.float32))):
         shape, indices, indptr = arrays[f"{name}_shape"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]
         right_types = values.dtype == np.float32 and indices.dtype == np.int32 and indptr.dtype.kind == "i"
         right_shape = shape.shape == (2,) and shape.dtype.kind == "i" and shape.min() >= 0
         if not right_types or not right_shape or values.shape != indices.shape or indices.ndim != 1 or indptr.ndim != 1:
             raise DataError(f"{name} is not a CSR array", fix="Write the file again.")
-        parts.append(assemble(values, indices, indptr, (int(shape[0]), int(shape[1]))))
-        verify(parts[-1])
-    return Dataset(*parts, _names(arrays, "label_names"), _names(arrays, "feature_names"), trusted=True)
+        parts[name] = assemble(values, indices, indptr, (int(shape[0]), int(shape[1])))
+        verify(parts[name])
+    labels, features = (_names(arrays, key) for key in ("label_names", "feature_names"))
+    return Dataset(parts["X"], parts["Y"], labels, features, trusted=True)
 
 
 def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> Names | None:
@@ -115,10 +116,9 @@ def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> Names | None:
     if key not in arrays:
         return None
     try:
-        lines = arrays[key].astype(np.uint8).tobytes().decode("utf-8-sig").split("\n")
-    except ValueError:
+        return Names.from_bytes(arrays[key].astype(np.uint8).tobytes())
+    except UnicodeDecodeError:
         raise DataError(f"{key} is not UTF-8", fix="Write the file again.") from None
-    return Names(lines[:-1])
 
 
 def _read_pair(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:

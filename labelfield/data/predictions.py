@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from labelfield.atomic import replacing_file
-from labelfield.csr import from_counts, row_of_entries
+from labelfield.csr import from_counts, row_of_entries, sorted_csr
 from labelfield.data.grammar import Grammar
 from labelfield.data.npz import load_arrays, sparse_from
 from labelfield.data.streams import line_blocks, open_for_writing
@@ -43,8 +43,8 @@ def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, p
         if match := _HEADER.match(head):
             _check_shape(path, tuple(int(group[:18]) for group in match.groups()), n_rows, n_labels)
             head, first_line = head[match.end() :], 2
-        blocks = chain([head], blocks)
-        rows = read_rows(blocks, grammar, path, first_line, n_rows=n_rows, promised_by="the truth has")
+        whole = chain([head], blocks)
+        rows = read_rows(whole, grammar, path, first_line, n_rows=n_rows, promised_by="the truth has")
     return from_counts(rows.counts, rows.indices, rows.values, n_labels)
 
 
@@ -95,10 +95,7 @@ def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progr
 def _as_lists(scores: Any) -> sparse.csr_array:
     """Return CSR with sorted columns and finite scores; a dense matrix becomes full lists."""
     if sparse.issparse(scores):
-        lists = sparse.csr_array(scores)
-        if not lists.has_canonical_format:
-            lists = lists.copy()
-            lists.sum_duplicates()
+        lists = sorted_csr(scores)
     else:
         scores = np.asarray(scores)
         n, k = scores.shape

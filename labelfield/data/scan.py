@@ -8,13 +8,13 @@ guesses: it returns None for anything that the marks do not settle, which is lef
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.data.grammar import Grammar, Rows
-from labelfield.data.numbers import parse_many
 
 __all__ = ["scan"]
 
@@ -150,14 +150,17 @@ def _numbers(
     """Return the number after each colon, and how many points, signs and exponents they contain."""
     minus = kind[colon + 1] == _MINUS
     signed = minus | (kind[colon + 1] == _PLUS)
-    if length[colon[signed]].any():
-        return None
-    whole = colon + signed
+    whole = colon
+    if signed.any():
+        if length[colon[signed]].any():
+            return None
+        whole = colon + signed
     pointed = kind[whole + 1] == _POINT
     last = whole + pointed
-    places = np.where(pointed, length[last], 0)
+    places, fraction = length[last], digits[last]
+    if not pointed.all():
+        places, fraction = np.where(pointed, places, 0), np.where(pointed, fraction, np.uint64(0))
     n_digits = length[whole] + places
-    fraction = np.where(pointed, digits[last], 0).astype(np.uint64, copy=False)
     places = np.minimum(places, _MOST_DIGITS)
     mantissa = digits[whole] * _INTEGER_POWER[places] + fraction
     value = mantissa.astype(np.float64)
@@ -193,10 +196,14 @@ def _hard_numbers(
     inside[start] = 1
     inside[end + 1] -= 1
     cut = text[np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
-    values = parse_many(cut.tobytes(), " ")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # how NumPy reports anything but numbers
+        try:
+            values = np.fromstring(cut.tobytes(), np.float64, sep=" ")
+        except (DeprecationWarning, ValueError):
+            return None
     # No token is empty, so if there are as many numbers as tokens, each token is one number.
-    is_good = values is not None and values.size == colon.size
-    return (values, int((stop - colon - 1).sum())) if is_good else None
+    return (values, int((stop - colon - 1).sum())) if values.size == colon.size else None
 
 
 def _in_range(written: NDArray[np.uint64], first: int, end: int) -> NDArray[np.int32] | None:

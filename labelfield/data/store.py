@@ -77,8 +77,8 @@ def open_store(folder: Path) -> Dataset:
     # The positives are all ones: one number in memory, seen n_positives times.
     Y = _assemble(folder, "Y", np.broadcast_to(np.float32(1), (n_positives,)), (n, k), n_positives)
     files = ((folder / "labels.txt", k), (folder / "features.txt", d))
-    names = (Names.in_file(file, size) if file.exists() else None for file, size in files)
-    return Dataset(X, Y, *names, trusted=True)
+    labels, features = (Names.in_file(file, size) if file.exists() else None for file, size in files)
+    return Dataset(X, Y, labels, features, trusted=True)
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
@@ -153,4 +153,6 @@ def read_through(dataset: Dataset) -> Iterator[None]:
 
 
 def _damaged(path: Path, found: str) -> DataError:
-    return DataError(found, path=path, expected="an unchanged file of labelfield", fix="Convert the original data again.")
+    return DataError(
+        found, path=path, expected="an unchanged labelfield folder", fix="Convert the original data again."
+    )

@@ -31,7 +31,8 @@ def open_bytes(path: Path) -> IO[bytes]:
         with open(path, "rb") as file:
             head = file.read(6)
     except OSError as error:
-        found = "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        is_missing = isinstance(error, FileNotFoundError)
+        found = "there is no such file" if is_missing else f"cannot be read ({error.strerror})"
         raise DataError(found, path=path, fix="Check the path.") from None
     for magic, opener in _MAGIC.items():
         if head.startswith(magic):

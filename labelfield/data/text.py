@@ -50,8 +50,8 @@ def read_text(path: Path, options: ReadOptions) -> FileContents:
             n, d, k = _check_sizes(header, path)
             is_one_based = ours is not None if options.one_based is None else options.one_based
             grammar = Grammar(d, k, int(is_one_based), int(options.one_based_labels))
-            blocks = chain([head[header.end() :]], blocks)
-            rows = read_rows(blocks, grammar, path, 2, n_rows=n, comments=ours is not None)
+            rest = chain([head[header.end() :]], blocks)
+            rows = read_rows(rest, grammar, path, 2, n_rows=n, comments=ours is not None)
             return FileContents(_dataset(rows, d, k), True, first_line=2)
         line_end = head.index(b"\n") + 1
         if _BARE_NUMBERS.match(head) and b" " in head[:line_end].strip():

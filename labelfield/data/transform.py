@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_features, assemble, from_counts
+from labelfield.csr import as_features, assemble, from_counts, row_norms
 from labelfield.data.images import deskew
 
 __all__ = ["VIEWS", "RowTransform", "choose_class_transform", "choose_transform"]
@@ -114,7 +114,9 @@ class RowTransform:
             part = slice(int(X.indptr[first]), int(X.indptr[last]))
             block = self._values(X.data[part], X.indices[part], view)
             if self.has_unit_norm:
-                block = _at_norm(block, np.diff(X.indptr[first : last + 1]), len(self.views) ** -0.5)
+                counts = np.diff(X.indptr[first : last + 1])
+                norms = row_norms(block, counts)
+                block = block * np.repeat(len(self.views) ** -0.5 / norms, counts[counts > 0])
             values[part] = block
         result = assemble(values, X.indices, X.indptr, X.shape)
         # A value far below the largest of its row may round to 0.
@@ -144,9 +146,7 @@ def _shifted(X: sparse.csr_array, shifts: NDArray[np.float32]) -> sparse.csr_arr
     """Subtract these numbers from the columns of X; columns with 0 do not change."""
     columns = np.flatnonzero(shifts)
     n, d = X.shape
-    below = from_counts(
-        np.full(n, columns.size), np.tile(columns.astype(np.int32), n), np.tile(shifts[columns], n), d
-    )
+    below = from_counts(np.full(n, columns.size), np.tile(columns.astype(np.int32), n), np.tile(shifts[columns], n), d)
     return as_features(X - below)
 
 
@@ -177,14 +177,6 @@ def _upright(X: sparse.csr_array, weights: NDArray[np.float32]) -> sparse.csr_ar
         images = deskew((X[start : start + step].toarray() * weights).reshape(-1, side, side))
         parts.append(sparse.csr_array(images.reshape(-1, d)))
     return as_features(sparse.vstack(parts, format="csr")) if parts else X
-
-
-def _at_norm(values: NDArray[np.floating], counts: NDArray[np.integer], norm: float) -> NDArray[np.float64]:
-    """Scale the values so that each row, with `counts` entries, has this norm."""
-    filled = counts[counts > 0]
-    starts = np.cumsum(filled) - filled
-    norms = np.sqrt(np.add.reduceat(np.square(values, dtype=np.float64), starts)) if starts.size else np.ones(0)
-    return np.asarray(values * np.repeat(norm / norms, filled))
 
 
 def choose_transform(X: sparse.csr_array) -> str:

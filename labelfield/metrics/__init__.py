@@ -1,7 +1,6 @@
 """Scores for many labels, from CSR truth and dense scores or CSR top-k predictions. Needs only NumPy and SciPy."""
 
 from labelfield.metrics.pairs import auc, coverage_error, ranking_loss
-from labelfield.metrics.popularity import popularity
 from labelfield.metrics.probabilities import (
     Reliability,
     brier,
@@ -17,6 +16,7 @@ from labelfield.metrics.ranking import (
     RankedHits,
     TopK,
     ndcg_at_k,
+    popularity,
     precision_at_k,
     psndcg_at_k,
     psp_at_k,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import row_of_entries
+from labelfield.csr import row_of_entries, sorted_csr
 from labelfield.errors import DataError
 
 __all__ = ["Scores", "are_probabilities", "as_probabilities", "as_scores", "block_rows", "entry_keys", "find"]
@@ -21,10 +21,7 @@ _BLOCK_ENTRIES = 1 << 21
 def as_scores(scores: Scores, shape: tuple[int, int] | None = None) -> Any:
     """Return a float array (N, K), or a CSR array with sorted columns; check its shape, and that no score is nan."""
     if sparse.issparse(scores):
-        scores = sparse.csr_array(scores)
-        if not scores.has_canonical_format:
-            scores = scores.copy()
-            scores.sum_duplicates()
+        scores = sorted_csr(scores)
         values = scores.data
     else:
         scores = np.asarray(scores)

@@ -95,7 +95,7 @@ def f1(Y: Any, P: Scores, threshold: float = 0.5, average: Literal["micro", "mac
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """A reliability curve: the number of predictions in each bin, their mean probability, and how often they were right."""
+    """A reliability curve: per bin, the number of predictions, their mean probability and how often they hold."""
 
     edges: NDArray[np.float64]
     count: NDArray[np.int64]
@@ -113,7 +113,7 @@ class Reliability:
 def reliability_curve(
     Y: Any, P: Scores, k: int = 5, *, n_bins: int = N_BINS, unlabelled: Unlabelled = "miss"
 ) -> Reliability:
-    """Measure the calibration of the k most probable labels of each row, in equal bins (lower, upper]; 0 is in the first."""
+    """Return the calibration of the k most probable labels of each row, in equal bins (lower, upper] and 0."""
     Y = as_positives(Y)
     return reliability_of(score_ranking(Y, as_probabilities(P, Y.shape), k, unlabelled=unlabelled), k, n_bins)
 

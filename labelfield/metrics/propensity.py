@@ -20,7 +20,7 @@ PROPENSITY_B = 1.5
 def inverse_propensity(Y_train: Any, a: float = PROPENSITY_A, b: float = PROPENSITY_B) -> NDArray[np.float64]:
     """Return 1/p_l = 1 + C (N_l + b)^-a (K,) with C = (log N - 1)(b + 1)^a, from the training labels.
 
-    Usual values of (a, b) are (0.6, 2.6) for the Amazon data sets, (0.5, 0.4) for WikiLSHTC, and the default for others.
+    Usual values of (a, b): (0.6, 2.6) for the Amazon data sets, (0.5, 0.4) for WikiLSHTC, the default for all others.
     """
     Y_train = as_positives(Y_train)
     frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1])

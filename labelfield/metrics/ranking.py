@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_positives, row_of_entries
+from labelfield.csr import as_positives, from_counts, row_of_entries
 from labelfield.errors import DataError
 from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find
 
@@ -24,6 +24,7 @@ __all__ = [
     "TopK",
     "Unlabelled",
     "ndcg_at_k",
+    "popularity",
     "precision_at_k",
     "psndcg_at_k",
     "psp_at_k",
@@ -141,7 +142,7 @@ class RankedHits:
         return _ratio(self._weighted(k, inverse).sum(), self._best_weights(k, inverse).sum())
 
     def psndcg(self, k: int, inverse: NDArray[np.float64]) -> float:
-        """Return PSnDCG@k: PSP@k with discounts, where the gains of each row are first divided by its unweighted ideal."""
+        """Return PSnDCG@k: PSP@k with discounts, with the gain of each row divided by its unweighted ideal first."""
         self._check_weights(inverse)
         ideal = self._ideal(k)
         gain, best = self._weighted(k, inverse), self._best_weights(k, inverse)
@@ -228,3 +229,15 @@ def psp_at_k(Y: Any, scores: Scores, inverse_propensity: NDArray[np.float64], k:
 def psndcg_at_k(Y: Any, scores: Scores, inverse_propensity: NDArray[np.float64], k: int = 5) -> float:
     """Return PSnDCG@k; rows without labels add nothing to numerator and denominator."""
     return score_ranking(Y, scores, k).psndcg(k, np.asarray(inverse_propensity, np.float64))
+
+
+def popularity(Y_train: Any, n_rows: int, k: int = 5) -> sparse.csr_array:
+    """Return the predictions that every model must beat: in every row the k most frequent training labels.
+
+    They are CSR, with the frequency of each label as its probability.
+    """
+    Y_train = as_positives(Y_train)
+    frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1]) / max(Y_train.shape[0], 1)
+    best = np.sort(top_k(frequency[None], min(k, frequency.size)).labels[0]).astype(np.int32)
+    values = np.tile(frequency[best].astype(np.float32), n_rows)
+    return from_counts(np.full(n_rows, best.size), np.tile(best, n_rows), values, frequency.size)

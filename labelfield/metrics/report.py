@@ -30,9 +30,10 @@ def evaluate(
     threshold: float = 0.5,
     inverse: NDArray[np.float64] | None = None,
 ) -> dict[str, float | int]:
-    """Compute scores by name: at each k `P`, `nDCG`, `R`, with training labels `PSP`, `PSnDCG`, with probabilities `ECE`.
+    """Compute all scores that apply, by name.
 
-    These and the F1 scores are in percent. Dense scores, which rank every label, also give AUCs (0 to 1), coverage and
+    At each k these are `P`, `nDCG` and `R`, with training labels `PSP` and `PSnDCG`, and for probabilities `ECE`. They
+    and the F1 scores are in percent. Dense scores, which rank every label, also give AUCs (0 to 1), coverage and
     ranking loss and, if they are probabilities, log-loss and Brier. `rows` is the number of rows that means are taken
     over. The inverse propensities can be given instead of the training labels.
     """
