@@ -16,10 +16,9 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from labelfield.csr import from_counts
-from labelfield.data.contents import FileContents, ReadOptions
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.numbers import parse_number
+from labelfield.data.reading import FileContents, ReadOptions, parse_number
 from labelfield.data.streams import line_blocks, read_bytes, stem
 from labelfield.errors import DataError
 
@@ -93,8 +92,8 @@ class _Reader:
                 names, codes = attribute.features()
                 columns.append((False, len(feature_names), codes))
                 feature_names += names
-        parts: tuple[list[Any], ...] = ([], [], [], [], [])
-        counts, indices, values, label_counts, labels = parts
+        lists: tuple[list[Any], ...] = ([], [], [], [], [])
+        counts, indices, values, label_counts, labels = lists
         # An attribute that a sparse row leaves out has the first declared value, which need not stand for 0.
         unsaid = {i: text for i, (_, _, codes) in enumerate(columns) if codes and codes[text := next(iter(codes))][1]}
         for line in self.lines:
@@ -112,10 +111,8 @@ class _Reader:
             values += (features[index] for index in sorted(features))
             label_counts.append(len(row_labels))
             labels += sorted(row_labels)
-        n, i, v, m, j = (
-            np.array(part, dtype) for part, dtype in zip(parts, ("i8", "i4", "f4", "i8", "i4"), strict=True)
-        )
-        X, Y = from_counts(n, i, v, len(feature_names)), from_counts(m, j, None, len(label_names))
+        X = from_counts(np.array(counts, int), np.array(indices, "i4"), np.array(values, "f4"), len(feature_names))
+        Y = from_counts(np.array(label_counts, int), np.array(labels, "i4"), None, len(label_names))
         return Dataset(X, Y, Names(label_names), Names(feature_names), trusted=True)
 
     def read_header(self) -> None:

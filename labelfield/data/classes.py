@@ -14,7 +14,7 @@ from scipy import sparse
 from labelfield.csr import as_positives, from_counts, verify
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.numbers import INTEGER, parse_number
+from labelfield.data.reading import INTEGER, parse_number
 from labelfield.errors import DataError
 
 __all__ = [
@@ -117,12 +117,7 @@ def _not_one_class(n_labels: int, *, path: Path | None, line: int | None, row: i
 
 
 def as_classes(
-    dataset: Dataset,
-    *,
-    path: Path | None = None,
-    first_line: int | None = None,
-    first_label: int = 0,
-    unlabelled: bool = False,
+    dataset: Dataset, path: Path | None, first_line: int | None, first_label: int, *, unlabelled: bool
 ) -> Dataset:
     """Return the same rows with a named column for each class that occurs; raise a DataError unless each row has one.
 

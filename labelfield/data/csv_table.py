@@ -11,6 +11,7 @@ import io
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,12 +20,9 @@ from numpy.typing import NDArray
 
 from labelfield.csr import from_counts
 from labelfield.data.classes import FIX_CLASS, class_columns
-from labelfield.data.contents import FileContents, ReadOptions, no_data
-from labelfield.data.csv_header import Columns, columns_of
 from labelfield.data.dataset import Dataset
-from labelfield.data.growing import Growing
 from labelfield.data.names import Names
-from labelfield.data.numbers import is_not_finite, parse_number
+from labelfield.data.reading import INTEGER, FileContents, Growing, ReadOptions, is_not_finite, no_data, parse_number
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
 
@@ -32,6 +30,9 @@ __all__ = ["read_csv"]
 
 # A cell whose quotes make no difference.
 _QUOTED = re.compile(rb'(^|,)"([^",\r\n]*)"(?=[,\r\n])', re.MULTILINE)
+# Usual names of a label column, the most certain first: beside a column `class`, `y` is a coordinate.
+_LABEL_NAMES = ("label", "class", "target", "y")
+_SHOWN = 8
 _FIX_ROW = "Correct the row; quote a cell that contains commas."
 
 
@@ -46,7 +47,7 @@ def read_csv(path: Path, options: ReadOptions) -> FileContents:
         line, head, rest = _first_record(path, pieces)
         cells = next(_records(path, head, line), (line, [""]))[1]
         bare_width = options.n_features if options.unlabelled else None
-        columns = columns_of(cells, path, line, options.label_column, bare_width)
+        columns = _columns_of(cells, path, line, options.label_column, bare_width)
         table = _Table(path, columns, options.unlabelled)
         if columns.names is None:
             table.add(head, line)
@@ -57,6 +58,82 @@ def read_csv(path: Path, options: ReadOptions) -> FileContents:
         return table.finish()
     except DataError as error:
         raise error.at(path) from None
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table: how many, which one is the label, if any, and their names if there is a header."""
+
+    n_columns: int
+    label: int | None
+    names: tuple[str, ...] | None
+
+    @property
+    def n_features(self) -> int:
+        return self.n_columns - (self.label is not None)
+
+    def called(self, column: int) -> str:
+        """Name a column in an error message."""
+        return f"column {column + 1}" if self.names is None else f"column {self.names[column]!r}"
+
+
+def _columns_of(
+    cells: list[str], path: Path, line: int, label_column: str | int | None, bare_width: int | None
+) -> _Columns:
+    """Find the columns from the first line, which is a header if none of its cells, except the label's, is a number.
+
+    The label is `label_column`, a name or a number from 0; otherwise the column with a usual name; otherwise the last
+    column, except in a table of `bare_width` columns, which has no label.
+    """
+    names = tuple(cell.strip() for cell in cells)
+    lower = [name.lower() for name in names]
+    usual = next((lower.index(name) for name in _LABEL_NAMES if name in lower), None)
+    last = None if len(names) == bare_width else len(names) - 1
+    if label_column is not None:
+        label: int | None = _chosen(label_column, names, path, line)
+    else:
+        label = last if usual is None else usual
+    are_values = [parse_number(name) is not None or is_not_finite(name) for name in names]
+    is_header = isinstance(label_column, str) and label_column in names
+    is_header = is_header or not any(is_value for i, is_value in enumerate(are_values) if i != label)
+    if not is_header and label_column is None and usual is not None:
+        if lower[usual] != "y":  # which is a class of its own in many tables
+            fix = f"Name the columns, or pass --label-column {names[usual]} for a header, {usual} for a row of data."
+            raise DataError(
+                f"the first line contains numbers, and {names[usual]!r} like a header",
+                path=path,
+                line=line,
+                expected="a header with names for all columns, or none",
+                fix=fix,
+            )
+        label = last
+    if len(names) - (label is not None) < 1:
+        expected = "a label and at least one feature"
+        raise DataError("one column", path=path, line=line, expected=expected, fix="Separate columns by commas.")
+    if is_header and len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        found = f"two columns are called {twice!r}"
+        raise DataError(found, path=path, line=line, expected="different names", fix="Rename one.")
+    return _Columns(len(names), label, names if is_header else None)
+
+
+def _chosen(label_column: str | int, names: tuple[str, ...], path: Path, line: int) -> int:
+    """Return the column of this name or else of this number, counted from 0, or from -1 backwards."""
+    n = len(names)
+    if isinstance(label_column, str) and label_column in names:
+        return names.index(label_column)
+    if isinstance(label_column, int) or INTEGER.fullmatch(label_column):
+        number = int(label_column)
+        if -n <= number < n:
+            return number % n
+    shown = ", ".join(names[:_SHOWN]) + (", …" if n > _SHOWN else "")
+    raise DataError(
+        f"there is no column {label_column!r}",
+        path=path,
+        line=line,
+        expected=f"one of {shown}, or a number from 0 to {n - 1}",
+        fix="Correct --label-column.",
+    )
 
 
 def _whole_records(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -118,7 +195,7 @@ def _records(path: Path, block: bytes, first_line: int) -> Iterator[tuple[int, l
 class _Table:
     """The rows that have been read so far. Classes are numbered as they are met; -1 stands for a missing class."""
 
-    def __init__(self, path: Path, columns: Columns, unlabelled: bool) -> None:
+    def __init__(self, path: Path, columns: _Columns, unlabelled: bool) -> None:
         self.path, self.columns, self.unlabelled = path, columns, unlabelled
         self.counts, self.indices, self.values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
         self.labels = Growing(np.int64)
@@ -204,7 +281,9 @@ class _Table:
         X = from_counts(counts, self.indices.finish(), self.values.finish(), self.columns.n_features)
         names, columns = class_columns(list(self.numbers)[1:], labels[labels >= 0])
         Y = from_counts((labels >= 0).astype(np.int64), columns, None, len(names))
-        features = None if self.columns.names is None else Names(self.columns.feature_names)
+        features = None
+        if self.columns.names is not None:
+            features = Names(name for i, name in enumerate(self.columns.names) if i != self.columns.label)
         dataset = Dataset(X, Y, names, features, trusted=True)
         return FileContents(dataset, True, holds_names=features is not None, has_classes=True)
 

@@ -36,11 +36,11 @@ class Dataset:
     def __post_init__(self, trusted: bool) -> None:
         if self.test is not None:
             object.__setattr__(self, "test", self._matching(self.test))
+        parts = {"label_names": _as_names(self.label_names), "feature_names": _as_names(self.feature_names)}
         if not trusted:
-            object.__setattr__(self, "X", as_features(self.X))
-            object.__setattr__(self, "Y", as_positives(self.Y))
-        object.__setattr__(self, "label_names", _as_names(self.label_names))
-        object.__setattr__(self, "feature_names", _as_names(self.feature_names))
+            parts |= {"X": as_features(self.X), "Y": as_positives(self.Y)}
+        for name, part in parts.items():
+            object.__setattr__(self, name, part)
         if self.X.shape[0] != self.Y.shape[0]:
             raise DataError(
                 f"X has {self.X.shape[0]} rows and Y has {self.Y.shape[0]}",

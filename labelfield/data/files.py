@@ -10,14 +10,15 @@ from os import PathLike
 from pathlib import Path
 
 from labelfield.atomic import replacing_file, replacing_folder
+from labelfield.csr import as_features
 from labelfield.csr import verify as verify_csr
 from labelfield.data.arff import read_arff
 from labelfield.data.classes import as_classes, listed_names, share_classes
-from labelfield.data.contents import FileContents, ReadOptions
 from labelfield.data.csv_table import read_csv
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
 from labelfield.data.npz import label_partner, read_npz, write_npz
+from labelfield.data.reading import FileContents, ReadOptions
 from labelfield.data.store import STORE_FILES, is_store, open_store, read_through, write_store
 from labelfield.data.streams import COMPRESSED_SUFFIXES, open_for_writing, stem
 from labelfield.data.text import read_text, write_text
@@ -119,24 +120,23 @@ def _read_file(path: Path, options: ReadOptions) -> FileContents:
 
 
 def _narrowed(part: FileContents, path: Path, n_features: int) -> FileContents:
-    part, n_values = part.narrow(n_features)
-    if n_values:
-        warnings.warn(f"{path}: left out {n_values:,} values of features that training did not have", stacklevel=2)
-    return part
+    """Drop features from `n_features` on, with a warning, unless the file states its widths."""
+    X = part.dataset.X
+    if part.is_stated or X.shape[1] <= n_features:
+        return part
+    kept = as_features(X[:, :n_features])
+    if n_lost := int(X.nnz - kept.nnz):
+        warnings.warn(f"{path}: left out {n_lost:,} values of features that training did not have", stacklevel=2)
+    return part._replace(dataset=part.dataset.with_parts(X=kept))
 
 
 def _with_classes(found: list[tuple[Dataset, Path, int | None]], options: ReadOptions) -> Dataset:
     """Join one or two splits with one class per row, each given with its file and the line of its first row."""
+    # Only text numbers labels from 1, and only under a header, where every line is a row, are all labels numbers.
+    first = int(options.one_based_labels)
     splits = [
-        as_classes(
-            dataset,
-            path=path,
-            first_line=first_line,
-            # Only text numbers labels from 1, and only under a header are all of its labels numbers.
-            first_label=0 if first_line is None else int(options.one_based_labels),
-            unlabelled=options.unlabelled,
-        )
-        for dataset, path, first_line in found
+        as_classes(dataset, path, line, 0 if line is None else first, unlabelled=options.unlabelled)
+        for dataset, path, line in found
     ]
     return splits[0] if len(splits) == 1 else share_classes(*splits)
 

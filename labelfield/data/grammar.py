@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.csr import MAX_COLUMNS
-from labelfield.data.numbers import is_not_finite, parse_number
+from labelfield.data.reading import is_not_finite, parse_number
 from labelfield.errors import DataError
 
 __all__ = ["Grammar", "Rows", "parse_lines"]

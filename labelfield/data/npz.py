@@ -20,9 +20,9 @@ from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, assemble, from_counts, verify
 from labelfield.data.classes import class_columns
-from labelfield.data.contents import FileContents, ReadOptions
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
+from labelfield.data.reading import FileContents, ReadOptions
 from labelfield.errors import DataError
 
 __all__ = ["label_partner", "load_arrays", "read_npz", "sparse_from", "write_npz"]

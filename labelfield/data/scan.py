@@ -100,19 +100,14 @@ def scan(block: bytes, grammar: Grammar) -> Rows | None:
     if columns is None or labels is None:
         return None
 
-    order = _order_within_rows(columns, counts)
-    if order is not None:
-        columns, values = columns[order], values[order]
-    if _has_repeats(columns, counts):
+    columns, order, is_repeated = _sorted(columns, counts)
+    if is_repeated.any():
         return None
-    order = _order_within_rows(labels, label_counts)
-    if order is not None:
-        labels = labels[order]
-    if _has_repeats(labels, label_counts):
+    values = values if order is None else values[order]
+    labels, _, is_repeated = _sorted(labels, label_counts)
+    if is_repeated.any():
         row = np.repeat(np.arange(label_counts.size), label_counts)
-        kept = np.append(True, (np.diff(labels) != 0) | (np.diff(row) != 0))
-        label_counts = np.bincount(row[kept], minlength=label_counts.size)
-        labels = labels[kept]
+        labels, label_counts = labels[~is_repeated], np.bincount(row[~is_repeated], minlength=label_counts.size)
     rows = Rows(label_counts, labels, counts, columns, values, empty)
     return rows if grammar.keep_zeros else rows.without_zeros()
 
@@ -214,22 +209,20 @@ def _in_range(written: NDArray[np.uint64], first: int, end: int) -> NDArray[np.i
     return written.astype(np.int32)
 
 
-def _boundaries(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Return the positions i such that entries i and i + 1 are in different rows."""
+def _sorted(
+    index: NDArray[np.int32], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64] | None, NDArray[np.bool_]]:
+    """Sort the entries of each row; return them, their order (None if it has not changed), and which are repeats."""
     ends = np.cumsum(counts)
-    return np.unique(ends[(ends > 0) & (ends < size)]) - 1
-
-
-def _order_within_rows(index: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Return the order that sorts the entries of each row, or None if they are sorted already."""
-    falls = index[1:] < index[:-1]
-    falls[_boundaries(counts, index.size)] = False
-    if not falls.any():
-        return None
-    return np.lexsort((index, np.repeat(np.arange(counts.size), counts)))
-
-
-def _has_repeats(index: NDArray[np.int32], counts: NDArray[np.int64]) -> bool:
-    same = index[1:] == index[:-1]
-    same[_boundaries(counts, index.size)] = False
-    return bool(same.any())
+    between_rows = ends[(ends > 0) & (ends < index.size)] - 1
+    order = None
+    steps = np.diff(index)
+    steps[between_rows] = 1
+    if (steps < 0).any():
+        order = np.lexsort((index, np.repeat(np.arange(counts.size), counts)))
+        index = index[order]
+        steps = np.diff(index)
+        steps[between_rows] = 1
+    is_repeated = np.zeros(index.size, np.bool_)
+    is_repeated[1:] = steps == 0
+    return index, order, is_repeated

@@ -71,7 +71,10 @@ def open_store(folder: Path) -> Dataset:
         if meta["splits"] != ["train", "test"]:
             raise _damaged(folder / _META, "splits other than train and test")
         return open_store(folder / "train").with_parts(test=open_store(folder / "test"))
-    n, d, k, n_values, n_positives = _read_counts(meta, folder)
+    counts: list[Any] = [meta.get(name) for name in _COUNTS]
+    if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
+        raise _damaged(folder / _META, f"counts {counts}")
+    n, d, k, n_values, n_positives = counts
     values = _map(folder / "X_values.npy", n_values, "float32")
     X = _assemble(folder, "X", values, (n, d), n_values)
     # The positives are all ones: one number in memory, seen n_positives times.
@@ -95,13 +98,6 @@ def _read_meta(folder: Path) -> dict[str, Any]:
         found, fix = f"version {meta.get('version')!r} of the folder format", "Convert the original data again."
         raise DataError(found, path=path, expected=f"version {_VERSION}", fix=fix)
     return meta
-
-
-def _read_counts(meta: dict[str, Any], folder: Path) -> list[int]:
-    counts = [meta.get(name) for name in _COUNTS]
-    if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
-        raise _damaged(folder / _META, f"counts {counts}")
-    return [int(count) for count in counts if count is not None]
 
 
 def _assemble(
@@ -153,6 +149,4 @@ def read_through(dataset: Dataset) -> Iterator[None]:
 
 
 def _damaged(path: Path, found: str) -> DataError:
-    return DataError(
-        found, path=path, expected="an unchanged labelfield folder", fix="Convert the original data again."
-    )
+    return DataError(found, path=path, expected="an unmodified folder", fix="Convert the original data again.")

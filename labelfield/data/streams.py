@@ -77,14 +77,12 @@ def stem(path: Path) -> str:
     return Path(name).stem
 
 
-@contextmanager
-def line_blocks(path: Path, progress: Progress = ignore) -> Iterator[Iterator[bytes]]:
-    """Yield an iterator over blocks of whole lines, each ending in a newline, without a byte-order mark.
+def line_blocks(path: Path, progress: Progress = ignore) -> closing[Generator[bytes, None, None]]:
+    """Return a context with an iterator over blocks of whole lines, each ending in a newline.
 
     While a block is parsed, a second thread decompresses the next one, until the context is left.
     """
-    with closing(_iter_blocks(path, progress)) as blocks:
-        yield blocks
+    return closing(_iter_blocks(path, progress))
 
 
 def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]:

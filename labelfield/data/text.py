@@ -14,11 +14,10 @@ from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, from_counts
 from labelfield.data.classes import ClassNumbers, class_columns
-from labelfield.data.contents import FileContents, ReadOptions, no_data
 from labelfield.data.dataset import Dataset
 from labelfield.data.grammar import Grammar, Rows, parse_lines
-from labelfield.data.growing import Growing
 from labelfield.data.names import Names
+from labelfield.data.reading import FileContents, Growing, ReadOptions, no_data
 from labelfield.data.scan import scan
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError

@@ -1,4 +1,4 @@
-"""Scores of ranked label lists: P@k, recall@k, nDCG@k and their propensity-scored versions (METHODS 6).
+"""Scores of ranked label lists: P@k, recall@k, nDCG@k and their propensity-scored versions.
 
 Higher scores come first, and the smaller label index among equal scores. In CSR predictions, the stored entries are the
 list, including those with score 0; other labels are never retrieved, and the missing places of a list shorter than k
@@ -138,14 +138,11 @@ class RankedHits:
 
     def psp(self, k: int, inverse: NDArray[np.float64]) -> float:
         """Return PSP@k: hits weighted by inverse propensities over the most that any ranking could have."""
-        self._check_weights(inverse)
         return _ratio(self._weighted(k, inverse).sum(), self._best_weights(k, inverse).sum())
 
     def psndcg(self, k: int, inverse: NDArray[np.float64]) -> float:
         """Return PSnDCG@k: PSP@k with discounts, with the gain of each row divided by its unweighted ideal first."""
-        self._check_weights(inverse)
-        ideal = self._ideal(k)
-        gain, best = self._weighted(k, inverse), self._best_weights(k, inverse)
+        gain, best, ideal = self._weighted(k, inverse), self._best_weights(k, inverse), self._ideal(k)
         discounts = discount(gain.shape[1])
         return _ratio(((gain @ discounts) / ideal).sum(), ((best @ discounts) / ideal).sum())
 
@@ -155,13 +152,12 @@ class RankedHits:
         total = np.concatenate(([1.0], np.cumsum(discount(width))))
         return np.asarray(total[np.minimum(self.n_true, width)])
 
-    def _check_weights(self, inverse: NDArray[np.float64]) -> None:
+    def _weighted(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the inverse propensity of each hit in the first k places, and 0 for each miss."""
         n_labels = self.Y.shape[1]
         if inverse.shape != (n_labels,):
             found = f"propensities of {inverse.size} labels"
             raise DataError(found, expected=f"those of {n_labels} labels", fix="Use the same label set.")
-
-    def _weighted(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(self._hits(k), inverse[self.ranked.labels[:, :k]], 0.0)
 
     def _best_weights(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ y_k     ~ Bernoulli(σ(f_k))
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -91,7 +91,7 @@ def make_multilabel(
     words = Words(n_features, n_topics, n_nonzeros, np.random.default_rng(seeds[0]))
     X = draw_features(words, n_rows, seeds[1], progress)
     truth = _draw_truth(X, n_labels, labels_per_row, n_factors, kernel, length_scale, signal, power, seeds[2])
-    dataset = Dataset(X, draw_labels(X, n_labels, truth.draw, seeds[3], progress))
+    dataset = Dataset(X, draw_labels(X, n_labels, truth.draw, seeds[3], progress), trusted=True)
     return (dataset, truth) if return_truth else dataset
 
 
@@ -106,24 +106,21 @@ def _draw_truth(
     power: float,
     seed: np.random.SeedSequence,
 ) -> Truth:
-    rng = np.random.default_rng(seed)
-    d = X.shape[1]
+    rng, d = np.random.default_rng(seed), X.shape[1]
     phases = amplitudes = None
-    relevance = _relevance(X)
     if kernel == "linear":
         weights = rng.standard_normal((d, n_factors), np.float32)
     else:
         weights = rng.standard_normal((d, _N_FOURIER), np.float32) / np.float32(length_scale)
         phases = rng.uniform(0, 2 * np.pi, _N_FOURIER).astype(np.float32)
         amplitudes = rng.standard_normal((_N_FOURIER, n_factors), np.float32) * np.float32(np.sqrt(2 / _N_FOURIER))
-    weights *= relevance[:, None]
+    weights *= _relevance(X)[:, None]
     Phi = rng.standard_normal((n_labels, n_factors), np.float32)
     Phi *= np.float32(signal) / np.linalg.norm(Phi, axis=1, keepdims=True)
     truth = Truth(weights, phases, amplitudes, Phi, np.zeros(n_labels, np.float32))
     pilot = pilot_rows(X, rng)
     frequency = rng.permutation(_power_law(n_labels, labels_per_row, power))
-    b = _biases(truth.latent(pilot), Phi, frequency)
-    return Truth(weights, phases, amplitudes, Phi, b)
+    return replace(truth, b=_biases(truth.latent(pilot), Phi, frequency))
 
 
 def _relevance(X: sparse.csr_array) -> NDArray[np.float32]:
@@ -131,9 +128,7 @@ def _relevance(X: sparse.csr_array) -> NDArray[np.float32]:
 
     Rows of one topic share its frequent words, so that they are near each other and one can be learned from another.
     """
-    frequency = np.zeros(X.shape[1])
-    mass = np.zeros(X.shape[1])
-    step = 1 << 22
+    frequency, mass, step = np.zeros(X.shape[1]), np.zeros(X.shape[1]), 1 << 22
     for start in range(0, X.nnz, step):
         indices, data = X.indices[start : start + step], X.data[start : start + step]
         frequency += np.bincount(indices, minlength=X.shape[1])

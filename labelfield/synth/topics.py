@@ -86,7 +86,7 @@ def make_topics(
     rng = np.random.default_rng(seeds[2])
     V, r = _topics_of_labels(n_labels, n_topics, overlap, rng), np.exp(rng.uniform(np.log(0.5), np.log(2), n_topics))
     truth = TopicTruth(V, _topics_of_words(words, pilot_rows(X, rng), r, labels_per_row, signal), r)
-    dataset = Dataset(X, draw_labels(X, n_labels, truth.draw, seeds[3], progress))
+    dataset = Dataset(X, draw_labels(X, n_labels, truth.draw, seeds[3], progress), trusted=True)
     return (dataset, truth) if return_truth else dataset
 
 

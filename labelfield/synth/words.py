@@ -69,8 +69,7 @@ class Words:
         rank = np.minimum(np.searchsorted(self.cdf, rng.random(row.size)), self.n_features - 1)
         word = (rank * self.steps[topic] + self.shifts[topic]) % self.n_features
         key = np.sort(row * self.n_features + word)
-        is_first = np.append(True, key[1:] != key[:-1])
-        first = np.flatnonzero(is_first)
+        first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
         times = np.diff(np.append(first, key.size))
         key = key[first]
         counts = np.bincount(key // self.n_features, minlength=n_rows)
@@ -89,7 +88,7 @@ def pilot_rows(X: sparse.csr_array, rng: np.random.Generator) -> sparse.csr_arra
 
 
 def draw_features(words: Words, n_rows: int, seed: np.random.SeedSequence, progress: Progress) -> sparse.csr_array:
-    """Draw X: tf-idf vectors of unit norm. `progress` goes to half of its total, twice the number of rows."""
+    """Draw X: tf-idf vectors of unit norm. `progress` goes up to half of its total."""
     parts = []
     frequency = np.zeros(words.n_features, np.int64)
     for part in _in_blocks(n_rows, seed, lambda rows, rng: words.draw(rows.stop - rows.start, rng), progress, 0):
@@ -120,10 +119,7 @@ def draw_labels(
     seed: np.random.SeedSequence,
     progress: Progress,
 ) -> sparse.csr_array:
-    """Draw Y by `draw`, which returns the number of labels of each of its rows, and all of them.
-
-    `progress` goes from half of its total to the end.
-    """
+    """Draw Y by `draw`, which returns the number of labels per row, and all of them. `progress` starts at one half."""
     parts = list(_in_blocks(X.shape[0], seed, lambda rows, rng: draw(X[rows], rng), progress, X.shape[0]))
     counts, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
     return from_counts(counts, labels, None, n_labels)

@@ -1,34 +1,37 @@
-"""How a file is to be read, and what a reader returns."""
+"""Parts that the readers of all formats share: their options and results, growing arrays, and numbers in text."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from labelfield.csr import as_features, assemble
+from labelfield.csr import assemble
 from labelfield.data.dataset import Dataset
 from labelfield.errors import DataError
-from labelfield.progress import Progress, ignore
+from labelfield.progress import Progress
 
-__all__ = ["FileContents", "ReadOptions", "no_data"]
+__all__ = ["INTEGER", "FileContents", "Growing", "ReadOptions", "is_not_finite", "no_data", "parse_number"]
+
+INTEGER = re.compile(r"-?[0-9]{1,4000}")  # Python refuses to convert longer ones
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-@dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(NamedTuple):
     """The options of `labelfield.read`, where they are explained."""
 
-    one_based: bool | None = None
-    one_based_labels: bool = False
-    n_features: int = 0
-    n_labels: int = 0
-    classes: bool = False
-    unlabelled: bool = False
-    label_column: str | int | None = None
-    narrow: bool = False
-    progress: Progress = ignore
+    one_based: bool | None
+    one_based_labels: bool
+    n_features: int
+    n_labels: int
+    classes: bool
+    unlabelled: bool
+    label_column: str | int | None
+    narrow: bool
+    progress: Progress
 
 
 class FileContents(NamedTuple):
@@ -54,14 +57,6 @@ class FileContents(NamedTuple):
         X = assemble(X.data, X.indices - np.int32(1), X.indptr, (X.shape[0], max(X.shape[1] - 1, 0)))
         return self._replace(dataset=self.dataset.with_parts(X=X), seems_one_based=False)
 
-    def narrow(self, n_features: int) -> tuple[FileContents, int]:
-        """Drop features from `n_features` on, unless the file states its widths; also return their number of values."""
-        X = self.dataset.X
-        if self.is_stated or X.shape[1] <= n_features:
-            return self, 0
-        kept = as_features(X[:, :n_features])
-        return self._replace(dataset=self.dataset.with_parts(X=kept)), int(X.nnz - kept.nnz)
-
     def widen(self, n_features: int, n_labels: int) -> Dataset:
         """Return the data set with at least this many columns, unless the file states its widths."""
         X, Y = self.dataset.X, self.dataset.Y
@@ -77,3 +72,35 @@ class FileContents(NamedTuple):
 def no_data(path: Path, found: str) -> DataError:
     """Return the error of a file without rows."""
     return DataError(found, path=path, expected="rows of data", fix="Check where the file came from.")
+
+
+class Growing:
+    """An array that grows at its end. A large one grows by moving pages, not bytes, which keeps peak memory low."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self.array: NDArray[Any] = np.empty(1 << 16, dtype)
+        self.size = 0
+
+    def extend(self, more: NDArray[Any]) -> None:
+        end = self.size + more.size
+        if end > self.array.size:
+            self.array.resize(max(end, self.array.size * 5 // 4), refcheck=False)
+        self.array[self.size : end] = more
+        self.size = end
+
+    def finish(self) -> NDArray[Any]:
+        self.array.resize(self.size, refcheck=False)
+        return self.array
+
+
+def parse_number(text: str, dtype: type[np.floating[Any]] = np.float32) -> float | None:
+    """Return a number rounded to a type, infinite if it is too large; None for any other text, also for nan and inf."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    with np.errstate(over="ignore"):
+        return float(dtype(float(text)))
+
+
+def is_not_finite(text: str) -> bool:
+    """Return whether a text means nan or infinity."""
+    return text.strip("+-").lower() in ("nan", "inf", "infinity")
