@@ -39,8 +39,8 @@ _FIX_ROW = "Correct the row; quote a cell that contains commas."
 def read_csv(path: Path, options: ReadOptions) -> FileContents:
     """Read a table; the first line tells whether it has a header, and which column holds the classes.
 
-    With `unlabelled`, a class may be missing, and a table of `n_features` columns, none of which is named as the label,
-    has no label.
+    With `unlabelled`, a class may be missing, and a table of `n_features` columns without the usual name of a label
+    column has no label.
     """
     with line_blocks(path, options.progress) as blocks:
         pieces = _whole_records(path, blocks)

@@ -50,7 +50,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Grammar:
-    """What is known about the rows of a file before they are parsed.
+    """The rules that the rows of a file follow, known before they are parsed.
 
     Indices in the file start at `first_column` and `first_label`; parsed ones start at 0. Without a bound (None), any
     index up to 2^31 - 1 is accepted. Zeros are dropped unless `keep_zeros` (a score may be 0).

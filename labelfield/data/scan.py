@@ -181,7 +181,7 @@ def _numbers(
 def _hard_numbers(
     text: NDArray[np.uint8], mark: NDArray[np.int64], blank: NDArray[np.bool_], colon: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], int] | None:
-    """Cut out numbers with an exponent or many digits, with the blank behind each, and parse them by NumPy."""
+    """Cut out numbers with an exponent or many digits, with the blank after each, and parse them by NumPy."""
     stop = np.flatnonzero(blank)
     stop = stop[np.searchsorted(stop, colon)]
     start, end = mark[colon] + 1, mark[stop]

@@ -245,7 +245,7 @@ def test_an_interrupted_command_resumes(number, toy, tmp_path):
     assert (out / "arrays.safetensors").read_bytes() == (whole / "arrays.safetensors").read_bytes()
 
 
-@pytest.mark.filterwarnings("always:.*training had not")
+@pytest.mark.filterwarnings("always:.*training did not have")
 def test_features_and_labels_that_training_had_not(tmp_path):
     """As happens when svmlight files are written apart: the features are left out, the labels count as missed."""
     data = labelfield.synth.make_multilabel(200, 30, 6, seed=4)
