@@ -76,6 +76,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     model_, spec_, settings_, history_ = (_Learned(name) for name in ("model", "spec", "settings", "history"))
     row_transform_, n_negatives_ = _Learned("row_transform"), _Learned("n_negatives")
     label_counts_, n_rows_ = _Learned("label_counts"), _Learned("n_rows")
+    feature_names_digest_ = _Learned("feature_names_digest")
     label_kind_, classes_ = _Learned("labels.kind"), _Learned("labels.classes")
 
     # Fitting

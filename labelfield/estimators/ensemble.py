@@ -19,7 +19,7 @@ from scipy import sparse
 from sklearn.base import clone
 from torch import Tensor, nn
 
-from labelfield.constraints import Constraint
+from labelfield.constraints import Auto, Constraint, Integer
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform
@@ -291,7 +291,7 @@ def _mean(memories: Sequence[dict[str, Tensor]], n_labels: int) -> sparse.csr_ar
 
 def _design(options: Any, rows: TrainingRows) -> Design:
     """Build the members: the first as the user wants it, the others in the ways that help most for their kind."""
-    n_members = _count_members(options.n_members)
+    n_members = _AUTO if options.n_members == "auto" else options.n_members
     first = MLGPFClassifier() if options.estimator is None else clone(options.estimator)
     n_rounds = -(-n_members // _n_at_once(first, n_members))
     alike: dict[str, Any] = {"random_state": rows.seed}
@@ -352,15 +352,6 @@ def _are_alike(one: Classifier, other: Classifier) -> bool:
     return make(one) == make(other)
 
 
-def _count_members(n_members: Any) -> int:
-    is_count = isinstance(n_members, int | np.integer) and not isinstance(n_members, bool)
-    if n_members == "auto":
-        return _AUTO
-    if not is_count or not 2 <= n_members <= MOST_MEMBERS:
-        raise ValueError(f"n_members={n_members!r}; expected 'auto', or from 2 to {MOST_MEMBERS} members")
-    return int(n_members)
-
-
 def _n_at_once(member: Classifier, n_members: int) -> int:
     """Return how many members train at the same time: as many as there are cores; a GPU is busy with one."""
     return min(n_members, torch.get_num_threads()) if choose_device(member.device).type == "cpu" else 1
@@ -385,7 +376,7 @@ class EnsembleClassifier(Classifier):
     estimator: Any = None
     n_members: Any = "auto"
 
-    constraints: ClassVar[dict[str, Constraint]] = {}
+    constraints: ClassVar[dict[str, Constraint]] = {"n_members": Auto(Integer(2, MOST_MEMBERS))}
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=EnsembleSpec,
         build=lambda spec, options: EnsembleModel(spec),
