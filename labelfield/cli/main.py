@@ -28,7 +28,6 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="labelfield",
-    help="Models with very many labels, and the data and scores around them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -53,12 +52,12 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Models with very many labels, and the data and scores around them."""
+    """Train, use and explain models with very many labels; look at data, and score predictions."""
 
 
 @cache
 def _commands() -> Callable[[], object]:
-    """All commands with their options; made once, since a process that runs many, as tests do, would do little else."""
+    """Return all commands with their options; made once, because that takes longer than most commands run."""
     return typer.main.get_command(app)
 
 
