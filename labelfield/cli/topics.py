@@ -27,7 +27,8 @@ def topics(
     estimator = load_model(model, "cpu")
     known = estimator.topics(n)
     if known is None:
-        raise LabelfieldError(f"{model}: a model of the method {estimator.method!r}, which has no topics")
+        kind = "an ensemble" if len(estimator.members()) > 1 else "a model"
+        raise LabelfieldError(f"{model}: {kind} of the method {estimator.method!r} has no topics of its own")
     names = estimator.feature_names()
     found: list[dict[str, Any]] = [
         {

@@ -29,7 +29,7 @@ from labelfield.cli.options import (
     require_rows,
 )
 from labelfield.cli.output import print_json, print_table, say, shown
-from labelfield.constraints import Auto, Integer, Real
+from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
 from labelfield.errors import DataError
@@ -252,7 +252,7 @@ def config(
 
 def _meaning(option: Parameter) -> str:
     """Return what an option means, with the range of a number; words that it may be are in the meaning already."""
-    if not isinstance(option.constraint, Integer | Real | Auto):
+    if not isinstance(option.constraint, Integer | Real):
         return option.meaning
     expected = str(option.constraint)
     return f"{option.meaning} {expected[0].upper()}{expected[1:]}."

@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from test_commands import run
-from test_topics import message
+from test_commands import message, run
 
 import labelfield
 from labelfield import synth
@@ -200,7 +199,7 @@ class TestNamesOfFeatures:
         model, _ = model_of("mlgpf")
         loaded = labelfield.load(model, device="cpu")
         loaded.save(tmp_path / "m")
-        loaded.feature_names_ = None
+        loaded.fitted_.feature_names = None
         loaded.save(tmp_path / "m")
         assert not (tmp_path / "m" / "features.txt").exists()
         assert labelfield.load(tmp_path / "m").feature_names() is None
