@@ -24,7 +24,6 @@ from labelfield.cli.options import (
     load,
     load_for_model,
     load_model,
-    require_columns,
     require_features,
 )
 from labelfield.cli.output import Bar, print_json, print_table, say, shown
@@ -118,9 +117,10 @@ def _read_truth(
     truth: Path, train: Path | None, estimator: FittedClassifier | None, reading: Callable[..., Dataset], classes: bool
 ) -> tuple[Dataset, Dataset | None]:
     """Read the rows to score and, where there are any, training rows with as many labels."""
-    training = None if train is None else reading(train).train
-    if classes and training is not None and train is not None:
-        training = _number_classes(training, train)
+    training = None
+    if train is not None:
+        training = reading(train).train
+        training = _number_classes(training, train) if classes else training
     n_labels = 0 if training is None else training.n_labels
     if estimator is not None:
         n_labels = max(n_labels, estimator.spec_.n_labels)
@@ -141,8 +141,7 @@ def _read_truth(
     if training is not None and training.n_labels < rows.n_labels:
         training = replace(training, Y=_widen(training.Y, rows.n_labels), label_names=None)
     if estimator is not None:
-        require_columns(rows, truth, estimator.n_features_in_, estimator.spec_.n_labels)
-        require_features(rows, truth, estimator)
+        require_features(rows, truth, estimator, estimator.spec_.n_labels)
     return rows, training
 
 

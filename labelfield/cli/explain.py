@@ -28,7 +28,7 @@ from labelfield.data import Dataset
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
-    from labelfield.explain import InducingInput, LabelExplanation, RowExplanation
+    from labelfield.explain import InducingInput, LabelExplanation, RowExplanation, TopicShare
 
 __all__ = ["explain"]
 
@@ -92,40 +92,25 @@ def _true_labels(one: Dataset, estimator: FittedClassifier) -> list[str]:
 
 
 def _as_dict(found: RowExplanation, true: list[str]) -> dict[str, Any]:
-    return {
-        "n_features": found.n_features,
-        "level": found.level,
-        "true": true,
-        "labels": [
+    labels = []
+    for label in found.labels:
+        own = label._asdict()
+        own["features"] = [{"feature": name, "value": value, "effect": part} for name, value, part in label.features]
+        own["inducing"] = [
             {
-                "label": label.name,
-                "number": label.number,
-                "probability": label.probability,
-                "interval": label.interval,
-                "is_true": label.name in true if true else None,
-                "features": [
-                    {"feature": name, "value": value, "effect": effect} for name, value, effect in label.features
-                ],
-                "utility": label.utility,
-                "bias": label.bias,
-                "private": label.private,
-                "inducing": [
-                    {
-                        "number": source.number,
-                        **({} if source.of_class is None else {"of_class": source.of_class}),
-                        "effect": effect,
-                        "similarity": source.similarity,
-                        "shared": [name for name, _ in source.shared],
-                        "features": [{"feature": name, "value": value} for name, value in source.features],
-                        "labels": [{"label": name, "raised": value} for name, value in source.labels],
-                    }
-                    for source, effect in label.inducing
-                ],
-                "topics": [topic._asdict() for topic in label.topics],
+                "number": source.number,
+                **({} if source.of_class is None else {"of_class": source.of_class}),
+                "effect": effect,
+                "similarity": source.similarity,
+                "shared": [name for name, _ in source.shared],
+                "features": [{"feature": name, "value": value} for name, value in source.features],
+                "labels": [{"label": name, "raised": value} for name, value in source.labels],
             }
-            for label in found.labels
-        ],
-    }
+            for source, effect in label.inducing
+        ]
+        own["topics"] = [topic._asdict() for topic in label.topics]
+        labels.append({"label": own.pop("name"), "is_true": label.name in true if true else None, **own})
+    return {"n_features": found.n_features, "level": found.level, "true": true, "labels": labels}
 
 
 def _print(title: str, found: RowExplanation, true: list[str], has_names: bool) -> None:
@@ -165,19 +150,13 @@ def _lines(label: LabelExplanation, width: int) -> Iterator[tuple[str, list[Text
     yield "features", _features(label, width)
     yield "inputs", [_input(source, effect) for source, effect in label.inducing]
     if label.inducing and label.utility is not None:
-        listed, own = sum(effect for _, effect in label.inducing), label.private or 0
+        listed, own = sum(effect for _, effect in label.inducing), label.label_linear or 0
         rest = label.utility - listed - own - (label.bias or 0)
         parts = f"{_number(label.utility)}: these {_number(listed)}, all others {_number(rest)}"
         linear = f", linear process {_number(own)}" if own else ""
         yield "utility", [Text(f"{parts}{linear}, bias {_number(label.bias)}", style="dim")]
     shares = [topic for topic in label.topics if topic.share >= _LEAST_SHARE]
-    yield (
-        "topics",
-        [
-            Text.assemble((f"{100 * topic.share:3.0f} % ", "bold"), f"topic {topic.number}: {', '.join(topic.labels)}")
-            for topic in shares
-        ],
-    )
+    yield "topics", [_topic(topic) for topic in shares]
 
 
 def _features(label: LabelExplanation, width: int) -> list[Text]:
@@ -207,6 +186,10 @@ def _input(source: InducingInput, effect: float) -> Text:
         features = ": " + ", ".join(f"{name} = {_value(value, 3)}" for name, value in source.features[:_N_OF_INPUT])
     stands_for = f" → {labels}" if source.of_class is None and labels else ""
     return Text.assemble(_signed(effect), f"  #{source.number}{whose}{alike}{features}", (stands_for, "italic"))
+
+
+def _topic(topic: TopicShare) -> Text:
+    return Text.assemble((f"{100 * topic.share:3.0f} % ", "bold"), f"topic {topic.number}: {', '.join(topic.labels)}")
 
 
 def _is_seen(effect: float) -> bool:

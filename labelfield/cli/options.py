@@ -100,9 +100,7 @@ def load_for_model(
     if has_classes and labelled:
         dataset = align_classes(dataset, estimator.label_names())
     rows = dataset.train if part == "train" or dataset.test is None else dataset.test
-    require_features(rows, path, estimator)
-    if labelled and not has_classes:
-        require_columns(rows, path, estimator.n_features_in_, n_labels)
+    require_features(rows, path, estimator, n_labels if labelled and not has_classes else None)
     return rows
 
 
@@ -121,9 +119,9 @@ def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int
         say(f"{path}: {n_unseen:,} labels were not in the training data; they count as missed")
 
 
-def require_features(dataset: Dataset, path: Path, estimator: FittedClassifier) -> None:
-    """Raise a DataError unless the rows have the features of a model, in the same order where both name them."""
-    require_columns(dataset, path, estimator.n_features_in_)
+def require_features(dataset: Dataset, path: Path, estimator: FittedClassifier, n_labels: int | None = None) -> None:
+    """Check the columns, and raise a DataError also for features that are not named as the model knows them."""
+    require_columns(dataset, path, estimator.n_features_in_, n_labels)
     names, known = dataset.feature_names, estimator.feature_names_digest_
     if names is not None and known is not None and len(names) == dataset.n_features and names.digest() != known:
         raise DataError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import tomllib
@@ -246,7 +247,7 @@ def config(
 
     print(f"# Options of {method}. Those without a value are off, or chosen from the data.")
     for name, option in method_parameters(method).items():
-        text = f"# {name} =" if option.default is None else f"{name} = {_toml(option.default)}"
+        text = f"# {name} =" if option.default is None else f"{name} = {json.dumps(option.default)}"
         print(f"{text:<36} # {_meaning(option)}")
 
 
@@ -256,14 +257,6 @@ def _meaning(option: Parameter) -> str:
         return option.meaning
     expected = str(option.constraint)
     return f"{option.meaning} {expected[0].upper()}{expected[1:]}."
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return repr(list(value))
-    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def _gather_options(method: str, config_file: Path | None, assignments: list[str]) -> dict[str, Any]:
