@@ -212,10 +212,10 @@ def _legend(found: RowExplanation, has_truth: bool, has_names: bool) -> list[str
     """Return lines that say what the numbers mean."""
     lines = ["features: by how much the label's log-odds fall when one is taken out of the row"]
     if not has_names:
-        lines.append("  they have no names and are counted from 0; features.txt beside the rows would name them")
+        lines.append("  features are counted from 0; features.txt beside the rows would name them")
     if any(label.inducing for label in found.labels):
-        lines.append("inputs: what inducing inputs, learned points like rows, add to the label's utility;")
-        lines.append("  how similar to the row they are and by which features; → the labels that they stand for")
+        lines.append("inputs: what inducing inputs (learned points) add to the label's utility,")
+        lines.append("  how similar to the row they are and why, → the labels that they stand for")
         lines.append("utility: the sum that becomes the probability, before calibration")
     if any(label.topics for label in found.labels):
         lines.append("topics: the share of each in the rate at which such a row gets the label")

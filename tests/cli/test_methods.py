@@ -113,6 +113,8 @@ def test_members_of_an_ensemble(kind, trained, folder):
 @pytest.mark.parametrize(
     ("kind", "stop_after"),
     [
+        ("mlgpf", 4),
+        ("ensemble", 4),
         ("one_vs_each", 5),
         *(("svdkl for classes", steps) for steps in (4, 11, 16)),  # of 9 + 6 + 6 steps: in each stage
         ("topics by em", 2),
@@ -230,3 +232,11 @@ def test_options_of_a_file_are_checked_alike(folder, tmp_path):
 def test_true_and_false_as_python_writes_them(folder, tmp_path):
     run(*command(folder, "mlgpf"), "--set=max_epochs=1", "--set=unit_norm=False", "--out", tmp_path / "m")
     assert labelfield.load(tmp_path / "m").spec_.unit_norm is False
+
+
+def test_validation_rows_of_an_ensemble_are_scored_by_its_first_member(folder, tmp_path):
+    done = run(*command(folder, "ensemble"), "--out", tmp_path / "m", "--valid", folder / "labels", "--json")
+    data = labelfield.read(folder / "labels").test
+    first = labelfield.load(tmp_path / "m", device="cpu").members()[0]
+    expected = metrics.evaluate(data.Y, first.predict_topk(data.X, 5))
+    assert json.loads(done.stdout)["P@1"] == pytest.approx(expected["P@1"])
