@@ -45,17 +45,11 @@ POPULARITY = "popularity"
 
 def evaluate(
     predictions: Annotated[
-        Path,
-        typer.Argument(help="A model; a file of lines `label:score label:score …` or .npz; or the word popularity."),
+        Path, typer.Argument(help="A model; a file of lines `label:score label:score …` or .npz; or popularity.")
     ],
-    truth: Annotated[
-        Path, typer.Argument(help="Data with the true labels; for a folder with two splits, its test rows.")
-    ],
+    truth: Annotated[Path, typer.Argument(help="Rows with true labels; for two splits, the test rows.")],
     train: Annotated[
-        Path | None,
-        typer.Option(
-            "--train", help="Training data, for propensities. Default: those beside the truth, or of the model."
-        ),
+        Path | None, typer.Option("--train", help="Training data, for propensities. Default: those beside the truth.")
     ] = None,
     k: Annotated[str, typer.Option("-k", help="Lengths at which lists are cut.")] = "1,3,5",
     unlabelled: Annotated[
@@ -132,12 +126,8 @@ def _read_truth(
     if training is None and dataset.test is not None:
         training = dataset.train
     if training is not None and training.n_labels > rows.n_labels:
-        raise DataError(
-            f"{training.n_labels} labels",
-            path=train,
-            expected=f"{rows.n_labels} as {truth} has",
-            fix="Use one label set.",
-        )
+        wanted = f"{rows.n_labels} as {truth} has"
+        raise DataError(f"{training.n_labels} labels", path=train, expected=wanted, fix="Use one label set.")
     if training is not None and training.n_labels < rows.n_labels:
         training = replace(training, Y=_widen(training.Y, rows.n_labels), label_names=None)
     if estimator is not None:
@@ -154,12 +144,8 @@ def _number_classes(dataset: Dataset, path: Path, n_labels: int = 0) -> Dataset:
     """Return the rows with their classes in the columns that `predict` writes them in."""
     numbers = class_numbers(dataset.label_names or ())
     if numbers is None:
-        raise DataError(
-            "classes that are not numbers",
-            path=path,
-            expected="numbers, as predictions have",
-            fix="Evaluate the model itself.",
-        )
+        wanted = "numbers, as predictions have"
+        raise DataError("classes that are not numbers", path=path, expected=wanted, fix="Evaluate the model itself.")
     test = None if dataset.test is None else _number_classes(dataset.test, path, n_labels)
     return replace(dataset, Y=by_number(dataset.Y, numbers, n_labels), label_names=None, test=test)
 

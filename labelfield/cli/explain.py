@@ -44,13 +44,11 @@ _N_OF_INPUT = 5
 
 def explain(
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
-    rows: Annotated[Path, typer.Argument(help="Rows; for a folder with two splits, its test rows.")],
+    rows: Annotated[Path, typer.Argument(help="Rows; for two splits, the test rows.")],
     row: Annotated[int, typer.Option("--row", min=0, help="The row to explain, counted from 0.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels to explain, the most probable first.")] = 5,
     n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per label.")] = 8,
-    n_inducing: Annotated[
-        int, typer.Option("--inputs", min=0, help="Inducing inputs, or topics, shown per label.")
-    ] = 3,
+    n_inducing: Annotated[int, typer.Option("--inputs", min=0, help="Inducing inputs, or topics, per label.")] = 3,
     device: Device = "auto",
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
@@ -155,8 +153,7 @@ def _lines(label: LabelExplanation, width: int) -> Iterator[tuple[str, list[Text
         parts = f"{_number(label.utility)}: these {_number(listed)}, all others {_number(rest)}"
         linear = f", linear process {_number(own)}" if own else ""
         yield "utility", [Text(f"{parts}{linear}, bias {_number(label.bias)}", style="dim")]
-    shares = [topic for topic in label.topics if topic.share >= _LEAST_SHARE]
-    yield "topics", [_topic(topic) for topic in shares]
+    yield "topics", [_topic(topic) for topic in label.topics if topic.share >= _LEAST_SHARE]
 
 
 def _features(label: LabelExplanation, width: int) -> list[Text]:

@@ -33,7 +33,7 @@ __all__ = ["by_number", "class_numbers", "predict"]
 
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
-    rows: Annotated[Path, typer.Argument(help="Rows to label; for a folder with two splits, its test rows.")],
+    rows: Annotated[Path, typer.Argument(help="Rows to label; for two splits, the test rows.")],
     out: Annotated[Path, typer.Option("--out", help="Lines `label:probability …` (.txt, .txt.gz), or .npz.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per row.")] = 5,
     device: Device = "auto",

@@ -30,13 +30,10 @@ __all__ = ["report"]
 
 def report(
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
-    test: Annotated[
-        Path, typer.Argument(help="Rows with their true labels; for a folder with two splits, its test rows.")
-    ],
+    test: Annotated[Path, typer.Argument(help="Rows with true labels; for two splits, the test rows.")],
     out: Annotated[Path, typer.Option("--out", help="The page, such as report.html.")],
     train: Annotated[
-        Path | None,
-        typer.Option("--train", help="Training data to count labels in. Default: the counts that the model keeps."),
+        Path | None, typer.Option("--train", help="Training data to count labels in. Default: the model's counts.")
     ] = None,
     title: Annotated[str, typer.Option("--title", help="The heading of the page.")] = "",
     device: Device = "auto",

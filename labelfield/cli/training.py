@@ -44,34 +44,23 @@ __all__ = ["config", "show", "train"]
 
 # As in labelfield.estimators.methods, which is imported late: it needs torch, and `--help` should not wait for that.
 Method = Literal["mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl", "topics"]
+_METHODS = "mlgpf or topics for several labels per row, svdkl for both, the others for one class per row."
 # Longer lists are not shown in full.
 _MOST_LISTED = 10
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def train(
-    data: Annotated[Path, typer.Argument(help="Training data; for a folder with two splits, its training rows.")],
+    data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
-    method: Annotated[
-        Method,
-        typer.Option(
-            "--method",
-            help="mlgpf or topics for several labels per row, svdkl for both, the others for one class per row.",
-        ),
-    ] = "mlgpf",
-    config_file: Annotated[
-        Path | None, typer.Option("--config", help="Options in TOML; see labelfield config.")
-    ] = None,
-    set_options: Annotated[
-        list[str] | None, typer.Option("--set", help="An option as key=value; can be repeated.")
-    ] = None,
+    method: Annotated[Method, typer.Option("--method", help=_METHODS)] = "mlgpf",
+    config_file: Annotated[Path | None, typer.Option("--config", help="TOML, as labelfield config prints.")] = None,
+    set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value; can be repeated.")] = None,
     valid: Annotated[Path | None, typer.Option("--valid", help="Rows to score after each epoch.")] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option("--device", help="Where to train.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed gives the same model.")] = None,
     time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the checkpoint of an interrupted run.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its checkpoint.")] = False,
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
     label_column: LabelColumn = None,
@@ -236,9 +225,7 @@ def parse_seconds(text: str) -> float:
 # Options of methods
 
 
-def config(
-    method: Annotated[Method, typer.Argument(help="The method whose options are printed.")] = "mlgpf",
-) -> None:
+def config(method: Annotated[Method, typer.Argument(help="A method of labelfield train.")] = "mlgpf") -> None:
     """Print all options of a method with their defaults and meanings, as a file for `train --config`.
 
     Example: labelfield config mlgpf
