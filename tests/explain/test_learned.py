@@ -31,8 +31,8 @@ def test_neighbours_in_blocks(small):
         assert [name for name, _ in one.neighbours] == [name for name, _ in other.neighbours]
 
 
-@pytest.mark.parametrize("kind", ["mlgpf", "svdkl", "topics", "sampled topics"])
-def test_labels_that_never_held_are_like_nothing(kind, small):
+@pytest.mark.parametrize("kind", ["mlgpf", "ensemble", "svdkl", "topics", "sampled topics"])
+def test_labels_that_never_held_are_similar_to_none(kind, small):
     found = label_neighbours(small.model(kind), range(16), 16)
     assert [len(one.neighbours) for one in found] == [13] * 14 + [0, 0]
     assert all({name for name, _ in one.neighbours} <= {str(label) for label in range(14)} for one in found)
@@ -40,7 +40,7 @@ def test_labels_that_never_held_are_like_nothing(kind, small):
 
 
 def test_neighbours_in_topics(small):
-    """Labels that are in the same topics alone are wholly alike, whatever their weights; of different topics, not."""
+    """Labels of the same topics have similarity 1, whatever their weights; labels of different topics have 0."""
     model = small.model("topics")
     V = model.model_.V.clone()
     V[0, :3] = 0
@@ -51,8 +51,8 @@ def test_neighbours_in_topics(small):
     assert first["2"] == pytest.approx(0)
 
 
-def test_neighbours_of_nothing_and_of_nobody(small):
-    for kind in ("one_vs_each", "softmax", "point"):
+def test_neighbours_where_there_are_none(small):
+    for kind in ("one_vs_each", "softmax", "point", "ensemble of classes"):
         assert label_neighbours(small.model(kind), [0]) is None
     assert label_neighbours(small.model("mlgpf"), []) == []
     for wrong in ([16], [-1, 2]):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from labelfield import DeepKernelClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, synth
+from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, synth
 
 FEW = {"device": "cpu", "max_epochs": 4, "batch_size": 60}
 
@@ -21,7 +21,7 @@ def _fit(estimator, data, y=None):
 
 
 def make_images(n, side=8, seed=0):
-    """Smooth bumps at three places, one a class."""
+    """Make images of smooth bumps at three places, one for each class."""
     rng = np.random.default_rng(seed)
     y = rng.integers(3, size=n)
     centre = np.array([[2, 2], [2, 5], [5, 3]])[y] + rng.normal(0, 0.3, (n, 2))
@@ -34,11 +34,12 @@ def _make(name):
     if name == "mlgpf":
         return _fit(MLGPFClassifier(n_latent=4, n_inducing=12, kernel="se_ard", **FEW), _labels())
     if name == "ensemble":
-        return _fit(MLGPFClassifier(n_latent=3, n_inducing=8, ensemble=2, **FEW), _labels(160))
+        first = MLGPFClassifier(n_latent=3, n_inducing=8, **FEW)
+        return _fit(EnsembleClassifier(estimator=first, n_members=2), _labels(160))
     if name == "few labels":
         case = _fit(MLGPFClassifier(n_inducing=8, **FEW), synth.make_multilabel(160, 30, 8, seed=1).split(0.25))
-        epochs = [{**epoch, "scores": {"P@1": 40.0}} for epoch in case.estimator.history_]
-        case.estimator.history_ = epochs
+        for epoch in case.estimator.history_:
+            epoch["scores"] = {"P@1": 40.0}
         return case
     if name == "gibbs":
         return _fit(
@@ -66,7 +67,7 @@ def _make(name):
 
 @pytest.fixture(scope="session")
 def fitted():
-    """A function from a name to a fitted model with test rows; each is made once."""
+    """Return a function from a name to a fitted model with test rows; each is made once."""
     made = {}
 
     def find(name):
