@@ -1,11 +1,15 @@
-"""Tiny models of every method, with test rows."""
+"""Tiny models of every method with test rows, and predictions that are made up."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, synth
+from labelfield.metrics import judge
+from labelfield.report import Counts
+from labelfield.report.predictions import Predictions
 
 FEW = {"device": "cpu", "max_epochs": 4, "batch_size": 60}
 
@@ -76,3 +80,30 @@ def fitted():
         return made[name]
 
     return find
+
+
+def _made_up_labels(seed=0, n=200, k=40, density=0.1):
+    """Make up truth, probabilities that know something of it, and training counts to match."""
+    rng = np.random.default_rng(seed)
+    rate = density * k * rng.dirichlet(np.full(k, 0.5))
+    Y = rng.random((n, k)) < np.minimum(rate, 0.9)
+    P = np.clip(0.5 * Y + 0.6 * rng.random((n, k)) * (rate > 0.01), 0, 1)
+    counts = Counts(np.where(rate < 0.01, 0, rng.poisson(500 * rate)), 500)
+    judged = judge(sparse.csr_array(Y.astype(np.float32)), P, 5)
+    return Predictions(judged, rng.random(n).round(1), True), counts, P
+
+
+def _made_up_classes(seed=0, n=120, k=6, n_known=None):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(k, size=n)
+    P = rng.dirichlet(np.ones(n_known or k), n)
+    Y = sparse.csr_array((np.ones(n, np.float32), y.astype(np.int32), np.arange(n + 1)), shape=(n, k))
+    p = np.where(y < P.shape[1], P[np.arange(n), np.minimum(y, P.shape[1] - 1)], np.nan)
+    wide = np.pad(P, ((0, 0), (0, k - P.shape[1])))
+    return Predictions(judge(Y, wide, 5), 1 - P.max(1), False, p), Counts(np.bincount(y, minlength=k), n), P, y
+
+
+@pytest.fixture(scope="session")
+def made_up():
+    """Return functions that make up predictions from a seed."""
+    return SimpleNamespace(labels=_made_up_labels, classes=_made_up_classes)
