@@ -62,7 +62,10 @@ def identify(estimator: FittedClassifier) -> Identity:
     sentence = _KINDS.get(method, first.summary())
     if len(members) > 1:
         facts["ensemble"] = f"{len(members)} members"
-        sentence += f" This is an ensemble: the mean of the probabilities of {len(members)} different ones."
+        sentence += (
+            f" This is an ensemble: the mean of the probabilities of {len(members)} different ones. Kernel and sizes "
+            "are those of the first."
+        )
     facts["classes" if has_classes else "labels"] = f"{estimator.predictor_.n_labels:,}"
     facts["features"] = f"{estimator.n_features_in_:,} ({first.row_transform_.name})"
     facts["training rows"] = f"{estimator.n_rows_:,}"

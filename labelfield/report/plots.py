@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 __all__ = [
+    "FEW",
     "bound_plot",
     "confusion_plot",
     "contribution_plot",
@@ -39,7 +40,7 @@ _MARKERS = ("o", "s", "^")
 _STYLES = ("-", "--", ":")
 _DASHED = (0, (4, 3))
 # With fewer predictions than this a frequency is mostly chance.
-_FEW = 10
+FEW = 10
 # With more epochs than this, marks would hide the line.
 _MOST_MARKS = 60
 
@@ -228,7 +229,7 @@ def reliability_plot(figure: Figure, curves: dict[int, Reliability]) -> str:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
     above.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=_DASHED)
     for number, (k, curve) in enumerate(curves.items()):
-        colour, is_many = _COLOURS[number], curve.count >= _FEW
+        colour, is_many = _COLOURS[number], curve.count >= FEW
         is_few = (curve.count > 0) & ~is_many
         label = "first label" if k == 1 else f"first {k} labels"
         style: dict[str, Any] = {"marker": _MARKERS[number], "color": colour}
@@ -240,7 +241,7 @@ def reliability_plot(figure: Figure, curves: dict[int, Reliability]) -> str:
         below.bar(curve.edges[:-1] + step * 0.07 + number * width, curve.count, width, align="edge", color=colour)
     above.set(ylabel="share that is right", xlim=(0, 1), ylim=(-0.02, 1.02))
     below.set(xlabel="predicted probability", ylabel="predictions")
-    if max(int(curve.count.max()) for curve in curves.values()) > 50 * _FEW:
+    if max(int(curve.count.max()) for curve in curves.values()) > 50 * FEW:
         below.set_yscale("log")
         below.set_ylim(bottom=0.8)
         below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

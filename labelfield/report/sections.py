@@ -16,8 +16,6 @@ from labelfield.report.scores import Band
 __all__ = ["by_frequency", "headline", "how_it_learned", "scoreboard", "trust", "what_it_is"]
 
 _N_TENTHS = 10
-# Fewer predictions than this say too little about how often they are right.
-_LEAST_COUNT = 10
 _MEANINGS = {
     "P": "P@k: the share of the first k labels that are right.",
     "R": "R@k: the share of rows whose class is among the first k.",
@@ -30,14 +28,11 @@ _MEANINGS = {
 
 def headline(facts: Facts) -> str:
     """Show the numbers to remember, each with what the most frequent labels alone would get."""
-    left_out = ("PSP@", "ECE@3", "ECE@5", "R@") if facts.identity.has_classes else ("PSP@", "ECE@3", "ECE@5")
     tiles = ""
     for score in facts.scores:
-        if not score.name.startswith(left_out):
-            has_popularity = score.popularity is not None
-            below = (
-                f"popularity: {_shown(score.name, score.popularity)}" if has_popularity else "mean gap of probabilities"
-            )
+        if not score.name.startswith(("PSP@", "R@", "ECE@3", "ECE@5")):
+            popularity = _shown(score.name, score.popularity)
+            below = "mean gap of probabilities" if score.popularity is None else f"popularity: {popularity}"
             tiles += _tile(score.name, _shown(score.name, score.model), below)
     tiles += _tile("AUROC", number(facts.errors.auroc, 2), "how well its uncertainty finds its mistakes; chance: 0.50")
     return element("ul", tiles, class_="tiles")
@@ -106,15 +101,15 @@ def _about_reliability(facts: Facts) -> list[str]:
         f"The mean gap (ECE) is {' and '.join(gaps)}.",
     ]
     gap = np.abs(curve.confidence - curve.frequency)
-    is_enough = curve.count >= max(_LEAST_COUNT, 0.01 * curve.count.sum())
+    is_enough = curve.count >= max(plots.FEW, 0.01 * curve.count.sum())
     if is_enough.any():
         worst = int(np.where(is_enough, gap, -1).argmax())
         said.append(
             f"Where there are many first labels, the gap is widest at {percent(curve.confidence[worst], 0)}: "
             f"{percent(curve.frequency[worst], 0)} of those {curve.count[worst]:,} labels are right."
         )
-    if any(((own.count > 0) & (own.count < _LEAST_COUNT)).any() for own in facts.reliabilities.values()):
-        said.append(f"Hollow marks stand for fewer than {_LEAST_COUNT} predictions.")
+    if any(((own.count > 0) & (own.count < plots.FEW)).any() for own in facts.reliabilities.values()):
+        said.append(f"Hollow marks stand for fewer than {plots.FEW} predictions.")
     return said
 
 
