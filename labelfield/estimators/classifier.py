@@ -8,6 +8,8 @@ asks (`labelfield.estimators.protocol`).
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -70,8 +72,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     device: str
     random_state: Any
     threshold: float = 0.5
-    # Set by an ensemble, so that all its members hold out the same rows.
-    held_out_seed: int | None = None
 
     model_, spec_, settings_, history_ = (_Learned(name) for name in ("model", "spec", "settings", "history"))
     row_transform_, n_negatives_ = _Learned("row_transform"), _Learned("n_negatives")
@@ -107,14 +107,15 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def read_rows(self, X: Any, Y: Any, classes: Any = None) -> TrainingRows:
         """Check options, rows and labels for a new fit, and forget the old one: parts of two would not go together."""
-        self.__dict__.pop("fitted_", None)
+        for name in ("fitted_", "trainer_", "predictor_"):
+            self.__dict__.pop(name, None)
         check_parameters(self)
         device, seed = choose_device(self.device), choose_seed(self.random_state)
         X = as_rows(self, X, reset=True)
         Y, labels = encode_labels(Y, X.shape[0], classes)
         if Y.shape[1] == 0:
             raise DataError("Y has no labels", expected="at least one")
-        return TrainingRows(X, Y, labels, device, seed, None, classes is not None, self.held_out_seed)
+        return TrainingRows(X, Y, labels, device, seed, names_all_labels=classes is not None)
 
     def build(self, rows: TrainingRows) -> Dataset:
         """Build the model for checked rows, and return these as it will see them."""
@@ -169,9 +170,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def run_training(self, data: Dataset, monitor: Monitor) -> Run:
         """Train under a monitor, keep the history, and return the run."""
-        with stop_requests(), advising_on_memory(self.blueprint.memory_hint):
+        with stop_requests(), self._changing_model():
             run = self.trainer_.train(data, monitor)
-        self._after_training(run)
+        self.fitted_.history = [asdict(epoch) for epoch in run.history]
         return run
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
@@ -193,14 +194,19 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def train_more(self, data: Dataset, past: Past) -> Self:
         """Train for one more epoch on rows as the model sees them, after what it was trained on before."""
-        with advising_on_memory(self.blueprint.memory_hint):
+        with self._changing_model():
             run = self.trainer_.train_more(data, past)
-        self._after_training(run)
+        self.fitted_.history = [asdict(epoch) for epoch in run.history]
         return self
 
-    def _after_training(self, run: Run) -> None:
-        self.fitted_.history = [asdict(epoch) for epoch in run.history]
-        self.predictor_ = self.blueprint.predictor(self.fitted_)
+    @contextmanager
+    def _changing_model(self) -> Iterator[None]:
+        """Advise on memory, and let a new predictor answer for the changed model, also after half a training."""
+        try:
+            with advising_on_memory(self.blueprint.memory_hint):
+                yield
+        finally:
+            self.predictor_ = self.blueprint.predictor(self.fitted_)
 
     def identity(self, data: Dataset) -> str:
         """Return a fingerprint of what is trained on what."""
@@ -212,12 +218,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def validation(self, X: Any, Y: Any) -> Validate:
         """Return what scores these rows after each epoch, when the model has changed."""
-        X = as_rows(self, X, reset=False)
-        truth = self.encode(Y, X.shape[0])
+        rows = self.rows(X)
+        truth = self.encode(Y, rows.shape[0])
 
         def validate() -> dict[str, float]:
-            self.predictor_ = self.blueprint.predictor(self.fitted_)
-            scores = evaluate(truth, self.predict_topk(X, 5))
+            scores = evaluate(truth, self.blueprint.predictor(self.fitted_).top_k(rows, 5))
             return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
 
         return validate
@@ -244,11 +249,13 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
         Probabilities are calibrated unless raw ones are asked for; those of one class per row sum to one.
         """
-        return self.predictor_.proba(self.rows(X), calibrated)
+        rows = self.rows(X)
+        return self.predictor_.proba(rows, calibrated)
 
     def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
         """Return the k most probable labels of each row and their probabilities, as CSR (N, K)."""
-        return self.predictor_.top_k(self.rows(X), count_of(k), calibrated)
+        rows = self.rows(X)
+        return self.predictor_.top_k(rows, count_of(k), calibrated)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the lower and upper ends (N, K) of the central credible interval of each calibrated probability.
@@ -258,7 +265,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level}; expected between 0 and 1")
-        return self.predictor_.interval(self.rows(X), level)
+        rows = self.rows(X)
+        return self.predictor_.interval(rows, level)
 
     def predict_uncertainty(self, X: Any) -> NDArray[np.float32]:
         """Return how far each row (N,) should be distrusted: 1 - p (1 - ν), from 0 to 1.
@@ -279,14 +287,16 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
         Topics have neither and raise a CannotAnswerError.
         """
-        return self.predictor_.latent(self.rows(X))
+        rows = self.rows(X)
+        return self.predictor_.latent(rows)
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Return the log-odds of raw probabilities, or the log-probabilities of classes (N, K).
 
         For two classes, return how far the second is above the first (N,).
         """
-        scores = self.predictor_.scores(self.rows(X))
+        rows = self.rows(X)
+        scores = self.predictor_.scores(rows)
         is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
         return scores[:, 1] - scores[:, 0] if is_binary else scores
 
@@ -414,6 +424,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         super().__setstate__(state)
         if "fitted_" in self.__dict__:
             self.hold(self.fitted_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "fitted_" in self.__dict__
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -26,6 +26,7 @@ from labelfield.data.transform import RowTransform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, TrainingRows
 from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.mlgpf import MLGPFClassifier, as_known, without_known
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of
 from labelfield.inference.calibrating import N_REMEMBERED
@@ -441,7 +442,8 @@ class EnsembleClassifier(Classifier):
 
     def validation(self, X: Any, Y: Any) -> Validate:
         """Return what scores these rows by the first member: the others are not trained at the same pace."""
-        return self._first().validation(X, Y)  # type: ignore[no-any-return]
+        # The table that X may be has names that only the ensemble knows.
+        return self._first().validation(as_rows(self, X, reset=False), Y)  # type: ignore[no-any-return]
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Raise: members that see rows differently cannot be fitted in parts."""
