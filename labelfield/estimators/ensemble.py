@@ -41,7 +41,7 @@ from labelfield.models.mlgpf.predict import FactorPredictor, RowBlock
 from labelfield.models.mlgpf.topk import top_k_of_mean
 from labelfield.models.predictor import Block, Latent, Predictor, calibrated_probabilities, to_csr
 
-__all__ = ["MOST_MEMBERS", "EnsembleClassifier", "EnsembleSpec"]
+__all__ = ["MOST_MEMBERS", "EnsembleClassifier", "EnsembleModel", "EnsembleSpec", "count_members"]
 
 MOST_MEMBERS = 8
 _AUTO = 4
@@ -292,7 +292,7 @@ def _mean(memories: Sequence[dict[str, Tensor]], n_labels: int) -> sparse.csr_ar
 
 def _design(options: Any, rows: TrainingRows) -> Design:
     """Build the members: the first as the user wants it, the others in the ways that help most for their kind."""
-    n_members = _count_members(options.n_members)
+    n_members = count_members(options.n_members)
     first = MLGPFClassifier() if options.estimator is None else clone(options.estimator)
     n_rounds = -(-n_members // _n_at_once(first, n_members))
     alike: dict[str, Any] = {"random_state": rows.seed}
@@ -353,7 +353,8 @@ def _are_alike(one: Classifier, other: Classifier) -> bool:
     return make(one) == make(other)
 
 
-def _count_members(n_members: Any) -> int:
+def count_members(n_members: Any) -> int:
+    """Return how many members are asked for; raise a ValueError for anything but "auto" or a count."""
     is_count = isinstance(n_members, int | np.integer) and not isinstance(n_members, bool)
     if n_members == "auto":
         return _AUTO
