@@ -71,8 +71,10 @@ class EnsembleModel(nn.Module):
         """Take over members, built or loaded, with a calibration like theirs that knows nothing yet."""
         self.members, self.rows = list(members), list(rows)
         self.models = nn.ModuleList(member.model_ for member in members)
-        is_exclusive = isinstance(members[0].predictor_.calibration, Temperature)
-        self.calibration: Calibration | Temperature = Temperature() if is_exclusive else Calibration()
+        own = members[0].predictor_.calibration
+        self.calibration: Calibration | Temperature = (
+            Temperature() if isinstance(own, Temperature) else Calibration(own.has_lead)
+        )
 
 
 class EnsemblePredictor(Predictor):
@@ -243,6 +245,11 @@ def _calibrate_mean(
     truth, mean = _truth(memories[0], n_labels), _mean(memories, n_labels)
     if isinstance(calibration, Temperature):
         P = mean.toarray()
+        is_open = np.ones(P.shape, np.bool_)
+        is_open[np.repeat(np.arange(len(P)), np.diff(mean.indptr)), mean.indices] = False
+        # Classes beyond the remembered ones share what is left: none of them is impossible.
+        left = np.maximum(1 - P.sum(1, keepdims=True), 0) / np.maximum(is_open.sum(1, keepdims=True), 1)
+        P = np.where(is_open, left, P)
         calibration.fit(P / np.maximum(P.sum(1, keepdims=True), np.finfo(np.float32).tiny), truth.indices)
     else:
         judged = judge(truth, mean, N_REMEMBERED)
@@ -293,7 +300,7 @@ def _mean(memories: Sequence[dict[str, Tensor]], n_labels: int) -> sparse.csr_ar
 def _design(options: Any, rows: TrainingRows) -> Design:
     """Build the members: the first as the user wants it, the others in the ways that help most for their kind."""
     n_members = count_members(options.n_members)
-    first = MLGPFClassifier() if options.estimator is None else clone(options.estimator)
+    first = clone(_first_member(options.estimator))
     n_rounds = -(-n_members // _n_at_once(first, n_members))
     alike: dict[str, Any] = {"random_state": rows.seed}
     if first.time_budget is not None:
@@ -332,6 +339,15 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         lambda model: model.fill(members, data[1:]),  # type: ignore[operator]
         first.fitted_.labels,
     )
+
+
+def _first_member(estimator: Any) -> Any:
+    """Return the first member before fit; raise a ValueError for anything but a classifier."""
+    if estimator is None:
+        return MLGPFClassifier()
+    if not isinstance(estimator, Classifier) or isinstance(estimator, EnsembleClassifier):
+        raise ValueError(f"estimator={estimator!r}; expected a classifier of labelfield other than an ensemble, or None")
+    return estimator
 
 
 def _build_member(member: Classifier, rows: TrainingRows) -> Dataset:
@@ -424,9 +440,7 @@ class EnsembleClassifier(Classifier):
         return float(self._first().threshold)
 
     def _first(self) -> Any:
-        if hasattr(self, "fitted_"):
-            return self.members()[0]
-        return MLGPFClassifier() if self.estimator is None else self.estimator
+        return self.members()[0] if hasattr(self, "fitted_") else _first_member(self.estimator)
 
     def members(self) -> list[Any]:
         """Return the members, the first as the user wanted it."""
