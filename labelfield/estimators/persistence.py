@@ -142,7 +142,7 @@ def _restore_ensemble(
     config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None
 ) -> Classifier:
     described = config["members"]
-    if not isinstance(described, list) or not 2 <= len(described) <= MOST_MEMBERS:
+    if not isinstance(described, list) or not 1 <= len(described) <= MOST_MEMBERS:
         raise ValueError("the members are not a short list")
     members = [
         _restore_one(own, under(f"member.{number}.", arrays), config["classes"], names, network)
