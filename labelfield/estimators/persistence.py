@@ -216,6 +216,8 @@ def _restore_one(
     if scores:
         estimator.held_out_scores_ = scores
     estimator.hold(fitted)
+    if estimator.method != config["method"]:
+        raise ValueError(f"a model of {estimator.method} under the name of {config['method']}")
     return estimator
 
 
