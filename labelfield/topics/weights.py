@@ -21,6 +21,9 @@ from labelfield.topics.rows import Design
 
 __all__ = ["Quadratic", "conjugate_gradients", "matrices", "omega_of", "solve_exactly"]
 
+# Residuals below this share of the first ones are rounding.
+_ROUNDING = 1e-10
+
 
 def omega_of(total: Tensor, psi: Tensor) -> Tensor:
     """ω = (m + r) tanh(ψ/2) / (2ψ), the mean of PG(m + r, ψ); (m + r)/4 at ψ = 0."""
@@ -52,11 +55,12 @@ def conjugate_gradients(
     residual = design.transposed_times(torch.addcmul(target, omega, psi, value=-1)).mul_(scale) - precision * W
     z = residual / diagonal
     direction, size = z, _dots(residual, z)
-    enough = tolerance**2 * size
+    enough = max(tolerance, _ROUNDING) ** 2 * size
     for step in range(n_steps):
         along = design.times(direction)
         curved = design.transposed_times(omega * along).mul_(scale).add_(precision * direction)
-        length = (size / _dots(direction, curved).clamp_min_(1e-300)).to(W.dtype)
+        # A topic that has arrived stays: its residual is rounding, and a quotient of two such numbers may be anything.
+        length = torch.where(size > enough, size / _dots(direction, curved).clamp_min_(1e-300), 0.0).to(W.dtype)
         W, psi = torch.addcmul(W, direction, length), torch.addcmul(psi, along, length)
         if step == n_steps - 1:
             break
