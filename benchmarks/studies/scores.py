@@ -42,7 +42,7 @@ def _prepare(n: int, n_labels: int) -> Any:
 def _score_ours(prepared: Any) -> dict[str, float]:
     metrics, _, Y, predictions = prepared
     inverse = metrics.inverse_propensity(Y)
-    judged = metrics.judge(Y, predictions, max(K))
+    judged = metrics.score_ranking(Y, predictions, max(K))
     result: dict[str, float] = {}
     for k in K:
         result |= {f"P@{k}": judged.precision(k), f"nDCG@{k}": judged.ndcg(k), f"R@{k}": judged.recall(k)}

@@ -95,7 +95,7 @@ def _find(name: str, options: Mapping[str, Any], classifier: Any) -> dict[str, A
     assert data.test is not None
     X = data.test.X
     model = classifier(device="cpu", **options).fit(data.X, data.Y)
-    wrong = ~metrics.judge(data.test.Y, model.predict_topk(X, 1), 1).hit[:, 0]
+    wrong = ~metrics.score_ranking(data.test.Y, model.predict_topk(X, 1), 1).hit[:, 0]
     known = uncertainties(model, X)
     others = {
         "permuted": uncertainties(model, with_permuted_features(X)),

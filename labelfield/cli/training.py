@@ -16,7 +16,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from labelfield.atomic import refuse_strangers
+from labelfield.atomic import require_only_ours
 from labelfield.cli.options import (
     AsJson,
     LabelColumn,
@@ -193,7 +193,7 @@ def train(
         if not (resume and is_unfinished):
             hint = "--resume to go on or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
-    refuse_strangers(out, MODEL_FILES)
+    require_only_ours(out, MODEL_FILES)
     reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
     dataset, has_classes = _read_training(reading, data, method, options)
     require_rows(dataset, data)

@@ -75,7 +75,7 @@ class Design:
 
 @dataclass
 class Fitted:
-    """A model with everything that goes into its folder."""
+    """A model with everything that goes into its folder, and the two objects that train it and answer for it."""
 
     spec: Any
     settings: Settings
@@ -90,6 +90,17 @@ class Fitted:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None
+    trainer: Any = None  # a Trainer
+    predictor: Any = None  # a Predictor
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what trains and answers: it is made again where it is needed."""
+        return self.__dict__ | {"trainer": None, "predictor": None}
+
+    @property
+    def n_iter(self) -> int:
+        """The number of epochs that the model was trained for."""
+        return len(self.history)
 
     @property
     def n_labels_per_step(self) -> int:

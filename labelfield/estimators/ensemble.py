@@ -23,13 +23,13 @@ from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
-from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.classifier import Classifier, fingerprint, training_bytes
 from labelfield.estimators.mlgpf import MLGPFClassifier, as_known, without_known
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of
 from labelfield.inference.calibrating import calibrate_mean, held_out_scores
 from labelfield.inference.fitting import Past
 from labelfield.inference.parallel import train_in_parallel
-from labelfield.inference.run import Monitor, Run, Settings, Validate
+from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.memory import free_bytes
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.ensemble import EnsemblePredictor, Member
@@ -84,11 +84,11 @@ class EnsembleTrainer:
             watched = monitor if number == 0 else replace(monitor, validate=None)
             if monitor.checkpoint is not None:
                 path = _checkpoint(monitor.checkpoint, number)
-                watched = replace(watched, checkpoint=path, identity=member.identity(rows))
+                watched = replace(watched, checkpoint=path, identity=fingerprint(member, rows))
             trainings.append(partial(_train_member, member, rows, watched))
         self.model.rows = []
         free = free_bytes(choose_device(members[0].device))
-        needed = self.n_at_once * max(member.training_bytes() for member in members)
+        needed = self.n_at_once * max(training_bytes(member) for member in members)
         n_at_once = 1 if free is not None and needed > free else self.n_at_once
         runs = train_in_parallel(trainings, n_at_once, monitor.on_step)
         memories = [run.memory for run in runs]
@@ -200,6 +200,12 @@ def _count_members(n_members: Any) -> int:
     return int(n_members)
 
 
+def _training_bytes(members: Sequence[Classifier]) -> int:
+    """Return the memory of the largest members that could train at the same time."""
+    each = sorted(training_bytes(member) for member in members)
+    return sum(each[-_n_at_once(members[0], len(each)) :])
+
+
 def _n_at_once(member: Classifier, n_members: int) -> int:
     """Return how many members train at the same time: as many as there are cores; a GPU is busy with one."""
     return min(n_members, torch.get_num_threads()) if choose_device(member.device).type == "cpu" else 1
@@ -231,6 +237,7 @@ class EnsembleClassifier(Classifier):
         design=_design,
         predictor=_predictor,
         trainer=lambda options, fitted: EnsembleTrainer(fitted.model),
+        training_bytes=lambda options, fitted: 0 if fitted.model is None else _training_bytes(fitted.model.members),
         summary=lambda options, fitted: (
             f"an ensemble of {fitted.spec.n_members}; the first: {fitted.model.members[0].summary()}"
         ),
@@ -269,18 +276,9 @@ class EnsembleClassifier(Classifier):
         """Return the members, the first as the user wanted it."""
         return list(self.model_.members)
 
-    def training_bytes(self) -> int:
-        """Return about how much memory the members that train at the same time take, beside the rows."""
-        each = sorted(member.training_bytes() for member in self.members())
-        return sum(each[-_n_at_once(self._first(), len(each)) :])
-
     def n_parameters(self) -> int:
         """Return how many numbers are learned by all members."""
         return sum(member.n_parameters() for member in self.members())
-
-    def validation(self, X: Any, Y: Any) -> Validate:
-        """Return what scores these rows by the first member: the others are not trained at the same pace."""
-        return self._first().validation(X, Y)  # type: ignore[no-any-return]
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Raise: members that see rows differently cannot be fitted in parts."""

@@ -219,7 +219,7 @@ def test_validation_rows(files, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "where", "words"),
     [
-        ("two.svm", "1 1:1\n2 1:1\n1,2 1:1\n", ":3: ", ["two labels", "one class a row", "--method mlgpf"]),
+        ("two.svm", "1 1:1\n2 1:1\n1,2 1:1\n", ":3: ", ["two labels", "one class per row", "--method mlgpf"]),
         ("none.svm", "1 1:1\n 2:1\n", ":2: ", ["no label"]),
         ("one.svm", "spam 1:1\nspam 2:1\n", ": ", ["the class 'spam'", "at least two classes"]),
         ("empty.csv", "u,class\n", ": ", ["no rows"]),

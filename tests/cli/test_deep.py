@@ -104,7 +104,7 @@ def test_the_likelihood_can_be_said(files, tmp_path):
     loaded = labelfield.load(tmp_path / "m", device="cpu")
     assert (loaded.label_kind_, loaded.spec_.likelihood, loaded.spec_.n_labels) == ("indicator", "bernoulli", 3)
     done = run("train", files / "several", "--out", tmp_path / "n", *BRIEF, "--set=likelihood=softmax", check=3)
-    assert "expected one class a row" in done.stderr
+    assert "expected one class per row" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

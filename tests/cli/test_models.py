@@ -245,7 +245,7 @@ def test_an_interrupted_command_resumes(number, toy, tmp_path):
     assert (out / "arrays.safetensors").read_bytes() == (whole / "arrays.safetensors").read_bytes()
 
 
-@pytest.mark.filterwarnings("always:.*training had not")
+@pytest.mark.filterwarnings("always:.*training did not have")
 def test_features_and_labels_that_training_had_not(tmp_path):
     """As happens when svmlight files are written apart: the features are left out, the labels count as missed."""
     data = labelfield.synth.make_multilabel(200, 30, 6, seed=4)
@@ -259,7 +259,7 @@ def test_features_and_labels_that_training_had_not(tmp_path):
     model, test = tmp_path / "m", tmp_path / "test.svm"
     run("train", tmp_path / "train.svm", "--out", model, *SMALL, "--set", "max_epochs=2", "--valid", test)
     done = run("evaluate", model, test, "--json", "--device", "cpu")
-    assert "values of features that training had not are left out" in done.stderr
+    assert "values of features that training did not have" in done.stderr
     assert "labels that training had not" in done.stderr
     with_train = run("evaluate", model, test, "--train", tmp_path / "train.svm", "--json", "--device", "cpu")
     assert "train.svm" not in with_train.stderr, "nothing of the training rows is left out"

@@ -88,7 +88,7 @@ class DeepPredictor(Predictor):
             yield Block(block, slice(0, self.n_labels), P)
 
     def latent(self, rows: sparse.csr_array) -> Latent:
-        widths = (self.n_labels,) * 2 + (self.model.n_processes,) * 2
+        widths = (self.n_labels,) * 2 + (self.model.A.shape[1],) * 2
         with advising_on_memory(FEWER_ROWS):
             found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
         for block, h in self.features(rows):

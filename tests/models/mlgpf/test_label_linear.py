@@ -1,14 +1,14 @@
-"""Private processes: the product over features that occur with a label, its gradient, its divergence, its pattern."""
+"""Linear processes of labels: the product over features that occur with a label, its gradient and its divergence."""
 
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
 
-from labelfield import Batch, MLGPFClassifier, synth
-from labelfield.models.build import Spec, build, start
-from labelfield.models.pattern import occurring_features
-from labelfield.models.private import PrivateProcess
+from labelfield import Batch, synth
+from labelfield.models.mlgpf.cooccurrence import occurring_features
+from labelfield.models.mlgpf.label_linear import LabelLinear
+from labelfield.models.mlgpf.spec import Spec, build
+from labelfield.models.mlgpf.start import start
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def data():
 
 def make(data, kind="point", dtype=torch.float32):
     pattern = occurring_features(data.X, data.Y, 10**6)
-    process = PrivateProcess(40, 60, pattern.features.size, kind, 1.5)
+    process = LabelLinear(40, 60, pattern.features.size, kind, 1.5)
     process.fill(pattern)
     with torch.no_grad():
         process.weights.normal_(generator=torch.Generator().manual_seed(0))
@@ -34,36 +34,12 @@ def dense(process, values):
     return W
 
 
-def test_the_pattern_is_what_occurs_together(data):
-    pointers, features, waiting = occurring_features(data.X, data.Y, 10**6)
-
-    together = sparse.csr_array(data.Y.T @ (data.X != 0).astype(np.float32))
-    together.sort_indices()
-    np.testing.assert_array_equal(pointers, together.indptr)
-    np.testing.assert_array_equal(features, together.indices)
-    assert not waiting.any()
-    pointers, features, _ = occurring_features(data.X, data.Y, 3)
-    assert np.diff(pointers).max() == 3
-    counts = together.toarray()
-    for k in range(40):
-        kept = counts[k, features[pointers[k] : pointers[k + 1]]]
-        assert np.sort(counts[k])[::-1][: kept.size].sum() == kept.sum()
-
-
-def test_blocks_of_the_pattern_change_nothing(data, monkeypatch):
-    whole = occurring_features(data.X, data.Y, 10**6)
-    for limit, value in (("_BLOCK_ENTRIES", 50), ("_BLOCK_PAIRS", 130)):
-        monkeypatch.setattr(f"labelfield.models.pattern.{limit}", value)
-        for a, b in zip(whole, occurring_features(data.X, data.Y, 10**6), strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize("labels", [None, slice(3, 17), torch.tensor([5, 2, 39, 7])])
 @pytest.mark.parametrize("width", [5 << 16, 60])
 def test_it_is_the_product_with_its_weights(labels, width, data, monkeypatch):
-    monkeypatch.setattr("labelfield.models.private._SCRATCH", {"cpu": width})
+    monkeypatch.setattr("labelfield.models.mlgpf.label_linear._SCRATCH", {"cpu": width})
     process, X = make(data, "mean_field"), Batch.gather(data, slice(0, 30)).X
-    part = process.of(labels)
+    part = process.select(labels)
     mean, var = part.means(X), part.variances(X)
     chosen = slice(None) if labels is None else labels
     x = X.to_dense()
@@ -81,9 +57,9 @@ def test_gradients(data):
         for name, tensor in (("weights", weights), ("log_var", log_var), ("log_scale", log_scale)):
             delattr(process, name)
             setattr(process, name, tensor)
-        part = process.of(labels)
+        part = process.select(labels)
         mean, var = part.means(X), part.variances(X)
-        return mean.sin().sum() + var.sum() + process.of().kl()
+        return mean.sin().sum() + var.sum() + process.select().kl()
 
     start = [process.weights, process.log_var, process.log_scale]
     inputs = [tensor.detach().clone().requires_grad_() for tensor in start]
@@ -95,7 +71,7 @@ def test_labels_by_number_have_the_gradient_of_a_slice(data):
     found = []
     for labels in (slice(5, 9), torch.arange(5, 9)):
         process.zero_grad()
-        part = process.of(labels)
+        part = process.select(labels)
         mean, var = part.means(X), part.variances(X)
         (mean.sin().sum() + var.sum() + part.kl(torch.arange(4.0))).backward()
         found.append([p.grad.to_dense() for p in (process.weights, process.log_var, process.log_scale)])
@@ -108,22 +84,22 @@ def test_its_divergence(data):
     process = make(data, "mean_field")
     q = torch.distributions.Normal(process.weights, (0.5 * process.log_var).exp())
     p = torch.distributions.Normal(0.0, process.log_scale.exp())
-    torch.testing.assert_close(
-        process.of().kl(), torch.distributions.kl_divergence(q, p).double().sum(), rtol=1e-5, atol=0
-    )
+    expected = torch.distributions.kl_divergence(q, p).double().sum()
+    torch.testing.assert_close(process.select().kl(), expected, rtol=1e-5, atol=0)
     point = make(data)
-    torch.testing.assert_close(point.of().kl(), 0.5 * point.weights.double().square().sum() / 1.5**2, rtol=1e-5, atol=0)
+    expected = 0.5 * point.weights.double().square().sum() / 1.5**2
+    torch.testing.assert_close(point.select().kl(), expected, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["point", "mean_field"])
 def test_sampled_negatives_stay_unbiased(kind, data):
-    """The bound of a model with private processes, from some labels, on average that from all."""
+    """The bound of a model with linear processes of labels, from some labels, on average that from all."""
     pattern = occurring_features(data.X, data.Y, 10**6)
-    spec = Spec(60, 40, n_latent=4, n_inducing=10, private=kind, n_private=pattern.features.size)
+    spec = Spec(60, 40, n_latent=4, n_inducing=10, label_linear=kind, n_label_linear=pattern.features.size)
     model = build(spec)
-    model.private.fill(pattern)
+    model.label_linear.fill(pattern)
     start(model, spec, data.X, data.Y, seed=0)
-    torch.nn.init.normal_(model.private.weights, generator=torch.Generator().manual_seed(1))
+    torch.nn.init.normal_(model.label_linear.weights, generator=torch.Generator().manual_seed(1))
     batch = Batch.gather(data, slice(0, 5))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -138,10 +114,10 @@ def test_pruning_changes_no_utility_by_more_than_it_may(data):
     process = make(data)
     X = Batch.gather(data, slice(0, 50)).X
     norms = X.to_dense().norm(dim=1, keepdim=True)
-    before = process.of().means(X) / norms
+    before = process.select().means(X) / norms
     for tolerance in (0.0, 0.5, 2.0):
         pruned = process.pruned(tolerance)
-        assert (pruned.of().means(X) / norms - before).abs().max() <= tolerance + 1e-5
+        assert (pruned.select().means(X) / norms - before).abs().max() <= tolerance + 1e-5
         dropped = dense(process, process.weights) - dense(pruned, pruned.weights)
         assert dropped.norm(dim=0).max() <= tolerance
         assert pruned.weights.numel() < process.weights.numel() or tolerance == 0
@@ -151,46 +127,31 @@ def test_pruning_changes_no_utility_by_more_than_it_may(data):
         assert (dropped.norm(dim=0).square() + smallest.square() > tolerance**2).all()
 
 
-def test_labels_with_words_of_their_own(tmp_path):
-    """Each label has one word, and there are more labels than the shared processes can tell apart."""
-    rng = np.random.default_rng(0)
-    Y = sparse.csr_array(np.eye(60, dtype=np.float32)[rng.integers(60, size=900)])
-    X = sparse.csr_array(sparse.hstack([Y, sparse.random_array((900, 300), density=0.03, rng=rng, dtype=np.float32)]))
-    options = {"n_latent": 2, "n_inducing": 20, "max_epochs": 10, "learning_rate": 0.1, "batch_size": 60}
-    scores = {}
-    for private in ("off", "point", "mean_field"):
-        model = MLGPFClassifier(private=private, **options).fit(X[:600], Y[:600])
-        best = model.predict_topk(X[600:], 1)
-        scores[private] = Y[600:].toarray()[np.arange(300), best.indices].mean()
-        model.save(tmp_path / private)
-    assert scores["point"] > scores["off"] + 0.3
-    assert scores["mean_field"] > scores["off"]
-
-
 def test_weights_of_held_out_rows_wait(data):
-    """What occurs in held-out rows alone learns nothing until they join; else calibration would be led astray."""
+    """Weights of features that occur only in held-out rows learn nothing until these rows join, for calibration's
+    sake."""
     pattern = occurring_features(data.X, data.Y, 10**6, np.arange(100, 120))
     waiting = pattern.waiting
     kept = data.take(slice(0, 100))
     seen = dense_pattern(occurring_features(kept.X, kept.Y, 10**6))
     label = np.repeat(np.arange(40), np.diff(pattern.pointers))
     np.testing.assert_array_equal(waiting, ~seen[label, pattern.features])
-    process = PrivateProcess(40, 60, pattern.features.size, "point", 1.0)
+    process = LabelLinear(40, 60, pattern.features.size, "point", 1.0)
     process.fill(pattern)
     X = Batch.gather(data, slice(None)).X
-    process.of().means(X).sum().backward()
+    process.select().means(X).sum().backward()
     assert not process.weights.grad[torch.from_numpy(waiting)].any()
     assert process.weights.grad[torch.from_numpy(~waiting)].all()
     unsure = make(data, "mean_field")
     unsure.get_buffer("waiting").copy_(torch.from_numpy(waiting))
-    part, seen_by_all = unsure.of(), make(data, "mean_field").of()
+    part, seen_by_all = unsure.select(), make(data, "mean_field").select()
     silent = torch.from_numpy(dense_pattern(pattern) & ~seen).T.float()
     gap = seen_by_all.variances(X) - part.variances(X)
     torch.testing.assert_close(gap, X.to_dense().square() @ (silent * 0.1**2), rtol=1e-3, atol=1e-7)
     assert part.kl() < seen_by_all.kl()
     process.release()
     process.weights.grad = None
-    process.of().means(X).sum().backward()
+    process.select().means(X).sum().backward()
     assert process.weights.grad.all()
 
 
