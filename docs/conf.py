@@ -1,4 +1,4 @@
-"""The documentation site: `make docs` builds it into build/docs/html, offline, with warnings as errors."""
+"""Settings of the documentation site: `make docs` builds it into build/docs/html, offline, with warnings as errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["images/*.md"]
 # Headings down to this level can be linked to, as [text](PAGE.md#heading), in a repository browser too.
 myst_heading_anchors = 4
-suppress_warnings = ["myst.strikethrough"]  # nobody strikes anything through
+suppress_warnings = ["myst.strikethrough"]  # a tilde is never meant as one
 
 autodoc_typehints = "signature"
 autodoc_member_order = "alphabetical"
@@ -79,7 +79,7 @@ def _read(_: Any, __: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> None:
-    """Register what makes pages from the code."""
+    """Register the directives and hooks that generate pages from the code."""
     app.add_directive("commands", Commands)
     app.add_directive("options", Options)
     app.connect("source-read", _read)

@@ -88,7 +88,9 @@ def test_the_kernel_by_name_in_both_kinds_of_models(name):
     assert np.isfinite(model.predict_proba(several.X)).all()
     # Each class has its own inducing inputs and kernel, and a step takes those of some classes.
     sampled = {"n_negatives": 1, "classes_per_batch": 1, "batch_size": 20}
-    model = GPClassifier(kernel=name, inducing="per_class", kernel_per_class=True, n_inducing=10, max_epochs=10, **sampled)
+    model = GPClassifier(
+        kernel=name, inducing="per_class", kernel_per_class=True, n_inducing=10, max_epochs=10, **sampled
+    )
     model.fit(one.X, one.Y.indices)
     assert model.history_[-1]["bound"] > model.history_[0]["bound"]
 
