@@ -26,7 +26,6 @@ __all__ = ["app", "main", "run_command"]
 
 app = typer.Typer(
     name="labelfield",
-    help="Models with very many labels, and the data and scores around them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -49,12 +48,12 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Models with very many labels, and the data and scores around them."""
+    """Train, use and explain models with very many labels; look at data, and score predictions."""
 
 
 @cache
 def _commands() -> Callable[[], object]:
-    """Build all commands with their options, once per process: it is slow, and tests run many commands."""
+    """Return all commands with their options; made once, because that takes longer than most commands run."""
     return typer.main.get_command(app)
 
 

@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.base import clone
 from torch import nn
 
-from labelfield.constraints import Constraint
+from labelfield.constraints import Auto, Constraint, Integer
 from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform
 from labelfield.errors import CannotAnswerError
@@ -125,7 +125,7 @@ def _checkpoint(path: Path, number: int) -> Path:
 
 def _design(options: Any, rows: TrainingRows) -> Design:
     """Build the members: the first as the user wants it, the others in the ways that help most for their kind."""
-    n_members = _count_members(options.n_members)
+    n_members = _AUTO if options.n_members == "auto" else options.n_members
     first = MLGPFClassifier() if options.estimator is None else clone(options.estimator)
     n_rounds = -(-n_members // _n_at_once(first, n_members))
     alike: dict[str, Any] = {"random_state": rows.seed}
@@ -191,15 +191,6 @@ def _predictor(fitted: Fitted) -> EnsemblePredictor:
     return EnsemblePredictor(members, fitted.model.calibration)
 
 
-def _count_members(n_members: Any) -> int:
-    is_count = isinstance(n_members, int | np.integer) and not isinstance(n_members, bool)
-    if n_members == "auto":
-        return _AUTO
-    if not is_count or not 2 <= n_members <= MOST_MEMBERS:
-        raise ValueError(f"n_members={n_members!r}; expected 'auto', or from 2 to {MOST_MEMBERS} members")
-    return int(n_members)
-
-
 def _training_bytes(members: Sequence[Classifier]) -> int:
     """Return the memory of the largest members that could train at the same time."""
     each = sorted(training_bytes(member) for member in members)
@@ -230,7 +221,7 @@ class EnsembleClassifier(Classifier):
     estimator: Any = None
     n_members: Any = "auto"
 
-    constraints: ClassVar[dict[str, Constraint]] = {}
+    constraints: ClassVar[dict[str, Constraint]] = {"n_members": Auto(Integer(2, MOST_MEMBERS))}
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=EnsembleSpec,
         build=lambda spec, options: EnsembleModel(spec),
