@@ -9,7 +9,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import labelfield
-from from_code import Commands, Options, as_rst, is_foreign_member, without_options
+from from_code import Commands, Options, as_rst, is_hidden_member, without_options
 
 project = "labelfield"
 version = release = labelfield.__version__
@@ -27,7 +27,7 @@ python_use_unqualified_type_names = True
 nitpick_ignore_regex = [
     (
         "py:.*",
-        r"(numpy|np|scipy|sparse|torch|nn|pathlib|os|collections|Dataset|Names|Scores|Progress)\b.*",
+        r"(numpy|np|scipy|sparse|torch|nn|pathlib|os|collections|dataclasses|Dataset|Names|Scores|Progress)\b.*",
     ),
     (
         "py:.*",
@@ -85,4 +85,4 @@ def setup(app: Any) -> None:
     app.connect("source-read", _read)
     app.connect("autodoc-process-docstring", as_rst)
     app.connect("autodoc-process-signature", without_options)
-    app.connect("autodoc-skip-member", is_foreign_member)
+    app.connect("autodoc-skip-member", is_hidden_member)

@@ -19,7 +19,7 @@ __all__ = [
     "Options",
     "as_rst",
     "commands",
-    "is_foreign_member",
+    "is_hidden_member",
     "option_table",
     "without_options",
 ]
@@ -102,12 +102,11 @@ def option_table(estimator: str) -> str:
         "| --- | --- | --- | --- |",
     ]
     for option in parameters(getattr(labelfield, estimator)).values():
-        default = "by the data" if option.default is None else f"`{option.default!r}`"
         allowed = option.kind if option.constraint is None else str(option.constraint)
         if option.constraint is not None and option.default is None:
             allowed += ", or None"
         lines.append(
-            f"| `{option.name}` | {_cell(default)} | {_cell(option.meaning)} | {_cell(allowed)} |"
+            f"| `{option.name}` | `{option.default!r}` | {_cell(option.meaning)} | {_cell(allowed)} |"
         )
     return "\n".join([*lines, ""])
 
@@ -167,10 +166,22 @@ def _without_shapes(types: str) -> str:
     return re.sub(r"(numpy\.ndarray)\[tuple\[[^]]*\], [^[]*\[[^]]*\]\]", r"\1", types)
 
 
-def is_foreign_member(
-    _: Any, __: str, name: str, member: Any, *___: Any
-) -> bool | None:
-    """Skip what scikit-learn adds to its classes, such as `set_fit_request`."""
+# Methods of classifiers that other parts of the package call, such as ensembles and commands.
+_INTERNAL = {
+    "build",
+    "fitted",
+    "hold",
+    "read_rows",
+    "run_training",
+    "topic_predictor",
+    "topic_trainer",
+    "train_more",
+}
+
+
+def is_hidden_member(_: Any, __: str, name: str, member: Any, *___: Any) -> bool | None:
+    """Skip internal methods, and what scikit-learn adds to its classes, such as `set_fit_request`."""
     module = getattr(member, "__module__", None) or ""
     is_request = name.startswith("set_") and name.endswith("_request")
-    return True if is_request or module.startswith("sklearn.") else None
+    is_hidden = name in _INTERNAL or is_request or module.startswith("sklearn.")
+    return True if is_hidden else None

@@ -55,8 +55,8 @@ def test_all_options_are_shown(from_code, estimator):
 
 def test_an_option_shows_default_meaning_and_constraint(from_code):
     table = from_code.option_table("GPClassifier")
-    assert "| `kernel` | by the data | Name of a kernel" in table
-    assert "| `max_epochs` | by the data | Passes over the rows. | an integer of at least 1, or None |" in table
+    assert "| `kernel` | `None` | Name of a kernel" in table
+    assert "| `max_epochs` | `None` | Passes over the rows. | an integer of at least 1, or None |" in table
     assert "| `schedule` | `'one_cycle'` |" in table
     assert "| one of one_cycle, cosine, linear, constant |" in table
 
