@@ -152,7 +152,7 @@ def without_options(
     _: Any, what: str, name: str, __: Any, ___: Any, signature: str | None, returns: Any
 ) -> tuple[str, Any] | None:
     """Leave options of classifiers, which a table shows, and the type Any, which says nothing, out of signatures."""
-    if what == "class" and name.endswith("Classifier"):
+    if what == "class" and re.fullmatch(r"labelfield\.\w+Classifier", name):
         return "(**options)", None
     if signature is None:
         return None
