@@ -45,7 +45,9 @@ def test_all_commands_are_shown(from_code):
     assert "| `--out` | The folder of the model.  | required |" in page
 
 
-@pytest.mark.parametrize("estimator", {*METHODS.values(), EnsembleClassifier}, ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "estimator", [*dict.fromkeys(METHODS.values()), EnsembleClassifier], ids=lambda one: one.__name__
+)
 def test_all_options_are_shown(from_code, estimator):
     table = from_code.option_table(estimator.__name__)
     for option in parameters(estimator).values():
