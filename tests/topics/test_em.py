@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from labelfield.topics.prediction import Drawn, label_probabilities
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.special import digamma, gammaln, roots_genlaguerre
@@ -20,7 +21,6 @@ from labelfield.linalg.rows import to_tensor
 from labelfield.synth import make_topics
 from labelfield.topics import em
 from labelfield.topics.em import EMOptions, em_step, expected_counts, start_em
-from labelfield.topics.prediction import Drawn, label_probabilities
 from labelfield.topics.rows import active_labels, topic_rows
 from labelfield.topics.state import Priors, start_topics
 

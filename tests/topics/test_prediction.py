@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from labelfield.topics.prediction import Drawn, label_probabilities, log_odds, topic_proportions
 from scipy import sparse
 
 from labelfield.linalg.rows import to_tensor
 from labelfield.topics import prediction
-from labelfield.topics.prediction import Drawn, label_probabilities, log_odds, topic_proportions
 
 
 def draws(n_draws, n_labels, n_topics, n_features, n_rest=2, seed=0, dtype=np.float64):
