@@ -55,7 +55,7 @@ class TestBadInput:
             ({"moments": "all"}, "moments='all'"),
             ({"n_samples": 0}, "n_samples=0"),
             ({"n_samples_predict": 10**9}, "n_samples_predict=1000000000; expected .* at most 100000"),
-            ({"own_kernel": "yes"}, "own_kernel='yes'; expected True or False"),
+            ({"kernel_per_process": "yes"}, "kernel_per_process='yes'; expected True or False"),
             ({"n_negatives": 5}, "n_negatives is for several labels a row: a softmax needs all classes"),
             ({"n_negatives": -1}, "n_negatives=-1"),
             ({"network_epochs": -1}, "network_epochs=-1"),
@@ -128,7 +128,7 @@ class TestBadInput:
         assert fitted.predict(none).shape == fitted.predict_uncertainty(none).shape == (0,)
         for ask in (fitted.predict_proba, fitted.predict_topk, fitted.decision_function, fitted.transform):
             assert ask(none).shape == (0, 3)
-        assert fitted.predict_latent(none).f_var.shape == (0, 3)
+        assert fitted.predict_latent(none).h_var.shape == (0, 3)
         assert several.predict(sparse.csr_array((0, 200))).shape == (0, 40)
 
     def test_wrong_width_and_nothing_fitted(self, fitted):
@@ -163,7 +163,7 @@ class TestBadInput:
         assert np.isfinite(model.decision_function(few.X)).all()
 
     def test_sizes_beyond_the_memory_are_refused_before_they_are_tried(self, few, monkeypatch):
-        monkeypatch.setattr("labelfield.estimators.training.free_bytes", lambda device: 1000)
+        monkeypatch.setattr("labelfield.estimators.classifier.free_bytes", lambda device: 1000)
         with pytest.raises(MemoryError, match=r"lower batch_size, hidden or grid_size \(training needs about"):
             tiny().fit(few.X, few.Y.indices)
 

@@ -133,12 +133,12 @@ class TestNetworksOfTheUsersOwn:
         X = few.X.toarray()
         model = tiny(network=Poisoned(value)).fit(X, few.Y.indices)
         # A row among those that say where the grid is to be, whatever its number is among them.
-        monkeypatch.setattr("labelfield.estimators.deep_training._SEEN_ROWS", 50)
+        monkeypatch.setattr("labelfield.inference.deep._SEEN_ROWS", 50)
         row = np.random.default_rng(0).permutation(120)[:50].max()
         X[row, 0] = 99
         with pytest.raises(DataError, match=f"features that are not finite for row {row};"):
             tiny(network=Poisoned(value)).fit(X, few.Y.indices)
-        monkeypatch.setattr("labelfield.estimators.deep_prediction._MOST_ROWS", 7)
+        monkeypatch.setattr("labelfield.models.deep.predict._MOST_ROWS", 7)
         for ask in (model.predict, model.predict_proba, model.transform, model.baseline_proba):
             with pytest.raises(DataError, match=f"features that are not finite for row {row};"):
                 ask(X)
@@ -147,7 +147,7 @@ class TestNetworksOfTheUsersOwn:
     def test_a_row_that_nobody_looked_at_before(self, network_epochs, few, monkeypatch):
         X, row = few.X.toarray(), np.random.default_rng(0).permutation(120)[-1]
         X[row, 0] = 99
-        monkeypatch.setattr("labelfield.estimators.deep_training._SEEN_ROWS", 50)
+        monkeypatch.setattr("labelfield.inference.deep._SEEN_ROWS", 50)
         expected = "training broke down" if network_epochs else f"not finite for row {row};"
         model = tiny(network=Poisoned(), network_epochs=network_epochs, batch_size=120)
         with pytest.raises(LabelfieldError, match=expected):

@@ -93,7 +93,7 @@ class TestSeeds:
 
     def test_rows_that_do_not_fit_as_dense_ones_come_sparse(self, few, monkeypatch):
         dense = arrays(tiny().fit(few.X, few.Y.indices))
-        monkeypatch.setattr("labelfield.estimators.deep_training.free_bytes", lambda device: 1)
+        monkeypatch.setattr("labelfield.inference.deep.free_bytes", lambda device: 1)
         assert_same_arrays(dense, arrays(tiny().fit(few.X, few.Y.indices)))
 
 

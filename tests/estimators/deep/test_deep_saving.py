@@ -118,7 +118,7 @@ class TestDamagedModels:
     def damage(self, saved, config=None, arrays=None):
         changed = saved[0] | (config or {}), saved[1] | (arrays or {}), saved[2]
         with (
-            patch("labelfield.estimators.saving.load_artifact", lambda path: changed),
+            patch("labelfield.estimators.persistence.load_artifact", lambda path: changed),
             pytest.raises(ModelError) as caught,
         ):
             labelfield.load("model")
@@ -206,8 +206,8 @@ class TestDamagedModels:
                     {"kernel": "__import__('os')"},
                     {"posterior": "best"},
                     {"moments": "all"},
-                    {"own_kernel": False},
-                    {"own_kernel": 1},
+                    {"kernel_per_process": False},
+                    {"kernel_per_process": 1},
                     {"has_baseline": False},
                     {"is_plain": "no"},
                     {"subsets": [[0], [1]]},
