@@ -87,8 +87,7 @@ def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = M
             gradient = Gradient(model, stage.settings, _seed(stage.settings, len(run.history)), stage.rates())
             if saved is not None:
                 run = saved.run(stage.settings)
-                with saved.reading():
-                    gradient.restore(saved.own_tensors())
+                saved.restore(gradient.restore)
                 saved = None  # the stages after this one begin
             run.max_epochs = stage.settings.max_epochs
             gradient.open(stage.objective, stage.source(), stage.batches, stage.is_capturable)
@@ -146,19 +145,12 @@ class PartialTraining:
 
 
 def _drive(gradient: Gradient, run: Run, settings: Settings, monitor: Monitor, calibrate: Calibrate | None) -> None:
-    """Run the loop on rows that were opened, first without those held out."""
-    held_out, none = settings.held_out_rows(gradient.source.n_rows), np.empty(0, np.int64)
-    validate = monitor.validate
+    """Run the loop on the rows that were opened, and close them."""
+    held_out = gradient.held_out
+    kept = None if calibrate is None or not len(held_out) else lambda: calibrate(held_out)
     try:
         with _no_denormals():
-            Loop(
-                lambda run: gradient.without(held_out if run.finishing_epoch is None else none),
-                run,
-                settings,
-                monitor,
-                validate=None if validate is None else lambda _: validate(),
-                calibrate=None if calibrate is None or not len(held_out) else lambda _: calibrate(held_out),
-            ).drive(gradient.model)
+            Loop(gradient.part, run, settings, monitor, calibrate=kept).drive(gradient.model)
     finally:
         gradient.close()
 

@@ -206,16 +206,14 @@ def test_a_run_that_mostly_failed_is_no_success(data):
         small(kernel="dot3", row_transform="none", max_epochs=1).fit(data.X * 1e15, data.Y)
 
 
-@pytest.mark.parametrize("change", [{"run": {}}, {"settings": None}, {"run": {"history": [], "nonsense": 1}}])
-def test_a_checkpoint_without_its_facts_is_damaged(change, data, tmp_path, interrupt_after):
+@pytest.mark.parametrize("name", ["generator", "model.Phi", "optimiser.0.exp_avg"])
+def test_a_checkpoint_without_its_tensors_is_damaged(name, data, tmp_path, interrupt_after):
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Interrupted):
         small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt_after(1, signal.SIGINT))
     tensors, facts = read_checkpoint(path)
-    write_checkpoint(path, tensors, facts | change)
-    with pytest.raises(DataError, match="damaged"):
-        small().fit(data.X, data.Y, checkpoint=path, resume=True)
-    write_checkpoint(path, {n: t for n, t in tensors.items() if n != "generator"}, facts)
+    tensors.pop(name)
+    write_checkpoint(path, tensors, facts)
     with pytest.raises(DataError, match="damaged"):
         small().fit(data.X, data.Y, checkpoint=path, resume=True)
 
