@@ -144,8 +144,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     def hold(self, fitted: Fitted) -> None:
         """Take over a state, newly built or loaded, with what trains it and what answers for it."""
         self.fitted_ = fitted
-        self.trainer_: Trainer = self.blueprint.trainer(plain_options(self), fitted)
-        self.predictor_: Predictor = self.blueprint.predictor(fitted)
+        self._trainer = self.blueprint.trainer(plain_options(self), fitted)
+        self._predictor = self.blueprint.predictor(fitted)
 
     def train_prepared(
         self,
@@ -200,7 +200,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def _after_training(self, run: Run) -> None:
         self.fitted_.history = [asdict(epoch) for epoch in run.history]
-        self.predictor_ = self.blueprint.predictor(self.fitted_)
+        self._predictor = self.blueprint.predictor(self.fitted_)
 
     def identity(self, data: Dataset) -> str:
         """Return a fingerprint of what is trained on what."""
@@ -216,7 +216,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         truth = self.encode(Y, X.shape[0])
 
         def validate() -> dict[str, float]:
-            self.predictor_ = self.blueprint.predictor(self.fitted_)
+            self._predictor = self.blueprint.predictor(self.fitted_)
             scores = evaluate(truth, self.predict_topk(X, 5))
             return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
 
@@ -314,6 +314,18 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return found
 
     @property
+    def trainer_(self) -> Trainer:
+        """What trains the model."""
+        self.fitted()
+        return self._trainer
+
+    @property
+    def predictor_(self) -> Predictor:
+        """What answers for the model, about rows as it sees them."""
+        self.fitted()
+        return self._predictor
+
+    @property
     def n_iter_(self) -> int:
         """The number of epochs that the model was trained for."""
         return len(self.history_)
@@ -368,7 +380,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         For kernels with a weight per feature (ARD) it is the squared weight; for topics and linear utilities the mean
         over topics or classes of the squared weight. Features that never vary keep the weight they started with.
         """
-        self.fitted()
         found = self.predictor_.feature_relevance()
         return None if found is None else self.row_transform_.fold(found)
 
@@ -408,7 +419,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     def __getstate__(self) -> Any:
         """Leave out what trains and answers: it is made again from the fitted state."""
         state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("trainer_", "predictor_")}
+        return {name: value for name, value in state.items() if name not in ("_trainer", "_predictor")}
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)

@@ -281,13 +281,11 @@ class TopicClassifier(Classifier):
 
     def topic_trainer(self) -> TopicTrainer:
         """Return what trains the fitted model."""
-        self.fitted()
         assert isinstance(self.trainer_, TopicTrainer)
         return self.trainer_
 
     def topic_predictor(self) -> TopicPredictor:
         """Return what answers for the fitted model."""
-        self.fitted()
         assert isinstance(self.predictor_, TopicPredictor)
         return self.predictor_
 
