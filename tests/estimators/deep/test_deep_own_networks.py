@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from deep_cases import WORDS, Own, OwnSparse, Poisoned, Wrong, quietly, seeded, tiny
+from deep_cases import WORDS, Linear, Own, OwnSparse, Poisoned, Wrong, quietly, seeded, tiny
 from scipy import sparse
 from torch import nn
 
@@ -153,6 +153,25 @@ class TestNetworksOfTheUsersOwn:
         with pytest.raises(LabelfieldError, match=expected):
             quietly(model.fit, X, few.Y.indices)
 
-    def test_a_batch_of_one_row_is_too_few_for_batch_norm(self, few):
-        with pytest.raises(ValueError, match="more than 1 value per channel"):
-            tiny(network=Own(), batch_size=1).fit(few.X, few.Y.indices)
+    def test_features_too_large_to_square(self, few):
+        with pytest.raises((DataError, ValueError), match=r"as large as 1\.[0-9]*e\+2|as large as [0-9.]+e\+(19|20)"):
+            tiny(network=Linear(1e20)).fit(few.X, few.Y.indices)
+        assert np.isfinite(tiny(network=Linear(1e10)).fit(few.X, few.Y.indices).predict_proba(few.X)).all()
+
+    @pytest.mark.parametrize("network", [Own(), Linear(norm=nn.BatchNorm1d(3))])
+    def test_a_batch_of_one_row_is_too_few_for_batch_norm(self, network, few):
+        message = r"cannot take, in training, rows of shape \(1, 2\): .*more than 1 value per channel"
+        with pytest.raises(ValueError, match=message):
+            tiny(network=network, batch_size=1).fit(few.X, few.Y.indices)
+
+    def test_dense_rows_may_be_as_wide_as_images(self):
+        X = np.random.default_rng(0).random((40, 9000), np.float32)
+        assert tiny(network=Linear(n_features=9000)).fit(X, np.arange(40) % 3).predict(X).shape == (40,)
+
+    def test_a_warning_says_that_no_gradient_reaches_the_network(self, few):
+        class Cut(Linear):
+            def forward(self, X):
+                return super().forward(X).detach()
+
+        with pytest.warns(UserWarning, match="no gradient reaches"):
+            tiny(network=Cut(), network_epochs=0).fit(few.X, few.Y.indices)
