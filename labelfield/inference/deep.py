@@ -75,7 +75,7 @@ class DeepTrainer:
             settings = Settings(**asdict(self.settings) | {"learning_rate": rate})
             rates = self._network_rates() if self.spec.is_plain else self._joint_rates(rate)
             self._more = PartialTraining(self.model, settings, past.epochs(), rates=rates)
-        return self._more.fit(self._whole_objective(), self._source(data))
+        return self._more.fit(self._whole_objective(), self.source(data))
 
     def stage_settings(self) -> dict[str, Settings]:
         return self.stages
@@ -84,7 +84,7 @@ class DeepTrainer:
         return sum(settings.max_epochs * STAGE_TIME[name] for name, settings in self.stages.items())
 
     def seconds_per_step(self, data: Dataset) -> float:
-        some = self._source(data.take(slice(self.settings.batch_size)))
+        some = self.source(data.take(slice(self.settings.batch_size)))
         return seconds_per_step(self.model, self._whole_objective(), some, data.n_rows)
 
     def fingerprint(self) -> tuple[Any, ...]:
@@ -104,7 +104,7 @@ class DeepTrainer:
             return Stage(
                 name,
                 self.stages[name],
-                self._objective(name),
+                self.objective(name),
                 # Scores after an epoch of the network are its own: the processes do not know its features yet.
                 enter=lambda: setattr(self.model, "is_plain", name == "network"),
                 calibrate=lambda rows: self._calibrate(data.take(rows), name),
@@ -114,7 +114,7 @@ class DeepTrainer:
         makers = {
             "network": lambda: stage(
                 "network",
-                source=lambda: self._source(data),
+                source=lambda: self.source(data),
                 rates=self._network_rates,
                 is_capturable=is_capturable,
             ),
@@ -127,7 +127,7 @@ class DeepTrainer:
             ),
             "joint": lambda: stage(
                 "joint",
-                source=lambda: self._source(data),
+                source=lambda: self.source(data),
                 rates=lambda: self._joint_rates(self.stages["joint"].learning_rate),
                 begin=(lambda: None) if "processes" in self.stages else (lambda: self._begin_processes(data)),
                 is_capturable=is_capturable,
@@ -171,9 +171,9 @@ class DeepTrainer:
         return not self.n_negatives and isinstance(network, Network) and network.is_capturable
 
     def _whole_objective(self) -> Objective:
-        return self._objective("network" if self.spec.is_plain else "joint")
+        return self.objective("network" if self.spec.is_plain else "joint")
 
-    def _objective(self, stage: str) -> Objective:
+    def objective(self, stage: str) -> Objective:
         """Return what a stage maximises. While processes are fitted, rows come as features: the network rests."""
         model = self.model
         estimate = model.plain_log_prob if stage == "network" else model.elbo
@@ -187,7 +187,7 @@ class DeepTrainer:
 
     # Rows
 
-    def _source(self, data: Dataset) -> Source:
+    def source(self, data: Dataset) -> Source:
         """Return dense rows as one tensor if they take at most a quarter of what is free; else some rows at a time."""
         device = self.model.b.device
         free = free_bytes(device) if self.are_dense else None

@@ -107,14 +107,14 @@ def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, interrupt_aft
         small().fit(data.X, data.Y, checkpoint=path, resume=True)
 
 
-def test_time_budget_and_patience(data):
+def test_a_time_budget_or_a_plateau_ends_a_run(data):
     started = time.perf_counter()
     quick = small(max_epochs=100_000, time_budget=0.3).fit(data.X, data.Y)
     assert time.perf_counter() - started < 20
     assert 1 <= quick.n_iter_ < 100_000
     assert quick.history_[-1]["learning_rate"] < 1e-3, "the schedule ends with the budget"
-    options = {"schedule": "constant", "learning_rate": 0.3, "calibrated": False}
-    stopped = small(max_epochs=500, patience=2, **options).fit(data.X, data.Y)
+    options = {"schedule": "constant", "learning_rate": 0.3, "calibrate": False}
+    stopped = small(max_epochs=500, n_iter_no_change=2, **options).fit(data.X, data.Y)
     assert stopped.n_iter_ < 500
 
 
@@ -125,7 +125,7 @@ def test_validation_scores_are_kept(data):
 
 def test_held_out_rows_join_at_the_end(data):
     """They are left out until finishing begins, whether the schedule, a plateau or the clock ends it; then all join."""
-    for options in ({}, {"patience": 1, "schedule": "constant", "learning_rate": 0.3}, {"time_budget": 0.5}):
+    for options in ({}, {"n_iter_no_change": 1, "schedule": "constant", "learning_rate": 0.3}, {"time_budget": 0.3}):
         model, seen, rates = small(max_epochs=12, **options), [], []
 
         def watch(run, n_steps, model=model, seen=seen, rates=rates):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from labelfield.linalg.rows import to_tensor
-from labelfield.topics.rows import Design, Pattern, active_labels, topic_rows
+from labelfield.topics.rows import Design, SparsePattern, active_labels, topic_rows
 
 SHAPES = (st.integers(1, 10), st.integers(1, 8), st.integers(1, 4), st.integers(0, 1000))
 
@@ -56,7 +56,7 @@ def test_products_do_not_change_what_they_are_given():
 @settings(max_examples=15)
 def test_sums_over_places_are_dense_ones(n_rows, n_labels, n_topics, seed):
     places = random_places(n_rows, n_labels, seed)
-    pattern = Pattern(places, "cpu")
+    pattern = SparsePattern(places, "cpu")
     assert pattern.shape == places.shape
     assert pattern.n_entries == places.nnz
     entry = np.zeros(places.shape)
@@ -71,7 +71,7 @@ def test_sums_over_places_are_dense_ones(n_rows, n_labels, n_topics, seed):
 
 def test_places_are_none_or_all():
     V, U = uniform(3, 2), uniform(4, 2)
-    empty, full = Pattern(sparse.csr_array((4, 3)), "cpu"), Pattern(sparse.csr_array(np.ones((4, 3))), "cpu")
+    empty, full = SparsePattern(sparse.csr_array((4, 3)), "cpu"), SparsePattern(sparse.csr_array(np.ones((4, 3))), "cpu")
     assert not empty.sum_of_labels(None, V).any()
     assert not empty.sum_of_rows(None, U).any()
     assert_near(full.sum_of_labels(None, V), np.tile(V.sum(0), (4, 1)))
