@@ -56,7 +56,7 @@ def conjugate_gradients(
     for step in range(n_steps):
         along = design.times(direction)
         curved = design.transposed_times(omega * along).mul_(scale).add_(precision * direction)
-        length = (size / _dots(direction, curved).clamp_min_(1e-300)).to(W.dtype)
+        length = _ratio(size, _dots(direction, curved)).to(W.dtype)
         W, psi = torch.addcmul(W, direction, length), torch.addcmul(psi, along, length)
         if step == n_steps - 1:
             break
@@ -65,12 +65,17 @@ def conjugate_gradients(
         before, size = size, _dots(residual, z)
         if bool((size <= enough).all()):
             break
-        direction = torch.addcmul(z, direction, (size / before.clamp_min(1e-300)).to(W.dtype))
+        direction = torch.addcmul(z, direction, _ratio(size, before).to(W.dtype))
     return W, psi
 
 
 def _dots(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(0, dtype=torch.float64)
+
+
+def _ratio(a: Tensor, b: Tensor) -> Tensor:
+    """Return a / b, and 0 where b is: products of residuals that are almost 0 vanish in float32."""
+    return torch.where(b > 0, a / b, 0.0)
 
 
 def solve_exactly(problem: Quadratic, dtype: torch.dtype = torch.float32) -> Tensor:
