@@ -72,6 +72,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     threshold: float = 0.5
     # Set by an ensemble, so that all its members hold out the same rows.
     held_out_seed: int | None = None
+    _trainer: Trainer | None
+    _predictor: Predictor
 
     model_, spec_, settings_, history_ = (_Learned(name) for name in ("model", "spec", "settings", "history"))
     row_transform_, n_negatives_ = _Learned("row_transform"), _Learned("n_negatives")
@@ -142,10 +144,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return design.data
 
     def hold(self, fitted: Fitted) -> None:
-        """Take over a state, newly built or loaded, with what trains it and what answers for it."""
-        self.fitted_ = fitted
-        self._trainer = self.blueprint.trainer(plain_options(self), fitted)
-        self._predictor = self.blueprint.predictor(fitted)
+        """Take over a state, newly built or loaded, with what answers for it."""
+        self.fitted_, self._trainer, self._predictor = fitted, None, self.blueprint.predictor(fitted)
 
     def train_prepared(
         self,
@@ -171,6 +171,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Train under a monitor, keep the history, and return the run."""
         with stop_requests(), advising_on_memory(self.blueprint.memory_hint):
             run = self.trainer_.train(data, monitor)
+        self._trainer = None  # whatever trains it further does so by the options of that time
         self._after_training(run)
         return run
 
@@ -315,8 +316,10 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     @property
     def trainer_(self) -> Trainer:
-        """What trains the model."""
-        self.fitted()
+        """What trains the model, now and in further calls of `partial_fit`."""
+        fitted = self.fitted()
+        if self._trainer is None:
+            self._trainer = self.blueprint.trainer(plain_options(self), fitted)
         return self._trainer
 
     @property
