@@ -57,7 +57,6 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     )
     transform = RowTransform.fit(options.row_transform or _default_transform(chosen.network, X), X)
     data = Dataset(transform(X), Y)
-    epochs = _stage_epochs(options, chosen)
     stages = _stage_settings(options, chosen, data.n_rows, seed, rows.held_out_seed)
     takes_sparse = chosen.network == "bag" if own is None else bool(getattr(own, "takes_sparse", False))
     if not takes_sparse:
@@ -67,7 +66,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     subsets = _choose_subsets(options, chosen, n_outputs, is_own=own is not None)
     n_features = 1 + max(max(subset) for subset in subsets)
     per_process = chosen.kernel_per_process if options.kernel_per_process is None else options.kernel_per_process
-    has_processes = bool(epochs["processes"] or epochs["joint"])
+    has_processes = set(stages) != {"network"}
     spec = DeepSpec(
         n_features=data.n_features,
         n_labels=Y.shape[1],
@@ -84,7 +83,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         n_samples_predict=options.n_samples_predict,
         jitter=options.jitter,
         is_plain=not has_processes,
-        has_baseline=bool(options.keep_baseline and epochs["network"] and has_processes),
+        has_baseline=options.keep_baseline and "network" in stages and has_processes,
         network_class="" if own is None else f"{type(own).__module__}.{type(own).__qualname__}",
     )
     n_negatives = (chosen.n_negatives if options.n_negatives is None else options.n_negatives) or None
@@ -137,26 +136,17 @@ def _require_dense(network: str, X: sparse.csr_array) -> None:
         )
 
 
-def _stage_epochs(options: Any, chosen: DeepPlan) -> dict[str, int]:
-    """Return the epochs of each stage; not all stages may be left out."""
-    names = {"network": "network_epochs", "processes": "process_epochs", "joint": "max_epochs"}
-    given = {stage: getattr(options, name) for stage, name in names.items()}
-    epochs = {stage: getattr(chosen, names[stage]) if value is None else value for stage, value in given.items()}
-    if not any(epochs.values()):
-        raise ValueError("network_epochs, process_epochs and max_epochs are all 0; expected something to train")
-    return epochs
-
-
 def _stage_settings(
     options: Any, chosen: DeepPlan, n_rows: int, seed: int, held_out_seed: int | None
 ) -> dict[str, Settings]:
     """Return how to train in each stage. The last one calibrates and then takes in the rows that were held out."""
-    epochs = {name: count for name, count in _stage_epochs(options, chosen).items() if count}
-    rates = {
-        "network": options.learning_rate or chosen.learning_rate,
-        "processes": options.process_learning_rate or chosen.process_learning_rate,
-        "joint": options.joint_learning_rate or chosen.joint_learning_rate,
-    }
+    given = options.network_epochs, options.process_epochs, options.max_epochs
+    planned = chosen.network_epochs, chosen.process_epochs, chosen.max_epochs
+    counts = (rule if own is None else own for own, rule in zip(given, planned, strict=True))
+    epochs = {name: count for name, count in zip(STAGE_TIME, counts, strict=True) if count}
+    if not epochs:
+        raise ValueError("network_epochs, process_epochs and max_epochs are all 0; expected something to train")
+    rates = _rates(options, chosen)
     last = list(epochs)[-1]
     final = SimpleNamespace(**vars(options) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
     whole = training_settings(final, chosen, n_rows, seed, kl_weight=options.kl_weight, held_out_seed=held_out_seed)
@@ -170,6 +160,15 @@ def _stage_settings(
             own = replace(own, time_budget=options.time_budget * weight[name] / sum(weight.values()))
         stages[name] = own
     return stages
+
+
+def _rates(options: Any, chosen: DeepPlan) -> dict[str, float]:
+    """Return the learning rate of each stage."""
+    return {
+        "network": options.learning_rate or chosen.learning_rate,
+        "processes": options.process_learning_rate or chosen.process_learning_rate,
+        "joint": options.joint_learning_rate or chosen.joint_learning_rate,
+    }
 
 
 def _n_dimensions(options: Any) -> int:
@@ -276,9 +275,9 @@ def _trainer(options: Any, fitted: Fitted) -> DeepTrainer:
     return DeepTrainer(
         fitted.model,
         spec,
+        fitted.settings,
         _stage_settings(options, chosen, fitted.n_rows, fitted.settings.seed, fitted.settings.held_out_seed),
-        joint_rate=options.joint_learning_rate or chosen.joint_learning_rate,
-        process_rate=options.process_learning_rate or chosen.process_learning_rate,
+        _rates(options, chosen),
         n_negatives=fitted.n_negatives,
         are_dense=fitted.are_dense,
         is_mixed=options.mixed_precision,
@@ -506,7 +505,7 @@ class DeepKernelClassifier(Classifier):
         return self._baseline().top_k(self.rows(X), count_of(k), calibrated)
 
     def _baseline(self) -> Predictor:
-        found = None if not self.spec_.has_baseline else self.predictor_.baseline()
+        found = self.predictor_.baseline()
         if found is None:
             raise CannotAnswerError(
                 "there is no baseline; fit with keep_baseline=True, network_epochs above 0 and a later stage"
