@@ -24,7 +24,7 @@ from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingR
 from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.inputs import Labels
 from labelfield.estimators.observed import read_mask, split_missing
-from labelfield.estimators.options import choose_seed, count_of
+from labelfield.estimators.options import check_parameters, choose_seed, count_of, plain_options
 from labelfield.inference.fitting import Past
 from labelfield.inference.run import Settings
 from labelfield.inference.topic_fitting import TopicOptions, TopicTrainer
@@ -242,6 +242,7 @@ class TopicClassifier(Classifier):
 
         `classes` names all labels there will be, where the first rows do not show them all. NaN in Y is missing.
         """
+        check_parameters(self)
         before = {**self.__dict__} | ({"fitted_": copy(self.fitted_)} if hasattr(self, "fitted_") else {})
         try:
             if not hasattr(self, "fitted_"):
@@ -273,7 +274,8 @@ class TopicClassifier(Classifier):
             model.calibration = old.calibration
             fitted.spec, fitted.model = spec, model
             self.hold(fitted)
-        self.topic_trainer().mask = mask
+        trainer = self.topic_trainer()
+        trainer.mask, trainer.options = mask, _topic_options(plain_options(self))
 
     def n_parameters(self) -> int:
         """Return how many numbers are learned."""
