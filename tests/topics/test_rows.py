@@ -71,7 +71,10 @@ def test_sums_over_places_are_dense_ones(n_rows, n_labels, n_topics, seed):
 
 def test_places_are_none_or_all():
     V, U = uniform(3, 2), uniform(4, 2)
-    empty, full = SparsePattern(sparse.csr_array((4, 3)), "cpu"), SparsePattern(sparse.csr_array(np.ones((4, 3))), "cpu")
+    empty, full = (
+        SparsePattern(sparse.csr_array((4, 3)), "cpu"),
+        SparsePattern(sparse.csr_array(np.ones((4, 3))), "cpu"),
+    )
     assert not empty.sum_of_labels(None, V).any()
     assert not empty.sum_of_rows(None, U).any()
     assert_near(full.sum_of_labels(None, V), np.tile(V.sum(0), (4, 1)))

@@ -2,6 +2,7 @@
 
 import pickle
 import signal
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -173,15 +174,19 @@ class TestPartialFit:
     @pytest.mark.parametrize("options", [{"max_epochs": 0}, {}], ids=str)
     def test_it_goes_on_at_the_rates_of_the_joint_stage(self, options, few, tmp_path):
         rates = {"joint_learning_rate": 1e-3, "process_learning_rate": 2e-2}
-        model = tiny(**options, **rates).fit(few.X, few.Y.indices)
+        model = tiny(batch_size=None, **options, **rates).fit(few.X[:60], few.Y.indices[:60])
         model.save(tmp_path / "m")
-        for one in (model, labelfield.load(tmp_path / "m", device="cpu")):
+        for one in (model, labelfield.load(tmp_path / "m", device="cpu"), pickle.loads(pickle.dumps(model))):
             with patch("labelfield.inference.deep.PartialTraining", wraps=PartialTraining) as training:
                 one.partial_fit(few.X, few.Y.indices)
             (_, settings, _), rates = training.call_args.args, training.call_args.kwargs["rates"]
-            assert settings.learning_rate == 1e-3
+            assert settings == replace(model.settings_, learning_rate=1e-3)
             assert {rates[parameter] for parameter in one.model_.features.parameters()} == {1.0}
             assert {rates[parameter] for parameter in one.model_.processes.parameters()} == {20.0}
+
+    def test_rates_may_change_after_fit(self, few):
+        model = tiny().fit(few.X, few.Y.indices).set_params(joint_learning_rate=1e-4)
+        assert model.partial_fit(few.X, few.Y.indices).history_[-1]["learning_rate"] == 1e-4
 
     def test_after_fit_the_baseline_stays(self, few):
         model = tiny().fit(few.X, few.Y.indices)
