@@ -73,7 +73,8 @@ class TestStages:
     @pytest.mark.parametrize("n_processes", [None, 5])
     @pytest.mark.parametrize("subset_size", [1, 2])
     def test_the_network_alone_is_a_softmax_of_its_logits(self, n_processes, subset_size, rings):
-        model = small(**ALONE, n_processes=n_processes, subset_size=subset_size).fit(rings.X, rings.Y.indices)
+        options = {"n_processes": n_processes, "subset_size": subset_size, "network_epochs": 6}
+        model = small(**ALONE, **options).fit(rings.X, rings.Y.indices)
         X, A, b = rings.test.X, *(getattr(model.model_, name).detach().numpy() for name in "Ab")
         sums = model.transform(X).reshape(100, -1, subset_size).sum(2)
         assert sums.shape[1] == (n_processes or 3)
@@ -140,10 +141,10 @@ class TestStages:
             model.baseline_proba(few.X)
 
     def test_a_time_budget_is_shared_by_all(self, few):
-        model = tiny(network_epochs=10**5, process_epochs=10**5, max_epochs=10**5, time_budget=0.3)
+        model = tiny(network_epochs=10**5, process_epochs=10**5, max_epochs=10**5, time_budget=0.1)
         model.fit(few.X, few.Y.indices)
         assert {epoch["stage"] for epoch in model.history_} == set(STAGES)
-        assert sum(s.time_budget for s in model.trainer_.stage_settings().values()) == pytest.approx(0.3)
+        assert sum(s.time_budget for s in model.trainer_.stage_settings().values()) == pytest.approx(0.1)
         assert model.n_iter_ < 10**5
 
 

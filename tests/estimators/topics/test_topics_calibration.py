@@ -162,7 +162,7 @@ class TestMissing:
         found = []
         for value in (0, 1):
             Y = np.where(hidden, value, data.Y.toarray())
-            found.append(small(algorithm=algorithm, max_epochs=6).fit(data.X, Y, missing=hidden))
+            found.append(small(algorithm=algorithm, max_epochs=4).fit(data.X, Y, missing=hidden))
         a, b = found
         assert_same(arrays(a), arrays(b))
         assert not a.model_.calibration.is_identity()

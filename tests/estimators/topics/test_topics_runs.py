@@ -32,16 +32,31 @@ STOPS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def fit(few):
+    """How runs that are to be interrupted are fitted."""
+    missing = np.random.default_rng(0).random(few[1].shape) < 0.2
+    options = {"max_epochs": 6, "batch_size": 25, "n_draws": 3, "tol": 0.0}
+    return lambda algorithm, masked, **others: tiny(algorithm=algorithm, **options).fit(
+        *few, missing=missing if masked else None, **others
+    )
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(fit):
+    return {run: fit(*run) for run in {(algorithm, masked) for algorithm, _, masked in STOPS}}
+
+
 @pytest.mark.parametrize(("algorithm", "stop_after", "masked"), STOPS)
-def test_an_interrupted_run_resumes_to_the_same_arrays(algorithm, stop_after, masked, few, tmp_path, interrupt_after):
-    hidden = {"missing": np.random.default_rng(0).random(few[1].shape) < 0.2} if masked else {}
-    options = {"algorithm": algorithm, "max_epochs": 6, "batch_size": 25, "n_draws": 3, "tol": 0.0}
+def test_an_interrupted_run_resumes_to_the_same_arrays(
+    algorithm, stop_after, masked, fit, uninterrupted, tmp_path, interrupt_after
+):
     path, interrupt = tmp_path / "checkpoint.safetensors", interrupt_after(stop_after, signal.SIGINT)
     with pytest.raises(Interrupted, match="SIGINT"):
-        tiny(**options).fit(*few, **hidden, checkpoint=path, on_step=interrupt)
+        fit(algorithm, masked, checkpoint=path, on_step=interrupt)
     assert interrupt.steps == stop_after
-    steps, resumed, whole = [], tiny(**options), tiny(**options).fit(*few, **hidden)
-    resumed.fit(*few, **hidden, checkpoint=path, resume=True, on_step=lambda run, n: steps.append(n))
+    steps, whole = [], uninterrupted[algorithm, masked]
+    resumed = fit(algorithm, masked, checkpoint=path, resume=True, on_step=lambda run, n: steps.append(n))
     n_steps = 4 if algorithm == "online_em" else 1
     assert steps == [n_steps] * (6 * n_steps - stop_after)
     assert_same_arrays(whole, resumed)
