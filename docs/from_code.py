@@ -36,11 +36,7 @@ def commands() -> str:
 
 def _pages(command: Any, name: str) -> Iterator[str]:
     for part in command.commands.values():
-        if getattr(part, "hidden", False):
-            continue
-        if hasattr(part, "commands"):
-            yield from _pages(part, f"{name} {part.name}")
-        else:
+        if not getattr(part, "hidden", False):
             yield _page(part, f"{name} {part.name}")
 
 

@@ -1,9 +1,9 @@
-"""topics: what a topic model has learned, as a table."""
+"""topics: the topics of a model as a table."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,8 +16,8 @@ __all__ = ["topics"]
 
 def topics(
     model: Annotated[Path, typer.Argument(help="The folder of a model of the method topics.")],
-    n: Annotated[int, typer.Option("-n", min=1, help="Labels shown of each topic.")] = 10,
-    n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown of each topic.")] = 0,
+    n: Annotated[int, typer.Option("-n", min=1, help="Labels shown per topic.")] = 10,
+    n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per topic.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Print the topics of a model: their share in the labels of the training rows, and their first labels.
@@ -25,28 +25,26 @@ def topics(
     Example: labelfield topics model -n 5
     """
     estimator = load_model(model, "cpu")
-    if estimator._method() != "topics":
-        raise LabelfieldError(f"{model}: a model of the method {estimator._method()!r}, which has no topics")
-    names = estimator.feature_names_
-    found = [
+    known = estimator.topics(n)
+    if known is None:
+        kind = "an ensemble" if len(estimator.members()) > 1 else "a model"
+        raise LabelfieldError(f"{model}: {kind} of the method {estimator.method!r} has no topics of its own")
+    names = estimator.feature_names()
+    found: list[dict[str, Any]] = [
         {
             "topic": topic.number,
             "share": topic.share,
             "labels": dict(topic.labels),
             **({"features": dict(estimator.top_features(topic.number, n_features, names))} if n_features else {}),
         }
-        for topic in estimator.topics(n)
+        for topic in known
     ]
     if as_json:
         print_json({"path": str(model), "topics": found})
         return
-    header = ["topic", "share %", "labels (weight %)", *(["features"] if n_features else [])]
-    print_table(str(model), header, [_line(topic) for topic in found])
-
-
-def _line(topic: dict[str, object]) -> list[str]:
-    labels, features = topic["labels"], topic.get("features")
-    assert isinstance(labels, dict)
-    line = [str(topic["topic"]), f"{100 * float(str(topic['share'])):.1f}"]
-    line.append(", ".join(f"{name} ({100 * weight:.0f})" for name, weight in labels.items()))
-    return line if not isinstance(features, dict) else [*line, ", ".join(map(str, features))]
+    lines = []
+    for topic in found:
+        labels = ", ".join(f"{name} ({100 * weight:.0f})" for name, weight in topic["labels"].items())
+        features = [", ".join(map(str, topic["features"]))] if n_features else []
+        lines.append([str(topic["topic"]), f"{100 * topic['share']:.1f}", labels, *features])
+    print_table(str(model), ["topic", "share %", "labels (weight %)", *(["features"] if n_features else [])], lines)

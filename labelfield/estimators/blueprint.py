@@ -60,7 +60,7 @@ class Design:
     spec: Any
     settings: Settings
     n_negatives: int | None = None
-    start: Callable[[nn.Module], None] = lambda model: None
+    start: Callable[[Any], None] = lambda model: None
     # How labels were given, where the design reads them differently.
     labels: Labels | None = None
     # Whether rows are held as one dense tensor while training.
@@ -69,7 +69,7 @@ class Design:
 
 @dataclass
 class Fitted:
-    """A model with everything that goes into its folder."""
+    """A model with everything that goes into its folder, and the two objects that train it and answer for it."""
 
     spec: Any
     settings: Settings
@@ -84,6 +84,17 @@ class Fitted:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None
+    trainer: Any = None  # a Trainer
+    predictor: Any = None  # a Predictor
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what trains and answers: it is made again where it is needed."""
+        return self.__dict__ | {"trainer": None, "predictor": None}
+
+    @property
+    def n_iter(self) -> int:
+        """The number of epochs that the model was trained for."""
+        return len(self.history)
 
     @property
     def n_labels_per_step(self) -> int:

@@ -11,7 +11,7 @@ from abc import ABC
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from sklearn.metrics import accuracy_score
 from labelfield.constraints import Constraint
 from labelfield.data import Dataset, Names
 from labelfield.data.classes import class_name
+from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
@@ -34,7 +35,10 @@ from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.models.predictor import Latent, Predictor
 
-__all__ = ["Classifier", "TrainingCost"]
+__all__ = ["Classifier", "TrainingCost", "fingerprint", "training_bytes"]
+
+
+Value = TypeVar("Value")
 
 
 class TrainingCost(NamedTuple):
@@ -45,19 +49,19 @@ class TrainingCost(NamedTuple):
     stages: dict[str, Settings]
 
 
-class _Learned:
+class _Learned(Generic[Value]):
     """A learned attribute, `model_`: a read-only view of the fitted state, which is not there before fit."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def __get__(self, estimator: Any, owner: type[Any]) -> Any:
+    def __get__(self, estimator: Any, owner: type[Any]) -> Value:
         if estimator is None:
-            return self
+            return cast("Value", self)
         value = estimator.fitted()
         for name in self.path.split("."):
             value = getattr(value, name)
-        return value
+        return cast("Value", value)
 
 
 class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn is untyped
@@ -66,19 +70,20 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     blueprint: ClassVar[Blueprint]
     constraints: ClassVar[dict[str, Constraint]]
     # The name on the command line and in model folders; a property where an option decides.
-    method: Any
-    device: str
+    method: ClassVar[Any]
+    device: Any
     random_state: Any
-    threshold: float = 0.5
+    threshold: Any = 0.5
     # Set by an ensemble, so that all its members hold out the same rows.
     held_out_seed: int | None = None
-    _trainer: Trainer | None
-    _predictor: Predictor
 
-    model_, spec_, settings_, history_ = (_Learned(name) for name in ("model", "spec", "settings", "history"))
-    row_transform_, n_negatives_ = _Learned("row_transform"), _Learned("n_negatives")
-    label_counts_, n_rows_ = _Learned("label_counts"), _Learned("n_rows")
-    label_kind_, classes_ = _Learned("labels.kind"), _Learned("labels.classes")
+    predictor_ = _Learned[Predictor]("predictor")
+    model_, spec_, settings_ = _Learned[Any]("model"), _Learned[Any]("spec"), _Learned[Settings]("settings")
+    history_, n_iter_ = _Learned[list[dict[str, Any]]]("history"), _Learned[int]("n_iter")
+    row_transform_, n_negatives_ = _Learned[RowTransform]("row_transform"), _Learned[int | None]("n_negatives")
+    label_counts_, n_rows_ = _Learned[NDArray[np.int64]]("label_counts"), _Learned[int]("n_rows")
+    feature_names_digest_ = _Learned[str | None]("feature_names_digest")
+    label_kind_, classes_ = _Learned[str]("labels.kind"), _Learned[NDArray[Any]]("labels.classes")
 
     # Fitting
 
@@ -145,7 +150,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def hold(self, fitted: Fitted) -> None:
         """Take over a state, newly built or loaded, with what answers for it."""
-        self.fitted_, self._trainer, self._predictor = fitted, None, self.blueprint.predictor(fitted)
+        self.fitted_ = fitted
+        fitted.trainer, fitted.predictor = None, self.blueprint.predictor(fitted)
 
     def train_prepared(
         self,
@@ -160,9 +166,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         monitor = Monitor(
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
-            identity="" if checkpoint is None else self.identity(data),
+            identity="" if checkpoint is None else fingerprint(self, data),
             on_step=on_step,
-            validate=None if validation is None else self.validation(*validation),
+            validate=None if validation is None else _validation(self.members()[0], *validation),
         )
         self.run_training(data, monitor)
         return self
@@ -171,7 +177,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Train under a monitor, keep the history, and return the run."""
         with stop_requests(), advising_on_memory(self.blueprint.memory_hint):
             run = self.trainer_.train(data, monitor)
-        self._trainer = None  # whatever trains it further does so by the options of that time
+        self.fitted_.trainer = None  # further training goes by the options of that time
         self._after_training(run)
         return run
 
@@ -201,27 +207,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def _after_training(self, run: Run) -> None:
         self.fitted_.history = [asdict(epoch) for epoch in run.history]
-        self._predictor = self.blueprint.predictor(self.fitted_)
-
-    def identity(self, data: Dataset) -> str:
-        """Return a fingerprint of what is trained on what."""
-        parts = (self.spec_, *self.trainer_.fingerprint(), self.row_transform_.name)
-        digest = sha256(repr(parts).encode())
-        for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
-
-    def validation(self, X: Any, Y: Any) -> Validate:
-        """Return what scores these rows after each epoch, when the model has changed."""
-        X = as_rows(self, X, reset=False)
-        truth = self.encode(Y, X.shape[0])
-
-        def validate() -> dict[str, float]:
-            self._predictor = self.blueprint.predictor(self.fitted_)
-            scores = evaluate(truth, self.predict_topk(X, 5))
-            return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
-
-        return validate
+        self.fitted_.predictor = self.blueprint.predictor(self.fitted_)
 
     # Predicting
 
@@ -312,26 +298,18 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         found: Fitted | None = self.__dict__.get("fitted_")
         if found is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        if found.predictor is None:  # a copy of a fitted classifier
+            self.hold(found)
         return found
 
     @property
     def trainer_(self) -> Trainer:
-        """What trains the model, now and in further calls of `partial_fit`."""
+        """What trains the model, made when it is needed from the options of that time."""
         fitted = self.fitted()
-        if self._trainer is None:
-            self._trainer = self.blueprint.trainer(plain_options(self), fitted)
-        return self._trainer
-
-    @property
-    def predictor_(self) -> Predictor:
-        """What answers for the model, about rows as it sees them."""
-        self.fitted()
-        return self._predictor
-
-    @property
-    def n_iter_(self) -> int:
-        """The number of epochs that the model was trained for."""
-        return len(self.history_)
+        if fitted.trainer is None:
+            fitted.trainer = self.blueprint.trainer(plain_options(self), fitted)
+        trainer: Trainer = fitted.trainer
+        return trainer
 
     def summary(self) -> str:
         """Return one line about what the model is made of."""
@@ -341,10 +319,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Return how many numbers are learned."""
         return sum(parameter.numel() for parameter in self.model_.parameters())
 
-    def training_bytes(self) -> int:
-        """Return about how much memory a training step takes, beside the rows."""
-        return self.blueprint.training_bytes(plain_options(self), self.fitted())
-
     def training_cost(self, data: Dataset) -> TrainingCost:
         """Return what training on the rows that `prepare` returned will take, by trying a step."""
         hint, stages = self.blueprint.memory_hint, self.trainer_.stage_settings()
@@ -352,7 +326,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             n_steps = -(-data.n_rows // self.settings_.batch_size)
             seconds = self.trainer_.n_whole_epochs() * n_steps * self.trainer_.seconds_per_step(data)
         budgets = [stage.time_budget for stage in stages.values() if stage.time_budget is not None]
-        return TrainingCost(self.training_bytes(), min(seconds, sum(budgets)) if budgets else seconds, stages)
+        return TrainingCost(training_bytes(self), min(seconds, sum(budgets)) if budgets else seconds, stages)
 
     def members(self) -> list[Any]:
         """Return the classifiers that the answers are the mean of: an ensemble's members, else this one alone."""
@@ -383,6 +357,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         For kernels with a weight per feature (ARD) it is the squared weight; for topics and linear utilities the mean
         over topics or classes of the squared weight. Features that never vary keep the weight they started with.
         """
+        self.fitted()
         found = self.predictor_.feature_relevance()
         return None if found is None else self.row_transform_.fold(found)
 
@@ -419,18 +394,36 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         self.hold(self.fitted_)  # an optimiser would stay where it was
         return self
 
-    def __getstate__(self) -> Any:
-        """Leave out what trains and answers: it is made again from the fitted state."""
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_trainer", "_predictor")}
-
-    def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)
-        if "fitted_" in self.__dict__:
-            self.hold(self.fitted_)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = self.blueprint.can_be_multi_label
         return tags
+
+
+def training_bytes(estimator: Classifier) -> int:
+    """Return about how much memory a training step takes, beside the rows."""
+    return estimator.blueprint.training_bytes(plain_options(estimator), estimator.fitted())
+
+
+def fingerprint(estimator: Classifier, data: Dataset) -> str:
+    """Return a fingerprint of what is trained on what."""
+    parts = (estimator.spec_, *estimator.trainer_.fingerprint(), estimator.row_transform_.name)
+    digest = sha256(repr(parts).encode())
+    for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _validation(estimator: Classifier, X: Any, Y: Any) -> Validate:
+    """Return what scores these rows after each epoch, when the model has changed. Of an ensemble the first is scored:
+    the others are not trained at the same pace."""
+    X = as_rows(estimator, X, reset=False)
+    truth = estimator.encode(Y, X.shape[0])
+
+    def validate() -> dict[str, float]:
+        estimator.fitted_.predictor = estimator.blueprint.predictor(estimator.fitted_)
+        scores = evaluate(truth, estimator.predict_topk(X, 5))
+        return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
+
+    return validate

@@ -18,18 +18,18 @@ from scipy import sparse
 from sklearn.base import clone
 from torch import nn
 
-from labelfield.constraints import Constraint
+from labelfield.constraints import Auto, Constraint, Integer
 from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
-from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.classifier import Classifier, fingerprint, training_bytes
 from labelfield.estimators.mlgpf import MLGPFClassifier, as_known, without_known
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of
 from labelfield.inference.calibrating import calibrate_mean, held_out_scores
 from labelfield.inference.fitting import Past
 from labelfield.inference.parallel import train_in_parallel
-from labelfield.inference.run import Monitor, Run, Settings, Validate
+from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.memory import free_bytes
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.ensemble import EnsemblePredictor, Member
@@ -84,11 +84,11 @@ class EnsembleTrainer:
             watched = monitor if number == 0 else replace(monitor, validate=None)
             if monitor.checkpoint is not None:
                 path = _checkpoint(monitor.checkpoint, number)
-                watched = replace(watched, checkpoint=path, identity=member.identity(rows))
+                watched = replace(watched, checkpoint=path, identity=fingerprint(member, rows))
             trainings.append(partial(_train_member, member, rows, watched))
         self.model.rows = []
         free = free_bytes(choose_device(members[0].device))
-        needed = self.n_at_once * max(member.training_bytes() for member in members)
+        needed = self.n_at_once * max(training_bytes(member) for member in members)
         n_at_once = 1 if free is not None and needed > free else self.n_at_once
         runs = train_in_parallel(trainings, n_at_once, monitor.on_step)
         memories = [run.memory for run in runs]
@@ -125,7 +125,7 @@ def _checkpoint(path: Path, number: int) -> Path:
 
 def _design(options: Any, rows: TrainingRows) -> Design:
     """Build the members: the first as the user wants it, the others in the ways that help most for their kind."""
-    n_members = _count_members(options.n_members)
+    n_members = _AUTO if options.n_members == "auto" else options.n_members
     first = MLGPFClassifier() if options.estimator is None else clone(options.estimator)
     n_rounds = -(-n_members // _n_at_once(first, n_members))
     alike: dict[str, Any] = {"random_state": rows.seed}
@@ -162,7 +162,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         spec,
         first.settings_,
         first.n_negatives_,
-        lambda model: model.fill(members, data[1:]),  # type: ignore[operator]
+        lambda model: model.fill(members, data[1:]),
         first.fitted_.labels,
     )
 
@@ -191,13 +191,10 @@ def _predictor(fitted: Fitted) -> EnsemblePredictor:
     return EnsemblePredictor(members, fitted.model.calibration)
 
 
-def _count_members(n_members: Any) -> int:
-    is_count = isinstance(n_members, int | np.integer) and not isinstance(n_members, bool)
-    if n_members == "auto":
-        return _AUTO
-    if not is_count or not 2 <= n_members <= MOST_MEMBERS:
-        raise ValueError(f"n_members={n_members!r}; expected 'auto', or from 2 to {MOST_MEMBERS} members")
-    return int(n_members)
+def _training_bytes(members: Sequence[Classifier]) -> int:
+    """Return the memory of the largest members that could train at the same time."""
+    each = sorted(training_bytes(member) for member in members)
+    return sum(each[-_n_at_once(members[0], len(each)) :])
 
 
 def _n_at_once(member: Classifier, n_members: int) -> int:
@@ -224,13 +221,14 @@ class EnsembleClassifier(Classifier):
     estimator: Any = None
     n_members: Any = "auto"
 
-    constraints: ClassVar[dict[str, Constraint]] = {}
+    constraints: ClassVar[dict[str, Constraint]] = {"n_members": Auto(Integer(2, MOST_MEMBERS))}
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=EnsembleSpec,
         build=lambda spec, options: EnsembleModel(spec),
         design=_design,
         predictor=_predictor,
         trainer=lambda options, fitted: EnsembleTrainer(fitted.model),
+        training_bytes=lambda options, fitted: 0 if fitted.model is None else _training_bytes(fitted.model.members),
         summary=lambda options, fitted: (
             f"an ensemble of {fitted.spec.n_members}; the first: {fitted.model.members[0].summary()}"
         ),
@@ -269,18 +267,9 @@ class EnsembleClassifier(Classifier):
         """Return the members, the first as the user wanted it."""
         return list(self.model_.members)
 
-    def training_bytes(self) -> int:
-        """Return about how much memory the members that train at the same time take, beside the rows."""
-        each = sorted(member.training_bytes() for member in self.members())
-        return sum(each[-_n_at_once(self._first(), len(each)) :])
-
     def n_parameters(self) -> int:
         """Return how many numbers are learned by all members."""
         return sum(member.n_parameters() for member in self.members())
-
-    def validation(self, X: Any, Y: Any) -> Validate:
-        """Return what scores these rows by the first member: the others are not trained at the same pace."""
-        return self._first().validation(X, Y)  # type: ignore[no-any-return]
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Raise: members that see rows differently cannot be fitted in parts."""

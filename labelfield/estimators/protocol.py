@@ -16,6 +16,7 @@ from scipy import sparse
 
 from labelfield.data import Dataset, Names
 from labelfield.data.transform import RowTransform
+from labelfield.estimators.classifier import TrainingCost
 from labelfield.inference.run import Settings
 from labelfield.models.predictor import Latent, Predictor
 
@@ -42,6 +43,8 @@ class FittedClassifier(Protocol):
     settings_: Settings
     history_: list[dict[str, Any]]
     row_transform_: RowTransform
+    n_negatives_: int | None
+    feature_names_digest_: str | None
 
     def label_names(self) -> list[str]: ...
     def feature_names(self) -> list[str] | None: ...
@@ -60,10 +63,24 @@ class FittedClassifier(Protocol):
     def bound(self, X: Any, Y: Any) -> dict[str, float]: ...
     def feature_relevance(self) -> NDArray[np.float32] | None: ...
     def topics(self, n: int = 10, label_names: Any = None) -> list[Any] | None: ...
+    # where topics() is not None
+    def top_features(self, topic: int, n: int = 10, feature_names: Any = None) -> list[tuple[Any, float]]: ...
 
     # What answers for rows as the model sees them: log-odds, loadings of labels, processes, shares of topics, baseline
     predictor_: Predictor
 
     # What commands do with it
+    @property
+    def device(self) -> str: ...
     def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset: ...
+    def training_cost(self, data: Dataset) -> TrainingCost: ...
+    def train_prepared(
+        self,
+        data: Dataset,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        on_step: Any = None,
+    ) -> Any: ...
     def save(self, folder: str | Path, label_names: Any = None) -> None: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -243,7 +242,7 @@ class TopicClassifier(Classifier):
         `classes` names all labels there will be, where the first rows do not show them all. NaN in Y is missing.
         """
         check_parameters(self)
-        before = {**self.__dict__} | ({"fitted_": copy(self.fitted_)} if hasattr(self, "fitted_") else {})
+        before = {**self.__dict__} | ({"fitted_": replace(self.fitted_)} if hasattr(self, "fitted_") else {})
         try:
             if not hasattr(self, "fitted_"):
                 # All columns of an indicator are labels, whether or not they hold in these rows.

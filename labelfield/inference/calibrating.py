@@ -12,7 +12,7 @@ from torch import Tensor
 
 from labelfield.csr import from_counts
 from labelfield.metrics import evaluate
-from labelfield.metrics.ranking import judge
+from labelfield.metrics.ranking import score_ranking
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.predictor import Predictor, to_csr
 
@@ -39,7 +39,7 @@ def fit_calibration(
         predictor.calibration.fit(predictor.proba(X, calibrated=False), Y.indices)
         return
     k = min(n_ranked, predictor.n_labels)
-    judged = judge(Y, predictor.top_k(X, k, calibrated=False), k)
+    judged = score_ranking(Y, predictor.top_k(X, k, calibrated=False), k)
     known = None if is_known is None else is_known(judged.ranked.labels)
     predictor.calibration.fit(judged.ranked.scores, judged.hit, known)
 
@@ -67,7 +67,7 @@ def calibrate_mean(
         P = mean.toarray()
         calibration.fit(P / np.maximum(P.sum(1, keepdims=True), np.finfo(np.float32).tiny), truth.indices)
     else:
-        judged = judge(truth, mean, N_REMEMBERED)
+        judged = score_ranking(truth, mean, N_REMEMBERED)
         calibration.fit(judged.ranked.scores, judged.hit)
 
 

@@ -250,7 +250,7 @@ class TopicTrainer:
     # After the steps
 
     def _calibrate(self, rows: _Rows, held_out: NDArray[np.int64]) -> dict[str, Tensor]:
-        """Fit the map of probabilities to rows that the model has not seen, and return it with what was said of them."""
+        """Fit the map of probabilities to held-out rows, and return it with what was said of them."""
         chosen = held_out[: max(1, _CALIBRATED_ENTRIES // self.spec.n_labels)]
         if self.spec.is_exclusive:
             chosen = chosen[np.diff(rows.data.Y.indptr)[chosen] == 1]  # rows whose class was observed

@@ -34,10 +34,11 @@ Calibrate = Callable[[NDArray[np.int64]], dict[str, Tensor]]
 class Stage:
     """A part of a training.
 
-    `begin` is called when the stage starts, but not when it is resumed; then, in any case, `enter`; then `rates` (the parameters to train, each at
-    that many times the learning rate; None for all at 1) and, once the model is as the stage takes it up, `source`.
-    `calibrate` is given the rows that were held out. `batches` makes batches of rows; by default these are cut from
-    their random order. An objective whose shapes depend on nothing but the sizes of the batch `is_capturable` on a GPU.
+    `begin` is called when the stage starts, but not when it is resumed; then, in both cases, `enter`; then `rates` (the
+    parameters to train, each at that many times the learning rate; None for all at 1) and, once the model is as the
+    stage takes it up, `source`. `calibrate` is given the rows that were held out. `batches` makes batches of rows; by
+    default these are cut from their random order. An objective whose shapes depend on nothing but the sizes of the
+    batch `is_capturable` on a GPU.
     """
 
     name: str

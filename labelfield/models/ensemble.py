@@ -114,7 +114,8 @@ class EnsemblePredictor(Predictor):
         return super().mapped(values, rows)
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        return np.mean([predictor.novelty(own) for predictor, own in self._parts(rows)], axis=0, dtype=np.float32)
+        found = [predictor.novelty(own) for predictor, own in self._parts(rows)]
+        return np.asarray(np.mean(found, axis=0), np.float32)
 
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of the utilities of the mixture of all members; their processes h are not comparable."""
@@ -140,4 +141,4 @@ class EnsemblePredictor(Predictor):
             for member in self.members
             if (relevance := member.predictor.feature_relevance()) is not None
         ]
-        return np.mean(found, axis=0, dtype=np.float32) if found else None
+        return np.asarray(np.mean(found, axis=0), np.float32) if found else None

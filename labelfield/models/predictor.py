@@ -186,7 +186,7 @@ class Predictor(ABC):
         raise CannotAnswerError("this model is not trained by an evidence lower bound on its rows")
 
     def loadings(self) -> Tensor | None:
-        """Return the coordinates of labels (K, ...) in which labels that go together are close; None if there are none."""
+        """Return coordinates of labels (K, ...) in which labels that go together are close; None if there are none."""
         return None
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
@@ -244,7 +244,7 @@ def _ranks(P: Tensor) -> Tensor:
 
 
 def best_labels(blocks: Iterable[Tensor], k: int, n_labels: int) -> sparse.csr_array:
-    """Return the k most probable labels of each row, as CSR, from blocks of rows with the probabilities of all labels."""
+    """Return the k most probable labels of each row, as CSR, from blocks of probabilities of all labels."""
     k = min(k, n_labels)
     return to_csr((P.topk(k, dim=1)[::-1] for P in blocks), k, n_labels)
 

@@ -1,4 +1,4 @@
-"""Networks that turn rows into features: of dense rows, of sparse rows, of images."""
+"""Networks that turn dense rows, sparse rows or images into features."""
 
 from labelfield.networks.bag import BagMLP
 from labelfield.networks.base import Network

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import assemble, gather_rows
-from labelfield.metrics import Judged, judge, top_k
+from labelfield.metrics import RankedHits, score_ranking, top_k
 from labelfield.models.prediction import to_csr
 from labelfield.progress import Progress, ignore
 
@@ -30,11 +30,11 @@ class Answers:
     `plain_p_true` are the probabilities of the true class; a class that the model has not seen has none (nan).
     """
 
-    judged: Judged
+    judged: RankedHits
     uncertainty: NDArray[np.float64]
     has_novelty: bool
     p_true: NDArray[np.float64] | None = None
-    plain: Judged | None = None
+    plain: RankedHits | None = None
     plain_p_true: NDArray[np.float64] | None = None
 
     @property
@@ -80,11 +80,11 @@ def ask(estimator: Any, X: sparse.csr_array, Y: sparse.csr_array, progress: Prog
         )
         progress(int(block[-1]) + 1, n_rows)
 
-    def verdict(name: str) -> Judged | None:
+    def verdict(name: str) -> RankedHits | None:
         if not lists[name]:
             return None
         ranked = sparse.vstack(lists[name], format="csr")
-        return judge(Y, assemble(ranked.data, ranked.indices, ranked.indptr, Y.shape), DEPTH)
+        return score_ranking(Y, assemble(ranked.data, ranked.indices, ranked.indptr, Y.shape), DEPTH)
 
     def probabilities(name: str) -> NDArray[np.float64] | None:
         return np.concatenate(p_true[name]) if p_true[name] else None

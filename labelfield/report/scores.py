@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import from_counts
-from labelfield.metrics import Judged, auc, judge, top_k
+from labelfield.metrics import RankedHits, auc, score_ranking, top_k
 from labelfield.metrics.probabilities import Reliability, reliability_of
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.report.answers import DEPTH, Answers
@@ -109,10 +109,10 @@ def scores(answers: Answers, counts: Counts, has_classes: bool) -> list[Score]:
     for nlpd."""
     n_rows, n_labels = answers.Y.shape
     counts = counts.wide(n_labels)
-    popular = judge(answers.Y, _popular(counts, n_rows), DEPTH)
+    popular = score_ranking(answers.Y, _popular(counts, n_rows), DEPTH)
     found: list[Score] = []
 
-    def add(name: str, ask: Callable[[Judged], float], has_popular: bool = True) -> None:
+    def add(name: str, ask: Callable[[RankedHits], float], has_popular: bool = True) -> None:
         by_popularity = 100 * ask(popular) if has_popular else None
         by_network = None if answers.plain is None else 100 * ask(answers.plain)
         found.append(Score(name, 100 * ask(answers.judged), by_popularity, by_network))

@@ -31,8 +31,13 @@ def run_python(code, names, where):
 
 
 def commands(block):
-    """The lines of a block that call labelfield, without comments, with continued lines joined."""
+    """Yield the calls of labelfield and of the benchmarks in a block, each as program and arguments.
+
+    Comments are dropped, and continued lines joined.
+    """
     for line in block.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        if words[:1] == ["labelfield"]:
-            yield words[1:]
+        for program in ("labelfield", "python -m benchmarks"):
+            n_words = len(program.split())
+            if " ".join(words[:n_words]) == program:
+                yield program, words[n_words:]

@@ -8,9 +8,11 @@ from pages import DOCS, ROOT, blocks, commands, run_python
 from typer.testing import CliRunner
 
 import labelfield
+from benchmarks import commands as benchmarks
 from labelfield.cli.main import app
 from labelfield.estimators import saving
 
+APPS = {"labelfield": app, "python -m benchmarks": benchmarks.app}
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.glob("*.md") if any(blocks(path.read_text())))]
 
 
@@ -40,9 +42,9 @@ def test_what_a_page_shows_is_what_happens(path, files, tmp_path, monkeypatch):
         if language == "python":
             run_python(text, names, where)
             continue
-        for words in commands(text):
-            done = CliRunner().invoke(app, words)
-            assert done.exit_code == 0, f"{where}: labelfield {shlex.join(words)}: {done.output} {done.exception!r}"
+        for program, words in commands(text):
+            done = CliRunner().invoke(APPS[program], words)
+            assert done.exit_code == 0, f"{where}: {program} {shlex.join(words)}: {done.output} {done.exception!r}"
 
 
 def test_a_wrong_page_fails():
@@ -53,5 +55,9 @@ def test_a_wrong_page_fails():
         run_python("x = 2  # → 2", {}, "page:1")
     run_python("x = 1\nx + 1  # → 2", {}, "page:1")
     block = "make demo\nlabelfield info a \\\n  --json  # what it holds\n# labelfield nothing\n"
-    assert list(commands(block)) == [["info", "a", "--json"]]
+    block += "python -m benchmarks bench list\npython -m venv here\n"
+    assert list(commands(block)) == [
+        ("labelfield", ["info", "a", "--json"]),
+        ("python -m benchmarks", ["bench", "list"]),
+    ]
     assert [part[:2] for part in blocks("a\n```sh\nb\n```\n```python\nc\n```\n")] == [("sh", 3), ("python", 6)]

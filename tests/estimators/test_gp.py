@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from labelfield.models.build_multiclass import CLASS_INDUCING, CLASS_POSTERIORS, LIKELIHOODS
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
@@ -14,7 +15,6 @@ from labelfield import DataError, GPClassifier, synth
 from labelfield.inference.signals import Interrupted
 from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
-from labelfield.models.build_multiclass import CLASS_INDUCING, CLASS_POSTERIORS, LIKELIHOODS
 
 WORDS = np.array(["cat", "dog", "eel"])
 # Ways to look at some classes alone.

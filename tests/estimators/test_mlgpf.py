@@ -140,9 +140,9 @@ def test_conditioning_on_what_is_known(data, fitted):
 def test_conditioning_finds_the_mode():
     """Newton's steps end where the gradient of log q(h) p(y | h) vanishes."""
     import torch
-
     from labelfield.models.build import Spec, build
     from labelfield.models.prediction import condition
+
     from labelfield.variational import Moments
 
     torch.manual_seed(0)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-
-from benchmarks.trust import with_independent_features, with_permuted_features
-from labelfield import MLGPFClassifier
 from labelfield.models.build import POSTERIORS
 from labelfield.models.prediction import unexplained_share
+
+from benchmarks.studies.trust import with_independent_features, with_permuted_features
+from labelfield import MLGPFClassifier
 
 
 def small(**options):

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from labelfield import metrics, synth
 from labelfield.errors import DataError
-from labelfield.metrics import judge
+from labelfield.metrics import score_ranking
 from labelfield.report.answers import Answers, ask
 from labelfield.report.examples import choose_rows, examples
 from labelfield.report.facts import gather
@@ -27,7 +27,7 @@ def made_up(seed=0, n=200, k=40, density=0.1):
     Y = rng.random((n, k)) < np.minimum(rate, 0.9)
     P = np.clip(0.5 * Y + 0.6 * rng.random((n, k)) * (rate > 0.01), 0, 1)
     counts = Counts(np.where(rate < 0.01, 0, rng.poisson(500 * rate)), 500)
-    judged = judge(sparse.csr_array(Y.astype(np.float32)), P, 5)
+    judged = score_ranking(sparse.csr_array(Y.astype(np.float32)), P, 5)
     return Answers(judged, rng.random(n).round(1), True), counts, P
 
 
@@ -38,7 +38,7 @@ def made_up_classes(seed=0, n=120, k=6, n_known=None):
     Y = sparse.csr_array((np.ones(n, np.float32), y.astype(np.int32), np.arange(n + 1)), shape=(n, k))
     p = np.where(y < P.shape[1], P[np.arange(n), np.minimum(y, P.shape[1] - 1)], np.nan)
     wide = np.pad(P, ((0, 0), (0, k - P.shape[1])))
-    return Answers(judge(Y, wide, 5), 1 - P.max(1), False, p), Counts(np.bincount(y, minlength=k), n), P, y
+    return Answers(score_ranking(Y, wide, 5), 1 - P.max(1), False, p), Counts(np.bincount(y, minlength=k), n), P, y
 
 
 class TestScores:
@@ -156,7 +156,7 @@ class TestDoubt:
 
     def test_where_all_are_right_there_is_nothing_to_tell(self):
         answers, *_ = made_up_classes(k=3)
-        perfect = Answers(judge(answers.Y, answers.Y.toarray(), 3), answers.uncertainty, False)
+        perfect = Answers(score_ranking(answers.Y, answers.Y.toarray(), 3), answers.uncertainty, False)
         assert np.isnan(doubt(perfect).auroc)
         assert doubt(perfect).error == 0
 
@@ -220,7 +220,7 @@ class TestAnswers:
     def test_lists_and_uncertainty_are_those_of_the_model(self, fitted):
         case = fitted("mlgpf")
         answers = ask(case.estimator, case.X, case.Y)
-        expected = judge(case.Y, case.estimator.predict_topk(case.X, 5), 5)
+        expected = score_ranking(case.Y, case.estimator.predict_topk(case.X, 5), 5)
         np.testing.assert_array_equal(answers.judged.ranked.labels, expected.ranked.labels)
         np.testing.assert_allclose(answers.uncertainty, case.estimator.predict_uncertainty(case.X), rtol=1e-5)
         assert answers.p_true is None

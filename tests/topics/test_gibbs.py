@@ -50,7 +50,7 @@ def from_prior(rng, n_rest=0):
 
 
 def drawn_data(state, rng, mask=None, is_missing=False):
-    """Labels of the rows given topics and u; where they were not observed, nobody knows."""
+    """Labels of the rows given topics and u, where they were observed."""
     rates = state.U.double() @ state.topics.V.double().T
     Y = rng.random(rates.shape) < -np.expm1(-rates.numpy())
     if mask is not None:

@@ -1,4 +1,4 @@
-"""What the topic model asks of rows is what dense algebra gives, and labels without a place are missed by nobody."""
+"""Operations of the topic model on rows equal dense algebra, and inactive labels can be left out."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def assert_near(ours, dense):
 @given(*SHAPES)
 @settings(max_examples=15)
 def test_products_of_features_are_dense_ones(n_rows, n_features, n_topics, seed):
-    """With a column of ones beside them."""
+    """The dense features have a column of ones appended."""
     rng = np.random.default_rng(seed)
     X = random_places(n_rows, n_features, seed).astype(np.float64)
     X.data *= rng.normal(size=X.nnz)
@@ -89,7 +89,7 @@ def test_what_was_observed_is_the_same_in_both_forms(n_rows, n_labels, n_topics,
     The form of missing ones has more to say: labels that it does not name were observed everywhere.
     """
     is_observed = random_places(n_rows, n_labels, seed, 0.6).toarray() > 0
-    n_all = n_labels + (0 if names_all else 3)  # three more, of which all is known, or nothing
+    n_all = n_labels + (0 if names_all else 3)  # three more labels, known in all rows or in none
     labels = np.arange(n_labels)
     X, Y = sparse.csr_array(np.ones((n_rows, 1))), sparse.csr_array((n_rows, n_labels), dtype=np.float32)
     V = uniform(n_all, n_topics, seed=seed)

@@ -129,7 +129,11 @@ class TestPartialFit:
         with pytest.raises(ValueError, match="step_power=7"):
             model.set_params(step_power=7).partial_fit(few[0][:50], few[1][:50])
         np.testing.assert_array_equal(model.predict_proba(few[0]), before)
-        assert_same_arrays(model.set_params(step_power=0.6).partial_fit(*few), tiny().fit(*few).partial_fit(*few))
+        model.set_params(step_power=0.6).partial_fit(*few)
+        with pytest.raises(ValueError, match="99 features"):
+            model.partial_fit(few[0][:, :99], few[1])
+        undisturbed = tiny().fit(*few).partial_fit(*few).partial_fit(*few)
+        assert_same_arrays(model.partial_fit(*few), undisturbed)
 
     def test_options_may_change_between_steps(self, few):
         model = tiny().fit(*few).set_params(step_power=0.9)

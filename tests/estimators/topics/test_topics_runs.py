@@ -119,7 +119,7 @@ def test_what_training_will_cost_changes_nothing(algorithm, few):
     rows = model.prepare(*few)
     before, cost = arrays(model), model.training_cost(rows)
     assert cost.seconds > 0
-    assert cost.n_bytes == model.training_bytes() > 0
+    assert cost.n_bytes > 0
     assert model.n_parameters() > 3 * (100 + 25)
     assert model.summary() == f"30 labels; 3 topics by {algorithm}"
     for name, value in arrays(model).items():
