@@ -22,6 +22,18 @@ Record = dict[str, Any]
 Key = tuple[Any, ...]
 # Two records of a suite measure the same cell if they agree in these.
 _KEY = ("dataset", "row", "budget", "seed")
+# Options that older records have by other names.
+_RENAMED = {
+    "private": "label_linear",
+    "private_scale": "label_linear_scale",
+    "own_kernel": "kernel_per_class",
+    "rivals": "negative_sampling",
+    "scale": "prior_scale",
+    "patience": "n_iter_no_change",
+    "tolerance": "tol",
+    "calibrated": "calibrate",
+}
+_RENAMED_IN = {"svdkl": {**_RENAMED, "own_kernel": "kernel_per_process"}}
 # The scores that studies record of rows with several labels.
 HEADLINE = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "ECE@1", "ECE@5")
 
@@ -67,8 +79,8 @@ class Records:
 
     @classmethod
     def of(cls, lines: dict[str, list[Record]]) -> Records:
-        """Tell runs from studies; lines come oldest first."""
-        runs = {name: [line for line in own if "study" not in line] for name, own in lines.items()}
+        """Tell runs from studies; lines come oldest first. Options of runs get their present names."""
+        runs = {name: [_upgraded(line) for line in own if "study" not in line] for name, own in lines.items()}
         studies = {name: line for name, own in lines.items() for line in own if "study" in line}
         return cls({name: own for name, own in runs.items() if own}, studies)
 
@@ -93,6 +105,15 @@ class Records:
         """Return these records without what was measured of some cells of a suite; their skipped runs stay."""
         kept = [run for run in self.runs.get(name, []) if "skipped" in run or cell_key(run) not in keys]
         return replace(self, runs={**self.runs, name: kept})
+
+
+def _upgraded(run: Record) -> Record:
+    """Return a run with the present names of our options; those of a peer are its own."""
+    method = run.get("method")
+    if method is None or "options" not in run:
+        return run
+    names = _RENAMED_IN.get(method, _RENAMED)
+    return {**run, "options": {names.get(name, name): value for name, value in run["options"].items()}}
 
 
 def _lines(path: Path) -> list[Record]:

@@ -20,6 +20,7 @@ def draw_times(options: dict[str, Any]) -> dict[str, Any]:
     """Draw AUC against seconds of training for each way to fit a topic model, as figure 2 of the paper does."""
     import labelfield
     from labelfield import metrics
+    from labelfield.inference.run import Monitor
 
     device, n_topics = options["device"], options["n_topics"]
     data = labelfield.read(DATA / "bibtex")
@@ -27,13 +28,16 @@ def draw_times(options: dict[str, Any]) -> dict[str, Any]:
     assert test is not None
     curves: dict[str, Any] = {}
     for name, own in options["ways"].items():
-        model = labelfield.TopicClassifier(n_topics=n_topics, device=device, tolerance=0.0, calibrated=False, **own)
+        model = labelfield.TopicClassifier(n_topics=n_topics, device=device, tol=0.0, calibrate=False, **own)
         rows = model.prepare(data.X, data.Y)
 
         def score(model: Any = model) -> dict[str, float]:
-            return {"AUC": float(metrics.auc(test.Y, model.predict_proba(test.X), average="micro"))}
+            # The estimator itself answers as the model was before training.
+            predictor = model.blueprint.predictor(model.fitted())
+            P = predictor.proba(model.rows(test.X))
+            return {"AUC": float(metrics.auc(test.Y, P, average="micro"))}
 
-        model._train(rows, None, False, score, None)
+        model.run_training(rows, Monitor(validate=score))
         curves[name] = [[epoch["seconds"], epoch["scores"]["AUC"]] for epoch in model.history_]
         print(name, curves[name][-1], len(curves[name]), flush=True)
     return {"figure": _picture_of_times(curves), "topics": n_topics, "seconds and AUC": curves}

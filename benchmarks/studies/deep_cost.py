@@ -20,12 +20,13 @@ _PEER_POINTS = (64, 256, 1024, 4096)
 _N_PROCESSES, _N_ROWS = 2, 1000
 
 
-def _ours(own_kernel: bool, n_inputs: int = 784, n_classes: int = 10, batch: int = 256) -> Callable[[], None]:
+def _ours(kernel_per_process: bool, n_inputs: int = 784, n_classes: int = 10, batch: int = 256) -> Callable[[], None]:
     """Return a step of our layer on the same network, grid, samples and batch."""
     import torch
 
     import labelfield
     from labelfield.inference.adam import RowAdam
+    from labelfield.inference.deep import DeepTrainer
     from labelfield.inference.stepper import Stepper
 
     rng = np.random.default_rng(0)
@@ -36,24 +37,27 @@ def _ours(own_kernel: bool, n_inputs: int = 784, n_classes: int = 10, batch: int
         hidden=(256, 128),
         dropout=0.0,
         grid_size=64,
-        own_kernel=own_kernel,
+        kernel_per_process=kernel_per_process,
         n_samples=8,
         row_transform="none",
-        calibrated=False,
+        calibrate=False,
         device="cpu",
     )
-    source = model._source(model.prepare(X, y))
+    data = model.prepare(X, y)
+    trainer = model.trainer_
+    assert isinstance(trainer, DeepTrainer)
+    source = trainer.source(data)
     parameters = [parameter for parameter in model.model_.parameters() if parameter.requires_grad]
-    stepper = Stepper(model._objective_of("joint"), source, RowAdam(parameters, 1e-3), torch.Generator().manual_seed(0))
-    rows = source.batch(np.arange(batch), torch.device("cpu"))
-    return lambda: stepper.compute(*rows, batch)
+    stepper = Stepper(trainer.objective("joint"), source, RowAdam(parameters, 1e-3), torch.Generator().manual_seed(0))
+    rows, labels = source.batch(np.arange(batch), torch.device("cpu"))
+    return lambda: stepper.compute(rows, labels, batch)
 
 
 def run_steps() -> dict[str, Any]:
     """Measure steps per second in turns, so that a slow minute affects all; ratios are within a round."""
     steps = {
-        "ours": _ours(own_kernel=False),  # one kernel for all processes, as in the documentation of GPyTorch
-        "ours, a kernel for each process": _ours(own_kernel=True),
+        "ours": _ours(kernel_per_process=False),  # one kernel for all processes, as in the documentation of GPyTorch
+        "ours, a kernel for each process": _ours(kernel_per_process=True),
         "gpytorch": prepare(),
         "network alone": prepare_mlp(),
     }
@@ -76,16 +80,16 @@ def _layer(n_points: int, n_dimensions: int) -> Callable[[], None]:
     """Return the bound of two processes on rows of features with its gradient, also in the features."""
     import torch
 
-    from labelfield.models.build_deep import DeepSpec, build_deep
-    from labelfield.models.defaults import plan_deep
+    from labelfield.models.deep.plan import plan
+    from labelfield.models.deep.spec import DeepSpec, build
     from labelfield.networks import NetworkSpec
 
     width = _N_PROCESSES * n_dimensions
     subsets = tuple(tuple(range(j * n_dimensions, (j + 1) * n_dimensions)) for j in range(_N_PROCESSES))
-    plan = plan_deep(_N_ROWS, 10, 2, False, "mlp", n_dimensions, n_points)
+    chosen = plan(_N_ROWS, 10, 2, False, "mlp", n_dimensions, n_points)
     network = NetworkSpec("mlp", 10, width, ())
-    spec = DeepSpec(10, 2, network, width, subsets, n_points, posterior=plan.posterior, moments="sampled")
-    model = build_deep(spec)
+    spec = DeepSpec(10, 2, network, width, subsets, n_points, posterior=chosen.posterior, moments="sampled")
+    model = build(spec)
     generator = torch.Generator().manual_seed(0)
     h = torch.randn(_N_ROWS, width, generator=generator).requires_grad_()
     with torch.no_grad():

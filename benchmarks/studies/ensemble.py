@@ -10,12 +10,12 @@ from benchmarks.record import HEADLINE
 
 
 def _prepare() -> Any:
-    import labelfield
+    from labelfield.estimators.methods import new_estimator
 
-    return labelfield.MLGPFClassifier
+    return new_estimator
 
 
-def _train(classifier: Any) -> dict[str, Any]:
+def _train(new_estimator: Any) -> dict[str, Any]:
     import time
 
     import labelfield
@@ -24,20 +24,19 @@ def _train(classifier: Any) -> dict[str, Any]:
     data = labelfield.read(DATA / "eurlex-4k")
     assert data.test is not None
     started = time.perf_counter()
-    model = classifier(device="cpu", ensemble="auto").fit(data.X, data.Y)
+    model = new_estimator("mlgpf", {"device": "cpu", "ensemble": "auto"}).fit(data.X, data.Y)
     train_seconds = time.perf_counter() - started
     started = time.perf_counter()
     predictions = model.predict_topk(data.test.X, 5)
     predict_seconds = time.perf_counter() - started
     scores = metrics.evaluate(data.test.Y, predictions, data.Y)
-    others, alone = model.others_, {}
-    model.others_ = []
-    for number, member in enumerate((model, *others), 1):
+    members, alone = model.members(), {}
+    for number, member in enumerate(members, 1):
         own = metrics.evaluate(data.test.Y, member.predict_topk(data.test.X, 5))
-        made = f"{member.row_transform_.name}, {member.spec_.kernel}, private {member.spec_.private}"
+        made = f"{member.row_transform_.name}, {member.spec_.kernel}, label linear {member.spec_.label_linear}"
         alone[f"member {number} ({made})"] = [own[f"P@{k}"] for k in (1, 3, 5)]
     return {
-        "members": 1 + len(others),
+        "members": len(members),
         "train_seconds": train_seconds,
         "predict_seconds": predict_seconds,
         **{key: scores[key] for key in HEADLINE},

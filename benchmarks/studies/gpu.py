@@ -19,27 +19,27 @@ _FLOPS, _DOUBLE_FLOPS, _BYTES = 67e12, 67e12, 4.8e12
 BEST: dict[str, Any] = {
     "row_transform": "unit+log",
     "kernel": "se_ard + linear",
-    "private": "point",
+    "label_linear": "point",
     "n_latent": 600,
     "n_inducing": 800,
     "batch_size": 500,
     "max_epochs": 25,
     "learning_rate": 0.04,
     "kl_weight": 0.25,
-    "calibrated": False,
+    "calibrate": False,
 }
 
 
 def _prepare() -> Any:
     import torch
 
-    import labelfield
+    from labelfield.estimators.methods import new_estimator
 
     torch.zeros(1, device="cuda")  # the start of the driver is not measured
-    return labelfield.MLGPFClassifier
+    return new_estimator
 
 
-def _fit(name: str, options: dict[str, Any], n_fits: int, classifier: Any) -> dict[str, Any]:
+def _fit(name: str, options: dict[str, Any], n_fits: int, new_estimator: Any) -> dict[str, Any]:
     """Return the seconds from rows in memory to a model, in a fresh process and again, and scores on the test rows."""
     import torch
 
@@ -51,7 +51,7 @@ def _fit(name: str, options: dict[str, Any], n_fits: int, classifier: Any) -> di
     seconds = []
     for _ in range(n_fits):
         started = time.perf_counter()
-        model = classifier(device="cuda", **options).fit(data.X, data.Y)
+        model = new_estimator("mlgpf", {"device": "cuda", **options}).fit(data.X, data.Y)
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - started)
     started = time.perf_counter()
@@ -66,7 +66,7 @@ def _fit(name: str, options: dict[str, Any], n_fits: int, classifier: Any) -> di
     }
 
 
-def _step(classifier: Any) -> dict[str, float]:
+def _step(new_estimator: Any) -> dict[str, float]:
     """Return milliseconds of a default step on EUR-Lex: operations launched one by one, captured, and at best."""
     import torch
 
@@ -75,7 +75,7 @@ def _step(classifier: Any) -> dict[str, float]:
     from labelfield.inference.stepper import Stepper
 
     data = labelfield.read(DATA / "eurlex-4k")
-    model = classifier(device="cuda")
+    model = new_estimator("mlgpf", {"device": "cuda"})
     rows = model.prepare(data.X, data.Y)
     batch = model.settings_.batch_size
     rng = np.random.default_rng(0)
@@ -83,8 +83,9 @@ def _step(classifier: Any) -> dict[str, float]:
     result = {}
     for name, is_captured in (("eager_ms", False), ("captured_ms", True)):
         optimiser = RowAdam(model.model_.parameters(), lr=1e-4)
+        trainer = model.trainer_
         stepper = Stepper(
-            model._objective(), model._source(rows), optimiser, torch.Generator(), is_capturable=is_captured
+            trainer.objective, trainer.source(rows), optimiser, torch.Generator(), is_capturable=is_captured
         )
         for chosen in batches[:3]:
             stepper.step(chosen, rows.n_rows)
@@ -96,13 +97,13 @@ def _step(classifier: Any) -> dict[str, float]:
         result[name] = 1000 * (time.perf_counter() - started) / len(batches)
     spec, nnz = model.spec_, rows.X.nnz / rows.n_rows * batch
     d, k, p, m = spec.n_features, spec.n_labels, spec.n_latent, spec.n_inducing
-    # Two products with the loadings of labels and two with the weights of private processes, K_Z and the products of
-    # rows with Z: each once forwards, and once or twice backwards.
+    # Two products with the loadings of labels and two with the weights of the linear process of each label, K_Z and the
+    # products of rows with Z: each once forwards, and once or twice backwards.
     flops = 2 * (3 * 2 * batch * k * p + 2 * nnz * k + 3 * d * m * m + 2 * nnz * m)
     doubles = 2 * (m**3 + 3 * m * m * batch)
     n_parameters = sum(q.numel() for q in model.model_.parameters())
     # Adam reads four numbers per parameter and writes three; utilities, their variances and derivatives; the dense
-    # layout of private weights, written and read forwards and backwards.
+    # layout of the linear processes' weights, written and read forwards and backwards.
     moved = 4 * (7 * n_parameters + 8 * batch * k + 4 * d * k)
     result |= {
         "arithmetic_floor_ms": 1000 * (flops / _FLOPS + doubles / _DOUBLE_FLOPS),

@@ -13,26 +13,29 @@ from benchmarks.paths import DATA
 
 # The thesis' methods [TH 3] as options, with the error in percent and the nlpd that it reports for MNIST.
 METHODS: dict[str, tuple[dict[str, Any], tuple[float, float | None]]] = {
-    "OVSE-P": ({"posterior": "parsimonious", "inducing": "per_class", "own_kernel": True}, (3.68, 0.1377)),
-    "OVSE-F": ({"posterior": "full", "inducing": "per_class", "own_kernel": True}, (3.28, 0.1128)),
-    "OVSE-P-SH": ({"posterior": "parsimonious", "inducing": "free", "own_kernel": True}, (6.8, 0.2295)),
-    "OVSE-F-SH": ({"posterior": "full", "inducing": "free", "own_kernel": False}, (4.04, 0.3578)),
+    "OVSE-P": ({"posterior": "parsimonious", "inducing": "per_class", "kernel_per_class": True}, (3.68, 0.1377)),
+    "OVSE-F": ({"posterior": "full", "inducing": "per_class", "kernel_per_class": True}, (3.28, 0.1128)),
+    "OVSE-P-SH": ({"posterior": "parsimonious", "inducing": "free", "kernel_per_class": True}, (6.8, 0.2295)),
+    "OVSE-F-SH": ({"posterior": "full", "inducing": "free", "kernel_per_class": False}, (4.04, 0.3578)),
     "RM-P": (
-        {"likelihood": "robustmax", "posterior": "parsimonious", "inducing": "free", "own_kernel": True},
+        {"likelihood": "robustmax", "posterior": "parsimonious", "inducing": "free", "kernel_per_class": True},
         (3.9, 0.1192),
     ),
-    "RM-F": ({"likelihood": "robustmax", "posterior": "full", "inducing": "free", "own_kernel": True}, (2.6, 0.081)),
+    "RM-F": (
+        {"likelihood": "robustmax", "posterior": "full", "inducing": "free", "kernel_per_class": True},
+        (2.6, 0.081),
+    ),
 }
 # Digits are made upright; M = 100 and the SE kernel are those of the thesis.
 MNIST = {"row_transform": "deskew", "n_inducing": 100, "kernel": "se", "max_epochs": 40, "learning_rate": 0.03}
 # Ours at the same size, and the best found by the error on the last 10,000 training rows.
-WHITENED = {"posterior": "whitened_full", "inducing": "per_class", "own_kernel": True}
+WHITENED = {"posterior": "whitened_full", "inducing": "per_class", "kernel_per_class": True}
 BEST = {
     "row_transform": "deskew",
     "kernel": "se_ard",
     "n_inducing": 1000,
     "inducing": "free",
-    "own_kernel": False,
+    "kernel_per_class": False,
     "posterior": "whitened_full",
     "kl_weight": 0.1,
     "max_epochs": 40,
@@ -46,7 +49,7 @@ _PEERS = {
 _BUDGET = 560.0
 _CLASSES = (10, 1_000, 100_000)
 _PEER_CLASSES = 10_000
-_N_ROWS, _N_FEATURES, _N_INDUCING, _N_RIVALS = 100, 20, 30, 50
+_N_ROWS, _N_FEATURES, _N_INDUCING, _N_NEGATIVES = 100, 20, 30, 50
 
 
 def _prepare() -> Any:
@@ -178,12 +181,12 @@ def _time(step: Any, n_steps: int) -> float:
     return min(rounds)
 
 
-def _our_step(n_classes: int, rivals: str, _: None) -> float:
-    """Time a step of one-vs-each with sampled rivals: bound, gradient, Adam."""
+def _our_step(n_classes: int, negative_sampling: str, _: None) -> float:
+    """Time a step of one-vs-each with sampled negatives: bound, gradient, Adam."""
     import torch
 
     from labelfield.inference.adam import RowAdam
-    from labelfield.models.build_multiclass import ClassSpec, build_multiclass
+    from labelfield.models.multiclass.spec import ClassSpec, build
 
     X, y = _rows_of_classes(n_classes)
     spec = ClassSpec(
@@ -191,14 +194,14 @@ def _our_step(n_classes: int, rivals: str, _: None) -> float:
         n_classes,
         _N_INDUCING,
         kernel="se",
-        own_kernel=False,
+        kernel_per_class=False,
         inducing="free",
         posterior="whitened_diagonal",
-        rivals=rivals,
+        negative_sampling=negative_sampling,
         unit_norm=False,
         n_points=5,
     )
-    model = build_multiclass(spec)
+    model = build(spec)
     with torch.no_grad():
         model.utilities.inducing.fill(torch.randn(_N_INDUCING, _N_FEATURES))  # type: ignore[union-attr, operator]  # these are free
     pointers = torch.arange(_N_ROWS + 1, dtype=torch.int32)
@@ -210,7 +213,7 @@ def _our_step(n_classes: int, rivals: str, _: None) -> float:
 
     def step() -> None:
         optimiser.zero_grad()
-        estimate = model.elbo(X, Y, 10 * _N_ROWS, n_negatives=_N_RIVALS, generator=generator)
+        estimate = model.elbo(X, Y, 10 * _N_ROWS, n_negatives=_N_NEGATIVES, generator=generator)
         (-estimate.bound() / _N_ROWS).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
         optimiser.update(good)
 
@@ -255,16 +258,16 @@ def _gpytorch_step(n_classes: int, _: None) -> float:
 def run() -> dict[str, Any]:
     """Measure rings, and the cost of a step with many classes, on the CPU."""
     results: dict[str, Any] = {"rings": isolated(_prepare, _rings).value}
-    for rivals in ("uniform", "importance"):
-        measured = {k: isolated(_prepare, partial(_our_step, k, rivals)) for k in (*_CLASSES, _PEER_CLASSES)}
-        results[f"step_seconds_{rivals}"] = {str(k): found.value for k, found in sorted(measured.items())}
+    for sampling in ("uniform", "importance"):
+        measured = {k: isolated(_prepare, partial(_our_step, k, sampling)) for k in (*_CLASSES, _PEER_CLASSES)}
+        results[f"step_seconds_{sampling}"] = {str(k): found.value for k, found in sorted(measured.items())}
     peer = isolated(_prepare, partial(_gpytorch_step, _PEER_CLASSES))
     ours = results["step_seconds_uniform"][str(_PEER_CLASSES)]
     results["gpytorch"] = {
         "classes": _PEER_CLASSES,
         "rows": _N_ROWS,
         "inducing": _N_INDUCING,
-        "rivals": _N_RIVALS,
+        "negatives": _N_NEGATIVES,
         "seconds": peer.value,
         "peak_mb": peer.peak_mb,
         "time_ratio": peer.value / ours,

@@ -55,7 +55,7 @@ def _step(n_labels: int, n_nonzeros: int, device: str, _: Any) -> dict[str, floa
     from labelfield.inference.adam import RowAdam
     from labelfield.inference.source import DatasetSource
     from labelfield.inference.stepper import Stepper
-    from labelfield.models.build import Spec, build
+    from labelfield.models.mlgpf.spec import Spec, build
 
     rng = np.random.default_rng(0)
     features = rng.integers(_FEATURES, size=(_ROWS, n_nonzeros))
@@ -131,7 +131,7 @@ def train_twin(sizes: Twin, folder: Path, device: str, _: Any) -> dict[str, Any]
     watcher = threading.Thread(target=watch)
     watcher.start()
     train = labelfield.read(folder)
-    model = labelfield.MLGPFClassifier(device=device, max_epochs=1, calibrated=False)
+    model = labelfield.MLGPFClassifier(device=device, max_epochs=1, calibrate=False)
     started = time.perf_counter()
     rows = model.prepare(train.X, train.Y)
     prepared = time.perf_counter()

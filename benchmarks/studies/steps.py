@@ -57,7 +57,7 @@ def _prepare_ours() -> Any:
 def _ours(n_latent: int, n_inducing: int, posterior: str, rows: Any) -> float:
     import torch
 
-    from labelfield.models.build import Spec, build
+    from labelfield.models.mlgpf.spec import Spec, build
 
     X, Y = rows
     spec = Spec(N_FEATURES, N_LABELS, n_latent, n_inducing, posterior=posterior, unit_norm=False, n_points=N_POINTS)

@@ -19,13 +19,16 @@ def _prepare(n_features: int) -> Any:
     import torch
 
     import labelfield
+    from labelfield.inference.fitting import GradientTrainer
 
     data = labelfield.synth.make_multilabel(N_ROWS, n_features, N_LABELS, n_nonzeros=50)
     model = labelfield.MLGPFClassifier(
         n_latent=100, n_inducing=100, rank=200, kernel="se", inducing="subspace", device="cpu"
     )
     rows = model.prepare(data.X, data.Y)
-    return torch, model, model._source(rows)
+    trainer = model.trainer_
+    assert isinstance(trainer, GradientTrainer)
+    return torch, model, trainer.source(rows)
 
 
 def _steps(prepared: Any) -> float:

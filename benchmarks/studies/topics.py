@@ -61,7 +61,8 @@ def _step_seconds(problems: dict[str, Any]) -> dict[str, float]:
 
     from labelfield.topics.em import EMOptions, em_step, start_em
     from labelfield.topics.rows import active_labels, topic_rows
-    from labelfield.topics.state import Priors, start_topics
+    from labelfield.topics.start import start_topics
+    from labelfield.topics.state import Priors
 
     options, states = EMOptions(), {}
     for name, (X, Y) in problems.items():

@@ -25,7 +25,7 @@ _N_DRAWS = 3
 _SMALL: dict[str, Any] = {
     "kernel": "se_ard",
     "row_transform": "unit",
-    "private": "off",
+    "label_linear": "off",
     "n_latent": 8,
     "n_inducing": 150,
     "max_epochs": 30,

@@ -17,7 +17,7 @@ import numpy as np
 from labelfield import metrics
 from labelfield.data import Dataset, align_classes, read, write_predictions
 from labelfield.data.classes import class_values
-from labelfield.estimators.saving import new_estimator
+from labelfield.estimators.methods import new_estimator
 
 __all__ = ["main"]
 
@@ -76,7 +76,10 @@ class _ByEpoch:
         if run.step < n_steps:
             return
         started = time.perf_counter()
-        self.scores.append(100 * metrics.precision_at_k(self.test.Y, self.estimator.predict_topk(self.test.X, 1), 1))
+        # The estimator itself answers as the model was before training.
+        predictor = self.estimator.blueprint.predictor(self.estimator.fitted())
+        ranked = predictor.top_k(self.estimator.rows(self.test.X), 1)
+        self.scores.append(100 * metrics.precision_at_k(self.test.Y, ranked, 1))
         self.seconds += time.perf_counter() - started
 
 

@@ -220,11 +220,12 @@ def _check_names(
 @cache
 def _parameters(method: str) -> frozenset[str]:
     """Return the options of a method that a row can choose."""
-    from labelfield.estimators.saving import METHODS as ESTIMATORS
-    from labelfield.models.build_multiclass import LIKELIHOODS
+    from labelfield.estimators.methods import METHODS as ESTIMATORS
+    from labelfield.estimators.methods import method_options
+    from labelfield.estimators.options import parameters
 
-    chosen = {*_OF_THE_RUN, *(["likelihood"] if method in LIKELIHOODS else [])}  # the method itself is the likelihood
-    return frozenset(ESTIMATORS[method]._get_param_names()) - chosen
+    # The name of a method may fix options; any method can be one of an ensemble.
+    return frozenset({*parameters(ESTIMATORS[method]), "ensemble"}) - {*_OF_THE_RUN, *method_options(method)}
 
 
 def _defaults(file: YamlFile, content: Any) -> dict[str, Any]:

@@ -312,7 +312,7 @@ class TopicClassifier(Classifier):
         is_number = isinstance(topic, int | np.integer) and not isinstance(topic, bool)
         if not is_number or not 0 <= topic < n_topics:
             raise ValueError(f"topic={topic!r}; expected a number from 0 to {n_topics - 1}")
-        weights = self.row_transform_.fold(self.model_.W.mean(0)[:-1, topic].cpu().numpy())
+        weights = self.row_transform_.fold(self.topic_predictor().topic_weights()[:, topic])
         _require_names(feature_names, len(weights), "feature")
         best = np.argsort(-weights, kind="stable")[: count_of(n, "n")]
         return [(int(d) if feature_names is None else feature_names[d], float(weights[d])) for d in best]

@@ -216,7 +216,7 @@ def test_commands_that_pages_name_exist():
 
 
 def test_termination_clears_up(suite, data, tmp_path):
-    path = suite({"long": {"method": "mlgpf", "options": {"max_epochs": 1_000_000, "calibrated": False}}}).path
+    path = suite({"long": {"method": "mlgpf", "options": {"max_epochs": 1_000_000, "calibrate": False}}}).path
     (tmp_path / "scratch").mkdir()
     arguments = ("bench", path, "--data", data, "--records", tmp_path / "records")
     process = subprocess.Popen(

@@ -10,8 +10,8 @@ from benchmarks.paths import RECIPES
 from benchmarks.recipes import left_out, read_recipe, recipe_names
 from benchmarks.yaml_file import YamlFile
 from labelfield.errors import DataError, LabelfieldError
-from labelfield.estimators.options import check_options
-from labelfield.estimators.saving import new_estimator
+from labelfield.estimators.methods import new_estimator
+from labelfield.estimators.options import check_parameters
 
 RUNS = """\
 title: Paper, table 1. Two rows
@@ -192,8 +192,7 @@ def test_every_row_is_a_model_that_can_be_made(name):
     assert recipe.where
     for cell in recipe.suite.cells() if recipe.kind == "runs" else ():
         if cell.method is not None:
-            estimator = new_estimator(cell.method, cell.options)
-            check_options(estimator, estimator._rules)
+            check_parameters(new_estimator(cell.method, cell.options))
 
 
 @pytest.mark.parametrize("name", recipe_names())

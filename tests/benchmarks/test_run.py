@@ -146,6 +146,21 @@ def test_a_run_with_other_options_does_not_count(suite, choices, tmp_path):
     assert [len(list(run_cells(other, choices()))) for _ in range(2)] == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "before"),
+    [
+        ("mlgpf", {"label_linear": "off", "calibrate": False}, {"private": "off", "calibrated": False}),
+        ("softmax", {"kernel_per_class": True}, {"own_kernel": True}),
+        ("svdkl", {"kernel_per_process": True}, {"own_kernel": True}),
+    ],
+)
+def test_options_that_were_renamed_still_count(suite, method, options, before):
+    mine = suite({"ours": {"method": method, "options": options}})
+    for recorded in (options, before):
+        (found,) = latest(mine, [measured("ours", method=method, options=recorded)]).values()
+        assert found["options"] == options
+
+
 @pytest.mark.usefixtures("popular", "unchanged")
 def test_other_data_of_the_same_name_are_measured_again(suite, choices, data, tmp_path):
     toy = labelfield.read(data / "toy")

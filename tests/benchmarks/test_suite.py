@@ -127,7 +127,7 @@ def test_a_suite_that_is_not_there():
 
 
 def test_methods_are_those_of_the_command_line():
-    from labelfield.estimators.saving import METHODS as KNOWN
+    from labelfield.estimators.methods import METHODS as KNOWN
 
     assert set(METHODS) == set(KNOWN)
 

@@ -173,14 +173,14 @@ class BaselinePredictor(Predictor):
     """Answers of the plain network that a deep kernel model started from."""
 
     def __init__(self, baseline: Baseline, model: DeepKernel) -> None:
-        self.plain, self.model = baseline, model
+        self.network, self.model = baseline, model
         self.n_labels, self.is_exclusive = model.n_labels, not model.is_multilabel
         self.calibration: Calibration | Temperature = baseline.calibration
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        for block, h in features_of(self.plain.features, rows, self.model.b.device):
+        for block, h in features_of(self.network.features, rows, self.model.b.device):
             for part in row_blocks(len(h), self.n_labels, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
                 with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                    P = self.plain.predict_proba(self.model.sums(h[part]))
+                    P = self.network.predict_proba(self.model.sums(h[part]))
                     P = calibrated_probabilities(self.calibration, P) if calibrated else P
                 yield Block(slice(block.start + part.start, block.start + part.stop), slice(0, self.n_labels), P)

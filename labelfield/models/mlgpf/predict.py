@@ -177,8 +177,9 @@ class FactorPredictor(Predictor):
         return None if relevance is None else np.asarray(relevance.detach().cpu().numpy(), np.float32)
 
     def processes(self, labels: Tensor | None = None) -> LatentProcesses:
-        model, every = self.model, slice(None)
-        chosen = every if labels is None else labels
+        model = self.model
+        labels = None if labels is None else labels.to(model.b.device)
+        chosen = slice(None) if labels is None else labels
 
         def offsets(X: Tensor) -> Tensor:
             """Return the means (B, K) of the linear processes of these labels."""

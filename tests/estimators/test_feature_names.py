@@ -1,4 +1,4 @@
-"""Names of features in the folder of a model."""
+"""The names of features in the folder of a model."""
 
 import hashlib
 import json
@@ -7,21 +7,24 @@ import numpy as np
 import pytest
 
 import labelfield
-from labelfield import MLGPFClassifier
+from labelfield import MLGPFClassifier, synth
+from labelfield.data import Names
 from labelfield.errors import DataError
 from labelfield.models.artifact import ModelError
 
 NAMES = [f"word {d}" for d in range(57)] + ["", "naïve", "\ufeffmarked"]
 
 
+DATA = synth.make_multilabel(80, 60, 14, seed=4)
+
+
 @pytest.fixture
-def fitted(small):
-    data = small.several()
-    return MLGPFClassifier(n_latent=2, n_inducing=4, **small.options).fit(data.X, data.Y)
+def fitted():
+    return MLGPFClassifier(n_latent=2, n_inducing=4, max_epochs=1, device="cpu").fit(DATA.X, DATA.Y)
 
 
 def rewritten(folder, content):
-    """Other names, with the checksums that they should have: as one who knows how would write them."""
+    """Write other names, with the checksum that they should have."""
     (folder / "features.txt").write_bytes(content)
     config = json.loads((folder / "config.json").read_text())
     config["sha256"]["features.txt"] = hashlib.sha256(content).hexdigest()
@@ -29,10 +32,10 @@ def rewritten(folder, content):
 
 
 def test_they_survive(fitted, tmp_path):
-    fitted.feature_names_ = NAMES
+    fitted.name_features(Names(NAMES))
     fitted.save(tmp_path / "m")
     loaded = labelfield.load(tmp_path / "m")
-    assert loaded.feature_names_ == loaded.feature_names() == NAMES
+    assert loaded.feature_names() == NAMES
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again" / "features.txt").read_bytes() == (tmp_path / "m" / "features.txt").read_bytes()
     assert json.loads((tmp_path / "again" / "config.json").read_text()) == json.loads(
@@ -52,15 +55,15 @@ def test_without(fitted, tmp_path):
     assert labelfield.load(tmp_path / "m").feature_names() is None
 
 
-def test_another_fit_forgets_them(fitted, small):
-    fitted.feature_names_ = NAMES
-    fitted.fit(small.several().X, small.several().Y)
+def test_another_fit_forgets_them(fitted):
+    fitted.name_features(Names(NAMES))
+    fitted.fit(DATA.X, DATA.Y)
     assert fitted.feature_names() is None
 
 
-def test_what_is_no_line(fitted, tmp_path):
+def test_a_name_must_be_one_line(fitted, tmp_path):
     for wrong in ("two\nlines", "half a pair \ud800"):
-        fitted.feature_names_ = [wrong, *NAMES[1:]]
+        fitted.feature_names_in_ = np.array([wrong, *NAMES[1:]], object)  # the columns of a table
         with pytest.raises(DataError, match=r"the feature name .* expected a line of text"):
             fitted.save(tmp_path / "m")
     assert not (tmp_path / "m").exists()
@@ -77,7 +80,7 @@ def test_what_is_no_line(fitted, tmp_path):
     ],
 )
 def test_a_damaged_list_is_refused(content, word, fitted, tmp_path):
-    fitted.feature_names_ = NAMES
+    fitted.name_features(Names(NAMES))
     fitted.save(tmp_path / "m")
     rewritten(tmp_path / "m", content.encode())
     with pytest.raises(ModelError, match=word):
@@ -85,7 +88,7 @@ def test_a_damaged_list_is_refused(content, word, fitted, tmp_path):
 
 
 def test_a_list_that_was_changed_or_lost(fitted, tmp_path):
-    fitted.feature_names_ = NAMES
+    fitted.name_features(Names(NAMES))
     fitted.save(tmp_path / "m")
     path = tmp_path / "m" / "features.txt"
     content = path.read_bytes()
