@@ -19,6 +19,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
+from sklearn.utils import TransformerTags
 
 from labelfield.constraints import Constraint
 from labelfield.data import Dataset, Names
@@ -398,6 +399,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = self.blueprint.can_be_multi_label
+        if hasattr(self, "transform"):  # it can give features to another model
+            tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
         return tags
 
 
