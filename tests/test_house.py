@@ -180,7 +180,17 @@ def test_every_option_is_documented_and_constrained():
     from labelfield.estimators.options import parameters
 
     # Options whose values are checked where they are read: they are no plain numbers, words or flags.
-    free = {"network", "hidden", "channels", "image_shape", "subsets", "device", "random_state", "estimator", "n_members"}
+    free = {
+        "network",
+        "hidden",
+        "channels",
+        "image_shape",
+        "subsets",
+        "device",
+        "random_state",
+        "estimator",
+        "n_members",
+    }
     for estimator in {*METHODS.values(), EnsembleClassifier}:
         for name, option in parameters(estimator).items():
             assert option.meaning, f"{estimator.__name__}: {name} is not documented"

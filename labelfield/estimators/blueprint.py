@@ -19,10 +19,11 @@ from torch import nn
 
 from labelfield.data import Dataset
 from labelfield.data.mask import Mask
-from labelfield.data.transform import RowTransform
+from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.estimators.inputs import Labels
 from labelfield.inference.fitting import GradientTrainer, Trainer
 from labelfield.inference.run import Settings
+from labelfield.models.calibration import Temperature
 from labelfield.models.predictor import Predictor, UtilityPredictor
 
 __all__ = ["Blueprint", "Design", "Fitted", "TrainingRows", "training_settings"]
@@ -46,6 +47,11 @@ class TrainingRows(NamedTuple):
     mask: Mask | None = None
     names_all_labels: bool = False
     held_out_seed: int | None = None
+
+    def transformed(self, name: str | None = None) -> tuple[Dataset, RowTransform]:
+        """Return the rows through the transform of this name, or the one that suits them, and that transform."""
+        transform = RowTransform.fit(name or choose_transform(self.X), self.X)
+        return Dataset(transform(self.X), self.Y), transform
 
 
 @dataclass
@@ -107,7 +113,11 @@ class Fitted:
 
 
 def _utility_predictor(fitted: Fitted) -> Predictor:
-    return UtilityPredictor(fitted.model, fitted.spec.n_labels, fitted.labels.kind == "classes")
+    """Answer from moments and likelihood. Classes exclude each other if the calibration says so, else by division."""
+    is_exclusive = isinstance(fitted.model.calibration, Temperature)
+    predictor = UtilityPredictor(fitted.model, fitted.spec.n_labels, is_exclusive)
+    predictor.normalises = fitted.labels.kind == "classes" and not is_exclusive
+    return predictor
 
 
 def _gradient_trainer(options: Any, fitted: Fitted) -> Trainer:
@@ -119,7 +129,7 @@ class Blueprint:
     """The parts of a classifier. `options` are the estimator's parameters with plain values.
 
     A model with `elbo(X, Y, n_data, generator=...)`, `moments(X)`, `likelihood`, `calibration` and `b` needs a spec
-    (with n_features and n_labels), `build` and `design`, and nothing else.
+    (with n_features and n_labels), `build` and `design`, and nothing else (docs/how-to-add-a-model.md).
     """
 
     spec: type[Any]

@@ -8,6 +8,8 @@ asks (`labelfield.estimators.protocol`).
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -75,8 +77,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     device: Any
     random_state: Any
     threshold: Any = 0.5
-    # Set by an ensemble, so that all its members hold out the same rows.
-    held_out_seed: int | None = None
 
     predictor_ = _Learned[Predictor]("predictor")
     model_, spec_, settings_ = _Learned[Any]("model"), _Learned[Any]("spec"), _Learned[Settings]("settings")
@@ -122,7 +122,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         Y, labels = encode_labels(Y, X.shape[0], classes)
         if Y.shape[1] == 0:
             raise DataError("Y has no labels", expected="at least one")
-        return TrainingRows(X, Y, labels, device, seed, None, classes is not None, self.held_out_seed)
+        return TrainingRows(X, Y, labels, device, seed, names_all_labels=classes is not None)
 
     def build(self, rows: TrainingRows) -> Dataset:
         """Build the model for checked rows, and return these as it will see them."""
@@ -169,17 +169,17 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             resume=resume,
             identity="" if checkpoint is None else fingerprint(self, data),
             on_step=on_step,
-            validate=None if validation is None else _validation(self.members()[0], *validation),
+            validate=None if validation is None else _validation(self, *validation),
         )
         self.run_training(data, monitor)
         return self
 
     def run_training(self, data: Dataset, monitor: Monitor) -> Run:
         """Train under a monitor, keep the history, and return the run."""
-        with stop_requests(), advising_on_memory(self.blueprint.memory_hint):
+        with stop_requests(), self._changing_model():
             run = self.trainer_.train(data, monitor)
         self.fitted_.trainer = None  # further training goes by the options of that time
-        self._after_training(run)
+        self.fitted_.history = [asdict(epoch) for epoch in run.history]
         return run
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
@@ -201,14 +201,19 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def train_more(self, data: Dataset, past: Past) -> Self:
         """Train for one more epoch on rows as the model sees them, after what it was trained on before."""
-        with advising_on_memory(self.blueprint.memory_hint):
+        with self._changing_model():
             run = self.trainer_.train_more(data, past)
-        self._after_training(run)
+        self.fitted_.history = [asdict(epoch) for epoch in run.history]
         return self
 
-    def _after_training(self, run: Run) -> None:
-        self.fitted_.history = [asdict(epoch) for epoch in run.history]
-        self.fitted_.predictor = self.blueprint.predictor(self.fitted_)
+    @contextmanager
+    def _changing_model(self) -> Iterator[None]:
+        """Advise on memory, and let a new predictor answer for the changed model, also after half a training."""
+        try:
+            with advising_on_memory(self.blueprint.memory_hint):
+                yield
+        finally:
+            self.fitted_.predictor = self.blueprint.predictor(self.fitted_)
 
     # Predicting
 
@@ -232,11 +237,13 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
         Probabilities are calibrated unless raw ones are asked for; those of one class per row sum to one.
         """
-        return self.predictor_.proba(self.rows(X), calibrated)
+        rows = self.rows(X)
+        return self.predictor_.proba(rows, calibrated)
 
     def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
         """Return the k most probable labels of each row and their probabilities, as CSR (N, K)."""
-        return self.predictor_.top_k(self.rows(X), count_of(k), calibrated)
+        rows = self.rows(X)
+        return self.predictor_.top_k(rows, count_of(k), calibrated)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the lower and upper ends (N, K) of the central credible interval of each calibrated probability.
@@ -246,7 +253,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level}; expected between 0 and 1")
-        return self.predictor_.interval(self.rows(X), level)
+        rows = self.rows(X)
+        return self.predictor_.interval(rows, level)
 
     def predict_uncertainty(self, X: Any) -> NDArray[np.float32]:
         """Return how far each row (N,) should be distrusted: 1 - p (1 - ν), from 0 to 1.
@@ -267,14 +275,16 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
         Topics have neither and raise a CannotAnswerError.
         """
-        return self.predictor_.latent(self.rows(X))
+        rows = self.rows(X)
+        return self.predictor_.latent(rows)
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Return the log-odds of raw probabilities, or the log-probabilities of classes (N, K).
 
         For two classes, return how far the second is above the first (N,).
         """
-        scores = self.predictor_.scores(self.rows(X))
+        rows = self.rows(X)
+        scores = self.predictor_.scores(rows)
         is_binary = self.label_kind_ == "classes" and self.spec_.n_labels == 2
         return scores[:, 1] - scores[:, 0] if is_binary else scores
 
@@ -395,6 +405,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         self.hold(self.fitted_)  # an optimiser would stay where it was
         return self
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return "fitted_" in self.__dict__
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -419,14 +432,16 @@ def fingerprint(estimator: Classifier, data: Dataset) -> str:
 
 
 def _validation(estimator: Classifier, X: Any, Y: Any) -> Validate:
-    """Return what scores these rows after each epoch, when the model has changed. Of an ensemble the first is scored:
-    the others are not trained at the same pace."""
-    X = as_rows(estimator, X, reset=False)
-    truth = estimator.encode(Y, X.shape[0])
+    """Return what scores these rows after each epoch, when the model has changed.
+
+    Of an ensemble the first member is scored: the others are not trained at the same pace.
+    """
+    first: Classifier = estimator.members()[0]
+    X = as_rows(estimator, X, reset=False)  # the ensemble, not its member, knows the names of a table's columns
+    truth, rows = estimator.encode(Y, X.shape[0]), first.row_transform_(X)
 
     def validate() -> dict[str, float]:
-        estimator.fitted_.predictor = estimator.blueprint.predictor(estimator.fitted_)
-        scores = evaluate(truth, estimator.predict_topk(X, 5))
+        scores = evaluate(truth, first.blueprint.predictor(first.fitted_).top_k(rows, 5))
         return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
 
     return validate

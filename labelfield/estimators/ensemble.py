@@ -34,7 +34,7 @@ from labelfield.memory import free_bytes
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.ensemble import EnsemblePredictor, Member
 
-__all__ = ["MOST_MEMBERS", "EnsembleClassifier", "EnsembleSpec"]
+__all__ = ["MOST_MEMBERS", "EnsembleClassifier", "EnsembleModel", "EnsembleSpec"]
 
 MOST_MEMBERS = 8
 _AUTO = 4
@@ -62,8 +62,10 @@ class EnsembleModel(nn.Module):
         """Take over members, built or loaded, with a calibration like theirs that knows nothing yet."""
         self.members, self.rows = list(members), list(rows)
         self.models = nn.ModuleList(member.model_ for member in members)
-        is_exclusive = isinstance(members[0].predictor_.calibration, Temperature)
-        self.calibration: Calibration | Temperature = Temperature() if is_exclusive else Calibration()
+        own = members[0].predictor_.calibration
+        self.calibration: Calibration | Temperature = (
+            Temperature() if isinstance(own, Temperature) else Calibration(own.has_lead)
+        )
 
 
 class EnsembleTrainer:
@@ -126,7 +128,7 @@ def _checkpoint(path: Path, number: int) -> Path:
 def _design(options: Any, rows: TrainingRows) -> Design:
     """Build the members: the first as the user wants it, the others in the ways that help most for their kind."""
     n_members = _AUTO if options.n_members == "auto" else options.n_members
-    first = MLGPFClassifier() if options.estimator is None else clone(options.estimator)
+    first = clone(_first_member(options.estimator))
     n_rounds = -(-n_members // _n_at_once(first, n_members))
     alike: dict[str, Any] = {"random_state": rows.seed}
     if first.time_budget is not None:
@@ -165,6 +167,17 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         lambda model: model.fill(members, data[1:]),
         first.fitted_.labels,
     )
+
+
+def _first_member(estimator: Any) -> Any:
+    """Return the first member before fit; raise a ValueError for anything but a classifier."""
+    if estimator is None:
+        return MLGPFClassifier()
+    if not isinstance(estimator, Classifier) or isinstance(estimator, EnsembleClassifier):
+        raise ValueError(
+            f"estimator={estimator!r}; expected a classifier of labelfield other than an ensemble, or None"
+        )
+    return estimator
 
 
 def _build_member(member: Classifier, rows: TrainingRows) -> Dataset:
@@ -259,9 +272,7 @@ class EnsembleClassifier(Classifier):
         return float(self._first().threshold)
 
     def _first(self) -> Any:
-        if hasattr(self, "fitted_"):
-            return self.members()[0]
-        return MLGPFClassifier() if self.estimator is None else self.estimator
+        return self.members()[0] if hasattr(self, "fitted_") else _first_member(self.estimator)
 
     def members(self) -> list[Any]:
         """Return the members, the first as the user wanted it."""

@@ -65,10 +65,9 @@ def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
     fitted = estimator.fitted()
     if isinstance(fitted.model, EnsembleModel):
         return _describe_ensemble(estimator, fitted.model)
-    options = {name: _as_json(value) for name, value in vars(plain_options(estimator)).items()}
     config = {
         "method": estimator.method,
-        "options": options | {"random_state": fitted.settings.seed, "device": "auto"},
+        "options": _describe_options(estimator, fitted.settings.seed),
         "spec": asdict(fitted.spec),
         "settings": asdict(fitted.settings),
         "row_transform": fitted.row_transform.name,
@@ -94,7 +93,17 @@ def _describe_ensemble(estimator: Classifier, model: EnsembleModel) -> tuple[Con
         config, own = _describe(member)
         members.append(config)
         arrays |= {f"member.{number}.{name}": value for name, value in own.items()}
-    return {"method": _ENSEMBLE, "n_members": plain_options(estimator).n_members, "members": members}, arrays
+    given = plain_options(estimator)
+    # Those of the first member, but for the time, of which members get a share.
+    options = members[0]["options"]
+    if given.estimator is not None:
+        options = _describe_options(given.estimator, model.members[0].settings_.seed)
+    return {"method": _ENSEMBLE, "n_members": given.n_members, "options": options, "members": members}, arrays
+
+
+def _describe_options(estimator: Classifier, seed: int) -> Config:
+    options = {name: _as_json(value) for name, value in vars(plain_options(estimator)).items()}
+    return options | {"random_state": seed, "device": "auto"}
 
 
 def _as_json(value: Any) -> Any:
@@ -125,16 +134,16 @@ def load(folder: str | PathLike[str], *, device: str = "auto", network: nn.Modul
 
 def _restore(config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None) -> Classifier:
     if config.get("method") == _ENSEMBLE:
-        return _restore_ensemble(config, arrays, names)
+        return _restore_ensemble(config, arrays, names, network)
     return _restore_one(config, arrays, config["classes"], names, network)
 
 
-def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None) -> Classifier:
+def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None) -> Classifier:
     described = config["members"]
-    if not isinstance(described, list) or not 2 <= len(described) <= MOST_MEMBERS:
+    if not isinstance(described, list) or not 1 <= len(described) <= MOST_MEMBERS:
         raise ValueError("the members are not a short list")
     members = [
-        _restore_one(own, under(f"member.{number}.", arrays), config["classes"], names, None)
+        _restore_one(own, under(f"member.{number}.", arrays), config["classes"], names, network)
         for number, own in enumerate(described)
     ]
     first = members[0]
@@ -143,7 +152,10 @@ def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None) -
     known = ("calibration.", *(f"member.{number}." for number in range(len(members))))
     if not all(name.startswith(known) for name in arrays):
         raise ValueError("arrays of a member that is not described")
-    estimator = EnsembleClassifier(estimator=type(first)(**first.get_params()), n_members=config["n_members"])
+    options = config["options"] | ({"network": first.network} if "network" in config["options"] else {})
+    check_parameters(given := type(first)(**options))
+    estimator = EnsembleClassifier(estimator=given, n_members=config["n_members"])
+    check_parameters(estimator)
     model = EnsembleModel(EnsembleSpec(first.n_features_in_, first.spec_.n_labels, len(members)))
     model.fill(members)
     model.calibration.load_state_dict(under("calibration.", arrays))
@@ -202,6 +214,8 @@ def _restore_one(
     if scores:
         estimator.held_out_scores_ = scores
     estimator.hold(fitted)
+    if estimator.method != config["method"]:
+        raise ValueError(f"a model of {estimator.method} under the name of {config['method']}")
     return estimator
 
 

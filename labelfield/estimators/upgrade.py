@@ -56,7 +56,8 @@ def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[d
         else:
             found[f"member.0.{_renamed_array(name)}"] = value
     members = [described, *(_renamed(own, config["method"]) for own in others)]
-    return {"method": _ENSEMBLE, "n_members": n_members, "members": members, **shared}, found
+    ensemble = {"method": _ENSEMBLE, "n_members": n_members, "options": described["options"], "members": members}
+    return ensemble | shared, found
 
 
 def _renamed(config: dict[str, Any], method: str) -> dict[str, Any]:

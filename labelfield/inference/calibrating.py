@@ -65,6 +65,11 @@ def calibrate_mean(
     truth, mean = _truth(memories[0], n_labels), _mean(memories, n_labels)
     if isinstance(calibration, Temperature):
         P = mean.toarray()
+        is_open = np.ones(P.shape, np.bool_)
+        is_open[np.repeat(np.arange(len(P)), np.diff(mean.indptr)), mean.indices] = False
+        # Classes beyond the remembered ones share what is left: none of them is impossible.
+        left = np.maximum(1 - P.sum(1, keepdims=True), 0) / np.maximum(is_open.sum(1, keepdims=True), 1)
+        P = np.where(is_open, left, P)
         calibration.fit(P / np.maximum(P.sum(1, keepdims=True), np.finfo(np.float32).tiny), truth.indices)
     else:
         judged = score_ranking(truth, mean, N_REMEMBERED)

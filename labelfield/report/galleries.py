@@ -139,8 +139,8 @@ def inputs(facts: Facts) -> str:
     said = f"The model summarises the training rows by {learned.n_inputs:,} artificial ones."
     if learned.pictures:
         said += (
-            " These speak most strongly for each class. Look for pictures that are typical of their class, or that lie "
-            "between two."
+            " The ones shown here speak most strongly for each class. Look for pictures that are typical of their "
+            "class, or that lie between two."
         )
         cells = (
             f"<figure>{picture(image, f'an inducing input that speaks for {name}')}"
@@ -150,8 +150,8 @@ def inputs(facts: Facts) -> str:
         shown = element("div", "".join(cells), class_="pictures")
     elif learned.inputs:
         said += (
-            " These move labels most; each is described by its strongest features. Look for features that belong "
-            "together: each line is a theme."
+            " The ones listed here move labels most; each is described by its strongest features. Look for features "
+            "that belong together: each line is a theme."
         )
         said += "" if learned.features else _about_names(facts)  # said there already
         rows = [

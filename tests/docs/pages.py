@@ -1,4 +1,4 @@
-"""The pages of the documentation as something that can be run."""
+"""Run the pages of the documentation."""
 
 import ast
 import re
@@ -7,18 +7,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-# What comes out of an expression, where a page says so.
+# The value of an expression, as a page shows it.
 _ARROW = re.compile(r"# → (.*)$")
 
 
 def blocks(page):
-    """Each ```python and ```sh block of a page: its language, its line, its text."""
+    """Yield each ```python and ```sh block of a page: its language, its line, its text."""
     for found in re.finditer(r"^```(python|sh)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
         yield found[1], page[: found.start()].count("\n") + 2, found[2]
 
 
 def run_python(code, names, where):
-    """Statement by statement; an expression with an arrow must give what stands behind it."""
+    """Run code statement by statement; an expression with an arrow must have the value behind it."""
     lines = code.splitlines()
     for statement in ast.parse(code).body:
         arrow = _ARROW.search(lines[statement.end_lineno - 1])

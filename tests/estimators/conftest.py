@@ -7,4 +7,5 @@ from labelfield import synth
 
 @pytest.fixture(scope="session")
 def data():
-    return synth.make_multilabel(600, 200, 40, seed=4).split(0.25)
+    """Enough training rows for a calibration, and more labels than a row's ranking tells apart."""
+    return synth.make_multilabel(400, 60, 30, seed=4).split(0.25)

@@ -62,3 +62,24 @@ def test_classes_may_name_more_than_the_rows_show():
     assert Y.shape == (2, 2)
     with pytest.raises(DataError, match="2 labels and 3 classes"):
         encode_labels(np.eye(2), 2, classes=[0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([0, np.nan], "y contains NaN"),
+        (np.array(["a", np.nan], object), "y contains NaN"),
+        (np.array(["a", None], object), "y contains NaN"),
+        (np.array(["a", 3], object), "one kind of label"),
+        ([0.5, 1.5], "continuous"),
+        (None, "requires y"),
+        ([1, 2, 3], "X has 2 rows and Y has 3"),
+        (np.array([[0, 2], [1, 0]]), "not binary"),
+        (np.array([["a", "b"], ["b", "c"]]), "values; expected 0 and 1"),
+        (np.zeros((2, 2, 2)), "3 dimensions"),
+        ([[10**9], [3, 4]], "label number 1000000000"),
+    ],
+)
+def test_what_are_no_labels_is_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        encode_labels(y, 2)

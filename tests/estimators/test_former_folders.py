@@ -1,0 +1,160 @@
+"""Model folders of layout 4, one of each kind: they load, answer as they did, and are saved again as the present one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import labelfield
+from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
+from labelfield.models import artifact
+from labelfield.models.artifact import ModelError
+
+FOLDERS = Path(__file__).parent / "folders-4"
+KINDS = {
+    "mlgpf": MLGPFClassifier,
+    "mlgpf-subspace": MLGPFClassifier,
+    "mlgpf-ensemble": EnsembleClassifier,
+    "one_vs_each": GPClassifier,
+    "robustmax": GPClassifier,
+    "softmax-point": GPClassifier,
+    "svdkl": DeepKernelClassifier,
+    "svdkl-labels": DeepKernelClassifier,
+    "topics": TopicClassifier,
+    "topics-gibbs": TopicClassifier,
+}
+every = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    with np.load(FOLDERS / "rows.npz") as file:
+        return file["X"]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with np.load(FOLDERS / "expected.npz") as file:
+        return dict(file)
+
+
+def assert_as_expected(model, kind, rows, expected):
+    np.testing.assert_allclose(model.predict_proba(rows), expected[f"{kind}/proba"], rtol=1e-6)
+    top = model.predict_topk(rows, 3).toarray()
+    np.testing.assert_array_equal(top > 0, expected[f"{kind}/top"] > 0)
+    np.testing.assert_allclose(top, expected[f"{kind}/top"], rtol=1e-6)
+    then = expected[f"{kind}/uncertainty"]
+    if then.size:
+        np.testing.assert_allclose(model.predict_uncertainty(rows), then, rtol=1e-5)
+
+
+def test_every_folder_is_looked_at():
+    assert {path.name for path in FOLDERS.iterdir() if path.is_dir()} == set(KINDS)
+    assert sum(file.stat().st_size for file in FOLDERS.rglob("*")) < 300_000
+
+
+@every
+def test_it_answers_as_it_did(kind, rows, expected):
+    model = labelfield.load(FOLDERS / kind, device="cpu")
+    assert isinstance(model, KINDS[kind])
+    assert_as_expected(model, kind, rows, expected)
+
+
+@every
+def test_saved_again_it_is_of_the_present_version(kind, rows, tmp_path):
+    assert json.loads((FOLDERS / kind / "config.json").read_text())["version"] == 4
+    model = labelfield.load(FOLDERS / kind, device="cpu")
+    model.save(tmp_path / "m")
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["version"] == 5
+    again = labelfield.load(tmp_path / "m", device="cpu")
+    np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
+    assert again.label_names() == model.label_names()
+    assert again.classes_.tolist() == model.classes_.tolist()
+    assert again.history_ == model.history_
+    assert_same_options(again, model)
+
+
+def assert_same_options(a, b):
+    assert type(a) is type(b)
+    for name, value in a.get_params().items():
+        if name != "estimator":
+            assert b.get_params()[name] == value, name
+
+
+@every
+def test_training_goes_on(kind, rows):
+    model = labelfield.load(FOLDERS / kind, device="cpu")
+    model = model.members()[-1]
+    y = np.resize(model.classes_, len(rows))
+    before = model.predict_proba(rows)
+    model.partial_fit(rows, y if model.label_kind_ == "classes" else [[label] for label in y.tolist()])
+    assert not np.array_equal(model.predict_proba(rows), before)
+
+
+def test_options_have_their_present_names():
+    found = {kind: labelfield.load(FOLDERS / kind, device="cpu") for kind in KINDS}
+    assert found["mlgpf"].label_linear == found["mlgpf"].spec_.label_linear == "point"
+    assert found["mlgpf"].model_.label_linear.weights.numel() == found["mlgpf"].spec_.n_label_linear > 0
+    assert found["robustmax"].kernel_per_class is found["robustmax"].spec_.kernel_per_class is True
+    assert found["svdkl"].spec_.kernel_per_process is True
+    ensemble = found["mlgpf-ensemble"]
+    assert ensemble.n_members == len(ensemble.members()) == 2
+    assert not ensemble.model_.calibration.is_identity()
+    assert all(len(member.held_out_scores_["together"]) == 3 for member in ensemble.members())
+
+
+def changed(kind, tmp_path, change):
+    """A copy of a folder whose description someone changed, checksum and all."""
+    shutil.copytree(FOLDERS / kind, tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    change(config)
+    config["sha256"]["config.json"] = artifact._digest_of_config(config)
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    return tmp_path / "m"
+
+
+def assert_refused(folder, message=None):
+    with pytest.raises(ModelError, match=message) as caught:
+        labelfield.load(folder)
+    assert str(caught.value).startswith(str(folder))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["svdkl", "svdkl-labels"])
+def test_a_kernel_that_is_gone_is_refused(kind, tmp_path):
+    def change(config):
+        config["spec"]["kernel"] = config["options"]["kernel"] = "spectral_mixture"
+
+    assert_refused(changed(kind, tmp_path, change), "the kernel spectral_mixture is gone. Train the model again")
+
+
+@pytest.mark.parametrize("version", [1, 3, 6, "4", None, True])
+def test_other_versions_are_refused(version, tmp_path):
+    folder = changed("mlgpf", tmp_path, lambda config: config.update(version=version))
+    assert_refused(folder, "a model of version .*; this labelfield reads versions 4 and 5")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"members": "two"},
+        {"members": [{}]},
+        {"members": None},
+        {"options": {}},
+        {"options": None},
+        {"spec": None},
+        {"settings": {"patience": "long"}},
+        {"classes": 7, "label_kind": "classes"},
+        {"method": ["mlgpf"]},
+        {"method": "ensemble"},
+    ],
+)
+def test_damaged_descriptions_are_refused(change, tmp_path):
+    assert_refused(changed("mlgpf-ensemble", tmp_path, lambda config: config.update(change)))
+
+
+@pytest.mark.parametrize("name", ["method", "options", "spec", "classes", "feature_names_sha256", "version"])
+def test_incomplete_descriptions_are_refused(name, tmp_path):
+    assert_refused(changed("topics", tmp_path, lambda config: config.pop(name)))
