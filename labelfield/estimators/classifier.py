@@ -21,6 +21,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
+from sklearn.utils import TransformerTags
 
 from labelfield.constraints import Constraint
 from labelfield.data import Dataset, Names
@@ -77,7 +78,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     random_state: Any
     threshold: Any = 0.5
 
-    trainer_, predictor_ = _Learned[Trainer]("trainer"), _Learned[Predictor]("predictor")
+    predictor_ = _Learned[Predictor]("predictor")
     model_, spec_, settings_ = _Learned[Any]("model"), _Learned[Any]("spec"), _Learned[Settings]("settings")
     history_, n_iter_ = _Learned[list[dict[str, Any]]]("history"), _Learned[int]("n_iter")
     row_transform_, n_negatives_ = _Learned[RowTransform]("row_transform"), _Learned[int | None]("n_negatives")
@@ -149,10 +150,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return design.data
 
     def hold(self, fitted: Fitted) -> None:
-        """Take over a state, newly built or loaded, with what trains it and what answers for it."""
+        """Take over a state, newly built or loaded, with what answers for it."""
         self.fitted_ = fitted
-        fitted.trainer = self.blueprint.trainer(plain_options(self), fitted)
-        fitted.predictor = self.blueprint.predictor(fitted)
+        fitted.trainer, fitted.predictor = None, self.blueprint.predictor(fitted)
 
     def train_prepared(
         self,
@@ -178,6 +178,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Train under a monitor, keep the history, and return the run."""
         with stop_requests(), self._changing_model():
             run = self.trainer_.train(data, monitor)
+        self.fitted_.trainer = None  # further training goes by the options of that time
         self.fitted_.history = [asdict(epoch) for epoch in run.history]
         return run
 
@@ -312,6 +313,15 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             self.hold(found)
         return found
 
+    @property
+    def trainer_(self) -> Trainer:
+        """What trains the model, made when it is needed from the options of that time."""
+        fitted = self.fitted()
+        if fitted.trainer is None:
+            fitted.trainer = self.blueprint.trainer(plain_options(self), fitted)
+        trainer: Trainer = fitted.trainer
+        return trainer
+
     def summary(self) -> str:
         """Return one line about what the model is made of."""
         return self.blueprint.summary(plain_options(self), self.fitted())
@@ -402,6 +412,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = self.blueprint.can_be_multi_label
+        if hasattr(self, "transform"):  # it can give features to another model
+            tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
         return tags
 
 

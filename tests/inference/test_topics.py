@@ -13,7 +13,8 @@ from labelfield.synth import make_topics
 from labelfield.topics.em import EMOptions
 from labelfield.topics.gibbs import GibbsOptions
 from labelfield.topics.rows import topic_rows
-from labelfield.topics.state import Priors, start_topics, tensors_of
+from labelfield.topics.start import start_topics
+from labelfield.topics.state import Priors, tensors_of
 
 DATA = make_topics(60, 10, 8, 3, seed=0)
 HELD_OUT = np.arange(0, 60, 10)

@@ -20,9 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from labelfield.linalg.rows import to_tensor
 from labelfield.synth import make_topics
 from labelfield.topics import em
+from labelfield.topics.density import Drawn, label_probabilities
 from labelfield.topics.em import EMOptions, em_step, expected_counts, start_em
 from labelfield.topics.rows import active_labels, topic_rows
-from labelfield.topics.state import Priors, start_topics
+from labelfield.topics.start import start_topics
+from labelfield.topics.state import Priors
 
 FORMS = ["everything observed", "observed ones stored", "missing ones stored"]
 FIXED_ETA = EMOptions(learns_eta=False)

@@ -15,7 +15,8 @@ from labelfield.topics import gibbs
 from labelfield.topics.em import EMOptions, em_step, start_em
 from labelfield.topics.gibbs import GibbsOptions, GibbsState, draw_weights, gibbs_step, start_gibbs
 from labelfield.topics.rows import active_labels, topic_rows
-from labelfield.topics.state import Priors, Topics, start_topics
+from labelfield.topics.start import start_topics
+from labelfield.topics.state import Priors, Topics
 from labelfield.topics.weights import Quadratic
 
 N, L, K, D = 12, 5, 2, 2

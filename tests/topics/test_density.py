@@ -7,7 +7,8 @@ from labelfield.topics.prediction import Drawn, label_probabilities, log_odds, t
 from scipy import sparse
 
 from labelfield.linalg.rows import to_tensor
-from labelfield.topics import prediction
+from labelfield.topics import density
+from labelfield.topics.density import Drawn, label_probabilities, log_odds, topic_proportions
 
 
 def draws(n_draws, n_labels, n_topics, n_features, n_rest=2, seed=0, dtype=np.float64):
@@ -68,7 +69,7 @@ def test_rows_may_be_sparse_or_dense_and_come_a_few_at_a_time(monkeypatch):
     whole = label_probabilities(to_tensor(X), drawn)
     torch.testing.assert_close(label_probabilities(torch.from_numpy(X.toarray()), drawn), whole)
     for chunk in (1, 40):
-        monkeypatch.setattr(prediction, "_CHUNK", chunk)
+        monkeypatch.setattr(density, "_CHUNK", chunk)
         torch.testing.assert_close(label_probabilities(to_tensor(X), drawn), whole)
 
 
