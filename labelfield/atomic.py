@@ -1,15 +1,11 @@
 """Files and folders that are written either whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-
-__all__ = ["replacing_file", "replacing_folder", "require_only_ours", "sweep", "sync"]
 
 _SCRATCH = ".labelfield-"
 

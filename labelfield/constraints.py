@@ -1,14 +1,10 @@
 """What the value of an option may be, said once: estimators, specs and documentation read the same constraint."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
-
-__all__ = ["Auto", "Constraint", "Flag", "Integer", "OneOf", "Real", "Word", "check_options", "plain_value"]
 
 
 class Integer(NamedTuple):

@@ -5,8 +5,6 @@ of an earlier check, since its buffers can be edited. What the package itself bu
 `trusted=True` and is not checked again.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -14,19 +12,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.errors import DataError
-
-__all__ = [
-    "MAX_COLUMNS",
-    "as_features",
-    "as_positives",
-    "assemble",
-    "from_counts",
-    "gather_rows",
-    "row_norms",
-    "row_of_entries",
-    "sorted_csr",
-    "verify",
-]
 
 # The largest int32, so that the number of columns fits as well as every index.
 MAX_COLUMNS = 2**31 - 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 
-__all__ = ["CannotAnswerError", "DataError", "LabelfieldError"]
-
 
 class LabelfieldError(Exception):
     """Base class of the errors that labelfield raises on purpose; a command exits with `exit_code`."""

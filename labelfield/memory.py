@@ -1,23 +1,10 @@
 """Memory: how much is left, what to say when there is too little, and blocks of rows that fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-
-__all__ = [
-    "BYTES_PER_PARAMETER",
-    "DOUBLE",
-    "FEWER_ROWS",
-    "FLOAT",
-    "OutOfMemoryError",
-    "advising_on_memory",
-    "free_bytes",
-    "row_blocks",
-]
 
 # Adam keeps two numbers for each parameter, beside its gradient and itself; all are float32.
 BYTES_PER_PARAMETER = 16

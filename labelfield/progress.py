@@ -1,10 +1,6 @@
 """Progress of long work, reported by calling a function with (units done, units in total)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-
-__all__ = ["Progress", "ignore"]
 
 Progress = Callable[[int, int], None]
 

@@ -1,7 +1,5 @@
 """The commands info, convert, split and synth, which inspect and make data sets."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,8 +21,6 @@ from labelfield.cli.options import (
 from labelfield.cli.output import Bar, print_json, print_table, say, shown
 from labelfield.data import FORMATS, Dataset, describe, format_of
 from labelfield.synth import make_multilabel
-
-__all__ = ["convert", "info", "split", "synth"]
 
 Source = Annotated[
     Path, typer.Argument(help="A file (.txt, .svm, .csv, .arff, .npz; text also .gz, .bz2, .xz) or a folder.")
@@ -100,7 +96,7 @@ def convert(
 
     Example: labelfield convert data/eurlex-4k eurlex
     """
-    check_format(format)
+    _check_format(format)
     refuse_existing(target, overwrite)
     try:
         chosen = format or format_of(target)
@@ -133,8 +129,8 @@ def split(
 
     Example: labelfield split all.txt.gz --test 0.2 --seed 0 --out mine
     """
-    check_format(format)
-    check_share(test)
+    _check_format(format)
+    _check_share(test)
     refuse_existing(out, overwrite)
     started = time.perf_counter()
     dataset = load(source, one_based, one_based_labels, classes=classes, label_column=label_column).split(test, seed)
@@ -163,8 +159,8 @@ def synth(
 
     Example: labelfield synth --out toy --rows 3000 --labels 200
     """
-    check_format(format)
-    check_share(test)
+    _check_format(format)
+    _check_share(test)
     refuse_existing(out, overwrite)
     started = time.perf_counter()
     try:
@@ -186,12 +182,12 @@ def synth(
     report(dataset, out, format, started, as_json)
 
 
-def check_format(format: str | None) -> None:
+def _check_format(format: str | None) -> None:
     if format is not None and format not in FORMATS:
         raise typer.BadParameter(f"format {format!r}; expected one of {', '.join(FORMATS)}")
 
 
-def check_share(test: float) -> None:
+def _check_share(test: float) -> None:
     if not 0 < test < 1:
         raise typer.BadParameter(f"--test {test:g}; expected a fraction between 0 and 1")
 

@@ -38,8 +38,6 @@ from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_pr
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
 
-__all__ = ["evaluate"]
-
 POPULARITY = "popularity"
 
 

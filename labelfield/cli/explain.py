@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.explain import InducingInput, LabelExplanation, RowExplanation, TopicShare
 
-__all__ = ["explain"]
-
 # True labels listed below those that are explained.
 _N_TRUE = 10
 # Width of the column of names, with its margins.

@@ -1,7 +1,5 @@
 """Handling of interrupts, the same for every command."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +10,6 @@ from typing import Any
 import typer
 
 from labelfield.cli.output import say
-
-__all__ = ["interruptible"]
 
 
 class _Terminated(KeyboardInterrupt):

@@ -13,8 +13,6 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from labelfield.inference.run import Run, Settings
 
-__all__ = ["TrainingBar"]
-
 
 @dataclass(eq=False)
 class _Shown:

@@ -1,7 +1,5 @@
 """The `labelfield` command. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad data, 130 interrupted."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable
@@ -21,8 +19,6 @@ from labelfield.cli.report import report
 from labelfield.cli.topics import topics
 from labelfield.cli.training import config, show, train
 from labelfield.errors import LabelfieldError
-
-__all__ = ["app", "main", "run_command"]
 
 app = typer.Typer(
     name="labelfield",

@@ -15,26 +15,6 @@ from labelfield.errors import DataError
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
 
-__all__ = [
-    "AsJson",
-    "Classes",
-    "Device",
-    "Format",
-    "LabelColumn",
-    "OneBased",
-    "OneBasedLabels",
-    "Overwrite",
-    "load",
-    "load_for_model",
-    "load_model",
-    "refuse_existing",
-    "require_columns",
-    "require_features",
-    "require_file_name",
-    "require_rows",
-    "save",
-]
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 OneBased = Annotated[
     bool | None,

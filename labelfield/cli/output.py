@@ -15,8 +15,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-__all__ = ["Bar", "are_numbers", "print_json", "print_table", "say", "shown"]
-
 _PATIENCE_S = 1.0
 # A number, perhaps bold, or the dash that stands for one.
 _NUMBER = re.compile(r"\**(?:[-+−±<~]?\d|–)")

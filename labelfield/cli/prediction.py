@@ -1,7 +1,5 @@
 """predict: the most probable labels of new rows."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -27,8 +25,6 @@ from labelfield.cli.options import (
 from labelfield.cli.output import Bar, print_json, say
 from labelfield.csr import MAX_COLUMNS
 from labelfield.data import write_predictions
-
-__all__ = ["by_number", "class_numbers", "predict"]
 
 
 def predict(

@@ -1,7 +1,5 @@
 """report: one page about a model, for a browser."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from pathlib import Path
@@ -24,8 +22,6 @@ from labelfield.cli.options import (
 )
 from labelfield.cli.output import Bar, print_json, say
 from labelfield.errors import DataError
-
-__all__ = ["report"]
 
 
 def report(

@@ -14,8 +14,6 @@ from labelfield.errors import LabelfieldError
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
 
-__all__ = ["topics"]
-
 
 def topics(
     model: Annotated[Path, typer.Argument(help="The folder of a model of the method topics.")],

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.inference.run import Settings
 
-__all__ = ["config", "show", "train"]
-
 # As in labelfield.estimators.methods, which is imported late: it needs torch, and `--help` should not wait for that.
 Method = Literal["mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl", "topics"]
 _METHODS = "mlgpf or topics for several labels per row, svdkl for both, the others for one class per row."

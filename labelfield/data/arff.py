@@ -4,8 +4,6 @@ Numeric attributes are features. A nominal attribute becomes a number if its val
 values, and otherwise one feature per value. Rows may be dense or sparse (`{index value, …}`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from math import isinf
@@ -21,8 +19,6 @@ from labelfield.data.names import Names
 from labelfield.data.reading import FileContents, ReadOptions, parse_number
 from labelfield.data.streams import line_blocks, read_bytes, stem
 from labelfield.errors import DataError
-
-__all__ = ["read_arff"]
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
 _TOKEN = re.compile(rf"""\s*(?:{_QUOTED}|([^,\s'"{{}}%]+))\s*""")

@@ -12,8 +12,6 @@ from labelfield.csr import gather_rows
 from labelfield.data.dataset import Dataset, row_numbers
 from labelfield.linalg.rows import to_tensor
 
-__all__ = ["Batch"]
-
 
 @dataclass(frozen=True, eq=False)
 class Batch:

@@ -1,15 +1,11 @@
 """A summary of a data set."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from labelfield.csr import row_norms
 from labelfield.data.dataset import Dataset
-
-__all__ = ["describe"]
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:

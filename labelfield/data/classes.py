@@ -1,7 +1,5 @@
 """Data with one class per row: the names of classes, their columns, and the check that no row has two."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,18 +14,6 @@ from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
 from labelfield.data.reading import INTEGER, parse_number
 from labelfield.errors import DataError
-
-__all__ = [
-    "FIX_CLASS",
-    "ClassNumbers",
-    "align_classes",
-    "as_classes",
-    "class_columns",
-    "class_name",
-    "class_values",
-    "listed_names",
-    "share_classes",
-]
 
 _EXACT = 2**53
 _FIRST_TOKEN = re.compile(rb"^[ \t\r\v\f]*([^ \t\r\v\f\n]+)", re.MULTILINE)

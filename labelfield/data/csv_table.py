@@ -4,8 +4,6 @@ NumPy parses ordinary blocks of lines. Any other block is read cell by cell, whi
 what is wrong.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -25,8 +23,6 @@ from labelfield.data.names import Names
 from labelfield.data.reading import INTEGER, FileContents, Growing, ReadOptions, is_not_finite, no_data, parse_number
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
-
-__all__ = ["read_csv"]
 
 # A cell whose quotes make no difference.
 _QUOTED = re.compile(rb'(^|,)"([^",\r\n]*)"(?=[,\r\n])', re.MULTILINE)

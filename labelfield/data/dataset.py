@@ -14,8 +14,6 @@ from labelfield.csr import MAX_COLUMNS, as_features, as_positives, gather_rows
 from labelfield.data.names import Names
 from labelfield.errors import DataError
 
-__all__ = ["Dataset", "row_numbers"]
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:

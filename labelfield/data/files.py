@@ -1,7 +1,5 @@
 """`read` and `write`: any data set, by its path."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterator
@@ -24,8 +22,6 @@ from labelfield.data.streams import COMPRESSED_SUFFIXES, open_for_writing, stem
 from labelfield.data.text import read_text, write_text
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
-
-__all__ = ["FORMATS", "format_of", "read", "verify", "write"]
 
 _SVMLIGHT = (".svm", ".svmlight", ".libsvm")
 _TEXT = (".txt", *_SVMLIGHT, ".dat", ".data")

@@ -21,8 +21,6 @@ from labelfield.csr import MAX_COLUMNS
 from labelfield.data.reading import is_not_finite, parse_number
 from labelfield.errors import DataError
 
-__all__ = ["Grammar", "Rows", "parse_lines"]
-
 _INTEGER = re.compile(rb"[0-9]+\Z")
 _SHOWN = 40
 _FIX_VALUE = "Correct or remove this entry."

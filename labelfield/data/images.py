@@ -1,15 +1,11 @@
 """Deskewing: centre images and remove their slant."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.errors import DataError
-
-__all__ = ["deskew"]
 
 # Images that are processed at a time: few enough that their copies stay in cache.
 _BLOCK = 512

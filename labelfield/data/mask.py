@@ -11,8 +11,6 @@ from scipy import sparse
 
 from labelfield.csr import as_positives
 
-__all__ = ["Mask"]
-
 
 class Mask(NamedTuple):
     """Places (N, L) that were observed or, with `is_missing`, that were not: whichever are fewer."""

@@ -9,8 +9,6 @@ from typing import overload
 
 from labelfield.errors import DataError
 
-__all__ = ["Names"]
-
 
 class Names(Sequence[str]):
     """An immutable list of names, in memory or still in its file. Equal to any sequence of the same strings."""

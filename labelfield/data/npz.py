@@ -5,8 +5,6 @@ Three kinds are read: files from `write_npz`; a pair of SciPy matrices whose nam
 an indicator matrix `Y` or a vector `y` with one class per row.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 import zlib
@@ -24,8 +22,6 @@ from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
 from labelfield.data.reading import FileContents, ReadOptions
 from labelfield.errors import DataError
-
-__all__ = ["label_partner", "load_arrays", "read_npz", "sparse_from", "write_npz"]
 
 _X_PART = re.compile(r"(?<![A-Za-z0-9])X(?![A-Za-z0-9])")
 _OURS = ("X_values", "X_indices", "X_indptr", "X_shape", "Y_indices", "Y_indptr", "Y_shape")

@@ -1,7 +1,5 @@
 """Prediction files: a line `label:score label:score …` for each row, or .npz (SciPy CSR, or a dense array)."""
 
-from __future__ import annotations
-
 import re
 from itertools import chain
 from os import PathLike
@@ -19,8 +17,6 @@ from labelfield.data.streams import line_blocks, open_for_writing
 from labelfield.data.text import read_rows, write_rows
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
-
-__all__ = ["read_predictions", "write_predictions"]
 
 _HEADER = re.compile(rb"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t\r]*\n")
 

@@ -14,8 +14,6 @@ from labelfield.data.dataset import Dataset
 from labelfield.errors import DataError
 from labelfield.progress import Progress
 
-__all__ = ["INTEGER", "FileContents", "Growing", "ReadOptions", "is_not_finite", "no_data", "parse_number"]
-
 INTEGER = re.compile(r"-?[0-9]{1,4000}")  # Python refuses to convert longer ones
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 

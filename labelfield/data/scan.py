@@ -6,8 +6,6 @@ around a run tell what it is: an element of a label list, an index, the digits b
 guesses: it returns None for anything that the marks do not settle, which is left to `grammar.parse_lines`.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -15,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.data.grammar import Grammar, Rows
-
-__all__ = ["scan"]
 
 _PAD = b" " * 15 + b"\n"
 _NEWLINE, _COMMA, _COLON, _POINT, _MINUS, _PLUS = b"\n,:.-+"

@@ -8,8 +8,6 @@
 A data set with two splits is a folder with meta.json and two such folders, train and test.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 from collections.abc import Iterator
@@ -25,8 +23,6 @@ from labelfield.csr import assemble
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
 from labelfield.errors import DataError
-
-__all__ = ["STORE_FILES", "is_store", "open_store", "read_through", "write_store"]
 
 _META = "meta.json"
 _FORMAT = "labelfield dataset"

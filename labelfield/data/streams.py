@@ -1,7 +1,5 @@
 """The bytes of plain or compressed files, in blocks of whole lines, decompressed one block ahead."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
@@ -14,8 +12,6 @@ from typing import IO, Any, cast
 
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
-
-__all__ = ["line_blocks", "open_bytes", "open_for_writing", "read_bytes", "stem"]
 
 # Large enough to make NumPy's overhead per call negligible, small enough that the arrays of a block stay in cache.
 BLOCK_BYTES = 1 << 19

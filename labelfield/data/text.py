@@ -1,7 +1,5 @@
 """Sparse multi-label text: the XML-repository form (header `N D K`) and multi-label svmlight (no header)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, pairwise
@@ -22,8 +20,6 @@ from labelfield.data.scan import scan
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
 from labelfield.progress import Progress, ignore
-
-__all__ = ["read_rows", "read_text", "write_rows", "write_text"]
 
 _XML_HEADER = re.compile(rb"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t]+([0-9]+)[ \t\r]*\n")
 # svmlight has no header, so ours is a comment that other readers skip.

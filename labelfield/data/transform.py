@@ -13,8 +13,6 @@ from scipy import sparse
 from labelfield.csr import as_features, assemble, from_counts, row_norms
 from labelfield.data.images import deskew
 
-__all__ = ["VIEWS", "RowTransform", "choose_class_transform", "choose_transform"]
-
 VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "range", "deskew", "none")
 _ALONE = ("scaled", "range", "deskew", "none")
 _WEIGHTED = ("tfidf", "scaled", "range", "deskew")

@@ -5,8 +5,6 @@ Fitting goes `design → build → start → trainer.train`; loading goes `build
 all that a model folder holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,8 +23,6 @@ from labelfield.inference.fitting import GradientTrainer, Trainer
 from labelfield.inference.run import Settings
 from labelfield.models.calibration import Temperature
 from labelfield.models.predictor import Predictor, UtilityPredictor
-
-__all__ = ["Blueprint", "Design", "Fitted", "TrainingRows", "training_settings"]
 
 # A tenth of fewer rows says too little about probabilities.
 _LEAST_ROWS_TO_CALIBRATE = 300

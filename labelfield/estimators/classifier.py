@@ -5,8 +5,6 @@ A final class declares options (dataclass fields, documented in its docstring), 
 asks (`labelfield.estimators.protocol`).
 """
 
-from __future__ import annotations
-
 from abc import ABC
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,9 +35,6 @@ from labelfield.inference.signals import stop_requests
 from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.models.predictor import Latent, Predictor
-
-__all__ = ["Classifier", "TrainingCost", "fingerprint", "training_bytes"]
-
 
 Value = TypeVar("Value")
 

@@ -1,7 +1,5 @@
 """Stochastic variational deep kernel learning as a scikit-learn classifier."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -30,8 +28,6 @@ from labelfield.models.deep.spec import CONSTRAINTS, MOST_DIMENSIONS, DeepSpec, 
 from labelfield.models.deep.start import start
 from labelfield.models.predictor import Predictor
 from labelfield.networks import NETWORKS, NetworkSpec, count_outputs, square_image_shape
-
-__all__ = ["DeepKernelClassifier"]
 
 # A dense network is given rows this wide in batches that are made dense; wider ones need one that takes sparse rows.
 _MOST_DENSE = 8192

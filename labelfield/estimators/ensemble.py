@@ -3,8 +3,6 @@
 Averaging models that see rows differently is worth far more than one larger model or more seeds of the same.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,8 +31,6 @@ from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.memory import free_bytes
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.ensemble import EnsemblePredictor, Member
-
-__all__ = ["MOST_MEMBERS", "EnsembleClassifier", "EnsembleModel", "EnsembleSpec"]
 
 MOST_MEMBERS = 8
 _AUTO = 4

@@ -1,7 +1,5 @@
 """Multi-class Gaussian processes as a scikit-learn classifier."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,8 +29,6 @@ from labelfield.models.multiclass.start import start
 from labelfield.models.sampling import Rivals
 from labelfield.models.sizes import SUPPORT
 from labelfield.models.sparse import MOST_POINTS
-
-__all__ = ["GPClassifier"]
 
 _FOR_SEVERAL = "Use MLGPFClassifier (--method mlgpf) for several labels per row."
 

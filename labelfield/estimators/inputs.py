@@ -1,7 +1,5 @@
 """What users pass as X and Y, brought to the one form that the package works with."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 from warnings import warn
 
@@ -14,8 +12,6 @@ from sklearn.utils.validation import validate_data
 
 from labelfield.csr import as_features, as_positives, from_counts
 from labelfield.errors import DataError
-
-__all__ = ["LABEL_KINDS", "Labels", "as_rows", "encode_known", "encode_labels", "require_one_class"]
 
 LABEL_KINDS = ("indicator", "lists", "classes")
 # Lists of label numbers get a column for each number up to the largest; beyond this they are no numbers of columns.

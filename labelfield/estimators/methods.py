@@ -1,7 +1,5 @@
 """The methods by name, as the command line and model folders call them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from labelfield.estimators.classifier import Classifier
@@ -12,8 +10,6 @@ from labelfield.estimators.mlgpf import MLGPFClassifier
 from labelfield.estimators.options import Parameter, parameters
 from labelfield.estimators.topics import TopicClassifier
 from labelfield.models.multiclass.spec import LIKELIHOODS
-
-__all__ = ["METHODS", "has_classes", "method_options", "method_parameters", "new_estimator"]
 
 METHODS: dict[str, type[Classifier]] = {
     "mlgpf": MLGPFClassifier,

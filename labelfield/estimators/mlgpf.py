@@ -1,7 +1,5 @@
 """The multi-label GP factor model as a scikit-learn classifier."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -36,8 +34,6 @@ from labelfield.models.mlgpf.spec import CONSTRAINTS, Spec, build
 from labelfield.models.mlgpf.start import BASES, start
 from labelfield.models.sizes import SUPPORT
 from labelfield.models.sparse import MOST_POINTS
-
-__all__ = ["MLGPFClassifier"]
 
 # By how much the utility of a label may change when its smallest weights are dropped after training.
 _PRUNED = 0.1

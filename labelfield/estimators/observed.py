@@ -1,7 +1,5 @@
 """What was observed of labels, in the forms in which users say it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ from labelfield.csr import as_positives
 from labelfield.data.mask import Mask
 from labelfield.errors import DataError
 from labelfield.estimators.inputs import Labels, encode_known
-
-__all__ = ["read_mask", "split_missing"]
 
 
 def split_missing(Y: Any) -> tuple[Any, Any]:

@@ -4,8 +4,6 @@ An option is declared by a field of the estimator, its entry in the docstring's 
 beside the fields. `help()`, `labelfield config`, error messages and the documentation read these.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from types import SimpleNamespace
@@ -16,8 +14,6 @@ import torch
 from sklearn.utils import check_random_state
 
 from labelfield.constraints import Constraint, check_options, plain_value
-
-__all__ = ["Parameter", "check_parameters", "choose_device", "choose_seed", "count_of", "parameters", "plain_options"]
 
 _ENTRY = re.compile(r"^(\w+) : (.+)\n((?:    .+\n?)+)", re.MULTILINE)
 

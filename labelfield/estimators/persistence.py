@@ -1,7 +1,5 @@
 """Saving fitted classifiers to folders, and loading them: functions of what a folder holds, which nothing inherits."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -35,8 +33,6 @@ from labelfield.estimators.validation import (
 from labelfield.inference.checkpoint import under
 from labelfield.inference.run import Settings
 from labelfield.models.artifact import ModelError, load_artifact, load_feature_names, save_artifact
-
-__all__ = ["load", "save"]
 
 Config: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, torch.Tensor]

@@ -20,8 +20,6 @@ from labelfield.estimators.classifier import TrainingCost
 from labelfield.inference.run import Settings
 from labelfield.models.predictor import Latent, Predictor
 
-__all__ = ["FittedClassifier"]
-
 
 class FittedClassifier(Protocol):
     """A classifier of any method, single or an ensemble, after fit or load."""

@@ -1,7 +1,5 @@
 """Topics of labels as a scikit-learn classifier."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -30,8 +28,6 @@ from labelfield.topics.plan import ALGORITHMS, default_epochs, default_topics, f
 from labelfield.topics.predict import LabelEntropy, TopicPredictor
 from labelfield.topics.rows import active_labels
 from labelfield.topics.spec import TopicSpec
-
-__all__ = ["Topic", "TopicClassifier"]
 
 
 class Topic(NamedTuple):

@@ -4,16 +4,12 @@ Layout 4 had other names for some options, kept ensembles as a first member with
 mixtures, which are gone.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 
 from labelfield.models.artifact import ModelError
 from labelfield.models.calibration import Calibration, Temperature
-
-__all__ = ["upgraded"]
 
 _RENAMED = {
     "private": "label_linear",

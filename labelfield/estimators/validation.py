@@ -1,7 +1,5 @@
 """Fitted parts of an estimator from a model folder that may come from anyone: checked before use."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 
@@ -17,20 +15,6 @@ from labelfield.inference.run import Epoch
 from labelfield.models.artifact import ModelError
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.mlgpf.label_linear import LabelLinear
-
-__all__ = [
-    "COUNTS",
-    "SHIFTS",
-    "WEIGHTS",
-    "check_modules",
-    "integer",
-    "one_of",
-    "restore_classes",
-    "restore_history",
-    "restore_model",
-    "restore_scores",
-    "restore_transform",
-]
 
 COUNTS, SHIFTS, WEIGHTS = "training.label_counts", "rows.shifts", "rows.weights"
 

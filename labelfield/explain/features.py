@@ -1,14 +1,10 @@
 """What features are called, and which of them matter most over all rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from labelfield.estimators.protocol import FittedClassifier
-
-__all__ = ["feature_namer", "relevant_features"]
 
 
 def feature_namer(estimator: FittedClassifier, given: Sequence[str] | None = None) -> Callable[[int], str]:

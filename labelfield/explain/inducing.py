@@ -14,8 +14,6 @@ and -30 in a utility of 2). K_Z^-½ replaces the inducing inputs by the uncorrel
 The members of an ensemble have no inducing inputs in common: for an ensemble there are none to explain with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -32,16 +30,6 @@ from labelfield.inducing.subspace import SubspacePoints
 from labelfield.kernels import DensePoints, Points
 from labelfield.linalg.rows import to_tensor
 from labelfield.models.predictor import LatentProcesses
-
-__all__ = [
-    "Contributions",
-    "InducingInput",
-    "contributions",
-    "count_inputs",
-    "describe_inputs",
-    "inducing_inputs",
-    "strongest_inputs",
-]
 
 _N_LABELS = 3
 _SMALLEST = 1e-12

@@ -1,7 +1,5 @@
 """Labels that go together, according to what a model has learned."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,8 +7,6 @@ import torch
 from torch.nn.functional import normalize
 
 from labelfield.estimators.protocol import FittedClassifier
-
-__all__ = ["LabelNeighbours", "label_neighbours"]
 
 # Similarities that exist at once.
 _BLOCK_ENTRIES = 1 << 22

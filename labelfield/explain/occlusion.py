@@ -7,8 +7,6 @@ or to its mean where the model subtracts that (`row_transform="scaled"`, for fea
 a feature 0 would be an extreme value, not an absent one.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +14,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.estimators.protocol import FittedClassifier
-
-__all__ = ["Effects", "feature_effects"]
 
 # Rows times labels, and entries of rows, that exist at once.
 _BLOCK_ENTRIES = 1 << 22

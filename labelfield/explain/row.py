@@ -1,7 +1,5 @@
 """Why a model gives one row the labels it gives."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,8 +14,6 @@ from labelfield.estimators.protocol import FittedClassifier
 from labelfield.explain.features import feature_namer
 from labelfield.explain.inducing import InducingInput, contributions, describe_inputs
 from labelfield.explain.occlusion import feature_effects
-
-__all__ = ["LabelExplanation", "RowExplanation", "TopicShare", "explain_row", "intervals"]
 
 # Labels that say what a topic is about.
 _N_FIRST = 3

@@ -12,8 +12,6 @@ from labelfield.kernels import DensePoints
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, dot, transposed
 
-__all__ = ["Free"]
-
 _CHUNK = 1 << 16
 
 

@@ -8,8 +8,6 @@ grid has n points per dimension: n - 2 from -1 to 1 and one beyond each end, so 
 sides, as local cubic interpolation requires.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 
@@ -19,8 +17,6 @@ from torch import Tensor, nn
 
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.interpolation import locate
-
-__all__ = ["LEAST_GRID", "Grid"]
 
 # With fewer points a cubic does not have four within the grid.
 LEAST_GRID = 5

@@ -1,14 +1,10 @@
 """Inducing inputs per class [TH 3.2]."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from labelfield.kernels import DensePoints
-
-__all__ = ["PerClass"]
 
 
 class PerClass(nn.Module):

@@ -1,7 +1,5 @@
 """Where inducing inputs start: centres of the rows, and the basis of a subspace."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,6 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.linalg.rows import dot, entry_rows, to_tensor
-
-__all__ = ["frequent_features", "kmeans", "singular_vectors"]
 
 _ROWS_PER_CENTRE = 20
 _OVERSAMPLING = 10

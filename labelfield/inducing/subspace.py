@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from labelfield.linalg.rows import Projected, Rows, dot, squared_norms
 
-__all__ = ["Subspace"]
-
 
 class Subspace(nn.Module):
     """A (M, R), learned, on a basis X̃ (R, D) that is fixed, or learned too ("S-B").

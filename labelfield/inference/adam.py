@@ -1,13 +1,9 @@
 """Adam, with a step that costs no more than the rows of its gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
-
-__all__ = ["RowAdam"]
 
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
 

@@ -1,7 +1,5 @@
 """Calibration on held-out rows: fit the map of probabilities, and remember what was said of these rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,8 +13,6 @@ from labelfield.metrics import evaluate
 from labelfield.metrics.ranking import score_ranking
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.predictor import Predictor, to_csr
-
-__all__ = ["N_REMEMBERED", "calibrate_mean", "fit_calibration", "held_out_scores", "remember"]
 
 # Labels per held-out row that the map of probabilities is learned from.
 _N_RANKED = 20

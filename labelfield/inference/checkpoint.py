@@ -19,8 +19,6 @@ from labelfield.atomic import replacing_file, sync
 from labelfield.errors import DataError
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
 
-__all__ = ["HOW_LONG", "Checkpoint", "read_checkpoint", "save_run", "under", "write_checkpoint"]
-
 State = TypeVar("State")
 # Settings that may change when a run is resumed.
 HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "n_iter_no_change", "tol")

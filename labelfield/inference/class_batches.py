@@ -1,13 +1,9 @@
 """Batches of a few classes each [TH 3.36], so that the rows of a step have few classes of their own, for any K."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-__all__ = ["ClassBatches"]
 
 
 class ClassBatches:

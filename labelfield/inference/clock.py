@@ -1,13 +1,9 @@
 """How far a run is, by epochs or by the clock, whichever is further; hence its rate, and when it finishes and ends."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from labelfield.inference.run import Run, Settings
 from labelfield.inference.schedule import rate_factor
-
-__all__ = ["Clock"]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Training a deep kernel model in stages: the network alone, the processes on its features, everything jointly."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -27,8 +25,6 @@ from labelfield.models.deep.predict import BLOCK_ENTRIES, BaselinePredictor, Dee
 from labelfield.models.deep.spec import DeepSpec
 from labelfield.models.elbo import Elbo
 from labelfield.networks import Network
-
-__all__ = ["STAGE_TIME", "DeepTrainer", "follow_features"]
 
 # What an epoch of each stage takes, as a share of an epoch of the whole.
 STAGE_TIME = {"network": 1.0, "processes": 0.1, "joint": 1.0}

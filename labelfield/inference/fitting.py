@@ -4,8 +4,6 @@
 (`labelfield.inference.deep`), topics by EM or sampling (`labelfield.inference.topic_fitting`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -25,8 +23,6 @@ from labelfield.inference.stepper import Objective
 from labelfield.inference.training import PartialTraining, train
 from labelfield.memory import free_bytes
 from labelfield.models.predictor import Predictor
-
-__all__ = ["GradientTrainer", "Past", "Trainer", "rows_source", "seconds_per_step"]
 
 
 class Past(NamedTuple):

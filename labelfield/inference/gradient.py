@@ -20,8 +20,6 @@ from labelfield.inference.source import Source
 from labelfield.inference.stepper import Objective, Stepper, all_finite
 from labelfield.linalg.cholesky import FactorisationError
 
-__all__ = ["Batches", "Gradient"]
-
 _MOST_BAD_STEPS = 20
 # Steps that a GPU is given before it is asked how they went.
 _STEPS_AHEAD = 64

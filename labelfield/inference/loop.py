@@ -4,8 +4,6 @@ It knows when to stop, when held-out rows calibrate the model and then join the 
 step does is up to the algorithm.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -17,8 +15,6 @@ from labelfield.inference.checkpoint import save_run
 from labelfield.inference.clock import Clock
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.inference.signals import Interrupted, stop_requests
-
-__all__ = ["Algorithm", "Info", "Loop", "TrainingError", "breakdown"]
 
 State = TypeVar("State")
 # Where rows are held out, the first part ends at this many times the tolerance: it only finds where the second starts.

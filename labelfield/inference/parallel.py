@@ -4,8 +4,6 @@ Some parts of a step run on one core, and others are too small for two: two trai
 cores, take 0.7 times as long as one after the other, each on both (docs/DECISIONS.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from threading import Event, Lock
@@ -15,8 +13,6 @@ import torch
 
 from labelfield.inference.run import Callback, Run
 from labelfield.inference.signals import stop_requests
-
-__all__ = ["train_in_parallel"]
 
 Result = TypeVar("Result")
 

@@ -1,7 +1,5 @@
 """What describes a training run: its settings, where it stands, its history, and who watches it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from math import inf
@@ -12,8 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelfield.inference.schedule import SCHEDULES
-
-__all__ = ["Callback", "Epoch", "Monitor", "Run", "Settings", "Validate"]
 
 
 @dataclass(frozen=True)

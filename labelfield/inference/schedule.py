@@ -1,10 +1,6 @@
 """Schedules of the learning rate: a factor as a function of the share of the run that is done."""
 
-from __future__ import annotations
-
 from math import cos, pi
-
-__all__ = ["SCHEDULES", "rate_factor"]
 
 SCHEDULES = ("one_cycle", "cosine", "linear", "constant")
 _RISE = 0.3  # the share of a one-cycle run in which the rate rises

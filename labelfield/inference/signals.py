@@ -1,13 +1,9 @@
 """Requests to stop: SIGINT and SIGTERM end a training between two steps, after its checkpoint has been written."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-
-__all__ = ["Interrupted", "stop_requests"]
 
 
 class Interrupted(KeyboardInterrupt):

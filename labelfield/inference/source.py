@@ -14,8 +14,6 @@ from labelfield.data import Dataset
 from labelfield.data.batch import Batch
 from labelfield.linalg.rows import Projected, Rows, gather
 
-__all__ = ["DatasetSource", "ResidentSource", "Sizes", "Source", "TensorSource"]
-
 # No batch in a lifetime is expected to exceed the mean number of entries by more than this many standard deviations.
 _DEVIATIONS = 6.0
 

@@ -4,8 +4,6 @@ What a step finds out, such as that the bound is not finite, stays on the device
 after every step is idle most of the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -18,8 +16,6 @@ from labelfield.inference.adam import RowAdam
 from labelfield.inference.source import ResidentSource, Sizes, Source
 from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import Rows
-
-__all__ = ["Estimate", "Objective", "Stepper", "Tally", "all_finite"]
 
 
 class Estimate(Protocol):

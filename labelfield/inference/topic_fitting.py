@@ -1,7 +1,5 @@
 """The trainer of topic models: from which rows, in which steps, and how probabilities are calibrated."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,8 +29,6 @@ from labelfield.topics.rows import TopicRows, topic_rows
 from labelfield.topics.spec import TopicSpec
 from labelfield.topics.start import start_topics
 from labelfield.topics.state import Priors, Topics
-
-__all__ = ["TopicOptions", "TopicTrainer"]
 
 # Rows from which the shares of topics are found.
 SHARE_ROWS = 20_000

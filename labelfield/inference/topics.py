@@ -1,7 +1,5 @@
 """Fitting a topic model: EM, online EM and Gibbs sampling, as algorithms for the training loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -18,8 +16,6 @@ from labelfield.topics.em import EMOptions, EMState, Sums, em_step, is_settled, 
 from labelfield.topics.gibbs import GibbsOptions, GibbsState, gibbs_step, start_gibbs
 from labelfield.topics.rows import TopicRows
 from labelfield.topics.state import Priors, Topics, restored_topics, tensors_of
-
-__all__ = ["EM", "Chain", "Gibbs", "OnlineEM", "TopicAlgorithm", "exposed", "sums_behind", "train_topics"]
 
 # Steps of EM before the first sweep of the sampler, which would take long to find the topics by itself.
 _EM_BEFORE_GIBBS = 20

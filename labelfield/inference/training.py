@@ -4,8 +4,6 @@ Each stage has its own objective, rows, parameters and schedule. One checkpoint 
 and its arrays hold what the stages before it have learned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,8 +21,6 @@ from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.inference.signals import stop_requests
 from labelfield.inference.source import Source
 from labelfield.inference.stepper import Objective
-
-__all__ = ["Calibrate", "PartialTraining", "Stage", "train", "train_stages"]
 
 # From the numbers of the rows that were held out: what to keep of them.
 Calibrate = Callable[[NDArray[np.int64]], dict[str, Tensor]]

@@ -1,7 +1,5 @@
 """The interface of covariance functions."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from math import log
 
@@ -10,8 +8,6 @@ from torch import Tensor, nn
 
 from labelfield.kernels.points import Points
 from labelfield.linalg.rows import Rows
-
-__all__ = ["Kernel", "over_matrices", "over_rows", "positive", "shape_of"]
 
 
 class Kernel(nn.Module, ABC):

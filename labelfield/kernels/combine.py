@@ -1,7 +1,5 @@
 """Kernels composed of kernels, and white noise."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import torch
@@ -10,8 +8,6 @@ from torch import Tensor, nn
 from labelfield.kernels.base import Kernel, over_matrices, over_rows, positive, shape_of
 from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.rows import Rows, n_rows
-
-__all__ = ["Scaled", "Sum", "White"]
 
 
 class Scaled(Kernel):

@@ -1,14 +1,10 @@
 """Kernels of the weighted inner product Σ_d w_d² x_d z_d."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from labelfield.kernels.base import Kernel, positive, shape_of
 from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.rows import Rows, squared_norms
-
-__all__ = ["DotPower"]
 
 
 class DotPower(Kernel):

@@ -1,7 +1,5 @@
 """Kernels by the names that options and saved models use."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial
@@ -11,8 +9,6 @@ from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
 from labelfield.kernels.dot import DotPower
 from labelfield.kernels.stationary import SquaredExponentialLinear, Stationary, matern, squared_exponential
-
-__all__ = ["LAG_KERNELS", "kernel_from_name", "kernel_names", "lag_kernel_from_name"]
 
 # Kernels that are functions of the distance of two numbers.
 LAG_KERNELS = ("se", "matern12", "matern32", "matern52")

@@ -1,14 +1,10 @@
 """The points at which a covariance function is evaluated against rows: anything that has weighted inner products."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from torch import Tensor
 
 from labelfield.linalg.rows import Projected, Rows, dot
-
-__all__ = ["DensePoints", "Points", "as_points"]
 
 
 class Points(Protocol):

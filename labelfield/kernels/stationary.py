@@ -1,7 +1,5 @@
 """Kernels of the weighted distance r² = Σ_d w_d² (x_d - z_d)²: squared-exponential and Matérn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import sqrt
@@ -14,8 +12,6 @@ from labelfield.kernels.base import Kernel, over_matrices, over_rows, positive, 
 from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, n_rows, squared_norms
-
-__all__ = ["SquaredExponentialLinear", "Stationary", "matern", "squared_exponential"]
 
 
 class Stationary(Kernel):

@@ -4,8 +4,6 @@ So Σ_k E log p = Σ_{k true} mean_k - Σ_k E softplus(f_k): only the true label
 quadrature. Its derivatives have a closed form: ∂/∂mean = E σ(f), ∂/∂var = ½ E σ'(f).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -16,8 +14,6 @@ from labelfield.likelihoods.softplus import softplus_moments
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.quadrature import gauss_hermite
 from labelfield.linalg.rows import entry_rows
-
-__all__ = ["Bernoulli"]
 
 
 class _SumSoftplus(torch.autograd.Function):

@@ -1,12 +1,8 @@
 """How many rows are processed at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import torch
-
-__all__ = ["CHUNK", "chunks"]
 
 # Rows times labels that are processed at once: a core's cache holds a few temporaries of this size, or a GPU is busy.
 CHUNK = {"cpu": 1 << 18, "cuda": 1 << 26}

@@ -1,7 +1,5 @@
 """E softmax(f) by Monte Carlo, for predictions of likelihoods that are the softmax or bound it."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 
@@ -9,8 +7,6 @@ import torch
 from torch import Tensor
 
 from labelfield.likelihoods.chunks import chunks
-
-__all__ = ["expected_mixed_softmax", "expected_softmax", "normal_draws"]
 
 _SEED = 0
 # This many classes get the columns of a Sobol sequence; using one for all classes gives the same errors.

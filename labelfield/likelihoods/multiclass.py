@@ -1,13 +1,9 @@
 """The interface of likelihoods of one class out of K."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
-
-__all__ = ["MultiClass"]
 
 
 class MultiClass(ABC):

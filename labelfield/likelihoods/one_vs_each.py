@@ -4,8 +4,6 @@ Its logarithm is a sum over rivals, so a sample of weighted rivals gives an unbi
 f_ℓ) = -E softplus(N(m_ℓ - m_y, s_ℓ + s_y)) [TH 3.36], is one-dimensional, with derivatives in closed form.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -16,8 +14,6 @@ from labelfield.likelihoods.monte_carlo import expected_softmax
 from labelfield.likelihoods.multiclass import MultiClass
 from labelfield.likelihoods.softplus import softplus_moments
 from labelfield.linalg.autograd import apply
-
-__all__ = ["OneVsEach"]
 
 
 class _SumRivals(torch.autograd.Function):

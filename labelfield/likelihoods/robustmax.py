@@ -4,8 +4,6 @@ Only the probability S_y = E_{N(m_y, s_y)} ∏_{ℓ≠y} Φ((f - m_ℓ)/√s_ℓ
 one-dimensional, and its products are formed as sums of logarithms.
 """
 
-from __future__ import annotations
-
 from math import log, pi
 from typing import Any
 
@@ -17,8 +15,6 @@ from labelfield.likelihoods.multiclass import MultiClass
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.gaussian import LEAST_DIVISOR
 from labelfield.linalg.quadrature import gauss_hermite
-
-__all__ = ["RobustMax"]
 
 # Beyond this many deviations Φ is 0 or 1 even in float64. Arguments are limited to it because φ(x)/Φ(x), the
 # exponential of a difference of squares, would lose all digits and overflow further out.

@@ -1,15 +1,11 @@
 """The softmax p(y | f) = exp(f_y) / Σ_ℓ exp(f_ℓ), whose expectations are estimated from draws."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from labelfield.likelihoods.monte_carlo import expected_softmax
 from labelfield.likelihoods.multiclass import MultiClass
 from labelfield.linalg.gaussian import LEAST_DIVISOR
-
-__all__ = ["Softmax", "mean_log_softmax"]
 
 
 def mean_log_softmax(f: Tensor, target: Tensor) -> Tensor:

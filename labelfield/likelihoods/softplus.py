@@ -1,14 +1,10 @@
 """E softplus(f) and its derivatives, shared by the Bernoulli and the one-vs-each likelihood."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from labelfield.linalg.quadrature import gauss_hermite
-
-__all__ = ["softplus_moments"]
 
 
 def softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:

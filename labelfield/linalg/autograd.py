@@ -1,14 +1,10 @@
 """A typed way to call hand-written gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 from torch.autograd import Function
-
-__all__ = ["apply"]
 
 
 def apply(function: type[Function], *arguments: Any) -> Tensor:

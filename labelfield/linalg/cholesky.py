@@ -1,15 +1,11 @@
 """A Cholesky factorisation that says what is wrong with a matrix, and adds jitter where a little is enough."""
 
-from __future__ import annotations
-
 import warnings
 
 import torch
 from torch import Tensor
 
 from labelfield.errors import LabelfieldError
-
-__all__ = ["FactorisationError", "JitterWarning", "cholesky"]
 
 _N_RAISES = 3
 # A jitter of 0 is raised from here: the rounding error of float64 over a few hundred rows.

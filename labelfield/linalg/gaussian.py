@@ -1,13 +1,9 @@
 """Divergences between Gaussians, for each process p separately, and the smallest variances that are used."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from labelfield.linalg.triangular import trace_minus_log_det, tril_log_det
-
-__all__ = ["LEAST_DIVISOR", "LEAST_VARIANCE", "ROUNDING", "kl_diagonal_standard", "kl_full", "kl_full_standard"]
 
 # The least variance of a latent process: anything smaller is the rounding error of a difference.
 LEAST_VARIANCE = 1e-6

@@ -4,16 +4,12 @@ The weights are those of Keys' convolution with a = -½: third order in the step
 dimensions they are products of d weights, over windows of 4^d points.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from labelfield.linalg.autograd import apply
-
-__all__ = ["banded_window_forms", "cubic_weights", "interpolate", "locate"]
 
 
 def locate(x: Tensor, n_points: int) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,9 @@
 """Kronecker products A_j1 ⊗ … ⊗ A_jd of n × n matrices (J, d, n, n), of m = n^d rows each, through their factors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
-
-__all__ = ["kronecker_logdet", "kronecker_multiply", "kronecker_solve_triangular", "kronecker_trace"]
 
 
 def kronecker_multiply(factors: Tensor, V: Tensor) -> Tensor:

@@ -4,8 +4,6 @@ With the weights w_a(t) = Σ_k C_ak t^k of the four points around t, wᵀu = Σ_
 t^k. The coefficients are computed once per cell; a row then needs one look-up and a few products.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +14,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from labelfield.linalg.autograd import apply
-
-__all__ = ["CUBIC", "SEXTIC", "coefficients", "cubics", "evaluate", "powers_of", "sextics", "sums_of_cells"]
 
 # The number of coefficients of a cubic and of a sextic.
 CUBIC, SEXTIC = 4, 7

@@ -1,12 +1,8 @@
 """Gauss–Hermite quadrature for expectations under a Gaussian."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np
-
-__all__ = ["gauss_hermite"]
 
 
 @lru_cache

@@ -1,7 +1,5 @@
 """Rows of features as models see them: dense, sparse CSR, or projected onto a basis in advance."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, NamedTuple
 
@@ -11,22 +9,6 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.linalg.autograd import apply
-
-__all__ = [
-    "Projected",
-    "Rows",
-    "dot",
-    "entry_places",
-    "entry_rows",
-    "first_columns",
-    "gather",
-    "n_rows",
-    "squared",
-    "squared_norms",
-    "take",
-    "to_tensor",
-    "transposed",
-]
 
 # torch warns once per process that its CSR tensors are in beta. Trigger that warning here, silenced.
 with warnings.catch_warnings():

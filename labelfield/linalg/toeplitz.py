@@ -4,8 +4,6 @@ Levinson's recursion takes O(n²) time and O(n) memory for log |K| and for the f
 of K⁻¹ by the formula of Gohberg and Semencul. Each right-hand side then takes O(n log n).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
@@ -17,17 +15,6 @@ from torch import Tensor
 
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.cholesky import FactorisationError, cholesky
-
-__all__ = [
-    "Levinson",
-    "levinson",
-    "toeplitz",
-    "toeplitz_cholesky",
-    "toeplitz_logdet",
-    "toeplitz_multiply",
-    "toeplitz_solve",
-    "toeplitz_trace",
-]
 
 # The most numbers in one temporary, which limits the right-hand sides solved at once: a core's cache holds a few.
 _SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 24}

@@ -3,8 +3,6 @@
 Entries above the diagonals are never read and get a gradient of 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +10,6 @@ import torch
 from torch import Tensor
 
 from labelfield.linalg.autograd import apply
-
-__all__ = ["projected_square_norms", "trace_minus_log_det", "tril_log_det"]
 
 # Blocks of columns: more blocks skip more of the products with zeros above the diagonal, all but one part in this many.
 # A GPU is slower with many small products.

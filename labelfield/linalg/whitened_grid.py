@@ -7,8 +7,6 @@ each step is a node of the graph with its own gradient: about forty small operat
 Here they share intermediate results, and nothing is formed twice (docs/DECISIONS.md has the measurement).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -17,8 +15,6 @@ from torch import Tensor
 from labelfield.linalg.piecewise import CUBIC, SEXTIC, coefficients, powers_of, sums_of_cells
 from labelfield.linalg.toeplitz import column_gradient, factorised, may_synchronise
 from labelfield.linalg.triangular import tril_log_det
-
-__all__ = ["LARGEST_GRID", "whitened_moments"]
 
 # On larger grids W Wᵀ, needed only in a band, costs too much.
 LARGEST_GRID = 256

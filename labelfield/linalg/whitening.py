@@ -1,15 +1,11 @@
 """A = L⁻¹ C with L Lᵀ = K, differentiated with respect to K and C at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from labelfield.linalg.autograd import apply
-
-__all__ = ["whitened"]
 
 
 def whitened(K: Tensor, L: Tensor, C: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """The inputs of every score: truth as CSR, and scores as a dense matrix or CSR predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +9,6 @@ from scipy import sparse
 
 from labelfield.csr import row_of_entries, sorted_csr
 from labelfield.errors import DataError
-
-__all__ = ["Scores", "are_probabilities", "as_probabilities", "as_scores", "block_rows", "entry_keys", "find"]
 
 Scores = Any
 _BLOCK_ENTRIES = 1 << 21

@@ -4,8 +4,6 @@ All are computed from two counts for each true entry: how many entries of its gr
 score less, and how many score no more. In CSR predictions, labels that are not stored tie below all stored ones.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,8 +12,6 @@ from scipy import sparse
 
 from labelfield.csr import as_positives, row_of_entries
 from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find
-
-__all__ = ["auc", "coverage_error", "ranking_loss"]
 
 Grouping = Literal["micro", "label", "row"]
 _Counts = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -3,8 +3,6 @@
 In CSR predictions, a label that is not stored has probability 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,8 +15,6 @@ from labelfield.csr import as_positives, from_counts, row_of_entries
 from labelfield.errors import DataError
 from labelfield.metrics.inputs import Scores, as_probabilities, as_scores, block_rows, entry_keys, find
 from labelfield.metrics.ranking import RankedHits, Unlabelled, score_ranking, top_k
-
-__all__ = ["Reliability", "brier", "ece_at_k", "error_rate", "f1", "log_loss", "nlpd", "reliability_curve"]
 
 N_BINS = 15
 # A wrong probability of exactly 0 or 1 would have an infinite loss; scikit-learn clips here too.

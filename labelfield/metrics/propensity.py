@@ -1,7 +1,5 @@
 """Propensities of labels: how likely a true label is to have been recorded at all [Jain et al. 2016]."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 
@@ -10,8 +8,6 @@ from numpy.typing import NDArray
 
 from labelfield.csr import as_positives
 from labelfield.errors import DataError
-
-__all__ = ["PROPENSITY_A", "PROPENSITY_B", "inverse_propensity", "inverse_propensity_of"]
 
 PROPENSITY_A = 0.55
 PROPENSITY_B = 1.5

@@ -5,8 +5,6 @@ list, including those with score 0; other labels are never retrieved, and the mi
 count as misses. Rows without labels count as misses, or are left out with unlabelled="drop".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,20 +16,6 @@ from scipy import sparse
 from labelfield.csr import as_positives, from_counts, row_of_entries
 from labelfield.errors import DataError
 from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find
-
-__all__ = [
-    "RankedHits",
-    "TopK",
-    "Unlabelled",
-    "ndcg_at_k",
-    "popularity",
-    "precision_at_k",
-    "psndcg_at_k",
-    "psp_at_k",
-    "recall_at_k",
-    "score_ranking",
-    "top_k",
-]
 
 Unlabelled = Literal["miss", "drop"]
 

@@ -1,7 +1,5 @@
 """All scores of a set of predictions, by the names they have in tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +12,6 @@ from labelfield.metrics.pairs import auc, coverage_error, ranking_loss
 from labelfield.metrics.probabilities import brier, f1, log_loss, reliability_of
 from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity
 from labelfield.metrics.ranking import Unlabelled, score_ranking
-
-__all__ = ["evaluate"]
 
 
 def evaluate(

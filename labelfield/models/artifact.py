@@ -1,8 +1,6 @@
 """A saved model is a folder: config.json, arrays.safetensors, labels.txt, and features.txt where features have names.
 No code, no pickle; it loads anywhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable
@@ -15,17 +13,6 @@ from torch import Tensor
 
 from labelfield.atomic import replacing_file, require_only_ours, sweep, sync
 from labelfield.errors import LabelfieldError
-
-__all__ = [
-    "CHECKPOINT",
-    "CHECKPOINTS",
-    "MODEL_FILES",
-    "ModelError",
-    "is_model",
-    "load_artifact",
-    "load_feature_names",
-    "save_artifact",
-]
 
 _FORMAT = "labelfield model"
 _VERSION = 5

@@ -8,16 +8,12 @@ small a probability, since at the same p it is right more often than the fifth. 
 first label may have a steeper slope beyond a knot of its own, which preserves the ranking too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logit
 from torch import Tensor, nn
-
-__all__ = ["N_RANKS", "Calibration", "Temperature", "ranks_of"]
 
 # Ranks with an offset of their own; the last one is for all later ranks.
 N_RANKS = 6

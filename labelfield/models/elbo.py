@@ -1,12 +1,8 @@
 """The evidence lower bound, as all models that are trained by gradients give it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor
-
-__all__ = ["Elbo"]
 
 
 class Elbo(NamedTuple):

@@ -1,7 +1,5 @@
 """The mean of several predictors that see rows differently, calibrated as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -18,8 +16,6 @@ from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.mlgpf.predict import FactorPredictor, RowBlock
 from labelfield.models.mlgpf.topk import top_k_of_mean
 from labelfield.models.predictor import Block, Latent, Predictor, calibrated_probabilities, to_csr
-
-__all__ = ["EnsemblePredictor", "Member"]
 
 # Rows times labels of each member whose probabilities exist at once, and rows at the most.
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 2000

@@ -26,20 +26,6 @@ from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.calibration import N_RANKS, Calibration, Temperature, ranks_of
 from labelfield.variational import Family, Moments, Prior
 
-__all__ = [
-    "Block",
-    "Bound",
-    "Latent",
-    "LatentProcesses",
-    "Predictor",
-    "UtilityPredictor",
-    "best_labels",
-    "calibrated_probabilities",
-    "credible_interval",
-    "to_csr",
-    "to_indicator",
-]
-
 Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
 # Draws from the posterior that an interval is read from.
 N_DRAWS = 1024

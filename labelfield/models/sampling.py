@@ -1,14 +1,10 @@
 """Which labels a step uses, where using all would cost too much."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-__all__ = ["Choice", "Rivals", "choose_labels"]
 
 # Half of the draws are uniform, so that every class is drawn and no weight exceeds twice the uniform one.
 _UNIFORM = 0.5

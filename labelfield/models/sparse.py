@@ -1,7 +1,5 @@
 """What models with inducing inputs share: the names of their posteriors, and where shared inducing inputs start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -16,8 +14,6 @@ from labelfield.kernels import Kernel, Points
 from labelfield.linalg.gaussian import LEAST_VARIANCE
 from labelfield.linalg.rows import Rows
 from labelfield.variational import Family, Full, Parsimonious, Prior, WhitenedDiagonal, WhitenedFull, WhitenedShared
-
-__all__ = ["MOST_POINTS", "POSTERIORS", "fill_shared", "pad_rows", "unexplained_share"]
 
 # q starts narrower than the prior.
 _SPREAD = 0.3

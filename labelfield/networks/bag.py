@@ -1,7 +1,5 @@
 """A network for sparse rows, which are never made dense."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -10,8 +8,6 @@ from labelfield.linalg.rows import dot, take
 from labelfield.networks.base import Network
 from labelfield.networks.dropout import Dropout
 from labelfield.networks.mlp import MLP, Affine
-
-__all__ = ["BagMLP", "dot_of_features"]
 
 # From this many numbers in W on, a step that reads and writes all of them costs more than finding the needed ones.
 _LARGE = 1 << 22

@@ -1,14 +1,10 @@
 """The interface of networks that compute features."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from math import prod, sqrt
 
 import torch
 from torch import Tensor, nn
-
-__all__ = ["Network", "draw_weights", "empty"]
 
 
 class Network(nn.Module, ABC):

@@ -1,7 +1,5 @@
 """Networks from the words and numbers that options and saved models use."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt, prod
@@ -11,8 +9,6 @@ from labelfield.networks.bag import BagMLP
 from labelfield.networks.base import Network
 from labelfield.networks.cnn import CNN, KERNEL_SIZE, pooled_shape
 from labelfield.networks.mlp import MLP
-
-__all__ = ["NETWORKS", "NetworkSpec", "build_network", "square_image_shape"]
 
 NETWORKS = ("mlp", "bag", "cnn")
 # Sizes beyond any plausible network: columns are numbered in 32 bits, and 2³² weights take 16 GiB.

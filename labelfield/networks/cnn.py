@@ -1,7 +1,5 @@
 """A network for images."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import prod
 
@@ -12,8 +10,6 @@ from torch.nn.functional import conv2d, max_pool2d
 from labelfield.networks.base import Network, draw_weights, empty
 from labelfield.networks.dropout import Dropout
 from labelfield.networks.mlp import MLP
-
-__all__ = ["CNN", "KERNEL_SIZE", "Convolution", "pooled_shape"]
 
 KERNEL_SIZE = 5
 

@@ -1,13 +1,9 @@
 """Dropout whose masks can be reproduced."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-__all__ = ["Dropout", "draw_dropout_from"]
 
 
 class Dropout(nn.Module):

@@ -1,7 +1,5 @@
 """Fully connected layers."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch
@@ -9,8 +7,6 @@ from torch import Tensor, nn
 
 from labelfield.networks.base import Network, draw_weights, empty
 from labelfield.networks.dropout import Dropout
-
-__all__ = ["MLP", "Affine"]
 
 
 class Affine(nn.Module):

@@ -1,15 +1,11 @@
 """Networks of the user's own: tried on some rows before anything is trained."""
 
-from __future__ import annotations
-
 import warnings
 from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-__all__ = ["count_outputs"]
 
 
 def count_outputs(own: nn.Module, X: Tensor) -> int:

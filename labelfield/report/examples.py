@@ -1,7 +1,5 @@
 """Ten test rows worth looking at, with what the model predicts for them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +10,6 @@ from labelfield.csr import gather_rows
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.explain import intervals
 from labelfield.report.predictions import Predictions
-
-__all__ = ["LEVEL", "Example", "Guess", "choose_rows", "examples"]
 
 LEVEL = 0.9
 # How many rows of each kind are wanted.

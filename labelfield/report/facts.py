@@ -1,7 +1,5 @@
 """Everything that the page says, as plain facts: computed once, and only then put into words and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,8 +19,6 @@ from labelfield.report.identity import Identity, identify, learning_curves
 from labelfield.report.learned import Learned, image_side, what_it_learned
 from labelfield.report.predictions import predict_rows
 from labelfield.report.scores import Band, Counts, Errors, Score, bands, confusion, errors, reliabilities, scores
-
-__all__ = ["Facts", "gather"]
 
 _N_STRONGEST = 6
 # A feature that a smaller share of the rows has says nothing about the model.

@@ -1,15 +1,11 @@
 """The sections that show rather than measure: ten rows, similar labels, features, inducing inputs, topics."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from labelfield.explain import InducingInput
 from labelfield.report.examples import LEVEL, Example
 from labelfield.report.facts import Facts
 from labelfield.report.markup import bar, element, muted, paragraph, percent, picture, section, table, text, verdict
-
-__all__ = ["features", "inputs", "neighbours", "ten_rows", "topics"]
 
 # Missed labels of a row that are named.
 _MOST_MISSED = 6

@@ -1,7 +1,5 @@
 """What a model is and how it was trained, in words and a few numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,8 +7,6 @@ from typing import Any
 
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.inference.run import Epoch
-
-__all__ = ["Identity", "drops", "identify", "learning_curves"]
 
 _KINDS = {
     "mlgpf": "A Gaussian-process factor model: a few processes, shared by all labels, are mixed into one utility for "

@@ -1,7 +1,5 @@
 """What a model has learned, in words and pictures: similar labels, features, inducing inputs, topics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt
@@ -16,8 +14,6 @@ from labelfield.explain import InducingInput, LabelNeighbours, inducing_inputs, 
 from labelfield.explain.features import feature_namer
 from labelfield.explain.inducing import count_inputs, strongest_inputs
 from labelfield.report.scores import Counts
-
-__all__ = ["Learned", "TopicWords", "image_side", "what_it_learned"]
 
 _N_NEIGHBOURS, _N_FEATURES, _N_INPUTS, _N_PICTURES, _N_TOPICS, _N_WORDS = 12, 24, 12, 30, 24, 8
 # Less similar labels are not shown as neighbours, nor is a table of fewer labels.

@@ -1,7 +1,5 @@
 """Small pieces of HTML. Text from outside is escaped here, and only here."""
 
-from __future__ import annotations
-
 import base64
 import re
 import struct
@@ -11,23 +9,6 @@ from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = [
-    "NO_BREAK",
-    "bar",
-    "element",
-    "figure",
-    "muted",
-    "number",
-    "paragraph",
-    "percent",
-    "picture",
-    "plain",
-    "section",
-    "table",
-    "text",
-    "verdict",
-]
 
 # Between a number and its unit, where a line must not break.
 NO_BREAK = "\N{NO-BREAK SPACE}"

@@ -1,7 +1,5 @@
 """One self-contained page about a model: assembled from its sections, and written whole or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -18,8 +16,6 @@ from labelfield.report.facts import Facts, gather
 from labelfield.report.markup import element, percent, text
 from labelfield.report.scores import Counts
 from labelfield.version import __version__
-
-__all__ = ["make_page", "save_page", "write_report"]
 
 _PARTS = (
     sections.trust,

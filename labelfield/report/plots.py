@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-__all__ = [
-    "FEW",
-    "bound_plot",
-    "confusion_plot",
-    "contribution_plot",
-    "errors_plot",
-    "found_plot",
-    "missed_plot",
-    "reliability_plot",
-    "validation_plot",
-]
-
 # Inches: as wide as a phone is in points, so that text is about as large as the text of the page.
 _WIDTH, _HEIGHT = 5.1, 3.2
 _COLOURS = (ACCENT, OTHER, THIRD)

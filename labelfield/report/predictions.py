@@ -1,7 +1,5 @@
 """What a model predicts for the test rows, as far as the page needs it: computed once, a block of rows at a time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +12,6 @@ from labelfield.estimators.protocol import FittedClassifier
 from labelfield.metrics import RankedHits, score_ranking, top_k
 from labelfield.models.predictor import to_csr
 from labelfield.progress import Progress, ignore
-
-__all__ = ["DEPTH", "Predictions", "predict_rows"]
 
 # How many labels of a row are scored and shown.
 DEPTH = 5

@@ -16,8 +16,6 @@ from labelfield.metrics.probabilities import Reliability, reliability_of
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.report.predictions import DEPTH, Predictions
 
-__all__ = ["Band", "Counts", "Errors", "Score", "bands", "confusion", "errors", "places_of", "reliabilities", "scores"]
-
 _KS = (1, 3, 5)
 _N_BANDS = 5
 # Up to this many labels are shown one by one.

@@ -1,7 +1,5 @@
 """The sections that measure: numbers in tables, and figures with captions that say what to look for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,8 +10,6 @@ from labelfield.report.facts import Facts
 from labelfield.report.identity import drops
 from labelfield.report.markup import NO_BREAK, element, figure, number, paragraph, percent, section, table, text
 from labelfield.report.scores import Band
-
-__all__ = ["by_frequency", "headline", "how_it_learned", "scoreboard", "trust", "what_it_is"]
 
 _N_TENTHS = 10
 _MEANINGS = {

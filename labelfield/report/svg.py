@@ -1,15 +1,11 @@
 """Figures as SVG inside a page: text stays text, colours follow the page, and figures do not interfere."""
 
-from __future__ import annotations
-
 import io
 import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-__all__ = ["ACCENT", "INK", "LINE", "MUTED", "OTHER", "THIRD", "drawing", "to_svg"]
 
 # Stand-ins that no figure has by chance; the page replaces them by colours of its style sheet.
 INK, MUTED, LINE, ACCENT, OTHER, THIRD = (f"#0badc{number}" for number in range(6))

@@ -6,8 +6,6 @@ f       = Φ h + b,  rows of Φ of norm `signal`, b such that label frequencies 
 y_k     ~ Bernoulli(σ(f_k))
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,8 +16,6 @@ from scipy import sparse
 from labelfield.data import Dataset
 from labelfield.progress import Progress, ignore
 from labelfield.synth.words import Words, draw_features, draw_labels, mean_sizes, pilot_rows
-
-__all__ = ["Truth", "make_multilabel"]
 
 _DENSE_BLOCK = 1 << 18
 _N_FOURIER = 256

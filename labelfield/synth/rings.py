@@ -1,13 +1,9 @@
 """Rings: data with one class per row that no line can separate."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from labelfield.csr import from_counts
 from labelfield.data import Dataset, Names
-
-__all__ = ["make_rings"]
 
 
 def make_rings(n_rows: int = 1000, n_rings: int = 5, *, noise: float = 0.25, seed: int = 0) -> Dataset:

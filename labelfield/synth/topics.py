@@ -1,7 +1,5 @@
 """Data drawn from the Bernoulli-Poisson topic model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +10,6 @@ from scipy import sparse
 from labelfield.data import Dataset
 from labelfield.progress import Progress, ignore
 from labelfield.synth.words import Words, draw_features, draw_labels, mean_sizes, pilot_rows
-
-__all__ = ["TopicTruth", "make_topics"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,5 @@
 """Rows of words and their labels, drawn in blocks, each with its own random stream."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -15,8 +13,6 @@ from scipy import sparse
 
 from labelfield.csr import from_counts
 from labelfield.progress import Progress
-
-__all__ = ["Words", "draw_features", "draw_labels", "mean_sizes", "pilot_rows"]
 
 Result = TypeVar("Result")
 _ROW_BLOCK = 8192

@@ -1,11 +1,7 @@
 """The memory that training a topic model takes, before any of it is taken."""
 
-from __future__ import annotations
-
 from labelfield.memory import FLOAT
 from labelfield.topics.spec import TopicSpec
-
-__all__ = ["training_bytes"]
 
 
 def training_bytes(spec: TopicSpec, batch_size: int, is_exact: bool) -> int:

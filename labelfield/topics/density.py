@@ -5,16 +5,12 @@
 with u integrated out. Of several draws of V, W and r it is the mean over them.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from labelfield.linalg.rows import dot
-
-__all__ = ["LARGEST_LOG_ODDS", "Drawn", "label_probabilities", "log_odds", "topic_proportions"]
 
 # Beyond it e^ψ has no place in float32; every label of the topic holds long before.
 LARGEST_LOG_ODDS = 80.0

@@ -3,8 +3,6 @@
 Every function takes and returns NumPy arrays, and is random only through the generator it is given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +10,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import rgamma
-
-__all__ = ["polya_gamma", "split_counts", "table_counts", "zero_truncated_poisson"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

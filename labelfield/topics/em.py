@@ -25,19 +25,6 @@ from labelfield.topics.rows import SparsePattern, TopicRows
 from labelfield.topics.state import Priors, Topics, restored_topics, tensors_of
 from labelfield.topics.weights import Quadratic, conjugate_gradients, omega_of, solve_exactly
 
-__all__ = [
-    "EMOptions",
-    "EMState",
-    "StepInfo",
-    "em_step",
-    "expected_counts",
-    "first_counts",
-    "is_settled",
-    "restored_em",
-    "start_em",
-    "tensors_of_em",
-]
-
 # The most numbers formed at once for the products of two rows at each positive.
 _CHUNK = 1 << 22
 # The number of rounds that bring counts and intensities of new rows into agreement.

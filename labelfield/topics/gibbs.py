@@ -16,8 +16,6 @@ Dirichlet. What is integrated out is drawn again before anything depends on it, 
 departure from the paper: the zero-truncated variable is m_ln, not each m_lkn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -34,9 +32,6 @@ from labelfield.topics.em import first_counts
 from labelfield.topics.rows import SparsePattern, TopicRows
 from labelfield.topics.state import Priors, Topics
 from labelfield.topics.weights import Quadratic, conjugate_gradients, matrices
-
-__all__ = ["GibbsOptions", "GibbsState", "SweepInfo", "draw_counts", "draw_eta", "draw_labels", "draw_weights"]
-__all__ += ["gibbs_step", "start_gibbs"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

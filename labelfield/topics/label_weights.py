@@ -6,15 +6,11 @@ Where everything was observed, e_lk is the same for all labels and v_lk ∝ η +
 taken in the coordinates log v, where it has its mode there for every η > 0.
 """
 
-from __future__ import annotations
-
 import torch
 from scipy.special import gammaln
 from torch import Tensor
 
 from labelfield.topics.state import Topics
-
-__all__ = ["best_eta", "dirichlet_log_density", "normalised"]
 
 # η is learned within these bounds; with many labels, the least η adds one count in total.
 _LEAST_ETA, _LARGEST_ETA = 1e-4, 0.05

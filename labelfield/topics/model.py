@@ -1,7 +1,5 @@
 """A fitted topic model, to be saved: one estimate or several draws of what the model knows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -11,8 +9,6 @@ from labelfield.models.calibration import Calibration, Temperature
 from labelfield.topics.density import Drawn, label_probabilities
 from labelfield.topics.spec import TopicSpec
 from labelfield.topics.state import Topics
-
-__all__ = ["TopicModel"]
 
 
 class TopicModel(nn.Module):

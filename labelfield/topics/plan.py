@@ -1,9 +1,5 @@
 """Defaults for a topic model."""
 
-from __future__ import annotations
-
-__all__ = ["ALGORITHMS", "default_epochs", "default_topics", "finishing_epochs"]
-
 _EPOCHS = {"em": 100, "online_em": 20, "gibbs": 200}
 ALGORITHMS = tuple(_EPOCHS)
 _MOST_TOPICS = 100

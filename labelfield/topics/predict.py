@@ -1,7 +1,5 @@
 """What a fitted topic model answers: probabilities, topics of labels and rows, draws of labels, entropies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,8 +17,6 @@ from labelfield.models.predictor import Block, Predictor, calibrated_probabiliti
 from labelfield.topics.density import LARGEST_LOG_ODDS, Drawn, label_probabilities, log_odds, topic_proportions
 from labelfield.topics.model import TopicModel
 from labelfield.topics.spec import TopicSpec
-
-__all__ = ["LabelEntropy", "TopicPredictor"]
 
 # Rows times labels whose probabilities exist at once, and rows at the most.
 BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 4096

@@ -4,8 +4,6 @@ Labels that hold in no row, and about which all rows know the same, are alike to
 out: they cover the active labels, which `labels` lists.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +13,6 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.linalg.rows import dot, to_tensor, transposed
-
-__all__ = ["Design", "SparsePattern", "TopicRows", "active_labels", "topic_rows"]
 
 
 class Design:

@@ -1,12 +1,8 @@
 """What a topic model is made of, apart from its numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from labelfield.constraints import Constraint, Flag, Integer, check_options
-
-__all__ = ["TopicSpec"]
 
 _CONSTRAINTS: dict[str, Constraint] = {
     "n_features": Integer(1),

@@ -1,13 +1,9 @@
 """Where a topic model starts before the first step."""
 
-from __future__ import annotations
-
 import torch
 
 from labelfield.topics.rows import TopicRows
 from labelfield.topics.state import Priors, Topics
-
-__all__ = ["start_topics"]
 
 _CONSTANT_PRECISION = 1e-3
 # η begins with this, and adds to the labels of a topic no more than this share of them, however many labels there are.

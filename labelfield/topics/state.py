@@ -6,14 +6,10 @@
 L labels, of which A have a place, K topics, N rows, D features and a constant.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-__all__ = ["Priors", "Topics", "restored_topics", "tensors_of"]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@
 for rows that count s times and whose log-odds are ψ + t: t = log c where not everything was observed, else 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -18,8 +16,6 @@ from torch import Tensor
 
 from labelfield.linalg.cholesky import cholesky
 from labelfield.topics.rows import Design
-
-__all__ = ["Quadratic", "conjugate_gradients", "matrices", "omega_of", "solve_exactly"]
 
 # Residuals below this share of the first ones are rounding.
 _ROUNDING = 1e-10

@@ -1,7 +1,5 @@
 """The interface of families of q(u), and their inputs: the prior p(u) = N(0, K_Z) and the covariances with the rows."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import NamedTuple
@@ -11,8 +9,6 @@ from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
 from labelfield.linalg.whitening import whitened
-
-__all__ = ["Family", "Moments", "Prior"]
 
 
 class Moments(NamedTuple):

@@ -1,15 +1,11 @@
 """The full family of the papers ("FP") [MLJ 9–13]: u_p ~ N(m_p, L_p L_pᵀ), not whitened."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from labelfield.linalg.gaussian import LEAST_VARIANCE, kl_full
 from labelfield.linalg.triangular import projected_square_norms
 from labelfield.variational.base import Family, Moments, Prior, factor_parameter, mean_of, mean_parameter, rows_first
-
-__all__ = ["Full"]
 
 
 class Full(Family):

@@ -6,8 +6,6 @@ Three formulas of the paper are corrected: S = L Lᵀ, as u = μ + L ε implies;
 [DKL 11] is m / n.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from functools import cached_property
 
@@ -31,8 +29,6 @@ from labelfield.linalg.toeplitz import (
 )
 from labelfield.linalg.triangular import tril_log_det
 from labelfield.variational.base import factor_parameter, mean_parameter
-
-__all__ = ["GridFamily", "GridPrior", "Kronecker", "WhitenedKronecker"]
 
 # From this many points per dimension on, the O(n²) recursions of Toeplitz matrices are faster than an n³ factorisation.
 LARGE_GRID = 1024

@@ -1,7 +1,5 @@
 """The parsimonious family ("PP") [FSGP 8–10, 22]: m_p = K_Z μ_p, S_p = K_Z - K_Z (K_Z + Σ_p)⁻¹ K_Z, Σ_p diagonal."""
 
-from __future__ import annotations
-
 from math import log
 
 import torch
@@ -11,8 +9,6 @@ from labelfield.linalg.cholesky import cholesky
 from labelfield.linalg.gaussian import LEAST_VARIANCE
 from labelfield.linalg.triangular import tril_log_det
 from labelfield.variational.base import Family, Moments, Prior, mean_of, mean_parameter, rows_first
-
-__all__ = ["Parsimonious"]
 
 _SMALLEST_NOISE = 1e-6
 

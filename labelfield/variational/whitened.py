@@ -3,8 +3,6 @@
 With A = L⁻¹ k_Z·: mean = Aᵀ m_p, variance = k_ii - ‖A_i‖² + A_iᵀ S_p A_i.
 """
 
-from __future__ import annotations
-
 from math import log
 
 import torch
@@ -22,8 +20,6 @@ from labelfield.variational.base import (
     rows_first,
     solved,
 )
-
-__all__ = ["WhitenedDiagonal", "WhitenedFull", "WhitenedShared"]
 
 
 class WhitenedDiagonal(Family):

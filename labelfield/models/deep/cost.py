@@ -1,11 +1,7 @@
 """The memory that training a deep kernel model takes, estimated in advance."""
 
-from __future__ import annotations
-
 from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.deep.spec import DeepSpec
-
-__all__ = ["training_bytes"]
 
 
 def training_bytes(spec: DeepSpec, n_weights: int, batch_size: int, n_labels: int) -> int:

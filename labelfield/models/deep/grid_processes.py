@@ -6,8 +6,6 @@ Given u there is no variance left, so q(f_j) = N(wᵀ μ_j, wᵀ S_j w) exactly.
 variance is ∏_d w_dᵀ S_jd w_d, which involves four neighbouring points per dimension.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -19,8 +17,6 @@ from labelfield.linalg.piecewise import CUBIC, SEXTIC, cubics, evaluate, sextics
 from labelfield.linalg.whitened_grid import LARGEST_GRID, whitened_moments
 from labelfield.variational import Moments
 from labelfield.variational.grid import GridFamily, GridPrior, WhitenedKronecker
-
-__all__ = ["GridProcesses"]
 
 # Processes start as if each had been measured once, with noise of this share of its variance.
 _NOISE = 1e-3

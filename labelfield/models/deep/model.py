@@ -7,8 +7,6 @@ The plain network, which is trained first and serves as the baseline, has the su
 f_j. The processes start there too, so that training continues where the network stopped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
@@ -27,8 +25,6 @@ from labelfield.models.sampling import choose_labels
 from labelfield.networks import draw_dropout_from
 from labelfield.variational import Moments
 from labelfield.variational.grid import GridPrior
-
-__all__ = ["Baseline", "DeepKernel"]
 
 
 class Features(nn.Module):

@@ -1,14 +1,10 @@
 """Default sizes and rates for a network with Gaussian processes on its features, as a rule of N, D and K."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 
 from labelfield.models.sizes import ALL_LABELS, MANY_ROWS, VOCABULARY
 from labelfield.variational.grid import LARGE_GRID
-
-__all__ = ["DeepPlan", "plan"]
 
 _GRIDS = {1: 64, 2: 20, 3: 10}
 _DEEP_STEPS, _BAG_STEPS = 3000, 500

@@ -30,8 +30,6 @@ from labelfield.models.predictor import (
 )
 from labelfield.variational import Moments
 
-__all__ = ["BLOCK_ENTRIES", "BaselinePredictor", "DeepPredictor", "features_of", "rows_for_network"]
-
 # Rows times labels whose probabilities exist at once, and rows that go through a network together.
 BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 4096
 

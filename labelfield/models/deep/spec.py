@@ -1,7 +1,5 @@
 """What a deep kernel model is made of, in words and numbers, as options and saved models write it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -17,8 +15,6 @@ from labelfield.models.deep.model import DeepKernel, Features
 from labelfield.models.sparse import MOST_POINTS
 from labelfield.networks import NetworkSpec, build_network
 from labelfield.variational.grid import Kronecker, WhitenedKronecker
-
-__all__ = ["CONSTRAINTS", "MOST_DIMENSIONS", "DeepSpec", "build", "checked_subsets"]
 
 MOST_DIMENSIONS = 3
 # The most numbers that q(u) may have: beyond it no machine has the memory.

@@ -1,7 +1,5 @@
 """Where a deep kernel model starts before the first step, and which features of a network it can use."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,8 +7,6 @@ from torch import Tensor
 
 from labelfield.models.deep.model import DeepKernel
 from labelfield.networks import Network
-
-__all__ = ["FeatureError", "require_features", "start"]
 
 # The largest feature whose square is finite in float32.
 _LARGEST_FEATURE = 1e18

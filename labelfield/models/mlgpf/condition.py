@@ -1,7 +1,5 @@
 """The latent processes given known labels of a row [TH 4.37]."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -13,8 +11,6 @@ from labelfield.linalg.rows import Rows, entry_places, entry_rows
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.models.mlgpf.topk import BLOCK_ENTRIES, label_slices
 from labelfield.variational import Moments
-
-__all__ = ["condition", "means_at"]
 
 _HALVINGS = 8
 # Newton's method ends when no row gains more than this share of its log-density.

@@ -1,7 +1,5 @@
 """Which features occur with which label: the linear processes of labels have weights for these alone."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,8 +11,6 @@ from torch import Tensor
 
 from labelfield.csr import gather_rows
 from labelfield.linalg.rows import entry_rows
-
-__all__ = ["LabelFeatures", "occurring_features"]
 
 # The most pairs (label, feature) that are counted at once, and the most entries that are counted in them.
 _BLOCK_PAIRS = 1 << 23

@@ -1,11 +1,7 @@
 """The memory that training a multi-label factor model takes, estimated in advance."""
 
-from __future__ import annotations
-
 from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.mlgpf.spec import Spec
-
-__all__ = ["n_parameters", "training_bytes"]
 
 
 def n_parameters(spec: Spec) -> int:

@@ -20,8 +20,6 @@ from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import dot, entry_rows, squared, take, transposed
 from labelfield.models.mlgpf.cooccurrence import LabelFeatures
 
-__all__ = ["LABEL_LINEAR", "LabelLinear"]
-
 LABEL_LINEAR = ("off", "point", "mean_field")
 # Weights are laid out densely for a few labels at a time, in about this many numbers, which fit in a core's cache or
 # keep a GPU busy. (EUR-Lex on 2 cores: a product with 64 labels at a time runs twice as fast as with 1,700.)

@@ -23,8 +23,6 @@ from labelfield.models.mlgpf.label_linear import LabelLinear, LabelLinearSubset
 from labelfield.models.sampling import choose_labels
 from labelfield.variational import Family, Moments, Prior
 
-__all__ = ["MLGPF", "InducingState"]
-
 
 class InducingState(NamedTuple):
     """The inducing inputs as the kernel sees them, and the prior of their variables."""

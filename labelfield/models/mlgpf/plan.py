@@ -23,16 +23,12 @@ The rule was chosen on rows held out of the training rows of seven data sets (EU
 Yeast, Emotions), not on their test rows; docs/DECISIONS.md has the numbers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 from labelfield.models.mlgpf.spec import Spec
 from labelfield.models.sizes import ALL_LABELS, VOCABULARY
-
-__all__ = ["Plan", "plan", "variants"]
 
 _LARGE_VOCABULARY = 5000
 _MOST_LABEL_LINEAR = 1 << 28

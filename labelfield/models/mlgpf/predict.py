@@ -1,7 +1,5 @@
 """What a fitted factor model answers: probabilities, rankings, intervals, latent moments, and given known labels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -30,8 +28,6 @@ from labelfield.models.predictor import (
 )
 from labelfield.models.sparse import unexplained_share
 from labelfield.variational import Moments
-
-__all__ = ["BLOCK_ROWS", "FactorPredictor", "expected_log_likelihood", "label_correlation"]
 
 # Rows that are looked at together.
 BLOCK_ROWS = 2000

@@ -1,7 +1,5 @@
 """What a multi-label factor model is made of, in words and numbers, as options and saved models write it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +11,6 @@ from labelfield.likelihoods import Bernoulli
 from labelfield.models.mlgpf.label_linear import LABEL_LINEAR, LabelLinear
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.models.sparse import MOST_POINTS, POSTERIORS
-
-__all__ = ["CONSTRAINTS", "INDUCING", "Spec", "build"]
 
 INDUCING = ("free", "fixed", "subspace", "subspace_basis")
 # What each option of the model may be; the estimator adds those of the training.

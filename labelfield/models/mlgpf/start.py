@@ -1,7 +1,5 @@
 """Where a multi-label factor model starts before the first step."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,8 +9,6 @@ from labelfield.inducing import Subspace, kmeans, singular_vectors
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.models.mlgpf.spec import Spec
 from labelfield.models.sparse import fill_shared, pad_rows
-
-__all__ = ["BASES", "start"]
 
 BASES = ("svd", "kmeans")
 

@@ -1,7 +1,5 @@
 """The most probable labels of rows, found exactly but without integrating over every label."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
@@ -12,8 +10,6 @@ from labelfield.linalg.gaussian import LEAST_VARIANCE
 from labelfield.linalg.rows import Rows, entry_places
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.variational import Moments
-
-__all__ = ["BLOCK_ENTRIES", "label_blocks", "label_slices", "probit_order", "top_k", "top_k_of_mean"]
 
 # The most rows times labels whose utilities exist at once.
 BLOCK_ENTRIES = 1 << 23

@@ -1,11 +1,7 @@
 """The memory that training a multi-class model takes, estimated in advance."""
 
-from __future__ import annotations
-
 from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.multiclass.spec import ClassSpec
-
-__all__ = ["training_bytes"]
 
 
 def training_bytes(spec: ClassSpec, batch_size: int, n_classes: int) -> int:

@@ -6,8 +6,6 @@ The bound is Σ_i E log p(y_i | f_i) - Σ_k KL_k. One-vs-each makes its first te
 so that a step may use some classes alone [TH 3.36].
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -18,8 +16,6 @@ from labelfield.models.elbo import Elbo
 from labelfield.models.multiclass.processes import ClassSubset, LinearUtilities, SparseUtilities
 from labelfield.models.sampling import Choice, Rivals, choose_labels
 from labelfield.variational import Moments
-
-__all__ = ["MultiClassGP"]
 
 
 class MultiClassGP(nn.Module):

@@ -1,13 +1,9 @@
 """Default sizes and rates for a model with one process per class, as a rule of N, D and K."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 
 from labelfield.models.sizes import MANY_ROWS, VOCABULARY
-
-__all__ = ["ClassPlan", "plan"]
 
 _ALL_CLASSES = 200
 _MOST_COVARIANCES = 1 << 24

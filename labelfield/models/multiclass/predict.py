@@ -1,7 +1,5 @@
 """What a fitted multi-class model answers, for blocks of rows and, where their matrices are large, of classes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,8 +18,6 @@ from labelfield.models.multiclass.processes import LinearUtilities, SparseUtilit
 from labelfield.models.multiclass.spec import ClassSpec
 from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor
 from labelfield.variational import Moments
-
-__all__ = ["BLOCK_ENTRIES", "ClassPredictor"]
 
 # Rows times classes whose utilities exist at once, and numbers in the matrices of classes that are looked at together.
 BLOCK_ENTRIES, _SUBSET_ENTRIES = 1 << 22, 1 << 26

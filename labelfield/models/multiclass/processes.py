@@ -15,8 +15,6 @@ from labelfield.linalg.rows import Projected, Rows, dot, n_rows, take
 from labelfield.models.sparse import unexplained_share
 from labelfield.variational import Family, Moments, Prior
 
-__all__ = ["ClassSubset", "LinearUtilities", "SparseUtilities", "select_processes"]
-
 Module = TypeVar("Module", bound=nn.Module)
 
 

@@ -1,7 +1,5 @@
 """What a multi-class model is made of, in words and numbers, as options and saved models write it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -14,8 +12,6 @@ from labelfield.models.multiclass.model import MultiClassGP
 from labelfield.models.multiclass.processes import LinearUtilities, SparseUtilities
 from labelfield.models.sampling import Rivals
 from labelfield.models.sparse import MOST_POINTS, POSTERIORS
-
-__all__ = ["CONSTRAINTS", "LIKELIHOODS", "ClassSpec", "build", "make_likelihood"]
 
 LIKELIHOODS = ("one_vs_each", "robustmax", "softmax")
 # What each option of the model may be; the estimator adds those of the training.

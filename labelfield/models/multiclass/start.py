@@ -1,7 +1,5 @@
 """Where a multi-class model starts before the first step."""
 
-from __future__ import annotations
-
 from math import log
 
 import numpy as np
@@ -16,8 +14,6 @@ from labelfield.models.multiclass.model import MultiClassGP
 from labelfield.models.multiclass.processes import LinearUtilities
 from labelfield.models.multiclass.spec import ClassSpec
 from labelfield.models.sparse import fill_shared, pad_rows
-
-__all__ = ["start", "typical_length"]
 
 # The number of pairs of rows whose distances set the initial length.
 _N_PAIRS = 2000
