@@ -7,6 +7,7 @@ all that a model folder holds.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,9 +45,11 @@ class TrainingRows(NamedTuple):
     names_all_labels: bool = False
     held_out_seed: int | None = None
 
-    def transformed(self, name: str | None = None) -> tuple[Dataset, RowTransform]:
+    def transformed(
+        self, name: str | None = None, choose: Callable[[sparse.csr_array], str] = choose_transform
+    ) -> tuple[Dataset, RowTransform]:
         """Return the rows through the transform of this name, or the one that suits them, and that transform."""
-        transform = RowTransform.fit(name or choose_transform(self.X), self.X)
+        transform = RowTransform.fit(name or choose(self.X), self.X)
         return Dataset(transform(self.X), self.Y), transform
 
 
@@ -162,25 +165,28 @@ class Blueprint:
     can_be_multi_label: bool = True
 
 
-def training_settings(options: Any, chosen: Any, n_rows: int, seed: int, **others: Any) -> Settings:
-    """Return how to train: as the options say, else as the plan chose. Enough rows leave a tenth for calibration."""
-    max_epochs = chosen.max_epochs if options.max_epochs is None else options.max_epochs
-    held_out = n_held_out(options, n_rows, max_epochs)
+def resolve(options: Any, chosen: Any) -> Any:
+    """Return the options, where the user left one open as the plan chose it."""
+    left_open = {name: value for name, value in vars(chosen).items() if getattr(options, name, None) is None}
+    return SimpleNamespace(**vars(options) | left_open)
+
+
+def spec_options(spec: type[Any], options: Any) -> dict[str, Any]:
+    """Return those options that a spec has under the same name."""
+    return {name: getattr(options, name) for name in spec.__dataclass_fields__ if hasattr(options, name)}
+
+
+def training_settings(options: Any, n_rows: int, seed: int, held_out_seed: int | None = None) -> Settings:
+    """Return how to train, by options that are resolved. Enough rows leave a tenth for calibration."""
+    can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE and options.max_epochs >= 3
+    held_out = n_rows // 10 if can_calibrate else 0
     return Settings(
-        max_epochs=max_epochs,
-        batch_size=min(options.batch_size or chosen.batch_size, n_rows),
-        learning_rate=options.learning_rate or chosen.learning_rate,
-        schedule=options.schedule,
-        clip_norm=options.clip_norm,
-        n_iter_no_change=options.n_iter_no_change,
-        held_out=held_out,
-        finishing_epochs=max_epochs // 3 if held_out else 0,
-        seed=seed,
-        **others,
+        **spec_options(Settings, options)
+        | {
+            "batch_size": min(options.batch_size, n_rows),
+            "held_out": held_out,
+            "finishing_epochs": options.max_epochs // 3 if held_out else 0,
+            "seed": seed,
+            "held_out_seed": held_out_seed,
+        }
     )
-
-
-def n_held_out(options: Any, n_rows: int, max_epochs: int) -> int:
-    """Return how many rows calibrate probabilities before they join the training."""
-    can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE and max_epochs >= 3
-    return n_rows // 10 if can_calibrate else 0

@@ -11,12 +11,19 @@ from scipy import sparse
 from torch import nn
 
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
-from labelfield.data import Dataset
-from labelfield.data.transform import RowTransform, choose_class_transform
+from labelfield.data.transform import choose_class_transform
 from labelfield.errors import CannotAnswerError, DataError
-from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, training_settings
+from labelfield.estimators.blueprint import (
+    Blueprint,
+    Design,
+    Fitted,
+    TrainingRows,
+    resolve,
+    spec_options,
+    training_settings,
+)
 from labelfield.estimators.classifier import Classifier
-from labelfield.estimators.inputs import Labels, require_one_class
+from labelfield.estimators.inputs import Labels, require_classes, require_one_class
 from labelfield.estimators.options import count_of
 from labelfield.inference.deep import STAGE_TIME, DeepTrainer, follow_features
 from labelfield.inference.run import Settings
@@ -33,19 +40,21 @@ from labelfield.networks import NETWORKS, NetworkSpec, count_outputs, square_ima
 _MOST_DENSE = 8192
 
 
-def _design(options: Any, rows: TrainingRows) -> Design:
+def _design(given: Any, rows: TrainingRows) -> Design:
     X, Y, labels, device, seed = rows[:5]
-    if not isinstance(options.network, nn.Module | None) and options.network not in NETWORKS:
-        raise ValueError(f"network={options.network!r}; expected one of {', '.join(NETWORKS)}, or a torch.nn.Module")
-    likelihood = options.likelihood or ("softmax" if labels.kind == "classes" else "bernoulli")
-    _require_labels(Y, likelihood)
-    own = options.network if isinstance(options.network, nn.Module) else None
-    name = options.network if own is None else "own"
-    n_dimensions = options.subset_size if options.subsets is None else len(checked_subsets(options.subsets)[0])
-    chosen = plan(X.shape[0], X.shape[1], Y.shape[1], likelihood == "bernoulli", name, n_dimensions, options.grid_size)
-    transform = RowTransform.fit(options.row_transform or _default_transform(chosen.network, X), X)
-    data = Dataset(transform(X), Y)
-    stages = _stage_settings(options, chosen, data.n_rows, seed, rows.held_out_seed)
+    own = given.network if isinstance(given.network, nn.Module) else None
+    if own is None and given.network is not None and given.network not in NETWORKS:
+        raise ValueError(f"network={given.network!r}; expected one of {', '.join(NETWORKS)}, or a torch.nn.Module")
+    likelihood = given.likelihood or ("softmax" if labels.kind == "classes" else "bernoulli")
+    if likelihood == "softmax":
+        require_classes(Y, labels.classes, "Use likelihood='bernoulli'.")
+    n_dimensions = given.subset_size if given.subsets is None else len(checked_subsets(given.subsets)[0])
+    name = given.network if own is None else "own"
+    chosen = plan(X.shape[0], X.shape[1], Y.shape[1], likelihood == "bernoulli", name, n_dimensions, given.grid_size)
+    options = resolve(given, chosen)
+    choose = {"cnn": lambda X: "range", "own": lambda X: "none"}.get(chosen.network, choose_class_transform)
+    data, transform = rows.transformed(given.row_transform, choose)
+    stages = _stage_settings(options, data.n_rows, seed, rows.held_out_seed)
     takes_sparse = chosen.network == "bag" if own is None else bool(getattr(own, "takes_sparse", False))
     if not takes_sparse:
         _require_dense(chosen.network, data.X)
@@ -53,31 +62,25 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     if own is not None:
         n_tried = min(2, next(iter(stages.values())).batch_size)
         n_outputs = count_outputs(own, next(rows_for_network(data.X[:n_tried], takes_sparse, device))[1])
-    subsets = _choose_subsets(options, chosen, n_outputs)
+    subsets = _choose_subsets(given, chosen, n_outputs)
     if n_outputs is None:
         n_outputs = 1 + max(max(subset) for subset in subsets)
-    per_process = chosen.kernel_per_process if options.kernel_per_process is None else options.kernel_per_process
     has_processes = set(stages) != {"network"}
     spec = DeepSpec(
-        n_features=data.n_features,
-        n_labels=Y.shape[1],
-        network=None if own is not None else _network_spec(options, chosen, data.n_features, n_outputs),
-        n_outputs=n_outputs,
-        subsets=subsets,
-        grid_size=options.grid_size or chosen.grid_size,
-        kernel=options.kernel,
-        kernel_per_process=per_process,
-        posterior=options.posterior or chosen.posterior,
-        likelihood=likelihood,
-        moments=options.moments,
-        n_samples=options.n_samples,
-        n_samples_predict=options.n_samples_predict,
-        jitter=options.jitter,
-        is_plain=not has_processes,
-        has_baseline=options.keep_baseline and "network" in stages and has_processes,
-        network_class="" if own is None else f"{type(own).__module__}.{type(own).__qualname__}",
+        **spec_options(DeepSpec, options)
+        | {
+            "n_features": data.n_features,
+            "n_labels": Y.shape[1],
+            "network": None if own is not None else _network_spec(options, data.n_features, n_outputs),
+            "n_outputs": n_outputs,
+            "subsets": subsets,
+            "likelihood": likelihood,
+            "is_plain": not has_processes,
+            "has_baseline": options.keep_baseline and "network" in stages and has_processes,
+            "network_class": "" if own is None else f"{type(own).__module__}.{type(own).__qualname__}",
+        }
     )
-    n_negatives = (chosen.n_negatives if options.n_negatives is None else options.n_negatives) or None
+    n_negatives = options.n_negatives or None
     if likelihood == "softmax" and n_negatives:
         raise ValueError("n_negatives is for several labels per row: a softmax needs all classes in each step")
     counts = np.bincount(Y.indices, minlength=Y.shape[1])
@@ -88,25 +91,11 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         follow_features(model, data, seed)
 
     # What is known about the whole training: the settings of its last stage, and the time that the user gave.
-    settings = replace(list(stages.values())[-1], time_budget=options.time_budget)
+    settings = replace(list(stages.values())[-1], time_budget=given.time_budget)
     # A softmax has one class per row, in whatever form it was given.
     read = Labels("classes" if likelihood == "softmax" else labels.kind, labels.classes)
     are_dense = not takes_sparse and _is_dense(data.X)
     return Design(data, transform, spec, settings, n_negatives, begin, read, are_dense)
-
-
-def _require_labels(Y: sparse.csr_array, likelihood: str) -> None:
-    """Check that a softmax has two classes at least, and one in each row."""
-    if likelihood != "softmax":
-        return
-    require_one_class(Y, "Use likelihood='bernoulli'.")
-    if Y.shape[1] < 2:
-        raise DataError("y has one class", expected="at least two classes", fix="Check the labels.")
-
-
-def _default_transform(network: str, X: sparse.csr_array) -> str:
-    """Return what is done to rows: by what they look like, or nothing for a network of the user's own."""
-    return {"cnn": "range", "own": "none"}.get(network) or choose_class_transform(X)
 
 
 def _is_dense(X: sparse.csr_array) -> bool:
@@ -127,20 +116,15 @@ def _require_dense(network: str, X: sparse.csr_array) -> None:
         )
 
 
-def _stage_settings(
-    options: Any, chosen: DeepPlan, n_rows: int, seed: int, held_out_seed: int | None
-) -> dict[str, Settings]:
+def _stage_settings(options: Any, n_rows: int, seed: int, held_out_seed: int | None) -> dict[str, Settings]:
     """Return how to train in each stage. The last one calibrates and then takes in the rows that were held out."""
-    given = options.network_epochs, options.process_epochs, options.max_epochs
-    planned = chosen.network_epochs, chosen.process_epochs, chosen.max_epochs
-    counts = (rule if own is None else own for own, rule in zip(given, planned, strict=True))
+    counts = (options.network_epochs, options.process_epochs, options.max_epochs)
     epochs = {name: count for name, count in zip(STAGE_TIME, counts, strict=True) if count}
     if not epochs:
         raise ValueError("network_epochs, process_epochs and max_epochs are all 0; expected something to train")
-    rates = _rates(options, chosen)
-    last = list(epochs)[-1]
+    rates, last = _rates(options), list(epochs)[-1]
     final = SimpleNamespace(**vars(options) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
-    whole = training_settings(final, chosen, n_rows, seed, kl_weight=options.kl_weight, held_out_seed=held_out_seed)
+    whole = training_settings(final, n_rows, seed, held_out_seed)
     weight = {name: count * STAGE_TIME[name] for name, count in epochs.items()}
     stages = {}
     for name, count in epochs.items():
@@ -153,13 +137,10 @@ def _stage_settings(
     return stages
 
 
-def _rates(options: Any, chosen: DeepPlan) -> dict[str, float]:
+def _rates(options: Any) -> dict[str, float]:
     """Return the learning rate of each stage."""
-    return {
-        "network": options.learning_rate or chosen.learning_rate,
-        "processes": options.process_learning_rate or chosen.process_learning_rate,
-        "joint": options.joint_learning_rate or chosen.joint_learning_rate,
-    }
+    rates = (options.learning_rate, options.process_learning_rate, options.joint_learning_rate)
+    return dict(zip(STAGE_TIME, rates, strict=True))
 
 
 def _choose_subsets(options: Any, chosen: DeepPlan, n_outputs: int | None) -> tuple[tuple[int, ...], ...]:
@@ -178,21 +159,14 @@ def _choose_subsets(options: Any, chosen: DeepPlan, n_outputs: int | None) -> tu
     return tuple(tuple(range(j * size, (j + 1) * size)) for j in range(n_processes))
 
 
-def _network_spec(options: Any, chosen: DeepPlan, n_features: int, n_outputs: int) -> NetworkSpec:
+def _network_spec(options: Any, n_features: int, n_outputs: int) -> NetworkSpec:
     shape = options.image_shape
-    if chosen.network == "cnn" and shape is None:
+    if options.network == "cnn" and shape is None:
         shape = square_image_shape(n_features)
         if shape is None:
             raise ValueError(f"{n_features} features are no square image; pass image_shape=(channels, height, width)")
-    return NetworkSpec(
-        chosen.network,
-        n_features,
-        n_outputs,
-        chosen.hidden if options.hidden is None else options.hidden,
-        channels=options.channels,
-        image_shape=shape,
-        dropout=chosen.dropout if options.dropout is None else options.dropout,
-    )
+    parts = {"channels": options.channels, "image_shape": shape, "dropout": options.dropout}
+    return NetworkSpec(options.network, n_features, n_outputs, options.hidden, **parts)
 
 
 def _build(spec: DeepSpec, options: Any) -> nn.Module:
@@ -201,17 +175,17 @@ def _build(spec: DeepSpec, options: Any) -> nn.Module:
     return build(spec, own, is_mixed=options.mixed_precision)
 
 
-def _trainer(options: Any, fitted: Fitted) -> DeepTrainer:
-    spec = fitted.spec
-    sizes = fitted.n_rows, spec.n_features, spec.n_labels
+def _trainer(given: Any, fitted: Fitted) -> DeepTrainer:
+    spec, settings = fitted.spec, fitted.settings
     network = "own" if spec.network is None else spec.network.name
-    chosen = plan(*sizes, spec.likelihood == "bernoulli", network, spec.n_dimensions, spec.grid_size)
+    sizes = fitted.n_rows, spec.n_features, spec.n_labels
+    options = resolve(given, plan(*sizes, spec.likelihood == "bernoulli", network, spec.n_dimensions, spec.grid_size))
     return DeepTrainer(
         fitted.model,
         spec,
-        fitted.settings,
-        _stage_settings(options, chosen, fitted.n_rows, fitted.settings.seed, fitted.settings.held_out_seed),
-        _rates(options, chosen),
+        settings,
+        _stage_settings(options, fitted.n_rows, settings.seed, settings.held_out_seed),
+        _rates(options),
         n_negatives=fitted.n_negatives,
         are_dense=fitted.are_dense,
         is_mixed=options.mixed_precision,

@@ -4,16 +4,22 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
-from labelfield.data.transform import RowTransform, choose_class_transform
-from labelfield.errors import DataError
-from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, training_settings
+from labelfield.data.transform import choose_class_transform
+from labelfield.estimators.blueprint import (
+    Blueprint,
+    Design,
+    Fitted,
+    TrainingRows,
+    resolve,
+    spec_options,
+    training_settings,
+)
 from labelfield.estimators.classifier import Classifier
-from labelfield.estimators.inputs import Labels, require_one_class
+from labelfield.estimators.inputs import Labels, require_classes, require_one_class
 from labelfield.inference.calibrating import fit_calibration, remember
 from labelfield.inference.class_batches import ClassBatches
 from labelfield.inference.fitting import GradientTrainer
@@ -33,65 +39,40 @@ from labelfield.models.sparse import MOST_POINTS
 _FOR_SEVERAL = "Use MLGPFClassifier (--method mlgpf) for several labels per row."
 
 
-def _design(options: Any, rows: TrainingRows) -> Design:
+def _design(given: Any, rows: TrainingRows) -> Design:
     X, Y, labels, device, seed = rows[:5]
-    require_one_class(Y, _FOR_SEVERAL)
-    _require_two_classes(labels.classes)
-    transform = RowTransform.fit(options.row_transform or choose_class_transform(X), X)
-    data = Dataset(transform(X), Y)
-    chosen = plan(X.shape[0], data.n_features, Y.shape[1], options.posterior, options.inducing)
-    settings = training_settings(
-        options,
-        chosen,
-        X.shape[0],
-        seed,
-        kl_weight=options.kl_weight,
-        time_budget=options.time_budget,
-        held_out_seed=rows.held_out_seed,
-    )
-    posterior, inducing = options.posterior or chosen.posterior, options.inducing or chosen.inducing
-    if posterior == "point" and options.likelihood == "robustmax":
+    require_classes(Y, labels.classes, _FOR_SEVERAL)
+    data, transform = rows.transformed(given.row_transform, choose_class_transform)
+    chosen = plan(X.shape[0], data.n_features, Y.shape[1], given.posterior, given.inducing)
+    options = resolve(given, chosen)
+    is_point = options.posterior == "point"
+    if is_point and options.likelihood == "robustmax":
         raise ValueError(
             "posterior='point' with likelihood='robustmax': which utility is largest has no gradient without "
             "uncertainty; use likelihood='softmax' or 'one_vs_each'"
         )
-    per_class = chosen.kernel_per_class if options.kernel_per_class is None else options.kernel_per_class
+    has_support = data.n_features > SUPPORT and options.inducing != "per_class" and not is_point
     spec = ClassSpec(
-        n_features=data.n_features,
-        n_labels=Y.shape[1],
-        n_inducing=min(options.n_inducing or chosen.n_inducing, X.shape[0]),
-        likelihood=options.likelihood,
-        kernel=options.kernel or ("linear" if posterior == "point" else chosen.kernel),
-        kernel_per_class=per_class,
-        posterior=posterior,
-        inducing=inducing,
-        negative_sampling=options.negative_sampling,
-        n_support=SUPPORT if data.n_features > SUPPORT and inducing != "per_class" and posterior != "point" else 0,
-        unit_norm=options.unit_norm and transform.has_unit_norm,
-        epsilon=options.epsilon,
-        n_points=options.n_points_predict,
-        n_samples=options.n_samples,
-        jitter=options.jitter,
-        prior_scale=options.prior_scale,
+        **spec_options(ClassSpec, options)
+        | {
+            "n_features": data.n_features,
+            "n_labels": Y.shape[1],
+            "n_inducing": min(options.n_inducing, X.shape[0]),
+            "kernel": given.kernel or ("linear" if is_point else chosen.kernel),
+            "n_support": SUPPORT if has_support else 0,
+            "unit_norm": options.unit_norm and transform.has_unit_norm,
+            "n_points": options.n_points_predict,
+        }
     )
     return Design(
         data,
         transform,
         spec,
-        settings,
-        _choose_negatives(options, spec, chosen.n_negatives),
+        training_settings(options, X.shape[0], seed, rows.held_out_seed),
+        _choose_negatives(given, spec, chosen.n_negatives),
         lambda model: start(model, spec, data.X, Y, seed, device),
         Labels("classes", labels.classes),
     )
-
-
-def _require_two_classes(classes: NDArray[Any]) -> None:
-    if classes.size < 2:
-        raise DataError(
-            f"y has one class, {str(classes[0])!r}",
-            expected="at least two classes",
-            fix="A classifier needs rows of two classes to tell apart.",
-        )
 
 
 def _choose_negatives(options: Any, spec: ClassSpec, planned: int | None) -> int | None:
@@ -182,10 +163,6 @@ def _with_scores(spec: ClassSpec, arrays: dict[str, Tensor]) -> dict[str, Tensor
     if spec.negative_sampling != "importance":
         return arrays
     return arrays | {f"rivals.{name}": value for name, value in Rivals(spec.n_labels).state_dict().items()}
-
-
-def _build(spec: ClassSpec, options: Any) -> nn.Module:
-    return build(spec)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -298,7 +275,7 @@ class GPClassifier(Classifier):
     }
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=ClassSpec,
-        build=_build,
+        build=lambda spec, options: build(spec),
         design=_design,
         predictor=lambda fitted: ClassPredictor(fitted.model, fitted.spec),
         trainer=_trainer,

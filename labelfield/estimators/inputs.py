@@ -1,4 +1,4 @@
-"""What users pass as X and Y, brought to the one form that the package works with."""
+"""Rows and labels in the forms in which users pass them, brought to the one form that the package works with."""
 
 from typing import Any, NamedTuple
 from warnings import warn
@@ -14,19 +14,19 @@ from labelfield.csr import as_features, as_positives, from_counts
 from labelfield.errors import DataError
 
 LABEL_KINDS = ("indicator", "lists", "classes")
-# Lists of label numbers get a column for each number up to the largest; beyond this they are no numbers of columns.
+# Lists of label numbers get a column for each number up to the largest; larger numbers are no columns.
 _MOST_NUMBERS = 50_000_000
 
 
-class Labels:
-    """How labels were given: as an indicator matrix, as lists of labels, or as one class a row."""
+class Labels(NamedTuple):
+    """How labels were given: as an indicator matrix, as lists of labels, or as one class per row."""
 
-    def __init__(self, kind: str, classes: NDArray[Any]) -> None:
-        self.kind, self.classes = kind, classes
+    kind: str
+    classes: NDArray[Any]
 
 
 def as_rows(estimator: Any, X: Any, *, reset: bool) -> sparse.csr_array:
-    """X as CSR float32, checked as scikit-learn checks it; `reset` in fit, where any width will do."""
+    """Return X as CSR float32, checked as scikit-learn checks it; `reset` in fit, where any width will do."""
     X = validate_data(
         estimator,
         X,
@@ -39,7 +39,7 @@ def as_rows(estimator: Any, X: Any, *, reset: bool) -> sparse.csr_array:
 
 
 def encode_labels(Y: Any, n_rows: int, classes: Any = None) -> tuple[sparse.csr_array, Labels]:
-    """Y as CSR of positives, from an indicator matrix (dense or sparse), lists of labels, or one class a row.
+    """Return Y as CSR of positives, from an indicator matrix, lists of labels, or one class per row.
 
     `classes` names all labels that there are, where Y may not show them all.
     """
@@ -53,7 +53,7 @@ def encode_labels(Y: Any, n_rows: int, classes: Any = None) -> tuple[sparse.csr_
 
 
 def encode_known(Y: Any, n_rows: int, known: Labels) -> sparse.csr_array:
-    """Y in the columns of labels that are known already; labels that are not are refused."""
+    """Return Y in the columns of labels that are known already; others are refused."""
     given = _read(Y, n_rows, known.kind)
     if isinstance(given, _Lists):
         return _place(given, known)
@@ -63,7 +63,7 @@ def encode_known(Y: Any, n_rows: int, known: Labels) -> sparse.csr_array:
 
 
 class _Lists(NamedTuple):
-    """Labels by their values: how many each row has, and all of them row after row."""
+    """Labels by their values: how many each row has, and all of them, row after row."""
 
     kind: str
     counts: NDArray[np.int64]
@@ -71,7 +71,7 @@ class _Lists(NamedTuple):
 
 
 def _read(Y: Any, n_rows: int, kind: str | None) -> sparse.csr_array | _Lists:
-    """Y in one of two forms. What is ambiguous by itself, such as lists of 0 and 1, is read as the known kind."""
+    """Read Y into one of two forms. Ambiguous labels, such as lists of 0 and 1, are read as the known kind."""
     result = _read_any(Y, kind)
     found = result.counts.size if isinstance(result, _Lists) else result.shape[0]
     if found != n_rows:
@@ -104,7 +104,7 @@ def _read_any(Y: Any, kind: str | None) -> sparse.csr_array | _Lists:
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Labels in an array of objects, as tables give them, as what they are; some that are missing are said to be."""
+    """Return labels of an array of objects, as tables give them, in an array of their own type."""
     if array.dtype.kind != "O":
         return array
     labels = array.tolist()
@@ -116,7 +116,7 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _classes_of(given: _Lists) -> NDArray[Any]:
-    """What the labels are called: lists of numbers name columns, whatever else names itself."""
+    """Return the names of labels: lists of numbers name columns, anything else names itself."""
     if given.kind == "classes" or (given.values.size and given.values.dtype.kind not in "iu"):
         return np.unique(given.values)
     if given.values.size and given.values.min() < 0:
@@ -132,7 +132,7 @@ def _classes_of(given: _Lists) -> NDArray[Any]:
 
 
 def _place(given: _Lists, known: Labels) -> sparse.csr_array:
-    """Labels by their values in the columns of those known, which are sorted."""
+    """Return labels in the columns of the known ones, which are sorted."""
     values, classes = given.values, known.classes
     if values.size == 0:
         values = np.zeros(0, classes.dtype)
@@ -143,7 +143,9 @@ def _place(given: _Lists, known: Labels) -> sparse.csr_array:
     column = np.minimum(np.searchsorted(classes, values), max(classes.size - 1, 0))
     strange = values[classes[column] != values] if classes.size else values
     if strange.size:
-        raise DataError(f"Y has the label {str(strange[0])!r}", expected="labels of the first fit", fix="Fit anew.")
+        raise DataError(
+            f"Y has the label {str(strange[0])!r}", expected="labels of the first fit", fix="Fit a new model."
+        )
     row = np.repeat(np.arange(given.counts.size), given.counts)
     order = np.lexsort((column, row))
     return from_counts(given.counts, column[order].astype(np.int32), None, classes.size)
@@ -156,18 +158,18 @@ def _binary(Y: Any) -> Any:
             f"Y holds {values.dtype} values", expected="0 and 1", fix="Pass lists of labels, or indicators."
         )
     if values.size and not np.isin(values, (0, 1)).all():
-        raise DataError("Y is not binary", expected="0 and 1", fix="Binarise Y, or pass one class a row as a vector.")
+        raise DataError("Y is not binary", expected="0 and 1", fix="Binarise Y, or pass one class per row as a vector.")
     return Y
 
 
 def _holds_lists(Y: Any) -> bool:
-    """Whether Y is a sequence of lists, sets or tuples."""
+    """Return whether Y is a sequence of lists, sets or tuples."""
     rows = Y if isinstance(Y, list | tuple) or (isinstance(Y, np.ndarray) and Y.dtype == object) else ()
     return len(rows) > 0 and all(isinstance(row, list | tuple | set | frozenset) for row in rows)
 
 
 def _is_ragged(Y: Any) -> bool:
-    """Lists of labels by their looks; a rectangular list of 0 and 1 is an indicator matrix."""
+    """Return whether Y looks like lists of labels; a rectangular list of 0 and 1 is an indicator matrix."""
     if not _holds_lists(Y):
         return False
     if len({len(row) for row in Y}) > 1 or any(isinstance(row, set | frozenset) for row in Y):
@@ -176,8 +178,17 @@ def _is_ragged(Y: Any) -> bool:
 
 
 def require_one_class(Y: sparse.csr_array, fix: str) -> None:
-    """Of labels that exclude each other, each row must have one."""
+    """Check that each row has one class."""
     counts = np.diff(Y.indptr)
     if (counts != 1).any():
         row = int(np.flatnonzero(counts != 1)[0])
-        raise DataError(f"row {row} has {counts[row]} labels", expected="one class a row", fix=fix)
+        raise DataError(f"row {row} has {counts[row]} labels", expected="one class per row", fix=fix)
+
+
+def require_classes(Y: sparse.csr_array, classes: NDArray[Any], fix: str) -> None:
+    """Check that each row has one class, and that there are two classes to tell apart."""
+    require_one_class(Y, fix)
+    if classes.size < 2:
+        raise DataError(
+            f"y has one class, {str(classes[0])!r}", expected="at least two classes", fix="Check the labels."
+        )

@@ -7,14 +7,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from torch import nn
 
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
-from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
-from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, training_settings
+from labelfield.estimators.blueprint import (
+    Blueprint,
+    Design,
+    Fitted,
+    TrainingRows,
+    resolve,
+    spec_options,
+    training_settings,
+)
 from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.options import count_of
 from labelfield.inducing import Subspace
@@ -41,44 +47,29 @@ _PRUNED = 0.1
 _MOST_FEATURES = 10_000
 
 
-def _design(options: Any, rows: TrainingRows) -> Design:
+def _design(given: Any, rows: TrainingRows) -> Design:
     X, Y, _, device, seed = rows[:5]
-    chosen = plan(X.shape[0], X.shape[1], Y.shape[1])
-    transform = RowTransform.fit(options.row_transform or choose_transform(X), X)
-    data = Dataset(transform(X), Y)
-    is_subspace = "subspace" in options.inducing
-    # Rows that are only seen through a subspace have no words of their own, unless asked for.
-    label_linear = options.label_linear or ("off" if is_subspace else chosen.label_linear)
-    settings = training_settings(
-        options,
-        chosen,
-        X.shape[0],
-        seed,
-        kl_weight=chosen.kl_weight if options.kl_weight is None else options.kl_weight,
-        time_budget=options.time_budget,
-        held_out_seed=rows.held_out_seed,
-    )
+    is_subspace = "subspace" in given.inducing
+    options = resolve(given, plan(X.shape[0], X.shape[1], Y.shape[1]))
+    if is_subspace and given.label_linear is None:
+        options.label_linear = "off"  # rows that are only seen through a subspace have no words of their own
+    data, transform = rows.transformed(options.row_transform)
+    settings = training_settings(options, X.shape[0], seed, rows.held_out_seed)
     pattern = None
-    if label_linear != "off":
-        held_out = settings.held_out_rows(data.n_rows)
-        pattern = occurring_features(data.X, Y, _MOST_FEATURES, held_out, device)
-    n_inducing = options.n_inducing or chosen.n_inducing
+    if options.label_linear != "off":
+        pattern = occurring_features(data.X, Y, _MOST_FEATURES, settings.held_out_rows(data.n_rows), device)
     spec = Spec(
-        n_features=data.n_features,
-        n_labels=Y.shape[1],
-        n_latent=options.n_latent or chosen.n_latent,
-        n_inducing=min(n_inducing, X.shape[0]),
-        kernel=options.kernel or chosen.kernel,
-        posterior=options.posterior,
-        inducing=options.inducing,
-        rank=min(options.rank or 2 * n_inducing, *X.shape) if is_subspace else 0,
-        n_support=SUPPORT if data.n_features > SUPPORT and not is_subspace else 0,
-        unit_norm=options.unit_norm and transform.has_unit_norm,
-        n_points=options.n_points_predict,
-        jitter=options.jitter,
-        label_linear=label_linear,
-        n_label_linear=0 if pattern is None else pattern.features.size,
-        label_linear_scale=options.label_linear_scale,
+        **spec_options(Spec, options)
+        | {
+            "n_features": data.n_features,
+            "n_labels": Y.shape[1],
+            "n_inducing": min(options.n_inducing, X.shape[0]),
+            "rank": min(options.rank or 2 * options.n_inducing, *X.shape) if is_subspace else 0,
+            "n_support": SUPPORT if data.n_features > SUPPORT and not is_subspace else 0,
+            "unit_norm": options.unit_norm and transform.has_unit_norm,
+            "n_points": options.n_points_predict,
+            "n_label_linear": 0 if pattern is None else pattern.features.size,
+        }
     )
 
     def begin(model: Any) -> None:
@@ -86,8 +77,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
             model.label_linear.fill(pattern)
         start(model, spec, data.X, data.Y, seed, basis=options.basis, device=device)
 
-    n_negatives = chosen.n_negatives if options.n_negatives is None else options.n_negatives
-    return Design(data, transform, spec, settings, n_negatives, begin)
+    return Design(data, transform, spec, settings, options.n_negatives, begin)
 
 
 def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
@@ -178,10 +168,6 @@ def _with_waiting(spec: Spec, arrays: dict[str, torch.Tensor]) -> dict[str, torc
     if spec.label_linear == "off":
         return arrays
     return arrays | {"label_linear.waiting": torch.zeros(spec.n_label_linear, dtype=torch.bool)}
-
-
-def _build(spec: Spec, options: Any) -> nn.Module:
-    return build(spec)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -298,7 +284,7 @@ class MLGPFClassifier(Classifier):
     method: ClassVar[str] = "mlgpf"
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=Spec,
-        build=_build,
+        build=lambda spec, options: build(spec),
         design=_design,
         predictor=lambda fitted: FactorPredictor(fitted.model, normalises=fitted.labels.kind == "classes"),
         trainer=_trainer,

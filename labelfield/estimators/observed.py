@@ -1,4 +1,4 @@
-"""What was observed of labels, in the forms in which users say it."""
+"""Masks: which entries of Y were observed, in the forms in which users say it."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from labelfield.estimators.inputs import Labels, encode_known
 
 
 def split_missing(Y: Any) -> tuple[Any, Any]:
-    """Y without numbers that are not numbers, and where they were; None if there are none."""
+    """Return Y with 0 for NaN and for masked entries, and where these were; None if there are none."""
     if isinstance(Y, np.ma.MaskedArray) and Y.ndim == 2:
         hidden = np.ma.getmaskarray(Y)
-        return (Y.filled(0), hidden) if hidden.any() else (Y.filled(0), None)
+        return Y.filled(0), hidden if hidden.any() else None
     array = _as_matrix(Y)
     if array is None or array.dtype.kind != "f":
         return Y, None
@@ -25,8 +25,7 @@ def split_missing(Y: Any) -> tuple[Any, Any]:
 
 
 def _as_matrix(values: Any) -> NDArray[Any] | None:
-    """What is dense and two-dimensional: an array, a table, or lists of numbers some of which are no integers
-    (labels by number are)."""
+    """Return a dense matrix, a table, or lists of numbers that are not all integers (as labels are) as an array."""
     if isinstance(values, list | tuple):
         if not values or not all(isinstance(row, list | tuple | np.ndarray) for row in values):
             return None
@@ -40,8 +39,7 @@ def _as_matrix(values: Any) -> NDArray[Any] | None:
 
 
 def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Labels) -> Mask | None:
-    """From one of: the observed entries, as a boolean or sparse matrix or as a list of labels for each row; the missing
-    ones, in the same forms."""
+    """Read the observed entries, or the missing ones: a boolean or sparse matrix, or a list of labels for each row."""
     if observed is not None and missing is not None:
         raise ValueError("pass observed or missing, not both")
     given, is_missing = (observed, False) if missing is None else (missing, True)
@@ -71,7 +69,7 @@ def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Label
 
 
 def _is_table_of(values: Any, shape: tuple[int, int]) -> bool:
-    """Whether lists of 0 and 1 have the shape of Y: then they are no lists of labels."""
+    """Return whether lists of 0 and 1 have the shape of Y: then they are no lists of labels."""
     rows = values if isinstance(values, list | tuple) and len(values) == shape[0] else ()
     return bool(rows) and all(
         isinstance(row, list | tuple) and len(row) == shape[1] and all(entry in (0, 1) for entry in row) for row in rows
@@ -79,7 +77,7 @@ def _is_table_of(values: Any, shape: tuple[int, int]) -> bool:
 
 
 def _read_lists(values: Any, n_rows: int, labels: Labels, name: str) -> sparse.csr_array:
-    """A list of labels for each row."""
+    """Read a list of labels for each row."""
     try:
         rows = [list(row) for row in values]
     except TypeError:

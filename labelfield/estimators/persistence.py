@@ -16,7 +16,6 @@ from labelfield.estimators.ensemble import MOST_MEMBERS, EnsembleClassifier, Ens
 from labelfield.estimators.inputs import LABEL_KINDS, Labels
 from labelfield.estimators.methods import METHODS
 from labelfield.estimators.options import check_parameters, plain_options
-from labelfield.estimators.upgrade import upgraded
 from labelfield.estimators.validation import (
     COUNTS,
     SHIFTS,
@@ -33,6 +32,7 @@ from labelfield.estimators.validation import (
 from labelfield.inference.checkpoint import under
 from labelfield.inference.run import Settings
 from labelfield.models.artifact import ModelError, load_artifact, load_feature_names, save_artifact
+from labelfield.models.upgrade import upgraded
 
 Config: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, torch.Tensor]
@@ -245,14 +245,6 @@ def _take_feature_names(estimator: Classifier, names: list[str] | None, digest: 
 
 def _require_lines(names: list[str], what: str) -> None:
     """Check that each name can be a line of its file."""
-    if bad := [name for name in names if "\n" in name or not _is_text(name)]:
+    # Half a surrogate pair is in no encoding.
+    if bad := [name for name in names if "\n" in name or name != name.encode(errors="ignore").decode()]:
         raise DataError(f"the {what} name {bad[0]!r}", expected="a line of text", fix=f"Rename the {what}.")
-
-
-def _is_text(name: str) -> bool:
-    """Whether a string can be written: half a surrogate pair cannot."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -14,17 +14,16 @@ from labelfield.data import Dataset
 from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
-from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, n_held_out
+from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, resolve, training_settings
 from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.inputs import Labels
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_seed, count_of, plain_options
 from labelfield.inference.fitting import Past
-from labelfield.inference.run import Settings
 from labelfield.inference.topic_fitting import TopicOptions, TopicTrainer
 from labelfield.topics.cost import training_bytes
 from labelfield.topics.model import TopicModel
-from labelfield.topics.plan import ALGORITHMS, default_epochs, default_topics, finishing_epochs
+from labelfield.topics.plan import ALGORITHMS, finishing_epochs, plan
 from labelfield.topics.predict import LabelEntropy, TopicPredictor
 from labelfield.topics.rows import active_labels
 from labelfield.topics.spec import TopicSpec
@@ -38,40 +37,32 @@ class Topic(NamedTuple):
     labels: list[tuple[Any, float]]
 
 
-def _design(options: Any, rows: TrainingRows) -> Design:
+def _design(given: Any, rows: TrainingRows) -> Design:
     X, Y, labels, device, seed, mask, names_all_labels, held_out_seed = rows
     if Y.nnz == 0 and not names_all_labels:
         raise DataError("no row has a label that was observed", expected="some", fix="Check Y and what was observed.")
+    options = resolve(given, plan(given.algorithm, Y.shape[1]))
     transform = RowTransform.fit(options.row_transform or choose_transform(X), X)
     # Online, rows are transformed when they are needed: X may be larger than memory.
     is_online = options.algorithm == "online_em"
     data = Dataset(X if is_online else transform(X), Y)
-    n_topics = options.n_topics or default_topics(Y.shape[1])
-    if n_topics > Y.shape[1]:
-        raise ValueError(f"n_topics={n_topics}, and there are {Y.shape[1]} labels; expected no more topics than labels")
+    if options.n_topics > Y.shape[1]:
+        raise ValueError(
+            f"n_topics={options.n_topics}; expected no more topics than labels, of which there are {Y.shape[1]}"
+        )
     placed = np.arange(Y.shape[1]) if names_all_labels else active_labels(Y, None if mask is None else mask.places)
     spec = TopicSpec(
         n_features=X.shape[1] * len(transform.views),
         n_labels=int(Y.shape[1]),
         n_placed=len(placed),
-        n_topics=int(n_topics),
+        n_topics=options.n_topics,
         n_draws=options.n_draws if options.algorithm == "gibbs" else 1,
         is_exclusive=labels.kind == "classes",
     )
-    max_epochs = options.max_epochs or default_epochs(options.algorithm)
-    held_out = n_held_out(options, data.n_rows, max_epochs)
-    settings = Settings(
-        max_epochs=max_epochs,
-        batch_size=min(options.batch_size, data.n_rows) if is_online else data.n_rows,
-        time_budget=options.time_budget,
-        schedule="constant",
-        learning_rate=1.0,
-        tol=float(options.tol),
-        held_out=held_out,
-        finishing_epochs=finishing_epochs(options.algorithm, max_epochs) if held_out else 0,
-        seed=seed,
-        held_out_seed=held_out_seed,
-    )
+    options.batch_size = options.batch_size if is_online else data.n_rows
+    settings = training_settings(options, data.n_rows, seed, held_out_seed)
+    if settings.held_out:
+        settings = replace(settings, finishing_epochs=finishing_epochs(options.algorithm, options.max_epochs))
 
     def begin(model: Any) -> None:
         model.to(device)

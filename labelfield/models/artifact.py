@@ -16,7 +16,7 @@ from labelfield.errors import LabelfieldError
 
 _FORMAT = "labelfield model"
 _VERSION = 5
-# Layouts that `labelfield.estimators.upgrade` can bring to the present one.
+# Layouts that `labelfield.models.upgrade` can bring to the present one.
 _READABLE = (4, 5)
 _CONFIG, _ARRAYS, _LABELS, _FEATURES = "config.json", "arrays.safetensors", "labels.txt", "features.txt"
 # What config.json has checksums of.

@@ -1,5 +1,7 @@
 """Defaults for a topic model."""
 
+from dataclasses import dataclass
+
 _EPOCHS = {"em": 100, "online_em": 20, "gibbs": 200}
 ALGORITHMS = tuple(_EPOCHS)
 _MOST_TOPICS = 100
@@ -8,14 +10,19 @@ _MOST_TOPICS = 100
 _FINISHING = {"em": 4, "online_em": 1 / 3, "gibbs": 1 / 2}
 
 
-def default_epochs(algorithm: str) -> int:
-    """Return how many passes over the rows an algorithm takes."""
-    return _EPOCHS[algorithm]
+@dataclass(frozen=True)
+class TopicPlan:
+    """What the rule chose. The steps of a topic model have a size of 1, whatever the schedule."""
+
+    n_topics: int
+    max_epochs: int
+    learning_rate: float = 1.0
+    schedule: str = "constant"
 
 
-def default_topics(n_labels: int) -> int:
-    """Return 100 topics, or one per label where there are fewer: fewer topics than that cannot tell labels apart."""
-    return min(_MOST_TOPICS, n_labels)
+def plan(algorithm: str, n_labels: int) -> TopicPlan:
+    """Choose 100 topics, or one per label where there are fewer: with fewer still, labels cannot be told apart."""
+    return TopicPlan(min(_MOST_TOPICS, n_labels), _EPOCHS[algorithm])
 
 
 def finishing_epochs(algorithm: str, max_epochs: int) -> int:

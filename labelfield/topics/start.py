@@ -28,7 +28,7 @@ def start_topics(
     V = (counts.unsqueeze(1) + eta) * (0.1 + noise)
     rest = torch.full((n_topics,), eta, dtype=torch.float64, device=device)
     total = V.sum(0) + rest * (n_labels - n_active)
-    # As many labels a row as there are.
+    # As many labels per row as there are.
     per_row = max(data.positives.n_entries, 1) / data.n_rows
     W = torch.zeros(data.design.n_weights, n_topics, dtype=dtype, device=device)
     W[-1] = float(torch.tensor(per_row / n_topics).log())
