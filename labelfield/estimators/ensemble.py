@@ -69,9 +69,7 @@ class EnsembleTrainer:
 
     def __init__(self, model: EnsembleModel) -> None:
         self.model = model
-        # As many members as there are cores train at the same time; a GPU is busy with one.
-        is_on_cpu = choose_device(model.members[0].device).type == "cpu"
-        self.n_at_once = min(len(model.members), torch.get_num_threads()) if is_on_cpu else 1
+        self.n_at_once = _n_at_once(model.members[0], len(model.members))
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         members, trainings = self.model.members, []
@@ -127,7 +125,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     first = clone(_first_member(options.estimator))
     n_rounds = -(-n_members // _n_at_once(first, n_members))
     alike: dict[str, Any] = {"random_state": rows.seed}
-    if first.time_budget is not None:
+    if getattr(first, "time_budget", None) is not None:
         alike["time_budget"] = float(first.time_budget) / n_rounds
     members, data = [first.set_params(**alike)], [_build_member(first, rows)]
     tried: list[dict[str, Any]] = [{}]

@@ -16,23 +16,12 @@ from labelfield.estimators.ensemble import MOST_MEMBERS, EnsembleClassifier, Ens
 from labelfield.estimators.inputs import LABEL_KINDS, Labels
 from labelfield.estimators.methods import METHODS
 from labelfield.estimators.options import check_parameters, plain_options
-from labelfield.estimators.validation import (
-    COUNTS,
-    SHIFTS,
-    WEIGHTS,
-    check_modules,
-    integer,
-    one_of,
-    restore_classes,
-    restore_history,
-    restore_model,
-    restore_scores,
-    restore_transform,
-)
+from labelfield.estimators.validation import COUNTS, SHIFTS, WEIGHTS, restore_history, restore_model, restore_transform
 from labelfield.inference.checkpoint import under
 from labelfield.inference.run import Settings
 from labelfield.models.artifact import ModelError, load_artifact, load_feature_names, save_artifact
 from labelfield.models.upgrade import upgraded
+from labelfield.models.validation import check_modules, integer, one_of, restore_classes, restore_scores
 
 Config: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, torch.Tensor]
