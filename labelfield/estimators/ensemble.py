@@ -346,7 +346,9 @@ def _first_member(estimator: Any) -> Any:
     if estimator is None:
         return MLGPFClassifier()
     if not isinstance(estimator, Classifier) or isinstance(estimator, EnsembleClassifier):
-        raise ValueError(f"estimator={estimator!r}; expected a classifier of labelfield other than an ensemble, or None")
+        raise ValueError(
+            f"estimator={estimator!r}; expected a classifier of labelfield other than an ensemble, or None"
+        )
     return estimator
 
 

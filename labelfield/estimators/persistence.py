@@ -138,9 +138,7 @@ def _restore(config: Config, arrays: Arrays, names: list[str] | None, network: n
     return _restore_one(config, arrays, config["classes"], names, network)
 
 
-def _restore_ensemble(
-    config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None
-) -> Classifier:
+def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None) -> Classifier:
     described = config["members"]
     if not isinstance(described, list) or not 1 <= len(described) <= MOST_MEMBERS:
         raise ValueError("the members are not a short list")

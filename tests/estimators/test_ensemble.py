@@ -131,7 +131,7 @@ class TestTheWhole:
         model = fitted("ensemble of topics, gibbs")
         each = [next(member.predictor_.draws(member.rows(X), 0))[1] for member in model.members()]
         drawn = model.predictor_.mapped(torch.cat(each), model.rows(X)).double().numpy()
-        assert drawn.shape == (12, N_TEST, N_LABELS)
+        assert drawn.shape == (10, N_TEST, N_LABELS)
         low, high = model.predict_interval(X, 0.5)
         np.testing.assert_allclose(low, np.quantile(drawn, 0.25, axis=0), rtol=1e-5)
         np.testing.assert_allclose(high, np.quantile(drawn, 0.75, axis=0), rtol=1e-5)
@@ -276,7 +276,9 @@ class TestMembers:
 
     @pytest.mark.parametrize("wrong", [LogisticRegression(), GPClassifier, "mlgpf", EnsembleClassifier()])
     def test_what_is_no_classifier_is_named(self, wrong):
-        with pytest.raises(ValueError, match="estimator=.*; expected a classifier of labelfield other than an ensemble"):
+        with pytest.raises(
+            ValueError, match=r"estimator=.*; expected a classifier of labelfield other than an ensemble"
+        ):
             EnsembleClassifier(estimator=wrong).fit(X, TEST.y)
 
     def test_wrong_options_are_those_of_the_estimator(self):

@@ -102,8 +102,8 @@ class TestAnswers:
         whole, bound = answers(), fitted.bound(X, Y)
         monkeypatch.setattr("labelfield.models.mlgpf.topk.BLOCK_ENTRIES", 1000)
         monkeypatch.setattr("labelfield.models.mlgpf.predict.BLOCK_ROWS", 37)
-        for found, expected in zip(answers(), whole, strict=True):
-            found, expected = (part.toarray() if sparse.issparse(part) else part for part in (found, expected))
+        for now, then in zip(answers(), whole, strict=True):
+            found, expected = (part.toarray() if sparse.issparse(part) else part for part in (now, then))
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
         assert fitted.bound(X, Y) == pytest.approx(bound, rel=1e-6)
 
@@ -184,14 +184,16 @@ class TestPartialFit:
                 raise KeyboardInterrupt
             return elbo(*args, **options)
 
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(type(model.model_), "elbo", interrupted)
+        monkeypatch.setattr(type(model.model_), "elbo", interrupted)
+        with pytest.raises(KeyboardInterrupt):
             model.partial_fit(data.X, data.Y)
         now = model.predict_proba(data.test.X)
         assert not np.array_equal(now, before)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(data.test.X), now)
         steps = []
-        monkeypatch.setattr(type(model.model_), "elbo", lambda *args, **options: steps.append(1) or elbo(*args, **options))
+        monkeypatch.setattr(
+            type(model.model_), "elbo", lambda *args, **options: steps.append(1) or elbo(*args, **options)
+        )
         model.partial_fit(data.X[:100], data.Y[:100])
         assert len(steps) == 2
         assert model.n_iter_ == 2
@@ -270,7 +272,9 @@ class TestSizes:
 
     def test_of_very_many_features_inducing_inputs_see_the_frequent_ones(self, tmp_path):
         X = sparse.random(60, 9000, 0.01, format="csr", dtype=np.float32, rng=0)
-        model = small(kernel="se_ard", max_epochs=1, row_transform="unit").fit(X, np.eye(3, dtype=int)[np.arange(60) % 3])
+        model = small(kernel="se_ard", max_epochs=1, row_transform="unit").fit(
+            X, np.eye(3, dtype=int)[np.arange(60) % 3]
+        )
         assert model.spec_.n_support == 8192
         model.save(tmp_path / "m")
         np.testing.assert_array_equal(labelfield.load(tmp_path / "m").predict_proba(X), model.predict_proba(X))
