@@ -41,13 +41,13 @@ test: setup      ## lint, type-check and test (under three minutes)
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-bench: setup     ## measure a suite, SUITE=scoreboard unless said, and make the tables anew (40 minutes on 2 cores)
-	$(BIN)/labelfield bench $(SUITE)
-	$(BIN)/labelfield bench table
+bench: setup     ## measure a suite (SUITE=scoreboard by default, 40 minutes on 2 cores) and update the tables
+	$(BIN)/python -m benchmarks bench $(SUITE)
+	$(BIN)/python -m benchmarks table
 
 tables: setup    ## make the tables and pictures of README.md and docs/ from the records
-	$(BIN)/labelfield bench table
-	$(BIN)/python -m benchmarks.plots
+	$(BIN)/python -m benchmarks table
+	$(BIN)/python -m benchmarks plots
 
 docs: setup      ## build the documentation site into build/docs/html; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going -n -q -d build/docs/read docs build/docs/html

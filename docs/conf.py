@@ -1,4 +1,4 @@
-"""The documentation site: `make docs` builds it into build/docs/html, offline, with warnings as errors."""
+"""Settings of the documentation site: `make docs` builds it into build/docs/html, offline, with warnings as errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import labelfield
-from from_code import Commands, Options, as_rst, is_foreign_member, without_options
+from from_code import Commands, Options, as_rst, is_hidden_member, without_options
 
 project = "labelfield"
 version = release = labelfield.__version__
@@ -17,7 +17,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["images/*.md"]
 # Headings down to this level can be linked to, as [text](PAGE.md#heading), in a repository browser too.
 myst_heading_anchors = 4
-suppress_warnings = ["myst.strikethrough"]  # nobody strikes anything through
+suppress_warnings = ["myst.strikethrough"]  # a tilde is never meant as one
 
 autodoc_typehints = "signature"
 autodoc_member_order = "alphabetical"
@@ -27,7 +27,7 @@ python_use_unqualified_type_names = True
 nitpick_ignore_regex = [
     (
         "py:.*",
-        r"(numpy|np|scipy|sparse|torch|nn|pathlib|os|collections|Dataset|Names|Scores|Progress)\b.*",
+        r"(numpy|np|scipy|sparse|torch|nn|pathlib|os|collections|dataclasses|Dataset|Names|Scores|Progress)\b.*",
     ),
     (
         "py:.*",
@@ -79,10 +79,10 @@ def _read(_: Any, __: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> None:
-    """Register what makes pages from the code."""
+    """Register the directives and hooks that generate pages from the code."""
     app.add_directive("commands", Commands)
     app.add_directive("options", Options)
     app.connect("source-read", _read)
     app.connect("autodoc-process-docstring", as_rst)
     app.connect("autodoc-process-signature", without_options)
-    app.connect("autodoc-skip-member", is_foreign_member)
+    app.connect("autodoc-skip-member", is_hidden_member)

@@ -1,26 +1,25 @@
-"""What the site shows of the code itself: commands and options as tables, docstrings as they are meant."""
+"""Parts of the site that are generated from the code: commands and options as tables, docstrings as RST."""
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from typing import Any, Literal, get_args, get_origin
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 
+import labelfield
 from labelfield.cli.main import app
-from labelfield.cli.training import config
+from labelfield.estimators.options import parameters
 
 __all__ = [
     "Commands",
     "Options",
     "as_rst",
     "commands",
-    "is_foreign_member",
+    "is_hidden_member",
     "option_table",
     "without_options",
 ]
@@ -30,17 +29,13 @@ __all__ = [
 
 
 def commands() -> str:
-    """All commands of `labelfield` in Markdown, from what they say of themselves with --help."""
+    """Return all commands of `labelfield` in Markdown, as --help describes them."""
     return "\n".join(_pages(get_command(app), "labelfield"))
 
 
 def _pages(command: Any, name: str) -> Iterator[str]:
     for part in command.commands.values():
-        if getattr(part, "hidden", False):
-            continue
-        if hasattr(part, "commands"):
-            yield from _pages(part, f"{name} {part.name}")
-        else:
+        if not getattr(part, "hidden", False):
             yield _page(part, f"{name} {part.name}")
 
 
@@ -100,30 +95,31 @@ def _default(part: Any) -> str:
 # Options of estimators
 
 
-def option_table(method: str) -> str:
-    """The options of a method with their defaults and meanings in Markdown, from what `labelfield config` prints."""
-    with redirect_stdout(io.StringIO()) as printed:
-        config(method)
-    lines = ["| option | default | what it is |", "| --- | --- | --- |"]
-    for line in printed.getvalue().splitlines()[1:]:
-        found = re.fullmatch(r"(?:# )?(\w+) =\s?(.*?)\s+# (.*)", line)
-        assert found, line
-        name, default, meaning = found.groups()
+def option_table(estimator: str) -> str:
+    """Return the options of a classifier in Markdown: default, meaning and constraint, as its class declares them."""
+    lines = [
+        "| option | default | what it is | what it may be |",
+        "| --- | --- | --- | --- |",
+    ]
+    for option in parameters(getattr(labelfield, estimator)).values():
+        allowed = option.kind if option.constraint is None else str(option.constraint)
+        if option.constraint is not None and option.default is None:
+            allowed += ", or None"
         lines.append(
-            f"| `{name}` | {f'`{default}`' if default else 'by the data'} | {_cell(meaning)} |"
+            f"| `{option.name}` | `{option.default!r}` | {_cell(option.meaning)} | {_cell(allowed)} |"
         )
     return "\n".join([*lines, ""])
 
 
 class Commands(SphinxDirective):
-    """All commands."""
+    """A table for each command."""
 
     def run(self) -> list[nodes.Node]:
         return self.parse_text_to_nodes(commands(), allow_section_headings=True)
 
 
 class Options(SphinxDirective):
-    """The options of a method."""
+    """A table of the options of a classifier."""
 
     required_arguments = 1
 
@@ -135,7 +131,12 @@ class Options(SphinxDirective):
 
 
 def as_rst(_: Any, __: str, ___: str, ____: Any, _____: Any, lines: list[str]) -> None:
-    """Docstrings are plain text with `code` in backticks; nothing else in them is markup."""
+    """Turn a docstring, which is plain text with `code` in backticks, into RST.
+
+    The options of a classifier are left out: a table shows them.
+    """
+    if "Parameters" in lines:
+        del lines[lines.index("Parameters") :]
     lines[:] = [_escaped(line) for line in lines]
 
 
@@ -150,8 +151,8 @@ def _escaped(line: str) -> str:
 def without_options(
     _: Any, what: str, name: str, __: Any, ___: Any, signature: str | None, returns: Any
 ) -> tuple[str, Any] | None:
-    """Estimators have thirty options, which a table shows better than a signature; and that X is Any says nothing."""
-    if what == "class" and name.endswith("Classifier"):
+    """Leave options of classifiers, which a table shows, and the type Any, which says nothing, out of signatures."""
+    if what == "class" and re.fullmatch(r"labelfield\.\w+Classifier", name):
         return "(**options)", None
     if signature is None:
         return None
@@ -161,14 +162,26 @@ def without_options(
 
 
 def _without_shapes(types: str) -> str:
-    """An array is an array: of what shape, the text says."""
+    """Leave out the shapes of arrays, which the text describes."""
     return re.sub(r"(numpy\.ndarray)\[tuple\[[^]]*\], [^[]*\[[^]]*\]\]", r"\1", types)
 
 
-def is_foreign_member(
-    _: Any, __: str, name: str, member: Any, *___: Any
-) -> bool | None:
-    """scikit-learn gives its classes methods such as `set_fit_request`, which are its own affair."""
+# Methods of classifiers that other parts of the package call, such as ensembles and commands.
+_INTERNAL = {
+    "build",
+    "fitted",
+    "hold",
+    "read_rows",
+    "run_training",
+    "topic_predictor",
+    "topic_trainer",
+    "train_more",
+}
+
+
+def is_hidden_member(_: Any, __: str, name: str, member: Any, *___: Any) -> bool | None:
+    """Skip internal methods, and what scikit-learn adds to its classes, such as `set_fit_request`."""
     module = getattr(member, "__module__", None) or ""
     is_request = name.startswith("set_") and name.endswith("_request")
-    return True if is_request or module.startswith("sklearn.") else None
+    is_hidden = name in _INTERNAL or is_request or module.startswith("sklearn.")
+    return True if is_hidden else None

@@ -1,4 +1,4 @@
-"""Writing that either happens whole or leaves nothing behind."""
+"""Files and folders that are written either whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-__all__ = ["refuse_strangers", "replacing_file", "replacing_folder", "sweep", "sync"]
+__all__ = ["replacing_file", "replacing_folder", "require_only_ours", "sweep", "sync"]
 
 _SCRATCH = ".labelfield-"
 
 
 @contextmanager
 def _scratch(target: Path) -> Iterator[Path]:
-    """A fresh folder beside the target, on the same file system, gone at the end; so are parents made in vain."""
+    """Make a temporary folder beside the target, on the same file system; at exit remove it, and parents left empty."""
     missing = [parent for parent in (target.parent, *target.parent.parents) if not parent.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=target.parent))
@@ -25,15 +25,15 @@ def _scratch(target: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         for parent in missing:
-            with suppress(OSError):  # not empty: the target is there
+            with suppress(OSError):  # not empty: the target was written
                 parent.rmdir()
 
 
 @contextmanager
 def replacing_file(target: Path) -> Iterator[Path]:
-    """A path to write to; it takes the target's place when the block ends well. A link stays one, to the new file.
+    """Yield a path to write to, which replaces the target if the block succeeds. A symbolic link keeps pointing to it.
 
-    What is no file, such as a device or a folder, is never replaced.
+    A target that exists and is not a regular file, such as a device or a folder, is never replaced.
     """
     target = target.resolve()
     if target.exists() and not target.is_file():
@@ -46,12 +46,12 @@ def replacing_file(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(target: Path, ours: Collection[str]) -> Iterator[Path]:
-    """A folder to fill; it takes the target's place when the block ends well.
+    """Yield a folder to fill, which replaces the target if the block succeeds.
 
-    An existing folder is replaced only if every file in it, at any depth, is one of `ours` (paths within the folder):
-    nothing of a stranger's is removed.
+    An existing folder is replaced only if every file in it, at any depth, is one of `ours` (paths within the folder),
+    so that no file of the user's is ever removed.
     """
-    refuse_strangers(target, ours)
+    require_only_ours(target, ours)
     with _scratch(target) as scratch:
         new, old = scratch / "new", scratch / "old"
         new.mkdir()
@@ -66,36 +66,29 @@ def replacing_folder(target: Path, ours: Collection[str]) -> Iterator[Path]:
             raise
 
 
-def _strangers(folder: Path, ours: Collection[str]) -> list[str]:
-    """What lies in a folder, other than `ours` and the folders they lie in."""
+def require_only_ours(target: Path, ours: Collection[str]) -> None:
+    """Raise FileExistsError if the target is not a folder or contains anything but `ours` and their parents."""
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise FileExistsError(f"{target} is not a folder; choose another name or remove it")
     parents = {str(parent) for path in ours for parent in PurePosixPath(path).parents}
-    inside = (entry.relative_to(folder).as_posix() for entry in folder.rglob("*"))
-    return [
-        name
-        for name in inside
-        if name not in ours
-        and not name.startswith(_SCRATCH)  # left by a process that was killed
-        and not (name in parents and (folder / name).is_dir())
-    ]
-
-
-def refuse_strangers(target: Path, ours: Collection[str]) -> None:
-    """Raise FileExistsError if the target is no folder, or holds anything but `ours`."""
-    if target.exists():
-        strange = [target.name] if not target.is_dir() else _strangers(target, ours)
-        if strange:
+    for entry in target.rglob("*"):
+        name = entry.relative_to(target).as_posix()
+        is_left_over = name.startswith(_SCRATCH)  # by a process that was killed
+        if not (name in ours or is_left_over or (name in parents and entry.is_dir())):
             raise FileExistsError(
-                f"{target} exists and {strange[0]} in it is not ours; choose another name or remove it"
+                f"{target} contains {name}, which labelfield did not write; choose another name or remove it"
             )
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes left behind."""
+    """Remove the temporary folders that killed processes left behind."""
     for entry in folder.glob(f"{_SCRATCH}*"):
         shutil.rmtree(entry, ignore_errors=True)
 
 
 def sync(path: Path) -> None:
-    """Wait until a file is on the disk: a rename must not be there before what it names."""
+    """Wait until a file is on disk, so that it can be renamed without losing its contents in a crash."""
     with open(path, "rb") as written:
         os.fsync(written.fileno())

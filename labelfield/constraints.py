@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Constraint", "Flag", "Integer", "OneOf", "Real", "Word", "check_options", "plain_value"]
+__all__ = ["Auto", "Constraint", "Flag", "Integer", "OneOf", "Real", "Word", "check_options", "plain_value"]
 
 
 class Integer(NamedTuple):
@@ -70,7 +70,19 @@ class Word(NamedTuple):
         return "text"
 
 
-Constraint = Integer | Real | OneOf | Flag | Word
+class Auto(NamedTuple):
+    """The word "auto", or what another constraint says."""
+
+    other: Integer | Real
+
+    def accepts(self, value: Any) -> bool:
+        return value == "auto" or self.other.accepts(value)
+
+    def __str__(self) -> str:
+        return f"auto, or {self.other}"
+
+
+Constraint = Integer | Real | OneOf | Flag | Word | Auto
 
 
 def check_options(

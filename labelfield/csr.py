@@ -1,4 +1,9 @@
-"""The one form in which sparse arrays travel: CSR, float32, int32 columns, sorted, no duplicates, no stored zeros."""
+"""Our form of sparse arrays: CSR, float32, int32 columns that rise within each row, no stored zeros, all values finite.
+
+`as_features` and `as_positives` bring any matrix to this form. They look at all of it each time: an array keeps no mark
+of an earlier check, since its buffers can be edited. What the package itself builds in this form goes to `Dataset` with
+`trusted=True` and is not checked again.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +15,29 @@ from scipy import sparse
 
 from labelfield.errors import DataError
 
-__all__ = ["MAX_COLUMNS", "as_features", "as_positives", "assemble", "from_counts", "gather_rows", "verify"]
+__all__ = [
+    "MAX_COLUMNS",
+    "as_features",
+    "as_positives",
+    "assemble",
+    "from_counts",
+    "gather_rows",
+    "row_norms",
+    "row_of_entries",
+    "sorted_csr",
+    "verify",
+]
 
-
-# One below the largest int32, so that the number of columns fits as well as every index.
+# The largest int32, so that the number of columns fits as well as every index.
 MAX_COLUMNS = 2**31 - 1
+# Entries that are checked at a time: few enough to stay in cache.
+_BLOCK = 1 << 18
 
 
 def assemble(
     data: NDArray[Any], indices: NDArray[np.int32], indptr: NDArray[np.int64], shape: tuple[int, int]
 ) -> sparse.csr_array:
-    """A CSR array around these buffers as they are, known to be in our form: nothing is read, copied or cast.
+    """Make a CSR array around these buffers, whose columns must rise within each row. Nothing is read, copied or cast.
 
     SciPy's constructor would read all of `indptr` and, above 2^31 entries, copy `indices` to 64 bits.
     """
@@ -28,19 +45,13 @@ def assemble(
     array.data, array.indices, array.indptr = data, indices, indptr
     array.has_sorted_indices = True
     array.has_canonical_format = True
-    array.is_in_our_form = True
     return array
-
-
-def _is_in_our_form(array: Any) -> bool:
-    """Whether `assemble` made this very array; whatever else comes is looked at."""
-    return isinstance(array, sparse.csr_array) and getattr(array, "is_in_our_form", False)
 
 
 def from_counts(
     counts: NDArray[np.int64], indices: NDArray[np.int32], data: NDArray[Any] | None, n_columns: int
 ) -> sparse.csr_array:
-    """A CSR array from entries a row (None for data: ones)."""
+    """Make a CSR array from the number of entries per row, their columns and their values (None: ones)."""
     indptr = np.zeros(counts.size + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
     if indptr[-1] <= np.iinfo(np.int32).max:
@@ -50,12 +61,33 @@ def from_counts(
     return assemble(data, indices, indptr, (counts.size, n_columns))
 
 
+def row_of_entries(array: sparse.csr_array) -> NDArray[np.int64]:
+    """Return the row of each stored entry."""
+    return np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))
+
+
+def row_norms(values: NDArray[Any], counts: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return the Euclidean norms of the rows that have entries, from all values and their number per row."""
+    filled = counts[counts > 0]
+    starts = np.cumsum(filled) - filled
+    return np.sqrt(np.add.reduceat(np.square(values, dtype=np.float64), starts)) if starts.size else np.ones(0)
+
+
+def sorted_csr(array: Any) -> sparse.csr_array:
+    """Return a sparse matrix as CSR with sorted columns and without duplicates; the caller's arrays are not changed."""
+    array = sparse.csr_array(array)
+    if not array.has_canonical_format:
+        array = array.copy()
+        array.sum_duplicates()
+    return array
+
+
 def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_array:
-    """These rows, in this order, by one gather. Of a memory-mapped array nothing but these rows is read."""
+    """Return these rows, in this order, by one gather. No other rows of a memory-mapped array are read."""
     start = array.indptr[rows].astype(np.int64)
     counts = array.indptr[rows + 1] - start
     if (counts < 0).any() or (start < 0).any() or (start + counts > array.indices.size).any():
-        raise _broken("row pointers that fall or point outside")
+        raise _damaged("row pointers that decrease or point outside")
     end = np.cumsum(counts)
     total = int(end[-1]) if end.size else 0
     if rows.size and (start[1:] == start[:-1] + counts[:-1]).all():
@@ -65,87 +97,97 @@ def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_
         where += np.repeat(start - end + counts, counts)
     indices = array.indices[where]
     if indices.size != total or (total and not 0 <= int(indices.min()) <= int(indices.max()) < array.shape[1]):
-        raise _broken(f"columns outside 0 to {array.shape[1] - 1}")
+        raise _damaged(f"columns outside 0 to {array.shape[1] - 1}")
     return from_counts(counts, indices, array.data[where], array.shape[1])
 
 
 def verify(array: sparse.csr_array) -> None:
-    """Read all of an array that came from a file and raise a DataError unless it is in our form."""
-    indptr, indices = array.indptr, array.indices
-    if indptr.size != array.shape[0] + 1 or indptr[0] != 0 or indptr[-1] != indices.size:
-        raise _broken("row pointers that do not fit the entries")
-    if (np.diff(indptr) < 0).any():
-        raise _broken("row pointers that fall")
-    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < array.shape[1]:
-        raise _broken(f"columns outside 0 to {array.shape[1] - 1}")
-    rises = np.diff(indices) > 0
-    inner = indptr[1:-1]
-    rises[inner[(inner > 0) & (inner < indices.size)] - 1] = True
-    if not rises.all():
-        raise _broken("columns that are unsorted or repeated within a row")
-    if not np.isfinite(array.data).all() or not array.data.all():
-        raise _broken("values that are not finite, or zeros that are stored")
+    """Read all of a CSR array with float32 values and int32 columns, and raise a DataError unless it is in our form."""
+    flaw = _flaw(array)
+    if flaw is not None:
+        raise _damaged(flaw)
 
 
-def _broken(found: str) -> DataError:
-    return DataError(f"the sparse array is damaged: {found}", fix="Write the file or folder anew.")
+def _flaw(array: sparse.csr_array) -> str | None:
+    """Say why an array with the right types is not in our form, or return None if it is."""
+    data, indices, indptr = array.data, array.indices, array.indptr
+    n, width = indices.size, array.shape[1]
+    if indptr.size != array.shape[0] + 1 or indptr[0] != 0 or not indptr[-1] == n == data.size:
+        return "row pointers that do not match the number of entries"
+    if (indptr[1:] < indptr[:-1]).any():
+        return "row pointers that decrease"
+    for start in range(0, n, _BLOCK):
+        columns = indices[start : start + _BLOCK + 1]  # one more, to compare it with the last of this block
+        if not 0 <= columns.min() <= columns.max() < width:
+            return f"columns outside 0 to {width - 1}"
+        # Where columns do not rise, a row must begin.
+        falls = start + 1 + np.flatnonzero(columns[1:] <= columns[:-1])
+        if (indptr[np.searchsorted(indptr, falls)] != falls).any():
+            return "columns that are unsorted or repeated within a row"
+        values = data[start : start + _BLOCK]
+        if not (np.isfinite(values).all() and values.all()):
+            return "values that are not finite, or stored zeros"
+    return None
 
 
-def _to_csr(array: Any, name: str) -> sparse.csr_array:
+def _damaged(flaw: str) -> DataError:
+    return DataError(f"the sparse array is damaged: {flaw}", fix="Write the file or folder again.")
+
+
+def _as_it_is(array: Any) -> sparse.csr_array | None:
+    """Return a CSR array around the buffers of one that is in our form, without a copy; None for any other matrix."""
+    if not sparse.issparse(array) or array.format != "csr" or array.ndim != 2:
+        return None
+    if array.data.dtype != np.float32 or array.indices.dtype != np.int32 or array.indptr.dtype.kind != "i":
+        return None
+    return assemble(array.data, array.indices, array.indptr, array.shape) if _flaw(array) is None else None
+
+
+def _converted(array: Any, name: str) -> sparse.csr_array:
+    """Return a copy of any matrix as CSR without duplicates; the caller's arrays are not changed."""
     if not sparse.issparse(array):
         array = np.asarray(array)
         if array.dtype.kind not in "biuf":
             raise DataError(f"{name} holds {array.dtype} values", expected="numbers", fix=f"Convert {name} first.")
     if array.ndim != 2:
         raise DataError(f"{name} has {array.ndim} dimensions", expected="a matrix", fix=f"Reshape {name}.")
-    result = sparse.csr_array(array)
-    if result is array or any(a is b for a, b in zip(_parts(result), _parts(array), strict=False)):
-        result = result.copy()  # what is tidied below must not be the caller's
+    result = sparse.csr_array(array, copy=True)
     result.sum_duplicates()
     return result
 
 
-def _parts(array: Any) -> tuple[Any, ...]:
-    return tuple(getattr(array, part, None) for part in ("data", "indices", "indptr")) if sparse.issparse(array) else ()
-
-
-def as_features(X: Any) -> sparse.csr_array:
-    """X in our form. Values that are not finite in float32 are refused."""
-    if _is_in_our_form(X):
-        return X
-    X = _to_csr(X, "X")
-    with np.errstate(over="ignore"):
-        data = X.data.astype(np.float32, copy=False)
-    bad = np.flatnonzero(~np.isfinite(data))
+def _finished(
+    array: sparse.csr_array, data: NDArray[np.float32], is_bad: NDArray[np.bool_], name: str, expected: str, fix: str
+) -> sparse.csr_array:
+    """Return the array with these values, in our form; raise a DataError that names the first bad entry."""
+    bad = np.flatnonzero(is_bad)
     if bad.size:
-        row = int(np.searchsorted(X.indptr, bad[0], side="right")) - 1
-        raise DataError(
-            f"X[{row}, {X.indices[bad[0]]}] is {X.data[bad[0]]}",
-            expected="a finite float32 number",
-            fix="Impute or remove such values.",
-        )
-    X = sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
-    return _finish(X)
-
-
-def as_positives(Y: Any) -> sparse.csr_array:
-    """Y in our form: what is not zero is a positive and becomes 1; negative and non-finite entries are refused."""
-    if _is_in_our_form(Y) and (Y.data.strides == (0,) or bool((Y.data == 1).all())):
-        return Y
-    Y = _to_csr(Y, "Y")
-    bad = np.flatnonzero(~(Y.data >= 0) | (Y.data == np.inf))
-    if bad.size:
-        row = int(np.searchsorted(Y.indptr, bad[0], side="right")) - 1
-        raise DataError(
-            f"Y[{row}, {Y.indices[bad[0]]}] is {Y.data[bad[0]]}",
-            expected="1 for a label that holds and 0 for one that does not",
-            fix="Recode Y.",
-        )
-    Y = sparse.csr_array(((Y.data != 0).astype(np.float32), Y.indices, Y.indptr), shape=Y.shape)
-    return _finish(Y)
-
-
-def _finish(array: sparse.csr_array) -> sparse.csr_array:
+        row = int(np.searchsorted(array.indptr, bad[0], side="right")) - 1
+        found = f"{name}[{row}, {array.indices[bad[0]]}] is {array.data[bad[0]]}"
+        raise DataError(found, expected=expected, fix=fix)
+    array = sparse.csr_array((data, array.indices, array.indptr), shape=array.shape)
     array.eliminate_zeros()
     indptr = array.indptr.astype(np.int64, copy=False) if array.nnz > np.iinfo(np.int32).max else array.indptr
     return assemble(array.data, array.indices.astype(np.int32, copy=False), indptr, array.shape)
+
+
+def as_features(X: Any) -> sparse.csr_array:
+    """Return X in our form, without a copy if it is already. Values that are not finite in float32 are refused."""
+    found = _as_it_is(X)
+    if found is not None:
+        return found
+    X = _converted(X, "X")
+    with np.errstate(over="ignore"):
+        data = X.data.astype(np.float32, copy=False)
+    return _finished(X, data, ~np.isfinite(data), "X", "a finite float32 number", "Impute or remove such values.")
+
+
+def as_positives(Y: Any) -> sparse.csr_array:
+    """Return Y in our form, with 1 for every entry that is not zero; negative and non-finite entries are refused."""
+    found = _as_it_is(Y)
+    if found is not None and found.data.min(initial=1) == found.data.max(initial=1) == 1:
+        return found
+    Y = _converted(Y, "Y")
+    is_bad = ~(Y.data >= 0) | (Y.data == np.inf)
+    expected = "1 for a label that holds and 0 for one that does not"
+    return _finished(Y, (Y.data != 0).astype(np.float32), is_bad, "Y", expected, "Recode Y.")

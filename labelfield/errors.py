@@ -1,4 +1,4 @@
-"""What can go wrong, said once and clearly."""
+"""The errors that labelfield raises on purpose."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["CannotAnswerError", "DataError", "LabelfieldError"]
 
 
 class LabelfieldError(Exception):
-    """Base of every error that labelfield raises on purpose. `exit_code` is what a command ends with."""
+    """Base class of the errors that labelfield raises on purpose; a command exits with `exit_code`."""
 
     exit_code = 1
 
 
 class DataError(LabelfieldError, ValueError):
-    """Bad data: where it is, what was found, what was expected, and what to do about it."""
+    """Bad data: where it is, what was found, what was expected, and how to fix it."""
 
     exit_code = 3
 
@@ -28,22 +28,15 @@ class DataError(LabelfieldError, ValueError):
         fix: str | None = None,
     ) -> None:
         self.path = None if path is None else fspath(path)
-        self.line = line
-        self.found = found
-        self.expected = expected
-        self.fix = fix
-        where = self.path or ""
-        if line is not None:
-            where += f":{line}"
+        self.line, self.found, self.expected, self.fix = line, found, expected, fix
+        where = (self.path or "") + ("" if line is None else f":{line}")
         message = f"{where}: {found}" if where else found
         if expected:
             message += f"; expected {expected}"
-        if fix:
-            message += f". {fix}"
-        super().__init__(message)
+        super().__init__(f"{message}. {fix}" if fix else message)
 
     def at(self, path: str | PathLike[str] | None) -> DataError:
-        """The same error with its file, where that was not known yet."""
+        """Return the same error with its file, unless that is known already."""
         if self.path is not None or path is None:
             return self
         return DataError(self.found, path=path, line=self.line, expected=self.expected, fix=self.fix)

@@ -1,4 +1,4 @@
-"""How long work tells how far it has come: a function of (units done, units in all)."""
+"""Progress of long work, reported by calling a function with (units done, units in total)."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ Progress = Callable[[int, int], None]
 
 
 def ignore(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Do nothing, for work whose progress is not shown."""

@@ -38,3 +38,14 @@ def interrupt_after():
                 os.kill(os.getpid(), self.number)
 
     return Interrupt
+
+
+@pytest.fixture
+def in_double():
+    """float64 as torch's default type, with torch's generator seeded."""
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(torch.float32)

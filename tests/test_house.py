@@ -10,14 +10,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "labelfield"
 
 # What each room may import from. Reading downwards is the direction drawn in docs/ARCHITECTURE.md.
-FOUNDATION = {"errors", "progress", "tables", "version", "csr", "atomic"}
+FOUNDATION = {"errors", "progress", "version", "csr", "atomic", "constraints", "memory"}
 MAY_IMPORT = {
-    "errors": set(),
-    "progress": set(),
-    "tables": set(),
-    "version": set(),
+    **dict.fromkeys(("errors", "progress", "version", "atomic", "constraints", "memory"), set()),
     "csr": {"errors"},
-    "atomic": set(),
     "linalg": FOUNDATION,
     "kernels": FOUNDATION | {"linalg"},
     "inducing": FOUNDATION | {"linalg", "kernels"},
@@ -28,14 +24,12 @@ MAY_IMPORT = {
     "data": FOUNDATION | {"linalg"},
     "synth": FOUNDATION | {"data", "linalg"},
     "metrics": FOUNDATION,
-    "topics": FOUNDATION | {"linalg"},
-    "inference": FOUNDATION
-    | {"data", "linalg", "kernels", "inducing", "variational", "likelihoods", "networks", "models", "topics"},
+    "topics": FOUNDATION | {"linalg", "models"},
 }
-MAY_IMPORT["estimators"] = {*MAY_IMPORT, "metrics"}
+MAY_IMPORT["inference"] = {*MAY_IMPORT} - {"synth"}
+MAY_IMPORT["estimators"] = {*MAY_IMPORT} - {"synth"}
 MAY_IMPORT["explain"] = {*MAY_IMPORT, "estimators"}
 MAY_IMPORT["report"] = {*MAY_IMPORT, "explain"}
-MAY_IMPORT["bench"] = {*MAY_IMPORT, "estimators"} - {"explain", "report"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "report"}
 FRONT = {"__init__", "__main__"}
 
@@ -44,7 +38,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path):
+def imported_names(path: Path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
@@ -54,13 +48,16 @@ def imported_rooms(path: Path):
         else:
             continue
         for name in names:
-            parts = name.split(".")
-            if parts[0] == "labelfield":
-                yield node.lineno, parts[1] if len(parts) > 1 else "__init__"
+            yield node.lineno, name.split(".")
 
 
-# All but scripts that run in the environments of other packages.
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE / "bench" / "peers")
+def imported_rooms(path: Path):
+    for line, parts in imported_names(path):
+        if parts[0] == "labelfield":
+            yield line, parts[1] if len(parts) > 1 else "__init__"
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -83,6 +80,12 @@ def test_an_arrow_that_turns_back_is_seen(tmp_path):
     assert "models" not in MAY_IMPORT["kernels"]
 
 
+def test_the_package_imports_nothing_of_the_benchmarks():
+    for path in MODULES:
+        for line, parts in imported_names(path):
+            assert parts[0] not in ("benchmarks", "tests"), f"{path.relative_to(ROOT)}:{line}: {'.'.join(parts)}"
+
+
 def test_metrics_need_no_torch():
     for path in (PACKAGE / "metrics").glob("*.py"):
         assert not re.search(r"^(import|from) (torch|sklearn)", path.read_text(), re.MULTILINE), path
@@ -103,3 +106,94 @@ def test_every_public_name_exists():
         module = importlib.import_module(name)
         for public in getattr(module, "__all__", ()):
             assert hasattr(module, public), f"{name}.{public}"
+
+
+def class_definitions(path: Path):
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+
+
+def our_depths(definitions: dict[str, list[str]]) -> dict[str, int]:
+    """How many of our own classes each class is the last of: 1 without a base of ours, 2 with one."""
+
+    def depth(name: str) -> int:
+        return 0 if name not in definitions else 1 + max(map(depth, definitions[name]), default=0)
+
+    return {name: depth(name) for name in definitions}
+
+
+def test_inheritance_is_at_most_two_deep():
+    bases = {
+        node.name: [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
+        for path in MODULES
+        for node in class_definitions(path)
+    }
+    assert len(bases) > 150
+    too_deep = {name: depth for name, depth in our_depths(bases).items() if depth > 2}
+    # Errors are told apart by what they are: every DataError is a LabelfieldError, and what a network gives is data.
+    assert not too_deep
+
+
+def test_a_third_level_is_seen():
+    assert our_depths({"Base": ["ABC"], "Final": ["Base"], "Finer": ["Final"]}) == {"Base": 1, "Final": 2, "Finer": 3}
+
+
+def test_no_class_has_more_than_about_thirty_methods():
+    for path in MODULES:
+        for node in class_definitions(path):
+            methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+            assert len(methods) <= 36, f"{path.relative_to(ROOT)}: {node.name} has {len(methods)} methods"
+
+
+ESTIMATORS = {"Classifier", "MLGPFClassifier", "GPClassifier", "DeepKernelClassifier", "TopicClassifier"}
+ESTIMATORS |= {"EnsembleClassifier"}
+
+
+def looks_behind_the_waist(source: str):
+    """Lines above estimators/ that ask for the class of an estimator, or for a name of it that is not public."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass", "type"):
+            named = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+            named |= {name.attr for name in ast.walk(node) if isinstance(name, ast.Attribute)}
+            if named & ESTIMATORS or (ast.unparse(node.func) == "type" and "estimator" in named):
+                yield node.lineno
+        is_private = isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        if is_private and ast.unparse(node.value) in ("estimator", "model", "member", "self.estimator"):
+            yield node.lineno
+
+
+def test_nothing_above_estimators_looks_behind_the_waist():
+    for path in MODULES:
+        if room_of(path) in ("explain", "report", "cli"):
+            assert not list(looks_behind_the_waist(path.read_text())), path
+            named = {parts[-1] for _, parts in imported_names(path)}
+            assert not named & ESTIMATORS, f"{path}: {named & ESTIMATORS}"
+
+
+def test_a_look_behind_the_waist_is_seen():
+    bad = "isinstance(estimator, GPClassifier)\nestimator._rows(X)\ntype(estimator)\nestimator.rows(X)\n"
+    assert sorted(looks_behind_the_waist(bad)) == [1, 2, 3]
+
+
+def test_every_option_is_documented_and_constrained():
+    from labelfield.estimators import EnsembleClassifier
+    from labelfield.estimators.methods import METHODS
+    from labelfield.estimators.options import parameters
+
+    # Options whose values are checked where they are read: they are no plain numbers, words or flags.
+    free = {
+        "network",
+        "hidden",
+        "channels",
+        "image_shape",
+        "subsets",
+        "device",
+        "random_state",
+        "estimator",
+        "n_members",
+    }
+    for estimator in {*METHODS.values(), EnsembleClassifier}:
+        for name, option in parameters(estimator).items():
+            assert option.meaning, f"{estimator.__name__}: {name} is not documented"
+            assert option.kind, f"{estimator.__name__}: {name} has no type in the documentation"
+            assert option.constraint is not None or name in free, f"{estimator.__name__}: {name} has no constraint"
+        assert set(estimator.constraints) <= set(parameters(estimator)), estimator.__name__

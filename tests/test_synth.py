@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from labelfield.topics.prediction import Drawn, label_probabilities
 
 import labelfield
 from labelfield.linalg.rows import to_tensor
 from labelfield.synth import factors, make_multilabel, make_rings, make_topics, words
-from labelfield.topics.prediction import Drawn, label_probabilities
+from labelfield.topics.density import Drawn, label_probabilities
 
 
 def test_the_same_seed_gives_the_same_data(monkeypatch):

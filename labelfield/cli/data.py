@@ -1,4 +1,4 @@
-"""info, convert, split, synth: look at data sets and make them."""
+"""The commands info, convert, split and synth, which inspect and make data sets."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _CARD = {
     "rows": "rows",
     "features": "features",
     "labels": "labels",
-    "features_per_row": "features a row",
-    "labels_per_row": "labels a row",
+    "features_per_row": "features per row",
+    "labels_per_row": "labels per row",
     "rows_without_features": "rows without features",
     "rows_without_labels": "rows without labels",
     "features_used": "features that occur",
     "labels_used": "labels that occur",
-    "largest_label_set": "most labels in a row",
+    "largest_label_set": "most labels in one row",
     "unit_rows": "rows of unit norm",
 }
 
@@ -53,7 +53,7 @@ def info(
     label_column: LabelColumn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a data set holds: sizes, densities, rows without labels, label frequencies.
+    """Show the contents of a data set: sizes, densities, rows without labels, label frequencies.
 
     Example: labelfield info data/eurlex-4k
     """
@@ -67,11 +67,11 @@ def info(
 
 
 def print_cards(title: str, cards: dict[str, dict[str, Any]]) -> None:
-    """The cards of all splits side by side, and the most frequent labels of the first."""
+    """Print the cards of all splits side by side, and the most frequent labels of the first."""
     rows = [[text, *(shown(card[key]) for card in cards.values())] for key, text in _CARD.items()]
     for key, text in (
-        ("median", "median rows a label"),
-        ("max", "most rows of a label"),
+        ("median", "median rows per label"),
+        ("max", "most rows per label"),
         ("seen_once", "labels seen once"),
     ):
         rows.append([text, *(shown(card["rows_per_label"][key]) for card in cards.values())])
@@ -85,8 +85,10 @@ def print_cards(title: str, cards: dict[str, dict[str, Any]]) -> None:
 
 def convert(
     source: Source,
-    target: Annotated[Path, typer.Argument(help="A name with a suffix, or a folder, which opens memory-mapped.")],
-    format: Annotated[str | None, typer.Option("--format", help="Instead of the suffix: " + ", ".join(FORMATS))] = None,
+    target: Annotated[Path, typer.Argument(help="A file name with a suffix, or a folder, which opens memory-mapped.")],
+    format: Annotated[
+        str | None, typer.Option("--format", help="Format, if not that of the suffix: " + ", ".join(FORMATS))
+    ] = None,
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
     classes: Classes = False,
@@ -94,7 +96,7 @@ def convert(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a data set in another format; without a suffix as a folder that opens at once, whatever its size.
+    """Write a data set in another format; without a suffix, as a folder that opens at once at any size.
 
     Example: labelfield convert data/eurlex-4k eurlex
     """
@@ -107,15 +109,17 @@ def convert(
     started = time.perf_counter()
     dataset = load(source, one_based, one_based_labels, classes=classes, label_column=label_column)
     if dataset.test is not None and format is None and chosen != "folder":
-        raise typer.BadParameter(f"{source} has two splits: name a folder, with --format {chosen} if you want")
+        raise typer.BadParameter(
+            f"{source} has two splits: name a folder, and pass --format {chosen} to keep that format"
+        )
     save(dataset, target, format)
     report(dataset, target, chosen, started, as_json)
 
 
 def split(
     source: Source,
-    out: Annotated[Path, typer.Option("--out", help="The folder to write train and test to.")],
-    test: Annotated[float, typer.Option("--test", help="Share of rows for the test split, between 0 and 1.")] = 0.2,
+    out: Annotated[Path, typer.Option("--out", help="The folder to write the splits train and test to.")],
+    test: Annotated[float, typer.Option("--test", help="Fraction of rows in the test split, between 0 and 1.")] = 0.2,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same split.", min=0)] = 0,
     format: Format = "folder",
     one_based: OneBased = None,
@@ -125,7 +129,7 @@ def split(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cut a data set at random into train and test.
+    """Split a data set at random into train and test.
 
     Example: labelfield split all.txt.gz --test 0.2 --seed 0 --out mine
     """
@@ -139,15 +143,17 @@ def split(
 
 
 def synth(
-    out: Annotated[Path, typer.Option("--out", help="The folder to write train and test to.")],
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows, both splits together.")] = 3000,
-    features: Annotated[int, typer.Option("--features", min=1, help="Features.")] = 2000,
-    labels: Annotated[int, typer.Option("--labels", min=1, help="Labels.")] = 200,
-    nonzeros: Annotated[float | None, typer.Option("--nonzeros", help="Mean features a row.")] = None,
-    labels_per_row: Annotated[float | None, typer.Option("--labels-per-row", help="Mean labels a row.")] = None,
-    factors: Annotated[int, typer.Option("--factors", min=1, help="Latent processes P.")] = 16,
-    kernel: Annotated[Literal["se", "linear"], typer.Option("--kernel", help="Of the latent processes.")] = "se",
-    test: Annotated[float, typer.Option("--test", help="Share of rows for the test split, between 0 and 1.")] = 0.2,
+    out: Annotated[Path, typer.Option("--out", help="The folder to write the splits train and test to.")],
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Number of rows, both splits together.")] = 3000,
+    features: Annotated[int, typer.Option("--features", min=1, help="Number of features.")] = 2000,
+    labels: Annotated[int, typer.Option("--labels", min=1, help="Number of labels.")] = 200,
+    nonzeros: Annotated[float | None, typer.Option("--nonzeros", help="Mean number of features per row.")] = None,
+    labels_per_row: Annotated[
+        float | None, typer.Option("--labels-per-row", help="Mean number of labels per row.")
+    ] = None,
+    factors: Annotated[int, typer.Option("--factors", min=1, help="Number of latent processes P.")] = 16,
+    kernel: Annotated[Literal["se", "linear"], typer.Option("--kernel", help="Kernel of the latent processes.")] = "se",
+    test: Annotated[float, typer.Option("--test", help="Fraction of rows in the test split, between 0 and 1.")] = 0.2,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same data.", min=0)] = 0,
     format: Format = "folder",
     overwrite: Overwrite = False,
@@ -187,11 +193,11 @@ def check_format(format: str | None) -> None:
 
 def check_share(test: float) -> None:
     if not 0 < test < 1:
-        raise typer.BadParameter(f"--test {test:g}; expected a share between 0 and 1")
+        raise typer.BadParameter(f"--test {test:g}; expected a fraction between 0 and 1")
 
 
 def report(dataset: Dataset, path: Path, format: str, started: float, as_json: bool) -> None:
-    """What was written, where, and how long it took."""
+    """Report what was written, where, and how long it took."""
     rows = {name: split.n_rows for name, split in dataset.splits.items()}
     seconds = time.perf_counter() - started
     if as_json:

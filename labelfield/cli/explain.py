@@ -1,8 +1,9 @@
-"""explain: what carried the labels of one row."""
+"""explain: why one row gets its labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,141 +20,100 @@ from labelfield.cli.options import (
     OneBased,
     OneBasedLabels,
     load,
+    load_for_model,
     load_model,
-    require_features,
 )
 from labelfield.cli.output import Bar, print_json
 from labelfield.data import Dataset
 
 if TYPE_CHECKING:
-    from labelfield.explain import InducingInput, LabelExplanation, RowExplanation
+    from labelfield.estimators.protocol import FittedClassifier
+    from labelfield.explain import InducingInput, LabelExplanation, RowExplanation, TopicShare
 
 __all__ = ["explain"]
 
+# True labels listed below those that are explained.
 _N_TRUE = 10
-# What stands to the left of what is said.
+# Width of the column of names, with its margins.
 _MARGIN = 12
-# A topic with a smaller share is not shown: it would be 0 %.
+# A topic with a smaller share is not shown: it would read 0 %.
 _LEAST_SHARE = 0.005
-# Features that say what an inducing input is.
+# Features shown per inducing input.
 _N_OF_INPUT = 5
 
 
 def explain(
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
-    rows: Annotated[Path, typer.Argument(help="Rows, of which one is explained; of two splits, the test rows.")],
-    row: Annotated[int, typer.Option("--row", min=0, help="Which row, from 0.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many labels.")] = 5,
-    n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown of each label.")] = 8,
-    n_inducing: Annotated[
-        int, typer.Option("--inputs", min=0, help="Inducing inputs, or topics, shown of each label.")
-    ] = 3,
+    rows: Annotated[Path, typer.Argument(help="Rows; for two splits, the test rows.")],
+    row: Annotated[int, typer.Option("--row", min=0, help="The row to explain, counted from 0.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="Labels to explain, the most probable first.")] = 5,
+    n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per label.")] = 8,
+    n_inducing: Annotated[int, typer.Option("--inputs", min=0, help="Inducing inputs, or topics, per label.")] = 3,
     device: Device = "auto",
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
     label_column: LabelColumn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a row gets its labels: for the most probable ones, which features and inducing inputs or topics carried
-    them. Labels that the row has are marked, where the file says.
+    """Explain why a row gets its most probable labels: by which features, and by which inducing inputs or topics.
+
+    If the file has the true labels of the row, they are marked.
 
     Example: labelfield explain model data/bibtex --row 3
     """
     estimator = load_model(model, device)
-    dataset = _read(estimator, rows, one_based, one_based_labels, label_column)
+    reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
+    dataset = load_for_model(estimator, rows, reading, labelled=False)
     if row >= dataset.n_rows:
         last = f"its rows are 0 to {dataset.n_rows - 1}" if dataset.n_rows else "it has no rows"
         raise typer.BadParameter(f"--row {row}: {rows} has no such row; {last}")
-    one = dataset.take([row])
+    one, names = dataset.take([row]), dataset.feature_names
     true = _true_labels(one, estimator)
     from labelfield.explain import explain_row
 
     with Bar("explaining"):
-        found = explain_row(
-            estimator,
-            one.X,
-            k=k,
-            n_features=n_features,
-            n_inducing=n_inducing,
-            feature_names=dataset.feature_names,
-        )
+        found = explain_row(estimator, one.X, k=k, n_features=n_features, n_inducing=n_inducing, feature_names=names)
     if as_json:
         print_json({"path": str(model), "rows": str(rows), "row": row, **_as_dict(found, true)})
     else:
-        has_names = estimator.feature_names() is not None or dataset.feature_names is not None
-        _print(f"row {row} of {rows}", estimator, found, true, has_names)
+        has_names = estimator.feature_names() is not None or names is not None
+        _print(f"row {row} of {rows}: {found.n_features} features, {estimator.method}", found, true, has_names)
 
 
-def _read(
-    estimator: Any, path: Path, one_based: bool | None, one_based_labels: bool, label_column: str | None
-) -> Dataset:
-    """The rows, as the model wants them."""
-    has_classes = estimator.label_kind_ == "classes"
-    dataset = load(
-        path,
-        one_based,
-        one_based_labels,
-        n_features=estimator.n_features_in_,
-        n_labels=0 if has_classes else estimator.spec_.n_labels,
-        classes=has_classes,
-        unlabelled=has_classes,
-        label_column=label_column,
-        narrow=True,
-    )
-    dataset = dataset if dataset.test is None else dataset.test
-    require_features(dataset, path, estimator)
-    return dataset
-
-
-def _true_labels(one: Dataset, estimator: Any) -> list[str]:
-    """The names of the labels that the row has, as the model calls them; none where nothing is known of them."""
+def _true_labels(one: Dataset, estimator: FittedClassifier) -> list[str]:
+    """Return the names of the labels that the row has, as the model calls them; none where they are not known."""
     columns = one.Y.indices.tolist()
-    if estimator.label_kind_ == "classes":  # a column for each class that the file has
+    if estimator.label_kind_ == "classes":  # the file has its own columns for classes
         return [one.label_names[column] for column in columns] if one.label_names is not None else []
-    names = estimator._names()
+    names = estimator.label_names()
     return [names[column] if column < len(names) else str(column) for column in columns]
 
 
 def _as_dict(found: RowExplanation, true: list[str]) -> dict[str, Any]:
-    return {
-        "n_features": found.n_features,
-        "level": found.level,
-        "true": true,
-        "labels": [
+    labels = []
+    for label in found.labels:
+        own = label._asdict()
+        own["features"] = [{"feature": name, "value": value, "effect": part} for name, value, part in label.features]
+        own["inducing"] = [
             {
-                "label": label.name,
-                "number": label.number,
-                "probability": label.probability,
-                "interval": label.interval,
-                "is_true": label.name in true if true else None,
-                "features": [
-                    {"feature": name, "value": value, "effect": effect} for name, value, effect in label.features
-                ],
-                "utility": label.utility,
-                "bias": label.bias,
-                "private": label.private,
-                "inducing": [
-                    {
-                        "number": source.number,
-                        **({} if source.of_class is None else {"of_class": source.of_class}),
-                        "effect": effect,
-                        "similarity": source.similarity,
-                        "shared": [name for name, _ in source.shared],
-                        "features": [{"feature": name, "value": value} for name, value in source.features],
-                        "labels": [{"label": name, "raised": value} for name, value in source.labels],
-                    }
-                    for source, effect in label.inducing
-                ],
-                "topics": [topic._asdict() for topic in label.topics],
+                "number": source.number,
+                **({} if source.of_class is None else {"of_class": source.of_class}),
+                "effect": effect,
+                "similarity": source.similarity,
+                "shared": [name for name, _ in source.shared],
+                "features": [{"feature": name, "value": value} for name, value in source.features],
+                "labels": [{"label": name, "raised": value} for name, value in source.labels],
             }
-            for label in found.labels
-        ],
-    }
+            for source, effect in label.inducing
+        ]
+        own["topics"] = [topic._asdict() for topic in label.topics]
+        labels.append({"label": own.pop("name"), "is_true": label.name in true if true else None, **own})
+    return {"n_features": found.n_features, "level": found.level, "true": true, "labels": labels}
 
 
-def _print(title: str, estimator: Any, found: RowExplanation, true: list[str], has_names: bool) -> None:
+def _print(title: str, found: RowExplanation, true: list[str], has_names: bool) -> None:
     console = Console(highlight=False, markup=False)
-    console.print(Text(f"{title}: {found.n_features} features, {estimator._method()}", style="bold"))
+    console.print(Text(title, style="bold"))
     for label in found.labels:
         console.print()
         console.print(_heading(label, true, found.level))
@@ -174,29 +134,8 @@ def _print(title: str, estimator: Any, found: RowExplanation, true: list[str], h
         console.print(Text(line, style="dim"))
 
 
-def _lines(label: LabelExplanation, width: int) -> Iterator[tuple[str, list[Text]]]:
-    """What is said of a label, under which name."""
-    yield "features", _features(label, width)
-    yield "inputs", [_input(source, effect) for source, effect in label.inducing]
-    if label.inducing and label.utility is not None:
-        shown = sum(effect for _, effect in label.inducing)
-        own = f", its own process {_number(label.private)}" if label.private else ""
-        rest = label.utility - shown - (label.private or 0) - (label.bias or 0)
-        said = f"{_number(label.utility)}: these {_number(shown)}, all others {_number(rest)}{own}"
-        yield "utility", [Text(f"{said}, bias {_number(label.bias)}", style="dim")]
-    yield (
-        "topics",
-        [
-            Text.assemble((f"{100 * topic.share:3.0f} % ", "bold"), f"topic {topic.number}: {', '.join(topic.labels)}")
-            for topic in label.topics
-            if topic.share >= _LEAST_SHARE
-        ],
-    )
-
-
 def _heading(label: LabelExplanation, true: list[str], level: float) -> Text:
-    is_true = label.name in true
-    mark = ("✓ ", "bold green") if is_true else ("✗ ", "bold red") if true else ""
+    mark = ("✓ ", "bold green") if label.name in true else ("✗ ", "bold red") if true else ""
     interval = ""
     if label.interval is not None:
         low, high = (100 * end for end in label.interval)
@@ -204,8 +143,21 @@ def _heading(label: LabelExplanation, true: list[str], level: float) -> Text:
     return Text.assemble(mark, (label.name, "bold"), f"   {100 * label.probability:.1f} %", (interval, "dim"))
 
 
+def _lines(label: LabelExplanation, width: int) -> Iterator[tuple[str, list[Text]]]:
+    """Yield the lines about a label, each group with its name."""
+    yield "features", _features(label, width)
+    yield "inputs", [_input(source, effect) for source, effect in label.inducing]
+    if label.inducing and label.utility is not None:
+        listed, own = sum(effect for _, effect in label.inducing), label.label_linear or 0
+        rest = label.utility - listed - own - (label.bias or 0)
+        parts = f"{_number(label.utility)}: these {_number(listed)}, all others {_number(rest)}"
+        linear = f", linear process {_number(own)}" if own else ""
+        yield "utility", [Text(f"{parts}{linear}, bias {_number(label.bias)}", style="dim")]
+    yield "topics", [_topic(topic) for topic in label.topics if topic.share >= _LEAST_SHARE]
+
+
 def _features(label: LabelExplanation, width: int) -> list[Text]:
-    """Each feature with its value, unless all are merely there, and its effect; as many a line as fit there whole."""
+    """Return features with their effects, several per line; with their values, unless these are all 1."""
     lines: list[Text] = []
     has_values = any(value != 1 for _, value, _ in label.features)
     seen = [feature for feature in label.features if _is_seen(feature[2])]
@@ -220,12 +172,8 @@ def _features(label: LabelExplanation, width: int) -> list[Text]:
     return lines
 
 
-def _is_seen(effect: float) -> bool:
-    return round(abs(effect), 2) > 0
-
-
 def _input(source: InducingInput, effect: float) -> Text:
-    """What an input adds, how like the row it is, by which features, and which labels it speaks for."""
+    """Return what an input adds, how similar to the row it is, by which features, and which labels it stands for."""
     labels = ", ".join(name for name, _ in source.labels)
     whose = "" if source.of_class is None else f" of {source.of_class}"
     alike = "" if source.similarity is None else f", {100 * source.similarity:.0f} % alike"
@@ -233,8 +181,16 @@ def _input(source: InducingInput, effect: float) -> Text:
         features = " by " + ", ".join(name for name, _ in source.shared[:_N_OF_INPUT])
     else:
         features = ": " + ", ".join(f"{name} = {_value(value, 3)}" for name, value in source.features[:_N_OF_INPUT])
-    speaks = f" → {labels}" if source.of_class is None and labels else ""
-    return Text.assemble(_signed(effect), f"  #{source.number}{whose}{alike}{features}", (speaks, "italic"))
+    stands_for = f" → {labels}" if source.of_class is None and labels else ""
+    return Text.assemble(_signed(effect), f"  #{source.number}{whose}{alike}{features}", (stands_for, "italic"))
+
+
+def _topic(topic: TopicShare) -> Text:
+    return Text.assemble((f"{100 * topic.share:3.0f} % ", "bold"), f"topic {topic.number}: {', '.join(topic.labels)}")
+
+
+def _is_seen(effect: float) -> bool:
+    return round(abs(effect), 2) > 0
 
 
 def _signed(effect: float) -> tuple[str, str]:
@@ -250,16 +206,16 @@ def _value(value: float, digits: int) -> str:
 
 
 def _legend(found: RowExplanation, has_truth: bool, has_names: bool) -> list[str]:
-    """What the numbers mean, each in a line."""
-    parts = ["features: by how much the label's log-odds fall when one is taken out of the row"]
+    """Return lines that say what the numbers mean."""
+    lines = ["features: by how much the label's log-odds fall when one is taken out of the row"]
     if not has_names:
-        parts.append("  they have no names and are counted from 0; features.txt beside the rows names them")
+        lines.append("  features are counted from 0; features.txt beside the rows would name them")
     if any(label.inducing for label in found.labels):
-        parts.append("inputs: what places that the model has learned add to the label's utility,")
-        parts.append("  how like the row they are and by what, → the labels that they speak for")
-        parts.append("utility: what the probability is made of, before it is calibrated")
+        lines.append("inputs: what inducing inputs (learned points) add to the label's utility,")
+        lines.append("  how similar to the row they are and why, → the labels that they stand for")
+        lines.append("utility: the sum that becomes the probability, before calibration")
     if any(label.topics for label in found.labels):
-        parts.append("topics: the share of each in the rate at which such a row gets the label")
+        lines.append("topics: the share of each in the rate at which such a row gets the label")
     if has_truth:
-        parts.append("✓ the row has this label, ✗ it has not")
-    return parts
+        lines.append("✓ the row has this label, ✗ it does not")
+    return lines

@@ -1,4 +1,4 @@
-"""What every command does when it is interrupted."""
+"""Handling of interrupts, the same for every command."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["interruptible"]
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which would otherwise end the process before it has cleared its scratch folders away."""
+    """SIGTERM, which would otherwise end the process before it has removed its temporary folders."""
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command; SIGINT and SIGTERM are said, and end it with 130 and 143."""
+    """Return a command that reports SIGINT and SIGTERM and then exits with 130 or 143."""
 
     @wraps(command)
     def wrapped(*arguments: Any, **options: Any) -> None:
         try:
-            with _hearing_of_termination():
+            with _raising_on_sigterm():
                 command(*arguments, **options)
         except KeyboardInterrupt as stop:
             say("interrupted")
@@ -37,8 +37,8 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def _hearing_of_termination() -> Iterator[None]:
-    if current_thread() is not main_thread():  # others cannot ask for signals
+def _raising_on_sigterm() -> Iterator[None]:
+    if current_thread() is not main_thread():  # other threads cannot handle signals
         yield
         return
 

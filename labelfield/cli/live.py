@@ -18,7 +18,7 @@ __all__ = ["TrainingBar"]
 
 @dataclass(eq=False)
 class _Shown:
-    """A line of the bar: one member of an ensemble, one stage, or all there is."""
+    """One line of the bar: a member of an ensemble, a stage, or the whole run."""
 
     run: Run
     task: TaskID
@@ -27,16 +27,16 @@ class _Shown:
 
 
 class TrainingBar:
-    """Epoch, bound and speed of a run on stderr, if that is a terminal; of members that train at once, of each."""
+    """A progress bar on stderr, if that is a terminal: epoch, bound and speed of a run, or of each ensemble member."""
 
     def __init__(self, settings: Mapping[str, Settings]) -> None:
-        """With the settings of each stage, by its name."""
+        """Take the settings of each stage by name."""
         self.settings = settings
         columns = (
             TextColumn("{task.fields[member]}epoch {task.fields[epoch]}"),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("bound {task.fields[bound]:.2f} nats a row, {task.fields[rate]:.1f} steps/s"),
+            TextColumn("bound {task.fields[bound]:.2f} nats per row, {task.fields[rate]:.1f} steps/s"),
             TimeRemainingColumn(),
         )
         self.bar = Progress(*columns, console=Console(stderr=True), transient=True)

@@ -11,24 +11,21 @@ from typing import Annotated
 import typer
 
 from labelfield import __version__
-from labelfield.cli.bench import bench
 from labelfield.cli.data import convert, info, split, synth
 from labelfield.cli.evaluation import evaluate
 from labelfield.cli.explain import explain
 from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import say
 from labelfield.cli.prediction import predict
-from labelfield.cli.recipes import recipe
 from labelfield.cli.report import report
 from labelfield.cli.topics import topics
 from labelfield.cli.training import config, show, train
 from labelfield.errors import LabelfieldError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run_command"]
 
 app = typer.Typer(
     name="labelfield",
-    help="Models with very many labels, and the data and scores around them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -37,8 +34,6 @@ app = typer.Typer(
 
 for command in (info, convert, split, synth, train, predict, evaluate, explain, report, show, topics, config):
     app.command()(interruptible(command))
-app.add_typer(bench, name="bench")
-app.add_typer(recipe, name="recipe")
 
 
 def _print_version(wanted: bool) -> None:
@@ -53,20 +48,25 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Models with very many labels, and the data and scores around them."""
+    """Train, use and explain models with very many labels; look at data, and score predictions."""
 
 
 @cache
 def _commands() -> Callable[[], object]:
-    """All commands with their options; made once, since a process that runs many, as tests do, would do little else."""
+    """Return all commands with their options; made once, because that takes longer than most commands run."""
     return typer.main.get_command(app)
 
 
 def main() -> None:
+    """Run a command of `labelfield`."""
+    run_command(_commands())
+
+
+def run_command(command: Callable[[], object]) -> None:
     """Run a command; every expected failure is one line on stderr."""
     warnings.showwarning = lambda message, *_: say(f"warning: {message}")
     try:
-        _commands()()
+        command()
     except LabelfieldError as error:
         say(f"error: {error}")
         sys.exit(error.exit_code)

@@ -1,15 +1,19 @@
-"""Options that several commands share."""
+"""Options that several commands share, and reading and checking of the files that they name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from labelfield.cli.output import Bar, say
-from labelfield.data import FORMATS, Dataset, read, verify, write
+from labelfield.data import FORMATS, Dataset, align_classes, read, verify, write
 from labelfield.errors import DataError
+
+if TYPE_CHECKING:
+    from labelfield.estimators.protocol import FittedClassifier
 
 __all__ = [
     "AsJson",
@@ -21,6 +25,7 @@ __all__ = [
     "OneBasedLabels",
     "Overwrite",
     "load",
+    "load_for_model",
     "load_model",
     "refuse_existing",
     "require_columns",
@@ -30,75 +35,77 @@ __all__ = [
     "save",
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 OneBased = Annotated[
     bool | None,
-    typer.Option("--one-based/--zero-based", help="How a text file numbers its features; found out if not given."),
+    typer.Option("--one-based/--zero-based", help="How a text file numbers its features. Default: detected."),
 ]
 OneBasedLabels = Annotated[bool, typer.Option("--one-based-labels", help="A text file numbers its labels from 1.")]
 Classes = Annotated[
-    bool, typer.Option("--classes", help="Each row has one class, in svmlight any word or number such as -1.")
+    bool, typer.Option("--classes", help="Each row has one class: in svmlight, any word or number, such as -1.")
 ]
 LabelColumn = Annotated[
     str | None,
     typer.Option(
         "--label-column",
-        help="Of a CSV file: the name of its label column, or its number from 0. If not given, the one called label, "
-        "class, target or y, else the last.",
+        help="The label column of a CSV file, by its name or its number from 0. Default: the one called label, class, "
+        "target or y, else the last.",
     ),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written there.")]
-Format = Annotated[str, typer.Option("--format", help=f"How to write the splits: {', '.join(FORMATS)}.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote there.")]
+Format = Annotated[str, typer.Option("--format", help=f"The format of the splits: {', '.join(FORMATS)}.")]
 
 
-def load(
-    path: Path,
-    one_based: bool | None = None,
-    one_based_labels: bool = False,
-    *,
-    n_features: int = 0,
-    n_labels: int = 0,
-    classes: bool = False,
-    unlabelled: bool = False,
-    label_column: str | None = None,
-    narrow: bool = False,
-) -> Dataset:
-    """Read and, where reading is lazy, verify a data set, with a progress bar.
-
-    A file that does not state its widths, such as svmlight, gets at least those that are known from elsewhere, and with
-    `narrow`, for a model, no more features. With `classes` each row has exactly one label, or with `unlabelled` at most
-    one (`labelfield.read`).
-    """
+def load(path: Path, one_based: bool | None = None, one_based_labels: bool = False, **options: Any) -> Dataset:
+    """Read a data set as `labelfield.read` does, with a progress bar, and verify it where reading is lazy."""
     with Bar(f"reading {path.name}") as bar:
-        dataset = read(
-            path,
-            one_based=one_based,
-            one_based_labels=one_based_labels,
-            n_features=n_features,
-            n_labels=n_labels,
-            classes=classes,
-            unlabelled=unlabelled,
-            label_column=label_column,
-            narrow=narrow,
-            progress=bar,
-        )
+        dataset = read(path, one_based=one_based, one_based_labels=one_based_labels, progress=bar, **options)
         verify(dataset, path)
     return dataset
 
 
-def load_model(folder: Path, device: str) -> Any:
-    """A saved model; a device that is not there is wrong usage."""
+def load_model(folder: Path, device: str) -> FittedClassifier:
+    """Load a saved model; a device that is not there is wrong usage."""
     from labelfield.estimators import load as load_estimator
 
     try:
-        return load_estimator(folder, device=device)
+        estimator: FittedClassifier = load_estimator(folder, device=device)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    return estimator
+
+
+def load_for_model(
+    estimator: FittedClassifier,
+    path: Path,
+    reading: Callable[..., Dataset],
+    *,
+    labelled: bool,
+    part: Literal["train", "test"] = "test",
+) -> Dataset:
+    """Read the training or test rows of a data set, by `load` with its options, in the columns of a model.
+
+    Classes that the model has not seen come after its own. Unless rows must be `labelled`, they may lack a class.
+    """
+    has_classes, n_labels = estimator.label_kind_ == "classes", estimator.spec_.n_labels
+    dataset = reading(
+        path,
+        n_features=estimator.n_features_in_,
+        n_labels=0 if has_classes else n_labels,
+        classes=has_classes,
+        unlabelled=has_classes and not labelled,
+        narrow=True,
+    )
+    if has_classes and labelled:
+        dataset = align_classes(dataset, estimator.label_names())
+    rows = dataset.train if part == "train" or dataset.test is None else dataset.test
+    require_features(rows, path, estimator, n_labels if labelled and not has_classes else None)
+    return rows
 
 
 def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int | None = None) -> None:
-    """Raise a DataError unless the rows have the features, and if asked at least the labels, that a model knows."""
+    """Raise a DataError unless the rows have exactly these features and, if asked, at least these labels."""
     for found, known, what in ((dataset.n_features, n_features, "features"), (dataset.n_labels, n_labels, "labels")):
         if known is not None and (found < known or (found > known and what == "features")):
             raise DataError(
@@ -109,12 +116,12 @@ def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int
             )
     if n_labels is not None and dataset.n_labels > n_labels:
         n_unseen = int((dataset.Y.indices >= n_labels).sum())
-        say(f"{path}: {n_unseen:,} labels that training had not; nobody can find them, and they count as missed")
+        say(f"{path}: {n_unseen:,} labels were not in the training data; they count as missed")
 
 
-def require_features(dataset: Dataset, path: Path, estimator: Any) -> None:
-    """Raise a DataError unless the rows have the features that a model knows, in the same order if both name them."""
-    require_columns(dataset, path, estimator.n_features_in_)
+def require_features(dataset: Dataset, path: Path, estimator: FittedClassifier, n_labels: int | None = None) -> None:
+    """Check the columns, and raise a DataError also for features that are not named as the model knows them."""
+    require_columns(dataset, path, estimator.n_features_in_, n_labels)
     names, known = dataset.feature_names, estimator.feature_names_digest_
     if names is not None and known is not None and len(names) == dataset.n_features and names.digest() != known:
         raise DataError(
@@ -126,7 +133,7 @@ def require_features(dataset: Dataset, path: Path, estimator: Any) -> None:
 
 
 def require_rows(dataset: Dataset, path: Path) -> None:
-    """Raise a DataError for a file without rows, where some are needed."""
+    """Raise a DataError for a data set without rows."""
     if dataset.n_rows == 0:
         raise DataError("no rows", path=path, expected="at least one", fix="Check the file.")
 
@@ -138,16 +145,16 @@ def save(dataset: Dataset, path: Path, format: str | None) -> None:
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """A usage error if the target exists and may not be replaced. Asked before any work is done."""
+    """Raise a usage error if the target exists and may not be replaced; called before any work is done."""
     if path.exists() and not overwrite:
         raise typer.BadParameter(f"{path} exists; pass --overwrite to replace it, or choose another name")
 
 
 def require_file_name(path: Path, overwrite: bool) -> None:
-    """The same of a target that is to be a file: neither a folder nor a device takes its place, nor lies on its way."""
+    """Raise a usage error unless a file can be written there: no folder or device, and no file among its parents."""
     refuse_existing(path, overwrite)
     if path.exists() and not path.is_file():
-        raise typer.BadParameter(f"{path} is {'a folder' if path.is_dir() else 'no file'}; choose the name of a file")
+        raise typer.BadParameter(f"{path} is {'a folder' if path.is_dir() else 'not a file'}; choose another name")
     for folder in path.parents:
         if folder.exists() and not folder.is_dir():
             raise typer.BadParameter(f"{folder} is a file; choose another folder")

@@ -1,10 +1,12 @@
-"""What commands show: results on stdout (tables, or JSON alone), messages and progress on stderr."""
+"""Output of commands: results on stdout (tables, or JSON alone), messages and progress on stderr."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
+from collections.abc import Sequence
 from threading import Timer
 from types import TracebackType
 from typing import Any
@@ -13,15 +15,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from labelfield.tables import are_numbers
-
-__all__ = ["Bar", "print_json", "print_table", "say", "shown"]
+__all__ = ["Bar", "are_numbers", "print_json", "print_table", "say", "shown"]
 
 _PATIENCE_S = 1.0
+# A number, perhaps bold, or the dash that stands for one.
+_NUMBER = re.compile(r"\**(?:[-+−±<~]?\d|–)")
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """JSON on stdout; numbers that JSON does not know (nan, inf) become null."""
+    """Print JSON on stdout; numbers that JSON does not have (nan, inf) become null."""
     print(json.dumps(_plain(content), indent=2, allow_nan=False, ensure_ascii=False))
 
 
@@ -36,7 +38,7 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
-    """A table on stdout: names to the left, numbers to the right."""
+    """Print a table on stdout, with names on the left and numbers on the right."""
     table = Table(title=title, title_justify="left", title_style="bold", show_edge=False)
     is_right = are_numbers(rows) or [False] * len(header)
     for i, column in enumerate(header):
@@ -46,13 +48,23 @@ def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
     Console(highlight=False, markup=False).print(table)
 
 
+def are_numbers(rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Return for each column whether most of its cells are numbers; the first column never counts as numbers."""
+    return [number > 0 and _mostly_numbers(column) for number, column in enumerate(zip(*rows, strict=True))]
+
+
+def _mostly_numbers(cells: Sequence[str]) -> bool:
+    filled = [cell for cell in cells if cell]
+    return 2 * sum(bool(_NUMBER.match(cell)) for cell in filled) > len(filled)
+
+
 def say(message: str) -> None:
-    """A message on stderr."""
+    """Print a message on stderr."""
     print(message, file=sys.stderr)
 
 
 def shown(value: Any) -> str:
-    """A number as a person reads it."""
+    """Format a number for people to read."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
     if isinstance(value, bool):
@@ -65,7 +77,7 @@ def shown(value: Any) -> str:
 class Bar:
     """A progress bar on stderr, shown if that is a terminal and the work takes longer than a second.
 
-    Called with (done, total) it shows how far the work is; work that never calls it is shown as under way.
+    A call with (done, total) shows how far the work is; without any call, the bar only shows that it is running.
     """
 
     def __init__(self, title: str) -> None:

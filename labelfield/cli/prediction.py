@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +20,8 @@ from labelfield.cli.options import (
     OneBased,
     OneBasedLabels,
     load,
+    load_for_model,
     load_model,
-    require_features,
     require_file_name,
 )
 from labelfield.cli.output import Bar, print_json, say
@@ -32,9 +33,9 @@ __all__ = ["by_number", "class_numbers", "predict"]
 
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
-    rows: Annotated[Path, typer.Argument(help="Rows to label; of a folder with two splits, the test rows.")],
+    rows: Annotated[Path, typer.Argument(help="Rows to label; for two splits, the test rows.")],
     out: Annotated[Path, typer.Option("--out", help="Lines `label:probability …` (.txt, .txt.gz), or .npz.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many labels a row.")] = 5,
+    k: Annotated[int, typer.Option("-k", min=1, help="Labels per row.")] = 5,
     device: Device = "auto",
     one_based: OneBased = None,
     one_based_labels: OneBasedLabels = False,
@@ -49,24 +50,12 @@ def predict(
     require_file_name(out, overwrite)
     started = time.perf_counter()
     estimator = load_model(model, device)
-    n_features, n_labels = estimator.n_features_in_, estimator.spec_.n_labels
-    has_classes = estimator.label_kind_ == "classes"
-    dataset = load(
-        rows,
-        one_based,
-        one_based_labels,
-        n_features=n_features,
-        n_labels=0 if has_classes else n_labels,
-        classes=has_classes,
-        unlabelled=has_classes,
-        label_column=label_column,
-        narrow=True,
-    )
-    dataset = dataset if dataset.test is None else dataset.test
-    require_features(dataset, rows, estimator)
+    reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
+    dataset = load_for_model(estimator, rows, reading, labelled=False)
     with Bar("predicting"):
         predictions = estimator.predict_topk(dataset.X, k)
-    numbers = class_numbers(estimator.label_names_) if has_classes else None
+    has_classes = estimator.label_kind_ == "classes"
+    numbers = class_numbers(estimator.label_names()) if has_classes else None
     write_predictions(predictions if numbers is None else by_number(predictions, numbers), out)
     seconds = time.perf_counter() - started
     if as_json:
@@ -78,7 +67,7 @@ def predict(
 
 
 def class_numbers(names: Iterable[str]) -> NDArray[np.int32] | None:
-    """Classes as the numbers that they are; None where some are not, or would be no columns."""
+    """Return classes as the numbers that they are; None where some are not numbers, or are too large for columns."""
     names = list(names)
     if not all(name.isdecimal() and name == str(int(name)) and int(name) < MAX_COLUMNS for name in names):
         return None
@@ -86,7 +75,7 @@ def class_numbers(names: Iterable[str]) -> NDArray[np.int32] | None:
 
 
 def by_number(matrix: sparse.csr_array, number: NDArray[np.int32], n_columns: int = 0) -> sparse.csr_array:
-    """The same entries with the columns at these numbers, at least so many columns."""
+    """Return the same entries with the columns moved to these numbers, and at least `n_columns` columns."""
     renumbered = sparse.csr_array(
         (matrix.data, number[matrix.indices], matrix.indptr),
         shape=(matrix.shape[0], max(n_columns, int(number.max(initial=-1)) + 1)),

@@ -1,16 +1,16 @@
-"""Mulan data: an ARFF file with its label list in an XML file, or in the relation's `-C n` as MEKA has it.
+"""Mulan data: an ARFF file with its label list in an XML file, or, as in MEKA, in the `-C n` of its relation.
 
-Numeric attributes are features; nominal ones become numbers if their values are, 0/1 if there are two,
-else one feature for each value. Rows may be dense or sparse (`{index value, …}`).
+Numeric attributes are features. A nominal attribute becomes a number if its values are numbers, 0 or 1 if it has two
+values, and otherwise one feature per value. Rows may be dense or sparse (`{index value, …}`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from math import isinf
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -18,31 +18,33 @@ import numpy as np
 from labelfield.csr import from_counts
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
+from labelfield.data.reading import FileContents, ReadOptions, parse_number
 from labelfield.data.streams import line_blocks, read_bytes, stem
 from labelfield.errors import DataError
-from labelfield.progress import Progress, ignore
 
 __all__ = ["read_arff"]
 
-_TOKEN = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^,\s'"{}%]+))\s*""")
+_QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
+_TOKEN = re.compile(rf"""\s*(?:{_QUOTED}|([^,\s'"{{}}%]+))\s*""")
 _ATTRIBUTE = re.compile(
-    r"""@attribute\s+(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(\S+))\s*(\{.*\}|(?<=\s)[A-Za-z]+)"""
-    r"""\s*(?:\[.*\])?\s*(?:%.*)?\Z""",
-    re.IGNORECASE,
+    rf"@attribute\s+(?:{_QUOTED}|(\S+))\s*(\{{.*\}}|(?<=\s)[A-Za-z]+)\s*(?:\[.*\])?\s*(?:%.*)?\Z", re.IGNORECASE
 )
 _MEKA = re.compile(r"-C\s+(-?\d+)")
 _TRUE = ("1", "true", "yes", "t", "y")
 _FALSE = ("0", "false", "no", "f", "n")
+_FIX_ROW = "Correct the row."
+# The feature (counted from the first of its attribute) and the number that each nominal value stands for.
+_Codes = dict[str, tuple[int, float]]
 
 
-@dataclass(frozen=True)
-class _Attribute:
-    """A column of the file: the feature names it becomes, and the (feature offset, value) of each nominal value."""
+class _Attribute(NamedTuple):
+    """A column of the file: its name and its values, which are None if it is numeric."""
 
     name: str
     values: tuple[str, ...] | None
 
-    def features(self) -> tuple[list[str], dict[str, tuple[int, float]] | None]:
+    def features(self) -> tuple[list[str], _Codes | None]:
+        """Return the names of the features that the attribute becomes, and the codes of its values."""
         if self.values is None:
             return [self.name], None
         numbers = [_number(value) for value in self.values]
@@ -53,18 +55,16 @@ class _Attribute:
         return [f"{self.name}={value}" for value in self.values], {v: (i, 1.0) for i, v in enumerate(self.values)}
 
 
-def read_arff(path: Path, *, progress: Progress = ignore) -> Dataset:
+def read_arff(path: Path, options: ReadOptions) -> FileContents:
     """Read an ARFF file and its label list."""
-    with line_blocks(path, progress) as blocks:
-        return _Reader(path, blocks).read()
+    with line_blocks(path, options.progress) as blocks:
+        return FileContents(_Reader(path, blocks).read(), True, holds_names=True)
 
 
 class _Reader:
     def __init__(self, path: Path, blocks: Iterator[bytes]) -> None:
-        self.path = path
-        self.line = 0
+        self.path, self.line, self.relation = path, 0, ""
         self.lines = self.numbered_lines(blocks)
-        self.relation = ""
         self.attributes: list[_Attribute] = []
 
     def fail(self, found: str, expected: str, fix: str) -> NoReturn:
@@ -80,45 +80,40 @@ class _Reader:
 
     def read(self) -> Dataset:
         self.read_header()
-        is_label = self.find_labels()
-        # For each attribute: whether it is a label, its first index, its nominal values.
-        columns: list[tuple[bool, int, dict[str, tuple[int, float]] | None]] = []
+        # For each attribute: whether it is a label, its first index, the codes of its nominal values.
+        columns: list[tuple[bool, int, _Codes | None]] = []
         label_names: list[str] = []
         feature_names: list[str] = []
-        for attribute, label in zip(self.attributes, is_label, strict=True):
-            if label:
+        for attribute, is_label in zip(self.attributes, self.find_labels(), strict=True):
+            if is_label:
                 columns.append((True, len(label_names), self.truth_values(attribute)))
                 label_names.append(attribute.name)
             else:
                 names, codes = attribute.features()
                 columns.append((False, len(feature_names), codes))
                 feature_names += names
-        counts, indices, values = [], [], []
-        label_counts: list[int] = []
-        labels: list[int] = []
-        # What a sparse row leaves out has the first declared value, which need not stand for 0.
+        lists: tuple[list[Any], ...] = ([], [], [], [], [])
+        counts, indices, values, label_counts, labels = lists
+        # An attribute that a sparse row leaves out has the first declared value, which need not stand for 0.
         unsaid = {i: text for i, (_, _, codes) in enumerate(columns) if codes and codes[text := next(iter(codes))][1]}
         for line in self.lines:
             features: dict[int, float] = {}
             row_labels: set[int] = set()
             for position, text in (unsaid | dict(self.cells(line))).items():
-                label, first, codes = columns[position]
+                is_label, first, codes = columns[position]
                 offset, value = self.cell_value(position, text, codes)
-                if value and label:
+                if value and is_label:
                     row_labels.add(first)
                 elif value:
                     features[first + offset] = value
             counts.append(len(features))
+            indices += sorted(features)
+            values += (features[index] for index in sorted(features))
             label_counts.append(len(row_labels))
-            for index in sorted(features):
-                indices.append(index)
-                values.append(features[index])
             labels += sorted(row_labels)
-        X = from_counts(
-            np.array(counts, np.int64), np.array(indices, np.int32), np.array(values, np.float32), len(feature_names)
-        )
-        Y = from_counts(np.array(label_counts, np.int64), np.array(labels, np.int32), None, len(label_names))
-        return Dataset(X, Y, Names(label_names), Names(feature_names))
+        X = from_counts(np.array(counts, int), np.array(indices, "i4"), np.array(values, "f4"), len(feature_names))
+        Y = from_counts(np.array(label_counts, int), np.array(labels, "i4"), None, len(label_names))
+        return Dataset(X, Y, Names(label_names), Names(feature_names), trusted=True)
 
     def read_header(self) -> None:
         for line in self.lines:
@@ -131,16 +126,15 @@ class _Reader:
                 return
             else:
                 self.fail(f"{line[:40]!r} in the header", "@relation, @attribute or @data", "Check that this is ARFF.")
-        self.fail("no @data line", "@relation, @attribute … and @data", "The file may be cut short.")
+        self.fail("no @data line", "@relation, @attribute … and @data", "The file may be truncated.")
 
     def parse_attribute(self, line: str) -> _Attribute:
         match = _ATTRIBUTE.match(line)
         if not match:
             self.fail(f"{line[:60]!r}", "@attribute name type", "Correct the declaration.")
-        name = _unescape(match[1] if match[1] is not None else match[2] if match[2] is not None else match[3])
-        kind = match[4]
+        name, kind = _text(match, 3), match[4]
         if kind.startswith("{"):
-            return _Attribute(name, tuple(token for token in self.tokens(kind[1:-1])))
+            return _Attribute(name, tuple(self.tokens(kind[1:-1])))
         if kind.lower() not in ("numeric", "real", "integer"):
             self.fail(f"attribute {name!r} of type {kind}", "numeric or nominal attributes", "Remove or encode it.")
         return _Attribute(name, None)
@@ -151,54 +145,48 @@ class _Reader:
             match = _TOKEN.match(text, position)
             if not match:
                 self.fail(f"{text[position : position + 40]!r}", "values separated by commas", "Quote odd values.")
-            yield _unescape(next(group for group in match.groups() if group is not None))
+            yield _text(match, 3)
             position = match.end()
-            if position < len(text):
-                if text[position] != ",":
-                    self.fail(f"{text[position : position + 40]!r}", "a comma", "Quote values with blanks.")
-                position += 1
+            if position < len(text) and text[position] != ",":
+                self.fail(f"{text[position : position + 40]!r}", "a comma", "Quote values with blanks.")
+            position += 1
 
     def cells(self, line: str) -> Iterator[tuple[int, str]]:
-        """The (attribute, text) pairs of a row."""
+        """Yield the (attribute, text) pairs of a row."""
         n = len(self.attributes)
         if not line.startswith("{"):
             cells = line.split(",") if "'" not in line and '"' not in line else list(self.tokens(line))
             if len(cells) != n:
-                self.fail(f"{len(cells)} values", f"{n}, one for each attribute", "Correct the row.")
+                self.fail(f"{len(cells)} values", f"{n}, one for each attribute", _FIX_ROW)
             yield from enumerate(cell.strip() for cell in cells)
             return
         if not line.endswith("}"):
-            self.fail("a sparse row without its closing brace", "{index value, …}", "The file may be cut short.")
+            self.fail("a sparse row without its closing brace", "{index value, …}", "The file may be truncated.")
         seen: set[int] = set()
         for pair in filter(None, (part.strip() for part in _split_pairs(line[1:-1]))):
             index, text = (*pair.split(None, 1), "")[:2]
             if not index.isdecimal() or int(index) >= n:
-                self.fail(f"the attribute index {index[:40]!r}", f"an integer from 0 to {n - 1}", "Correct the row.")
+                self.fail(f"the attribute index {index[:40]!r}", f"an integer from 0 to {n - 1}", _FIX_ROW)
             if int(index) in seen:
                 self.fail(f"attribute {index} occurs twice in this row", "each once", "Remove one.")
             seen.add(int(index))
             yield int(index), _unquote(text.strip())
 
-    def cell_value(self, position: int, text: str, codes: dict[str, tuple[int, float]] | None) -> tuple[int, float]:
-        name = self.attributes[position].name
+    def cell_value(self, position: int, text: str, codes: _Codes | None) -> tuple[int, float]:
         if codes is not None and text in codes:
             return codes[text]
+        name, value = self.attributes[position].name, _number(text)
         if text == "?":
             self.fail(f"the value of {name!r} is missing (?)", "a value", "Impute missing values first.")
-        value = _number(text)
-        if codes is not None:
-            # 1.0 for a nominal 1 is common in the wild.
-            for key, coded in codes.items():
-                if value is not None and _number(key) == value:
-                    return coded
-            self.fail(
-                f"the value {text[:40]!r} of {name!r}", f"one of {', '.join(list(codes)[:8])}", "Correct the row."
-            )
-        if value is None:
-            self.fail(f"the value {text[:40]!r} of {name!r}", "a finite float32 number", "Correct the row.")
-        return 0, value
+        if codes is None and value is not None:
+            return 0, value
+        for key, coded in (codes or {}).items():  # files often have 1.0 for a nominal 1
+            if value is not None and _number(key) == value:
+                return coded
+        expected = "a finite float32 number" if codes is None else f"one of {', '.join(list(codes)[:8])}"
+        return self.fail(f"the value {text[:40]!r} of {name!r}", expected, _FIX_ROW)
 
-    def truth_values(self, attribute: _Attribute) -> dict[str, tuple[int, float]]:
+    def truth_values(self, attribute: _Attribute) -> _Codes:
         codes = {}
         for value in attribute.values if attribute.values is not None else ("0", "1"):
             if value.lower() not in _TRUE + _FALSE:
@@ -207,38 +195,36 @@ class _Reader:
         return codes
 
     def find_labels(self) -> list[bool]:
+        """Return for each attribute whether it is a label."""
         names = [attribute.name for attribute in self.attributes]
         listing = _label_file(self.path)
         if listing is not None:
             wanted = _read_label_file(listing)
             missing = [name for name in wanted if name not in names]
             if missing or not wanted:
-                found = f"label {missing[0]!r} is no attribute of {self.path.name}" if missing else "no labels"
-                raise DataError(
-                    found, path=listing, expected="the names of attributes", fix="Use the XML of this file."
-                )
+                found = f"label {missing[0]!r} is not an attribute of {self.path.name}" if missing else "no labels"
+                fix = "Use the XML file that belongs to this ARFF file."
+                raise DataError(found, path=listing, expected="the names of attributes", fix=fix)
             return [name in set(wanted) for name in names]
         if match := _MEKA.search(self.relation):
             count = int(match[1])
             if 0 < abs(count) <= len(names):
                 first = 0 if count > 0 else len(names) + count
                 return [first <= i < first + abs(count) for i in range(len(names))]
-        raise DataError(
-            "no list of labels",
-            path=self.path,
-            expected=f"{stem(self.path)}.xml beside it, or -C n in @relation",
-            fix="Put Mulan's XML file beside the ARFF file.",
-        )
+        expected = f"{stem(self.path)}.xml beside it, or -C n in @relation"
+        fix = "Put Mulan's XML file beside the ARFF file."
+        raise DataError("no list of labels", path=self.path, expected=expected, fix=fix)
 
 
 def _number(text: str) -> float | None:
-    """A finite float32 number, or None."""
-    try:
-        with np.errstate(over="ignore"):
-            value = float(np.float32(float(text)))
-    except ValueError:
-        return None
-    return value if np.isfinite(value) and "_" not in text else None
+    """Return a finite float32 number, or None."""
+    value = parse_number(text.strip())
+    return None if value is None or isinf(value) else value
+
+
+def _text(match: re.Match[str], n_groups: int) -> str:
+    """Return the first of these groups that matched, quoted or not, without its escapes."""
+    return _unescape(next(group for group in match.groups()[:n_groups] if group is not None))
 
 
 def _unescape(text: str) -> str:
@@ -256,10 +242,9 @@ def _split_pairs(text: str) -> list[str]:
 
 
 def _label_file(path: Path) -> Path | None:
-    """The XML beside an ARFF file: of the same name, of the name without its split, or the only one."""
+    """Find the XML beside an ARFF file: of the same name, of the name without its split, or the only one."""
     own = stem(path)
-    whole = re.sub(r"[-_.](train|test)\Z", "", own)
-    for name in (own, whole):
+    for name in (own, re.sub(r"[-_.](train|test)\Z", "", own)):
         candidate = path.with_name(f"{name}.xml")
         if candidate.exists():
             return candidate

@@ -19,7 +19,7 @@ __all__ = ["Batch"]
 class Batch:
     """B rows of a data set: `X` (B x D) and `Y` (B x K) as sparse CSR tensors, and their row numbers.
 
-    The column and row-pointer tensors are int32, which every sparse product takes and which halves the traffic.
+    Column and row-pointer tensors are int32, which every sparse product accepts and which halves the memory traffic.
     """
 
     X: Tensor
@@ -28,7 +28,7 @@ class Batch:
 
     @classmethod
     def gather(cls, dataset: Dataset, rows: ArrayLike | slice, device: torch.device | str | None = None) -> Batch:
-        """Any rows in any order (repeats allowed) by one vectorised gather; of a mapped file only these are read."""
+        """Gather rows in any order, repeats allowed; no other rows of a mapped file are read."""
         chosen = row_numbers(rows, dataset.n_rows)
         return cls(
             to_tensor(gather_rows(dataset.X, chosen), device),
@@ -37,7 +37,7 @@ class Batch:
         )
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on another device."""
+        """Return the same batch on another device."""
         return Batch(self.X.to(device), self.Y.to(device), self.rows.to(device))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What one wants to know of a data set before using it."""
+"""A summary of a data set."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from labelfield.csr import row_norms
 from labelfield.data.dataset import Dataset
 
 __all__ = ["describe"]
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """The card of one split: sizes, densities, empty rows, label frequencies, value range, memory."""
+    """Summarise one split: sizes, densities, empty rows, label frequencies, value range, memory."""
     X, Y = dataset.X, dataset.Y
     features, labels = np.diff(X.indptr), np.diff(Y.indptr)
     seen, used = np.unique(Y.indices, return_counts=True)
     head = np.argsort(-used, kind="stable")[:5]
-    names = dataset.label_names
+    names, norms = dataset.label_names, row_norms(X.data, features)
     n = max(dataset.n_rows, 1)
     return {
         "rows": dataset.n_rows,
@@ -37,7 +38,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         },
         "largest_label_set": int(labels.max(initial=0)),
         "value_range": [float(X.data.min()), float(X.data.max())] if X.data.size else [0.0, 0.0],
-        "unit_rows": _has_unit_rows(dataset),
+        "unit_rows": bool(norms.size and np.allclose(norms, 1, atol=1e-4)),
         "most_frequent": [
             {"label": int(seen[i]), "name": None if names is None else names[int(seen[i])], "rows": int(used[i])}
             for i in head
@@ -46,13 +47,3 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "feature_names": dataset.feature_names is not None,
         "bytes": int(sum(a.nbytes for a in (X.data, X.indices, X.indptr, Y.indices, Y.indptr))),
     }
-
-
-def _has_unit_rows(dataset: Dataset) -> bool:
-    """Whether all rows with features have Euclidean norm 1."""
-    X = dataset.X
-    starts = X.indptr[:-1][np.diff(X.indptr) > 0]
-    if starts.size == 0:
-        return False
-    norms = np.sqrt(np.add.reduceat(np.square(X.data, dtype=np.float64), starts))
-    return bool(np.allclose(norms, 1, atol=1e-4))

@@ -1,10 +1,9 @@
-"""One class a row: what classes are called, which column each has, and that no row has two."""
+"""Data with one class per row: the names of classes, their columns, and the check that no row has two."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import from_counts, verify
+from labelfield.csr import as_positives, from_counts, verify
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
+from labelfield.data.reading import INTEGER, parse_number
 from labelfield.errors import DataError
 
 __all__ = [
+    "FIX_CLASS",
     "ClassNumbers",
     "align_classes",
     "as_classes",
@@ -28,41 +29,38 @@ __all__ = [
     "share_classes",
 ]
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_INTEGER = re.compile(r"-?[0-9]{1,4000}")  # Python refuses to convert longer ones
 _EXACT = 2**53
 _FIRST_TOKEN = re.compile(rb"^[ \t\r\v\f]*([^ \t\r\v\f\n]+)", re.MULTILINE)
+FIX_CLASS = "Give each row its class, or remove the row."
 
 
 def class_name(text: str) -> str:
-    """What a class is called. Programs write one and the same number as 1, +1 and 1.0: all are the class 1."""
-    if not _NUMBER.fullmatch(text):
-        return text
-    value = float(text)
-    return str(int(value)) if abs(value) < _EXACT and value.is_integer() else text
+    """Return the name of a class. Programs write the same number as 1, +1 or 1.0: all are the class 1."""
+    value = parse_number(text, np.float64)
+    return str(int(value)) if value is not None and abs(value) < _EXACT and value.is_integer() else text
 
 
 def class_columns(found: Sequence[str], which: NDArray[Any]) -> tuple[Names, NDArray[np.int32]]:
-    """The names of the classes `found`, integers in their order and else by text, and the column of each entry.
+    """Return the names of the classes `found`, sorted as integers if all are, else as text, and each entry's column.
 
-    `which` numbers the class of each entry as it stands in `found`; two texts may be one class.
+    `which` numbers the class of each entry by its place in `found`; two texts may be the same class.
     """
     names = [class_name(text) for text in found]
-    are_integers = all(_INTEGER.fullmatch(name) for name in names)
+    are_integers = all(INTEGER.fullmatch(name) for name in names)
     ordered = sorted(set(names), key=int) if are_integers else sorted(set(names))
     column = {name: i for i, name in enumerate(ordered)}
     return Names(ordered), np.array([column[name] for name in names], np.int32)[which]
 
 
 def class_values(names: Sequence[str]) -> NDArray[Any]:
-    """Classes as Python has them: integers if all of them are, else text."""
-    are_integers = all(_INTEGER.fullmatch(name) and abs(int(name)) < _EXACT for name in names)
+    """Return the classes as integers if all of them are, else as text."""
+    are_integers = all(INTEGER.fullmatch(name) and abs(int(name)) < _EXACT for name in names)
     return np.array([int(name) for name in names], np.int64) if are_integers else np.array(list(names))
 
 
 def listed_names(names: Names, listed: Names, first: int, path: Path) -> Names:
-    """What a list beside the file calls classes that are numbers, from `first` on; words are names already."""
-    if not all(_INTEGER.fullmatch(name) for name in names):
+    """Look up classes that are numbers, from `first` on, in the list beside the file; words are names already."""
+    if not all(INTEGER.fullmatch(name) for name in names):
         return names
     for name in names:
         if not first <= int(name) < first + len(listed):
@@ -76,7 +74,7 @@ def listed_names(names: Names, listed: Names, first: int, path: Path) -> Names:
 
 
 class ClassNumbers:
-    """Classes of a text file, numbered as they are met, so that its rows read like any with numbers for labels."""
+    """The classes of a text file, numbered as they are met, so that its rows can be read like rows of label numbers."""
 
     def __init__(self, path: Path, *, unlabelled: bool = False) -> None:
         self.path, self.unlabelled = path, unlabelled
@@ -84,7 +82,7 @@ class ClassNumbers:
         self.found: list[str] = []
 
     def recode(self, block: bytes, first_line: int) -> bytes:
-        """A block of whole lines with the number of its class for the first word of each."""
+        """Replace the first word of each line, which is its class, by the number of the class."""
 
         def number(match: re.Match[bytes]) -> bytes:
             token = match[1]
@@ -93,77 +91,61 @@ class ClassNumbers:
                 return known
             if b":" in token and self.unlabelled:
                 return b" " + token
-            text = _text(token)
-            if b":" in token or b"," in token or text is None:
-                line = first_line + block.count(b"\n", 0, match.start())  # counted for an error alone
-                if text is None:
-                    raise DataError("the class is not UTF-8 text", path=self.path, line=line, fix="Save it as UTF-8.")
+            try:
+                text = token.decode()
+            except UnicodeDecodeError:
+                found = "the class is not UTF-8 text"
+                raise DataError(found, path=self.path, line=line_of(match), fix="Save it as UTF-8.") from None
+            if b":" in token or b"," in token:
                 n_labels = 0 if b":" in token else token.count(b",") + 1
-                raise _not_one_class(n_labels, path=self.path, line=line)
+                raise _not_one_class(n_labels, path=self.path, line=line_of(match))
             self.numbers[token] = b"%d" % len(self.found)
             self.found.append(text)
             return self.numbers[token]
 
+        def line_of(match: re.Match[bytes]) -> int:
+            return first_line + block.count(b"\n", 0, match.start())
+
         return _FIRST_TOKEN.sub(number, block)
-
-
-def _text(token: bytes) -> str | None:
-    try:
-        return token.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _not_one_class(n_labels: int, *, path: Path | None, line: int | None, row: int | None = None) -> DataError:
     found = {0: "no label", 2: "two labels"}.get(n_labels, f"{n_labels} labels")
-    return DataError(
-        found if row is None else f"row {row}, counted from 0, has {found}",
-        path=path,
-        line=line,
-        expected="one class a row",
-        fix="Use --method mlgpf for several labels a row." if n_labels else "Give each row its class, or remove it.",
-    )
+    found = found if row is None else f"row {row} (counted from 0) has {found}"
+    fix = "Use --method mlgpf for several labels per row." if n_labels else FIX_CLASS
+    return DataError(found, path=path, line=line, expected="one class per row", fix=fix)
 
 
 def as_classes(
-    dataset: Dataset,
-    *,
-    path: Path | None = None,
-    first_line: int | None = None,
-    first_label: int = 0,
-    unlabelled: bool = False,
+    dataset: Dataset, path: Path | None, first_line: int | None, first_label: int, *, unlabelled: bool
 ) -> Dataset:
-    """The same rows with a column and a name for each class that occurs; a DataError unless each row has one.
+    """Return the same rows with a named column for each class that occurs; raise a DataError unless each row has one.
 
-    A class without a name is called by its number, from `first_label` on. Rows are lines from `first_line` on, where
-    that is known. With `unlabelled` a row may have no class.
+    A class without a name is called by its number, from `first_label` on. `first_line` is the line of the first row, if
+    known. With `unlabelled`, a row may have no class.
     """
     Y, names = dataset.Y, dataset.label_names
     try:
-        verify(Y)  # of a mapped file nothing has been looked at yet
+        verify(Y)  # that of a memory-mapped file has not been read yet
     except DataError as error:
         raise error.at(path) from None
     counts = np.diff(Y.indptr).astype(np.int64)
     wrong = np.flatnonzero(counts > 1 if unlabelled else counts != 1)
     if wrong.size:
         row = int(wrong[0])
-        raise _not_one_class(
-            int(counts[row]),
-            path=path,
-            line=None if first_line is None else first_line + row,
-            row=row if first_line is None else None,
-        )
+        place = {"line": None, "row": row} if first_line is None else {"line": first_line + row}
+        raise _not_one_class(int(counts[row]), path=path, **place)
     found = np.unique(Y.indices)
     kept = [str(i + first_label) if names is None else names[i] for i in found.tolist()]
     if len(set(kept)) < len(kept):
         twice = next(name for i, name in enumerate(kept) if name in kept[:i])
         raise DataError(f"two classes are called {twice!r}", path=path, expected="different names", fix="Rename one.")
     columns = np.searchsorted(found, Y.indices).astype(np.int32)
-    return replace(dataset, Y=from_counts(counts, columns, None, len(kept)), label_names=Names(kept), test=None)
+    return dataset.with_parts(Y=from_counts(counts, columns, None, len(kept)), label_names=Names(kept), test=None)
 
 
 def align_classes(dataset: Dataset, names: Iterable[str]) -> Dataset:
-    """The same rows with the columns of `names`, such as those of a trained model, and its other classes after them.
+    """Return the same rows with the label columns `names`, such as those of a model, followed by the other labels.
 
     Labels without names are called by their numbers.
     """
@@ -172,15 +154,12 @@ def align_classes(dataset: Dataset, names: Iterable[str]) -> Dataset:
     column = {name: i for i, name in enumerate(ordered)}
     place = np.array([column[name] for name in own], np.int32)
     Y = dataset.Y
-    return replace(
-        dataset,
-        Y=sparse.csr_array((Y.data, place[Y.indices], Y.indptr), shape=(dataset.n_rows, len(ordered))),
-        label_names=Names(ordered),
-        test=None if dataset.test is None else align_classes(dataset.test, ordered),
-    )
+    moved = as_positives(sparse.csr_array((Y.data, place[Y.indices], Y.indptr), shape=(dataset.n_rows, len(ordered))))
+    test = None if dataset.test is None else align_classes(dataset.test, ordered)
+    return dataset.with_parts(Y=moved, label_names=Names(ordered), test=test)
 
 
 def share_classes(train: Dataset, test: Dataset) -> Dataset:
-    """Both splits with the columns of the training rows, and after these the classes that only the test rows have."""
+    """Join two splits: columns for the classes of the training rows, then for those that only the test rows have."""
     test = align_classes(test, train.label_names or ())
-    return replace(align_classes(train, test.label_names or ()), test=test)
+    return align_classes(train, test.label_names or ()).with_parts(test=test)

@@ -1,7 +1,7 @@
-"""CSV with a label column: rows of numbers and one class, separated by commas, quoted as RFC 4180 has it.
+"""CSV with a label column: rows of numbers and one class, separated by commas, quoted as in RFC 4180.
 
-A block of lines of one width without quotes is cut and parsed without a loop. What is out of the ordinary is read cell
-by cell, which is slower, exact, and explains what is wrong.
+NumPy parses ordinary blocks of lines. Any other block is read cell by cell, which is slower and exact, and explains
+what is wrong.
 """
 
 from __future__ import annotations
@@ -10,52 +10,45 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.csr import from_counts
-from labelfield.data.classes import class_columns
-from labelfield.data.csv_header import Columns, columns_of, is_number
-from labelfield.data.dataset import Dataset, Part
-from labelfield.data.growing import Growing
+from labelfield.data.classes import FIX_CLASS, class_columns
+from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
+from labelfield.data.reading import INTEGER, FileContents, Growing, ReadOptions, is_not_finite, no_data, parse_number
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
-from labelfield.progress import Progress, ignore
 
 __all__ = ["read_csv"]
 
-_COMMA, _NEWLINE = b",\n"
-_BLANKS = (b" ", b"\t", b"\n", b"\r", b"\v", b"\f")
-_BLANK_CELL = re.compile(rb"(?:\A|,)\s+,")
-_NOT_FINITE = ("nan", "inf", "infinity")
-_FIX_ROW = "Correct the row; quote a cell that holds commas."
+# A cell whose quotes make no difference.
+_QUOTED = re.compile(rb'(^|,)"([^",\r\n]*)"(?=[,\r\n])', re.MULTILINE)
+# Usual names of a label column, the most certain first: beside a column `class`, `y` is a coordinate.
+_LABEL_NAMES = ("label", "class", "target", "y")
+_SHOWN = 8
+_FIX_ROW = "Correct the row; quote a cell that contains commas."
 
 
-def read_csv(
-    path: Path,
-    *,
-    label_column: str | int | None = None,
-    unlabelled: bool = False,
-    n_features: int = 0,
-    progress: Progress = ignore,
-) -> Part:
+def read_csv(path: Path, options: ReadOptions) -> FileContents:
     """Read a table; the first line tells whether it has a header, and which column holds the classes.
 
-    With `unlabelled` a class may be missing, and a table as wide as `n_features` without a column that is named as the
-    label has none.
+    With `unlabelled`, a class may be missing, and a table of `n_features` columns without the usual name of a label
+    column has no label.
     """
-    with line_blocks(path, progress) as blocks:
+    with line_blocks(path, options.progress) as blocks:
         pieces = _whole_records(path, blocks)
         line, head, rest = _first_record(path, pieces)
-        bare_width = n_features if unlabelled else None
-        columns = columns_of(next(_records(path, head, line), (line, [""]))[1], path, line, label_column, bare_width)
-        table = _Table(path, columns, unlabelled)
+        cells = next(_records(path, head, line), (line, [""]))[1]
+        bare_width = options.n_features if options.unlabelled else None
+        columns = _columns_of(cells, path, line, options.label_column, bare_width)
+        table = _Table(path, columns, options.unlabelled)
         if columns.names is None:
             table.add(head, line)
         table.add(rest, line + head.count(b"\n"))
@@ -67,8 +60,84 @@ def read_csv(
         raise error.at(path) from None
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table: how many, which one is the label, if any, and their names if there is a header."""
+
+    n_columns: int
+    label: int | None
+    names: tuple[str, ...] | None
+
+    @property
+    def n_features(self) -> int:
+        return self.n_columns - (self.label is not None)
+
+    def called(self, column: int) -> str:
+        """Name a column in an error message."""
+        return f"column {column + 1}" if self.names is None else f"column {self.names[column]!r}"
+
+
+def _columns_of(
+    cells: list[str], path: Path, line: int, label_column: str | int | None, bare_width: int | None
+) -> _Columns:
+    """Find the columns from the first line, which is a header if none of its cells, except the label's, is a number.
+
+    The label is `label_column`, a name or a number from 0; otherwise the column with a usual name; otherwise the last
+    column, except in a table of `bare_width` columns, which has no label.
+    """
+    names = tuple(cell.strip() for cell in cells)
+    lower = [name.lower() for name in names]
+    usual = next((lower.index(name) for name in _LABEL_NAMES if name in lower), None)
+    last = None if len(names) == bare_width else len(names) - 1
+    if label_column is not None:
+        label: int | None = _chosen(label_column, names, path, line)
+    else:
+        label = last if usual is None else usual
+    are_values = [parse_number(name) is not None or is_not_finite(name) for name in names]
+    is_header = isinstance(label_column, str) and label_column in names
+    is_header = is_header or not any(is_value for i, is_value in enumerate(are_values) if i != label)
+    if not is_header and label_column is None and usual is not None:
+        if lower[usual] != "y":  # which is a class of its own in many tables
+            fix = f"Name the columns, or pass --label-column {names[usual]} for a header, {usual} for a row of data."
+            raise DataError(
+                f"the first line contains numbers, and {names[usual]!r} like a header",
+                path=path,
+                line=line,
+                expected="a header with names for all columns, or none",
+                fix=fix,
+            )
+        label = last
+    if len(names) - (label is not None) < 1:
+        expected = "a label and at least one feature"
+        raise DataError("one column", path=path, line=line, expected=expected, fix="Separate columns by commas.")
+    if is_header and len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        found = f"two columns are called {twice!r}"
+        raise DataError(found, path=path, line=line, expected="different names", fix="Rename one.")
+    return _Columns(len(names), label, names if is_header else None)
+
+
+def _chosen(label_column: str | int, names: tuple[str, ...], path: Path, line: int) -> int:
+    """Return the column of this name or else of this number, counted from 0, or from -1 backwards."""
+    n = len(names)
+    if isinstance(label_column, str) and label_column in names:
+        return names.index(label_column)
+    if isinstance(label_column, int) or INTEGER.fullmatch(label_column):
+        number = int(label_column)
+        if -n <= number < n:
+            return number % n
+    shown = ", ".join(names[:_SHOWN]) + (", …" if n > _SHOWN else "")
+    raise DataError(
+        f"there is no column {label_column!r}",
+        path=path,
+        line=line,
+        expected=f"one of {shown}, or a number from 0 to {n - 1}",
+        fix="Correct --label-column.",
+    )
+
+
 def _whole_records(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Blocks that no quoted cell runs across, each with the number of its first line."""
+    """Yield blocks that begin and end outside of quoted cells, each with the number of its first line."""
     line, held, is_open = 1, [b""], False
     for block in blocks:
         held.append(block)
@@ -85,12 +154,12 @@ def _whole_records(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, b
             path=path,
             line=line + odd[-1],
             expected="quotes in pairs",
-            fix="Close or remove it; the file may be cut short.",
+            fix="Close or remove it; the file may be truncated.",
         )
 
 
 def _first_record(path: Path, pieces: Iterator[tuple[int, bytes]]) -> tuple[int, bytes, bytes]:
-    """The first line that is not blank (more than one, if a quoted cell goes on): its number, it, and what follows."""
+    """Return the first record that is not blank: the number of its line, its text, and the rest of its block."""
     is_empty = True
     for line, block in pieces:
         is_empty = False
@@ -98,17 +167,14 @@ def _first_record(path: Path, pieces: Iterator[tuple[int, bytes]]) -> tuple[int,
         for text in io.BytesIO(block):
             head += text
             if head.strip() and head.count(b'"') % 2 == 0:
-                return line + _leading_lines(head), head.lstrip(b" \t\r\n"), block[len(head) :]
-    found = "the file is empty" if is_empty else "the file holds no rows"
-    raise DataError(found, path=path, expected="rows of data", fix="Check where it came from.")
-
-
-def _leading_lines(text: bytes) -> int:
-    return text[: len(text) - len(text.lstrip(b" \t\r\n"))].count(b"\n")
+                record = head.lstrip(b" \t\r\n")
+                n_blank_lines = head[: len(head) - len(record)].count(b"\n")
+                return line + n_blank_lines, record, block[len(head) :]
+    raise no_data(path, "the file is empty" if is_empty else "the file contains no rows")
 
 
 def _records(path: Path, block: bytes, first_line: int) -> Iterator[tuple[int, list[str]]]:
-    """The line and the cells of each row; blank lines are none."""
+    """Yield the line and the cells of each row, without blank lines."""
     try:
         text = block.decode()
     except UnicodeDecodeError as error:
@@ -122,151 +188,114 @@ def _records(path: Path, block: bytes, first_line: int) -> Iterator[tuple[int, l
                 yield line, cells
             line = first_line + reader.line_num
     except csv.Error as error:
-        raise DataError(
-            f"not CSV ({error})", path=path, line=line, expected="cells as RFC 4180", fix=_FIX_ROW
-        ) from None
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """Rows cut into their labels and the text of all other cells, each with a comma behind it."""
-
-    labels: list[bytes]
-    numbers: bytes
+        found = f"not CSV ({error})"
+        raise DataError(found, path=path, line=line, expected="cells as in RFC 4180", fix=_FIX_ROW) from None
 
 
 class _Table:
-    """What has been read so far."""
+    """The rows that have been read so far. Classes are numbered as they are met; -1 stands for a missing class."""
 
-    def __init__(self, path: Path, columns: Columns, unlabelled: bool) -> None:
+    def __init__(self, path: Path, columns: _Columns, unlabelled: bool) -> None:
         self.path, self.columns, self.unlabelled = path, columns, unlabelled
         self.counts, self.indices, self.values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
         self.labels = Growing(np.int64)
-        self.numbers: dict[bytes, int] = {}
+        self.numbers = {"": -1}
 
     def fail(self, line: int, found: str, expected: str, fix: str) -> NoReturn:
         raise DataError(found, path=self.path, line=line, expected=expected, fix=fix)
 
     def add(self, block: bytes, first_line: int) -> None:
-        cut = self.cut(block)
-        values = None if cut is None else _parse(cut.numbers)
-        if cut is None or values is None:
-            labels, values = self.exact(block, first_line)
-        else:
-            labels = cut.labels
-        width = self.columns.n_features
-        if self.columns.label is None:
-            labels = [b""] * (values.size // width)
-        dense = values.reshape(len(labels), width)
+        table = self.quick(block)
+        if table is None:
+            table = self.exact(block, first_line)
+        label, labels = self.columns.label, np.full(len(table), -1)
+        if label is not None:
+            table, labels = np.delete(table, label, axis=1), table[:, label].astype(np.int64)
+        dense = table.astype(np.float32)
         filled = dense != 0
         self.counts.extend(np.count_nonzero(filled, axis=1))
         self.indices.extend(np.nonzero(filled)[1].astype(np.int32))
         self.values.extend(dense[filled])
-        numbers = self.numbers
-        self.labels.extend(np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64))
+        self.labels.extend(labels)
 
-    def cut(self, block: bytes) -> _Cut | None:
-        """A block of ordinary rows; None for one with quotes, blank lines, another width or a class that is missing."""
-        # What is not ASCII might not be UTF-8, and a carriage return alone ends a line too.
-        is_plain = block.isascii() and block.count(b"\r") == block.count(b"\r\n")
-        if b'"' in block or b"\0" in block or not is_plain:
+    def quick(self, block: bytes) -> NDArray[np.float64] | None:
+        """Parse a block of ordinary rows, with the number of its class in each; return None for any other block."""
+        block = _QUOTED.sub(rb"\1\2", block) if b'"' in block else block
+        # Text that is not ASCII might not be UTF-8, and a carriage return alone also ends a line.
+        if b'"' in block or b"\0" in block or not block.isascii() or block.count(b"\r") != block.count(b"\r\n"):
             return None
-        text = np.frombuffer(block, np.uint8)
-        marks = np.flatnonzero((text == _COMMA) | (text == _NEWLINE))
-        if marks.size % self.columns.n_columns:
-            return None
-        end = marks.reshape(-1, self.columns.n_columns)
-        is_last = text[end] == _NEWLINE
-        if not is_last[:, -1].all() or is_last[:, :-1].any():
-            return None
-        label = self.columns.label
-        if label is None:
-            return _Cut([], block.replace(b"\n", b","))
-        start = (end[:, label - 1] if label else np.append(-1, end[:-1, -1])) + 1
-        labels = [block[a:b] for a, b in zip(start.tolist(), end[:, label].tolist(), strict=True)]
-        if not all(each.strip() for each in set(labels)):
-            return None
-        # The label goes with the mark behind it, so that a mark stays behind each other cell.
-        inside = np.zeros(text.size + 1, np.int8)
-        inside[start] = 1
-        inside[end[:, label] + 1] -= 1
-        rest = text[~np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
-        return _Cut(labels, rest.tobytes().replace(b"\n", b","))
 
-    def exact(self, block: bytes, first_line: int) -> tuple[list[bytes], NDArray[np.float32]]:
-        """Any block, or a DataError that names the first cell that is wrong."""
-        rows, labels = [], []
-        n = self.columns.n_columns
+        def number_of(cell: str) -> int:
+            if not cell.strip():
+                raise ValueError("no class")
+            return self.number_of(cell)
+
+        converters = None if self.columns.label is None else {self.columns.label: number_of}
+        return _parse(io.BytesIO(block), self.columns.n_columns, converters)
+
+    def exact(self, block: bytes, first_line: int) -> NDArray[np.float64]:
+        """Parse any block, or raise a DataError that names the first cell that is wrong."""
+        rows, n, label = [], self.columns.n_columns, self.columns.label
         for line, cells in _records(self.path, block, first_line):
             if len(cells) != n:
                 self.fail(line, f"{len(cells)} cells", f"{n} as in the first line", _FIX_ROW)
-            if self.columns.label is not None:
-                labels.append(self.label_of(cells.pop(self.columns.label), line))
+            if label is not None:
+                cells[label] = str(self.number_of(self.checked_label(cells[label], label, line)))
             rows.append((line, cells))
-        values = _parse("".join(f"{cell}," for _, cells in rows for cell in cells).encode())
-        if values is None or values.size != len(rows) * self.columns.n_features:
-            numbers = [self.number(cell, i, line) for line, cells in rows for i, cell in enumerate(cells)]
-            values = np.array(numbers, np.float32)
-        return labels, values
+        table = _parse((",".join(cells) for _, cells in rows), n)
+        if table is None or len(table) != len(rows):
+            values = [self.number(cell, column, line) for line, cells in rows for column, cell in enumerate(cells)]
+            table = np.array(values, np.float64).reshape(-1, n)
+        return table
 
-    def label_of(self, cell: str, line: int) -> bytes:
+    def number_of(self, label: str) -> int:
+        return self.numbers.setdefault(label.strip(), len(self.numbers) - 1)
+
+    def checked_label(self, cell: str, column: int, line: int) -> str:
         label = cell.strip()
         if not label and not self.unlabelled:
-            where = self.columns.called(self.columns.label or 0)
-            self.fail(line, f"no class in {where}", "one class a row", "Give each row its class, or remove it.")
+            self.fail(line, f"no class in {self.columns.called(column)}", "one class per row", FIX_CLASS)
         if re.search(r"[\n\r\0]", label):
             self.fail(line, f"the class {label[:40]!r}", "a class on one line", "Rename it.")
-        return label.encode()
+        return label
 
-    def number(self, cell: str, feature: int, line: int) -> float:
-        text = cell.strip()
-        where = self.columns.called(feature + (self.columns.label is not None and feature >= self.columns.label))
+    def number(self, cell: str, column: int, line: int) -> float:
+        text, where = cell.strip(), self.columns.called(column)
+        value = parse_number(text)
+        if value is not None and np.isfinite(value):
+            return value
+        found = f"{text[:40]!r} in {where} is"
         if not text:
-            fix = "Fill in what is missing, or encode it as numbers."
+            fix = "Fill in missing values, or encode them as numbers."
             self.fail(line, f"an empty cell in {where}", "a number", fix)
-        if text.strip("+-").lower() in _NOT_FINITE:
-            fix = "Fill in or remove such values."
-            self.fail(line, f"{text[:40]!r} in {where} is not finite", "a finite number", fix)
-        if not is_number(text):
-            fix = "Encode it as numbers, or remove the column."
-            self.fail(line, f"{text[:40]!r} in {where} is not a number", "a number", fix)
-        with np.errstate(over="ignore"):
-            value = float(np.float32(float(text)))
-        if not np.isfinite(value):
-            fix = "Correct or scale it."
-            self.fail(line, f"{text[:40]!r} in {where} is too large", f"at most {np.finfo(np.float32).max:.1e}", fix)
-        return value
+        if is_not_finite(text):
+            self.fail(line, f"{found} not finite", "a finite number", "Fill in or remove such values.")
+        if value is not None:
+            self.fail(line, f"{found} too large", f"at most {np.finfo(np.float32).max:.1e}", "Correct or scale it.")
+        return self.fail(line, f"{found} not a number", "a number", "Encode it as a number, or remove the column.")
 
-    def finish(self) -> Part:
+    def finish(self) -> FileContents:
         counts, labels = self.counts.finish(), self.labels.finish()
         if counts.size == 0:
-            raise DataError("the file holds no rows", expected="rows of data", fix="Check where it came from.")
+            raise no_data(self.path, "the file contains no rows")
         X = from_counts(counts, self.indices.finish(), self.values.finish(), self.columns.n_features)
-        found = [text.decode().strip() for text in self.numbers]
-        if blank := [number for number, text in enumerate(found) if not text]:
-            has_class = labels != blank[0]
-            # The numbers behind that of no class move up.
-            labels = labels[has_class] - (labels[has_class] > blank[0])
-            del found[blank[0]]
-        else:
-            has_class = np.ones(labels.size, np.bool_)
-        names, columns = class_columns(found, labels)
-        Y = from_counts(has_class.astype(np.int64), columns, None, len(names))
-        features = None if self.columns.names is None else Names(self.columns.feature_names)
-        return Part(Dataset(X, Y, names, features), True, holds_names=features is not None, has_classes=True)
+        names, columns = class_columns(list(self.numbers)[1:], labels[labels >= 0])
+        Y = from_counts((labels >= 0).astype(np.int64), columns, None, len(names))
+        features = None
+        if self.columns.names is not None:
+            features = Names(name for i, name in enumerate(self.columns.names) if i != self.columns.label)
+        dataset = Dataset(X, Y, names, features, trusted=True)
+        return FileContents(dataset, True, holds_names=features is not None, has_classes=True)
 
 
-def _parse(text: bytes) -> NDArray[np.float32] | None:
-    """The numbers of a text with a comma behind each; None where anything else stands in it."""
-    if any(blank in text for blank in _BLANKS) and _BLANK_CELL.search(text):  # which NumPy takes for -1
-        return None
+def _parse(lines: Iterable[Any], n_columns: int, converters: Any = None) -> NDArray[np.float64] | None:
+    """Parse rows of numbers that are finite in float32; return None if anything else occurs."""
     with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # how NumPy says that it met something else
+        warnings.simplefilter("ignore", UserWarning)  # about a block without rows
         try:
-            # With a number after the last comma an empty last cell is found like any other.
-            values = np.fromstring(text + b"0", np.float64, sep=",")[:-1]
-        except (DeprecationWarning, ValueError):
+            table = np.loadtxt(lines, comments=None, delimiter=",", converters=converters, ndmin=2)
+        except ValueError:
             return None
     with np.errstate(over="ignore"):
-        rounded = values.astype(np.float32)
-    return rounded if np.isfinite(rounded).all() else None
+        are_finite = bool(np.isfinite(table.astype(np.float32)).all())
+    return table if table.shape[1] == n_columns and are_finite else None

@@ -1,16 +1,16 @@
-"""What a row of text means, line by line: the slow and exact twin of `scan`, which explains what is wrong.
+"""The grammar of rows in text, parsed line by line: the slow and exact twin of `scan`, which explains what is wrong.
 
     row     = [labels] { blank feature }          labels = index { "," index }
     feature = index ":" number                    blank  = spaces, tabs, carriage returns
 
-A row whose first token holds a colon, or that is empty, has no labels.
+A row that is empty, or whose first token contains a colon, has no labels.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isinf
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.csr import MAX_COLUMNS
+from labelfield.data.reading import is_not_finite, parse_number
 from labelfield.errors import DataError
 
 __all__ = ["Grammar", "Rows", "parse_lines"]
 
 _INTEGER = re.compile(rb"[0-9]+\Z")
-_NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 _SHOWN = 40
+_FIX_VALUE = "Correct or remove this entry."
 
 
 class Rows(NamedTuple):
@@ -37,13 +38,22 @@ class Rows(NamedTuple):
     values: NDArray[np.floating[Any]]
     blank: NDArray[np.bool_]
 
+    def without_zeros(self) -> Rows:
+        """Return the rows without values that are 0."""
+        if self.values.all():
+            return self
+        kept = self.values != 0
+        row = np.repeat(np.arange(self.counts.size), self.counts)[kept]
+        counts = np.bincount(row, minlength=self.counts.size)
+        return self._replace(counts=counts, indices=self.indices[kept], values=self.values[kept])
+
 
 @dataclass(frozen=True)
 class Grammar:
-    """What a file promises about its rows.
+    """The rules that the rows of a file follow, known before they are parsed.
 
-    Indices in the file start at `first_column` / `first_label`; parsed ones start at 0. Without a bound
-    (None) any index up to 2^31 - 1 is taken. Zeros are dropped unless `keep_zeros` (a score may be 0).
+    Indices in the file start at `first_column` and `first_label`; parsed ones start at 0. Without a bound (None), any
+    index up to 2^31 - 1 is accepted. Zeros are dropped unless `keep_zeros` (a score may be 0).
     """
 
     n_columns: int | None = None
@@ -62,100 +72,83 @@ class Grammar:
 
     @property
     def column_end(self) -> int:
-        """One past the largest column index a file may write."""
+        """One past the largest column index in the file."""
         return self.first_column + (MAX_COLUMNS if self.n_columns is None else self.n_columns)
 
     @property
     def label_end(self) -> int:
-        """One past the largest label index a file may write."""
+        """One past the largest label index in the file."""
         return self.first_label + (MAX_COLUMNS if self.n_labels is None else self.n_labels)
 
 
 def parse_lines(block: bytes, grammar: Grammar, path: Path, first_line: int) -> Rows:
     """Parse a block of whole lines, or raise a DataError that names the first bad line."""
-    label_counts, counts, blank = [], [], []
-    labels: list[int] = []
-    indices: list[int] = []
-    values: list[float] = []
-    for number, line in enumerate(block.split(b"\n")[:-1], first_line):
-        row = _Line(line, grammar, path, number)
-        row_labels, row_indices, row_values = row.parse()
+    columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
+    label_counts, labels, counts, indices, values, blank = columns
+    parser = _Parser(grammar, path, first_line)
+    for line in block.split(b"\n")[:-1]:
+        tokens = [token for token in re.split(rb"[ \t\r\v\f]+", line) if token]
+        row_labels, features = parser.parse(tokens)
         label_counts.append(len(row_labels))
         labels += row_labels
-        counts.append(len(row_indices))
-        indices += row_indices
-        values += row_values
-        blank.append(row.is_blank)
-    columns = (label_counts, labels, counts, indices, values, blank)
+        counts.append(len(features))
+        indices += features
+        values += features.values()
+        blank.append(not tokens)
+        parser.line += 1
     return Rows(*(np.array(column, dtype) for column, dtype in zip(columns, grammar.row_types, strict=True)))
 
 
-class _Line:
-    """One line of a file, with what is needed to say where and why it is wrong."""
+class _Parser:
+    """A parser of lines, with all that an error message has to say."""
 
-    def __init__(self, line: bytes, grammar: Grammar, path: Path, number: int) -> None:
-        self.tokens = re.split(rb"[ \t\r\v\f]+", line.strip(b" \t\r\v\f"))
-        if self.tokens == [b""]:
-            self.tokens = []
-        self.is_blank = not self.tokens
-        self.grammar, self.path, self.number = grammar, path, number
+    def __init__(self, grammar: Grammar, path: Path, line: int) -> None:
+        self.grammar, self.path, self.line = grammar, path, line
 
     def fail(self, found: str, expected: str, fix: str) -> NoReturn:
-        raise DataError(found, path=self.path, line=self.number, expected=expected, fix=fix)
+        raise DataError(found, path=self.path, line=self.line, expected=expected, fix=fix)
 
-    def parse(self) -> tuple[list[int], list[int], list[float]]:
-        labels: list[int] = []
-        tokens: Sequence[bytes] = self.tokens
+    def parse(self, tokens: list[bytes]) -> tuple[list[int], dict[int, float]]:
+        """Return the labels and the value of each feature, both in ascending order."""
+        grammar, labels = self.grammar, set()
         if tokens and b":" not in tokens[0]:
-            if not self.grammar.has_labels:
+            if not grammar.has_labels:
                 self.fail(f"{_show(tokens[0])} without a colon", "label:score", "Write label:score pairs.")
-            labels = self.parse_labels(tokens[0])
-            tokens = tokens[1:]
+            parts, tokens = tokens[0].split(b","), tokens[1:]
+            labels = {self.parse_index(part, "label", grammar.first_label, grammar.label_end) for part in parts}
         features: dict[int, float] = {}
         for token in tokens:
             index, value = self.parse_feature(token)
             if index in features:
-                what = self.grammar.column
-                self.fail(
-                    f"{what} {index + self.grammar.first_column} occurs twice in this row",
-                    f"each {what} once",
-                    "Remove or add up the repeated entries.",
-                )
+                what = grammar.column
+                found = f"{what} {index + grammar.first_column} occurs twice in this row"
+                self.fail(found, f"each {what} once", "Remove or add up the repeated entries.")
             features[index] = value
-        kept = sorted((i, v) for i, v in features.items() if v != 0 or self.grammar.keep_zeros)
-        return labels, [i for i, _ in kept], [v for _, v in kept]
-
-    def parse_labels(self, token: bytes) -> list[int]:
-        end, first = self.grammar.label_end, self.grammar.first_label
-        return sorted({self.parse_index(part, "label", first, end) for part in token.split(b",")})
+        return sorted(labels), {i: v for i, v in sorted(features.items()) if v != 0 or grammar.keep_zeros}
 
     def parse_feature(self, token: bytes) -> tuple[int, float]:
-        column = self.grammar.column
+        column, dtype = self.grammar.column, self.grammar.value_type
         left, colon, right = token.partition(b":")
         if not colon:
-            self.fail(
-                f"{_show(token)} without a colon after the first column",
-                f"{column}:value",
-                "Separate labels by commas without spaces and write features as index:value.",
-            )
+            fix = "Separate labels by commas without spaces and write features as index:value."
+            self.fail(f"{_show(token)} without a colon after the first column", f"{column}:value", fix)
         index = self.parse_index(left, column, self.grammar.first_column, self.grammar.column_end)
-        named = index + self.grammar.first_column
-        if not _NUMBER.match(right):
-            kind = "is not finite" if right.strip(b"+-").lower() in _NOT_FINITE else "is not a number"
-            self.fail(f"the value {_show(right)} of {column} {named} {kind}", "a finite number", _FIX_VALUE)
-        with np.errstate(over="ignore"):
-            value = float(self.grammar.value_type(float(right)))
-        if not np.isfinite(value):
-            largest = f"at most {np.finfo(self.grammar.value_type).max:.1e}"
-            self.fail(f"the value {_show(right)} of {column} {named} is too large", largest, _FIX_VALUE)
+        text = right.decode("latin-1")
+        value = parse_number(text, dtype)
+        if value is None or isinf(value):
+            found = f"the value {_show(right)} of {column} {index + self.grammar.first_column} is"
+            if value is not None:
+                self.fail(f"{found} too large", f"at most {np.finfo(dtype).max:.1e}", _FIX_VALUE)
+            self.fail(f"{found} not {'finite' if is_not_finite(text) else 'a number'}", "a finite number", _FIX_VALUE)
         return index, value
 
     def parse_index(self, token: bytes, what: str, first: int, end: int) -> int:
         expected = f"an integer from {first} to {end - 1}"
         if not _INTEGER.match(token):
-            if _INTEGER.match(token.removeprefix(b"-")) and token:
+            if _INTEGER.match(token.removeprefix(b"-")):
                 self.fail(f"the {what} index {_show(token)} is negative", expected, f"Number {what}s from {first}.")
-            self.fail(f"{_show(token)} where a {what} index should be", expected, _FIX_INDEX)
+            fix = "Write a row as label,label index:value index:value."
+            self.fail(f"{_show(token)} where a {what} index should be", expected, fix)
         # A number of more than 18 digits is out of every range; Python refuses to convert very long ones.
         index = int(token) if len(token) <= 18 else 10**18
         if index < first:
@@ -166,11 +159,6 @@ class _Line:
                 fix = f"If the file numbers {what}s from 1, read it as one-based; else correct the header."
             self.fail(f"the {what} index {_show(token)}", expected, fix)
         return index - first
-
-
-_NOT_FINITE = (b"nan", b"inf", b"infinity")
-_FIX_VALUE = "Correct or remove this entry."
-_FIX_INDEX = "Write a row as label,label index:value index:value."
 
 
 def _show(token: bytes) -> str:

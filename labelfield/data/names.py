@@ -1,4 +1,4 @@
-"""Names of labels and features: one a line in a text file, read when first asked for."""
+"""Names of labels and features: one per line in a text file, read when first needed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ class Names(Sequence[str]):
             _check(name, i)
 
     @classmethod
+    def from_bytes(cls, content: bytes) -> Names:
+        """Return the names whose `to_bytes` gave these contents."""
+        return cls(_lines(content))
+
+    @classmethod
     def in_file(cls, path: Path, length: int | None = None) -> Names:
-        """The lines of a UTF-8 file. With `length` given the file is not read before a name is needed."""
+        """Return the lines of a UTF-8 file. If `length` is given, the file is not read before a name is needed."""
         names = cls(())
         names._names, names._path = None, path
         names._length = len(names._load()) if length is None else length
@@ -33,7 +38,13 @@ class Names(Sequence[str]):
     def _load(self) -> tuple[str, ...]:
         if self._names is None:
             assert self._path is not None
-            self._names = _read(self._path)
+            try:
+                self._names = _lines(self._path.read_bytes())
+            except OSError as error:
+                raise DataError(f"cannot be read ({error.strerror})", path=self._path, fix="Check the file.") from None
+            except UnicodeDecodeError as error:
+                line = error.object.count(b"\n", 0, error.start) + 1
+                raise DataError("not UTF-8 text", path=self._path, line=line, fix="Save it as UTF-8.") from None
         return self._names
 
     def require(self, length: int, what: str) -> None:
@@ -42,7 +53,7 @@ class Names(Sequence[str]):
             raise DataError(
                 f"{len(self)} {what} names for {length} {what}s",
                 path=self._path,
-                expected="one name a line for each index, 0 first",
+                expected="one name per line for each index, starting with 0",
                 fix="Correct the list, or remove it to go without names.",
             )
 
@@ -56,11 +67,8 @@ class Names(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
         names = self._load()
         if len(names) != self._length:
-            raise DataError(
-                f"{len(names)} names where {self._length} were recorded",
-                path=self._path,
-                fix="The folder was changed by hand; write it anew.",
-            )
+            found = f"{len(names)} names where {self._length} were recorded"
+            raise DataError(found, path=self._path, fix="The folder was changed by hand; write it again.")
         return names[index]
 
     def __iter__(self) -> Iterator[str]:
@@ -68,7 +76,7 @@ class Names(Sequence[str]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):
-            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+            return len(self) == len(other) and self[:] == tuple(other)
         return NotImplemented
 
     def __hash__(self) -> int:
@@ -79,14 +87,19 @@ class Names(Sequence[str]):
         return f"Names([{shown}], length={len(self)})"
 
     def digest(self) -> str:
-        """A fingerprint of all names in their order."""
+        """Return a fingerprint of all names in their order."""
         return sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """The file content that reads back as these names."""
+        """Return the contents of a file that reads back as these names."""
         text = "".join(f"{name}\n" for name in self)
         # Reading drops one byte-order mark, so a first name that begins with that very character needs another.
         return ("\ufeff" + text if text.startswith("\ufeff") else text).encode()
+
+
+def _lines(content: bytes) -> tuple[str, ...]:
+    text = content.removeprefix(b"\xef\xbb\xbf").decode()
+    return tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")) if text else ()
 
 
 def _check(name: object, position: int) -> None:
@@ -96,19 +109,3 @@ def _check(name: object, position: int) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise DataError(f"name {position} is {name!r}", expected="valid Unicode", fix="Rename it.") from None
-
-
-def _read(path: Path) -> tuple[str, ...]:
-    try:
-        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", path=path, fix="Check the file.") from None
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError("not UTF-8 text", path=path, line=line, fix="Save the list as UTF-8.") from None
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return tuple(line.removesuffix("\r") for line in lines)

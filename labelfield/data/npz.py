@@ -1,8 +1,8 @@
 """NumPy and SciPy .npz files.
 
-Three kinds are read: what `write_npz` writes; a pair of SciPy matrices whose names differ in X and Y alone
-(`X_train.npz` beside `Y_train.npz`, `test.X.npz` beside `test.Y.npz`); and one file with a dense or N-dimensional
-array `X` and either an indicator matrix `Y` or one class a row, `y`.
+Three kinds are read: files from `write_npz`; a pair of SciPy matrices whose names differ only in X and Y
+(`X_train.npz` and `Y_train.npz`, `test.X.npz` and `test.Y.npz`); and one file with an array `X` of any shape and either
+an indicator matrix `Y` or a vector `y` with one class per row.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import MAX_COLUMNS, as_features, as_positives, assemble, verify
+from labelfield.csr import MAX_COLUMNS, assemble, from_counts, verify
 from labelfield.data.classes import class_columns
-from labelfield.data.dataset import Dataset, Part, one_label_per_row
+from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
+from labelfield.data.reading import FileContents, ReadOptions
 from labelfield.errors import DataError
 
 __all__ = ["label_partner", "load_arrays", "read_npz", "sparse_from", "write_npz"]
@@ -31,12 +32,12 @@ _OURS = ("X_values", "X_indices", "X_indptr", "X_shape", "Y_indices", "Y_indptr"
 
 
 def label_partner(path: Path) -> Path | None:
-    """The file with the labels of a SciPy matrix X: the same name with Y for X."""
+    """Return the file with the labels of a SciPy matrix X: the same name with Y for X."""
     return path.with_name(_X_PART.sub("Y", path.name)) if _X_PART.search(path.name) else None
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz file; objects, which only pickle could read, are refused."""
+    """Read all arrays of an .npz file; objects, which only pickle could read, are refused."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             if not isinstance(archive, Mapping):
@@ -45,14 +46,12 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     except FileNotFoundError:
         raise DataError("there is no such file", path=path, fix="Check the path.") from None
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"cannot be read ({reason})", path=path, expected="an .npz file of plain arrays", fix="Write it again."
-        ) from None
+        found = f"cannot be read ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+        raise DataError(found, path=path, expected="an .npz file of plain arrays", fix="Write it again.") from None
 
 
 def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
-    """The matrix that scipy.sparse.save_npz wrote, with every index checked before any compiled code trusts it."""
+    """Return the matrix that scipy.sparse.save_npz wrote, with all indices checked before compiled code uses them."""
     try:
         kind = arrays["format"].item()
         kind = kind.decode() if isinstance(kind, bytes) else kind
@@ -66,28 +65,27 @@ def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
             return sparse.coo_array((arrays["data"], (arrays["row"], arrays["col"])), shape=shape)
         raise ValueError(f"the matrix is of kind {kind!r}; write it as csr")
     except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise DataError(
-            f"not a SciPy matrix ({error})", path=path, expected="csr, csc or coo", fix="Write it again."
-        ) from None
+        found = f"not a SciPy matrix ({error})"
+        raise DataError(found, path=path, expected="csr, csc or coo", fix="Write it again.") from None
 
 
-def read_npz(path: Path, *, classes: bool = False, unlabelled: bool = False) -> Part:
-    """Read any of the three kinds. How many classes there are is stated by none that has one a row.
+def read_npz(path: Path, options: ReadOptions) -> FileContents:
+    """Read any of the three kinds. The number of classes is not stated by a file with a vector of class numbers.
 
-    With `classes` the values of `y` are the names of classes, any integers or strings. With `unlabelled`, for rows to
-    predict, X may come alone.
+    With `classes`, the values of `y` are the names of classes, any integers or strings. With `unlabelled`, a file may
+    contain X alone.
     """
     arrays = load_arrays(path)
     try:
         if all(name in arrays for name in _OURS):
-            return Part(_read_ours(arrays), True, holds_names=True)
+            return FileContents(_read_ours(arrays), True, holds_names=True)
         if "format" in arrays:
-            return Part(_read_pair(path, arrays), True)
+            return FileContents(_read_pair(path, arrays), True)
         if "X" in arrays and ("Y" in arrays or "y" in arrays):
-            return _read_dense(arrays, classes)
-        if "X" in arrays and unlabelled:
+            return _read_dense(arrays, options.classes)
+        if "X" in arrays and options.unlabelled:
             X = _as_matrix(arrays["X"])
-            return Part(Dataset(as_features(X), np.zeros((X.shape[0], 0))), False, has_classes=True)
+            return FileContents(Dataset(X, np.zeros((X.shape[0], 0))), False, has_classes=True)
     except DataError as error:
         raise error.at(path) from None
     raise DataError(
@@ -109,18 +107,18 @@ def _read_ours(arrays: Mapping[str, NDArray[Any]]) -> Dataset:
             raise DataError(f"{name} is not a CSR array", fix="Write the file again.")
         parts[name] = assemble(values, indices, indptr, (int(shape[0]), int(shape[1])))
         verify(parts[name])
-    return Dataset(parts["X"], parts["Y"], _names(arrays, "label_names"), _names(arrays, "feature_names"))
+    labels, features = (_names(arrays, key) for key in ("label_names", "feature_names"))
+    return Dataset(parts["X"], parts["Y"], labels, features, trusted=True)
 
 
 def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> Names | None:
-    """Names are stored as the UTF-8 bytes of their list: NumPy's own strings lose trailing zero characters."""
+    """Decode names from the UTF-8 bytes of their list: strings of NumPy would lose trailing zero characters."""
     if key not in arrays:
         return None
     try:
-        lines = arrays[key].astype(np.uint8).tobytes().decode("utf-8-sig").split("\n")
-    except ValueError:
+        return Names.from_bytes(arrays[key].astype(np.uint8).tobytes())
+    except UnicodeDecodeError:
         raise DataError(f"{key} is not UTF-8", fix="Write the file again.") from None
-    return Names(lines[:-1])
 
 
 def _read_pair(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
@@ -132,40 +130,38 @@ def _read_pair(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
             expected=f"the labels in {partner.name if partner else 'a file named with Y for X'} beside it",
             fix="Name the pair X.npz and Y.npz, or write both with labelfield.write.",
         )
-    X = as_features(sparse_from(arrays, path))
-    return Dataset(X, as_positives(sparse_from(load_arrays(partner), partner)))
+    return Dataset(sparse_from(arrays, path), sparse_from(load_arrays(partner), partner))
 
 
 def _as_matrix(X: NDArray[Any]) -> NDArray[Any]:
-    """Rows of whatever shape, such as images, as rows of numbers."""
+    """Flatten rows of any shape, such as images."""
     if X.ndim == 0:
         raise DataError("X is a single number", expected="one row for each example", fix="Save X as a matrix.")
     return X.reshape(X.shape[0], -1) if X.size else X.reshape(X.shape[0], 0)
 
 
-def _read_dense(arrays: Mapping[str, NDArray[Any]], classes: bool) -> Part:
+def _read_dense(arrays: Mapping[str, NDArray[Any]], classes: bool) -> FileContents:
     X = _as_matrix(arrays["X"])
     if "Y" in arrays:
-        return Part(Dataset(as_features(X), as_positives(arrays["Y"])), True)
+        return FileContents(Dataset(X, arrays["Y"]), True)
     y = arrays["y"].ravel()
-    if classes:
-        called, columns = _named_classes(y)
-        return Part(Dataset(as_features(X), one_label_per_row(columns, len(called)), called), True, has_classes=True)
     names = None
-    if y.dtype.kind == "U":
+    if classes:
+        names, y = _named_classes(y)
+    elif y.dtype.kind == "U":
         found, y = np.unique(y, return_inverse=True)
         names = Names(found.tolist())
     if y.dtype.kind not in "iub" or (y.size and y.min() < 0):
         raise DataError(f"y holds {y.dtype} values", expected="classes 0, 1, 2, … or strings", fix="Recode y.")
     if y.size and int(y.max()) >= MAX_COLUMNS:
         raise DataError(f"y holds the class {y.max()}", expected=f"classes below {MAX_COLUMNS}", fix="Recode y.")
-    y = y.astype(np.int64)
-    n_labels = int(y.max(initial=-1)) + 1 if names is None else len(names)
-    return Part(Dataset(as_features(X), one_label_per_row(y, n_labels), names), names is not None)
+    n_labels = int(y.max(initial=0)) + (y.size > 0) if names is None else len(names)
+    Y = from_counts(np.ones(y.size, np.int64), y.astype(np.int32), None, n_labels)
+    return FileContents(Dataset(X, Y, names), names is not None, has_classes=classes)
 
 
 def _named_classes(y: NDArray[Any]) -> tuple[Names, NDArray[np.int32]]:
-    """The names of the classes in y, and the column of each row."""
+    """Return the names of the classes in y, and the column of each row."""
     if y.dtype.kind == "f":
         wrong = np.flatnonzero(~(np.isfinite(y) & (y == np.round(y))))
         if wrong.size:
@@ -177,17 +173,11 @@ def _named_classes(y: NDArray[Any]) -> tuple[Names, NDArray[np.int32]]:
 
 
 def write_npz(file: IO[bytes], dataset: Dataset) -> None:
-    """Everything in one file."""
-    X, Y = dataset.X, dataset.Y
-    arrays: dict[str, Any] = {
-        "X_values": X.data,
-        "X_indices": X.indices,
-        "X_indptr": X.indptr,
-        "X_shape": np.array(X.shape, np.int64),
-        "Y_indices": Y.indices,
-        "Y_indptr": Y.indptr,
-        "Y_shape": np.array(Y.shape, np.int64),
-    }
+    """Write a data set as one file."""
+    arrays: dict[str, Any] = {"X_values": dataset.X.data}
+    for name, array in (("X", dataset.X), ("Y", dataset.Y)):
+        arrays |= {f"{name}_indices": array.indices, f"{name}_indptr": array.indptr}
+        arrays[f"{name}_shape"] = np.array(array.shape, np.int64)
     for key, names in (("label_names", dataset.label_names), ("feature_names", dataset.feature_names)):
         if names is not None:
             arrays[key] = np.frombuffer(names.to_bytes(), np.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from labelfield.atomic import replacing_file
-from labelfield.csr import from_counts
+from labelfield.csr import from_counts, row_of_entries, sorted_csr
 from labelfield.data.grammar import Grammar
 from labelfield.data.npz import load_arrays, sparse_from
 from labelfield.data.streams import line_blocks, open_for_writing
@@ -25,39 +26,36 @@ _HEADER = re.compile(rb"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t\r]*\n")
 
 
 def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, progress: Progress = ignore) -> Any:
-    """Predictions for n_rows rows: a CSR array whose stored entries are the listed labels, or a dense array.
+    """Read the predictions for n_rows rows: a CSR array whose stored entries are the listed labels, or a dense array.
 
-    Text has a line for each row, an empty one for a row without predictions; a first line `rows labels` is allowed.
+    Text has a line for each row, empty for a row without predictions; a first line `rows labels` is allowed.
     """
     path = Path(path)
     if not path.is_file():
         raise DataError("there is no such prediction file", path=path, fix="Check the path.")
     if path.suffix == ".npz":
         scores = _read_npz(path)
-        if tuple(scores.shape) != (n_rows, n_labels):
-            raise _wrong_shape(path, scores.shape, n_rows, n_labels)
+        _check_shape(path, scores.shape, n_rows, n_labels)
         return scores
     grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label", value_type=np.float64)
     with line_blocks(path, progress) as blocks:
-        head = next(blocks, b"")
-        first_line = 1
+        head, first_line = next(blocks, b""), 1
         if match := _HEADER.match(head):
-            stated = [int(group[:18]) for group in match.groups()]
-            if stated != [n_rows, n_labels]:
-                raise _wrong_shape(path, stated, n_rows, n_labels)
-            head = head[match.end() :]
-            first_line = 2
-        rows = read_rows(head, blocks, grammar, path, first_line, n_rows=n_rows, promised_by="the truth has")
+            _check_shape(path, tuple(int(group[:18]) for group in match.groups()), n_rows, n_labels)
+            head, first_line = head[match.end() :], 2
+        whole = chain([head], blocks)
+        rows = read_rows(whole, grammar, path, first_line, n_rows=n_rows, promised_by="the truth has")
     return from_counts(rows.counts, rows.indices, rows.values, n_labels)
 
 
-def _wrong_shape(path: Path, shape: Any, n_rows: int, n_labels: int) -> DataError:
-    return DataError(
-        f"predictions for {shape[0]} rows and {shape[1]} labels",
-        path=path,
-        expected=f"{n_rows} rows and {n_labels} labels as the truth has",
-        fix="Predict the same rows with the same label set.",
-    )
+def _check_shape(path: Path, shape: tuple[int, ...], n_rows: int, n_labels: int) -> None:
+    if tuple(shape) != (n_rows, n_labels):
+        raise DataError(
+            f"predictions for {shape[0]} rows and {shape[1]} labels",
+            path=path,
+            expected=f"{n_rows} rows and {n_labels} labels as the truth has",
+            fix="Predict the same rows with the same label set.",
+        )
 
 
 def _read_npz(path: Path) -> Any:
@@ -70,7 +68,7 @@ def _read_npz(path: Path) -> Any:
     raise DataError(
         f"arrays {', '.join(sorted(arrays)[:8]) or '(none)'}",
         path=path,
-        expected="one matrix of scores, or what scipy.sparse.save_npz writes",
+        expected="one matrix of scores, or a file of scipy.sparse.save_npz",
         fix="Save the scores alone.",
     )
 
@@ -78,7 +76,7 @@ def _read_npz(path: Path) -> Any:
 def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progress = ignore) -> None:
     """Write predictions so that `read_predictions` gives them back; text lists the best label first.
 
-    Of CSR scores the stored entries are written, zeros included; of dense ones all labels of every row.
+    The stored entries of CSR scores are written, zeros included; for dense scores, all labels of every row.
     """
     path = Path(path)
     lists = _as_lists(scores)
@@ -95,25 +93,20 @@ def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progr
 
 
 def _as_lists(scores: Any) -> sparse.csr_array:
-    """CSR with sorted columns and finite scores; a dense matrix becomes full lists."""
+    """Return CSR with sorted columns and finite scores; a dense matrix becomes full lists."""
     if sparse.issparse(scores):
-        lists = sparse.csr_array(scores)
-        if not lists.has_canonical_format:
-            lists = lists.copy()
-            lists.sum_duplicates()
+        lists = sorted_csr(scores)
     else:
         scores = np.asarray(scores)
         n, k = scores.shape
-        columns = np.tile(np.arange(k, dtype=np.int32), n)
-        lists = from_counts(np.full(n, k, np.int64), columns, scores.ravel(), k)
+        lists = from_counts(np.full(n, k, np.int64), np.tile(np.arange(k, dtype=np.int32), n), scores.ravel(), k)
     if not np.isfinite(lists.data).all():
         raise DataError("a score is not finite", expected="numbers that can be ranked", fix="Check the predictions.")
     return lists
 
 
 def _best_first(scores: sparse.csr_array) -> sparse.csr_array:
-    """The same entries, each row ordered by score, of equal scores the smaller label first."""
-    row = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
-    order = np.lexsort((scores.indices, -scores.data, row))
+    """Return the same entries with each row ordered by score; among equal scores, the smaller label comes first."""
+    order = np.lexsort((scores.indices, -scores.data, row_of_entries(scores)))
     counts = np.diff(scores.indptr).astype(np.int64)
     return from_counts(counts, scores.indices[order].astype(np.int32), scores.data[order], scores.shape[1])

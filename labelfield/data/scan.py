@@ -1,9 +1,9 @@
-"""Rows of text to arrays, a block at a time and without a loop: the quick twin of `grammar`.
+"""Parsing rows of text into arrays, a block at a time and without a loop: the quick twin of `grammar`.
 
-Every byte that is not a digit is a mark; between two marks lies a (perhaps empty) run of digits. Runs become
-integers eight bytes at a time by multiplication (three steps join neighbouring digits, pairs and fours), and the
-marks around a run tell what it is: the part of a label list, an index, the digits before or after a point.
-What the marks do not settle is left to `grammar.parse_lines`: `scan` answers None and never guesses.
+Every byte that is not a digit is a mark; between two marks there is a (possibly empty) run of digits. Runs become
+integers eight bytes at a time by multiplication (three steps join neighbouring digits, pairs and fours), and the marks
+around a run tell what it is: an element of a label list, an index, the digits before or after a point. `scan` never
+guesses: it returns None for anything that the marks do not settle, which is left to `grammar.parse_lines`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["scan"]
 _PAD = b" " * 15 + b"\n"
 _NEWLINE, _COMMA, _COLON, _POINT, _MINUS, _PLUS = b"\n,:.-+"
 
-# What each byte is.
+# The kind of each byte.
 _IS_BLANK = np.zeros(256, np.bool_)
 _IS_BLANK[list(b" \t\r\v\f\n")] = True
 _IS_KNOWN = _IS_BLANK.copy()
@@ -36,7 +36,7 @@ _EXACT = np.uint64(2**53)
 
 
 def _join(eight: NDArray[np.uint64], length: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """The integers written by the last `length` (at most 8) of eight little-endian digit bytes."""
+    """Return the integers written by the last `length` (at most 8) of eight little-endian digit bytes."""
     x = eight & _KEEP[length]
     x &= np.uint64(0x0F0F0F0F0F0F0F0F)
     x *= np.uint64(2561)  # 10 * left + right, in every second byte
@@ -51,7 +51,7 @@ def _join(eight: NDArray[np.uint64], length: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def _integers(text: NDArray[np.uint8], end: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """The integers written by the `length` digits before each `end`; meaningless above 16 digits."""
+    """Return the integers written by the `length` digits before each `end`; meaningless above 16 digits."""
     windows = np.ndarray((text.size - 7,), np.dtype("<u8"), text.data, strides=(1,))
     value = _join(windows[end - 8], np.minimum(length, 8))
     long = np.flatnonzero(length > 8)
@@ -62,7 +62,7 @@ def _integers(text: NDArray[np.uint8], end: NDArray[np.int64], length: NDArray[n
 
 
 def scan(block: bytes, grammar: Grammar) -> Rows | None:
-    """Parse a block of whole lines; None where the block holds anything out of the ordinary."""
+    """Parse a block of whole lines; return None if it contains anything unusual."""
     text = np.frombuffer(_PAD + block, np.uint8)
     mark = np.flatnonzero((text - np.uint8(48)) > 9)[len(_PAD) - 1 :]
     kind = text[mark]
@@ -74,7 +74,7 @@ def scan(block: bytes, grammar: Grammar) -> Rows | None:
     digits = _integers(text, mark[1:], length)
 
     colon = np.flatnonzero(kind == _COLON)
-    # A run between blanks, commas and newlines alone is a label.
+    # A run with a blank, comma or newline on both sides is a label.
     ends_label = blank | (kind == _COMMA)
     label = np.flatnonzero(ends_label[:-1] & ends_label[1:] & (length > 0))
     numbers = _numbers(text, mark, kind, blank, length, digits, colon, grammar)
@@ -100,28 +100,20 @@ def scan(block: bytes, grammar: Grammar) -> Rows | None:
     if columns is None or labels is None:
         return None
 
-    order = _order_within_rows(columns, counts)
-    if order is not None:
-        columns, values = columns[order], values[order]
-    if _has_repeats(columns, counts):
+    columns, order, is_repeated = _sorted(columns, counts)
+    if is_repeated.any():
         return None
-    if not grammar.keep_zeros and not values.all():
-        kept = values != 0
-        counts = np.bincount(np.repeat(np.arange(counts.size), counts)[kept], minlength=counts.size)
-        columns, values = columns[kept], values[kept]
-    order = _order_within_rows(labels, label_counts)
-    if order is not None:
-        labels = labels[order]
-    if _has_repeats(labels, label_counts):
+    values = values if order is None else values[order]
+    labels, _, is_repeated = _sorted(labels, label_counts)
+    if is_repeated.any():
         row = np.repeat(np.arange(label_counts.size), label_counts)
-        kept = np.append(True, (np.diff(labels) != 0) | (np.diff(row) != 0))
-        label_counts = np.bincount(row[kept], minlength=label_counts.size)
-        labels = labels[kept]
-    return Rows(label_counts, labels, counts, columns, values, empty)
+        labels, label_counts = labels[~is_repeated], np.bincount(row[~is_repeated], minlength=label_counts.size)
+    rows = Rows(label_counts, labels, counts, columns, values, empty)
+    return rows if grammar.keep_zeros else rows.without_zeros()
 
 
 def _labels_lead(mark: NDArray[np.int64], kind: NDArray[np.uint8], label: NDArray[np.int64], grammar: Grammar) -> bool:
-    """Whether all labels stand in one comma-separated list at the start of a line."""
+    """Return whether the labels of each line form one comma-separated list at its start."""
     comma = np.flatnonzero(kind == _COMMA)
     if label.size == 0:
         return comma.size == 0
@@ -129,8 +121,8 @@ def _labels_lead(mark: NDArray[np.int64], kind: NDArray[np.uint8], label: NDArra
     first = label[starts]
     newline = np.flatnonzero(kind == _NEWLINE)
     line_start = newline[np.searchsorted(newline, first, side="right") - 1]
-    # Each comma has a label on either side exactly when every label but a list's first follows one
-    # and every label but a list's last precedes one.
+    # Each comma has a label on both sides exactly if every label but the first of a list follows a comma, and every
+    # label but the last of a list precedes one.
     continues = np.count_nonzero(kind[label + 1] == _COMMA)
     n_lists = np.count_nonzero(starts)
     return bool(
@@ -150,33 +142,26 @@ def _numbers(
     colon: NDArray[np.int64],
     grammar: Grammar,
 ) -> tuple[NDArray[np.floating[Any]], int] | None:
-    """The number after each colon, and how many points, signs and exponents they use up."""
+    """Return the number after each colon, and how many points, signs and exponents they contain."""
     minus = kind[colon + 1] == _MINUS
     signed = minus | (kind[colon + 1] == _PLUS)
+    whole = colon
     if signed.any():
         if length[colon[signed]].any():
             return None
         whole = colon + signed
-    else:
-        whole = colon
     pointed = kind[whole + 1] == _POINT
-    if pointed.all():
-        last = whole + 1
-        places = length[last]
-        n_digits = length[whole] + places
-        fraction = digits[last]
-    else:
-        last = whole + pointed
-        places = np.where(pointed, length[last], 0)
-        n_digits = length[whole] + places
-        fraction = np.where(pointed, digits[last], 0).astype(np.uint64)
+    last = whole + pointed
+    places, fraction = length[last], digits[last]
+    if not pointed.all():
+        places, fraction = np.where(pointed, places, 0), np.where(pointed, fraction, np.uint64(0))
+    n_digits = length[whole] + places
     places = np.minimum(places, _MOST_DIGITS)
     mantissa = digits[whole] * _INTEGER_POWER[places] + fraction
     value = mantissa.astype(np.float64)
     # Mantissa and power of ten are exact doubles, so the quotient is the correctly rounded number.
     value /= _POWER[places]
-    if signed.any():
-        np.negative(value, out=value, where=minus)
+    np.negative(value, out=value, where=minus)
     used = int(np.count_nonzero(signed) + np.count_nonzero(pointed))
 
     ends = blank[last + 1]
@@ -196,7 +181,7 @@ def _numbers(
 def _hard_numbers(
     text: NDArray[np.uint8], mark: NDArray[np.int64], blank: NDArray[np.bool_], colon: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], int] | None:
-    """Numbers with an exponent or very many digits: cut out with the blank behind each, and parsed by NumPy."""
+    """Cut out numbers with an exponent or many digits, with the blank after each, and parse them by NumPy."""
     stop = np.flatnonzero(blank)
     stop = stop[np.searchsorted(stop, colon)]
     start, end = mark[colon] + 1, mark[stop]
@@ -207,12 +192,12 @@ def _hard_numbers(
     inside[end + 1] -= 1
     cut = text[np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
     with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # how NumPy says that it met something else
+        warnings.simplefilter("error", DeprecationWarning)  # how NumPy reports anything but numbers
         try:
             values = np.fromstring(cut.tobytes(), np.float64, sep=" ")
         except (DeprecationWarning, ValueError):
             return None
-    # No token is empty, so one number each is the only way to so many numbers.
+    # No token is empty, so if there are as many numbers as tokens, each token is one number.
     return (values, int((stop - colon - 1).sum())) if values.size == colon.size else None
 
 
@@ -224,22 +209,20 @@ def _in_range(written: NDArray[np.uint64], first: int, end: int) -> NDArray[np.i
     return written.astype(np.int32)
 
 
-def _boundaries(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Positions i such that entries i and i + 1 lie in different rows."""
+def _sorted(
+    index: NDArray[np.int32], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64] | None, NDArray[np.bool_]]:
+    """Sort the entries of each row; return them, their order (None if it has not changed), and which are repeats."""
     ends = np.cumsum(counts)
-    return np.unique(ends[(ends > 0) & (ends < size)]) - 1
-
-
-def _order_within_rows(index: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """The order that sorts the entries of each row, or None where they are sorted already."""
-    falls = index[1:] < index[:-1]
-    falls[_boundaries(counts, index.size)] = False
-    if not falls.any():
-        return None
-    return np.lexsort((index, np.repeat(np.arange(counts.size), counts)))
-
-
-def _has_repeats(index: NDArray[np.int32], counts: NDArray[np.int64]) -> bool:
-    same = index[1:] == index[:-1]
-    same[_boundaries(counts, index.size)] = False
-    return bool(same.any())
+    between_rows = ends[(ends > 0) & (ends < index.size)] - 1
+    order = None
+    steps = np.diff(index)
+    steps[between_rows] = 1
+    if (steps < 0).any():
+        order = np.lexsort((index, np.repeat(np.arange(counts.size), counts)))
+        index = index[order]
+        steps = np.diff(index)
+        steps[between_rows] = 1
+    is_repeated = np.zeros(index.size, np.bool_)
+    is_repeated[1:] = steps == 0
+    return index, order, is_repeated

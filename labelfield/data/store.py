@@ -1,9 +1,9 @@
-"""Our own folder: plain .npy arrays that open memory-mapped, whatever their size.
+"""Our folder format: plain .npy arrays, which open memory-mapped at any size.
 
     meta.json                                   sizes, format and version
     X_values.npy X_indices.npy X_indptr.npy     the features, CSR
     Y_indices.npy Y_indptr.npy                  the positives, CSR
-    labels.txt features.txt                     names, one a line, where there are any
+    labels.txt features.txt                     names, one per line, if there are any
 
 A data set with two splits is a folder with meta.json and two such folders, train and test.
 """
@@ -37,12 +37,12 @@ _COUNTS = ("n_rows", "n_features", "n_labels", "n_values", "n_positives")
 
 
 def is_store(path: Path) -> bool:
-    """Whether the folder is one of ours."""
+    """Return whether a folder is in our format."""
     return (path / _META).is_file()
 
 
 def write_store(dataset: Dataset, folder: Path) -> None:
-    """Fill an empty folder."""
+    """Write a data set into an empty folder."""
     if dataset.test is not None:
         _write_meta(folder, {"splits": list(dataset.splits)})
         for name, split in dataset.splits.items():
@@ -52,9 +52,9 @@ def write_store(dataset: Dataset, folder: Path) -> None:
     X, Y = dataset.X, dataset.Y
     for name, array in zip(_ARRAYS, (X.data, X.indices, X.indptr, Y.indices, Y.indptr), strict=True):
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    for file, names in (("labels.txt", dataset.label_names), ("features.txt", dataset.feature_names)):
+    for what, names in (("labels", dataset.label_names), ("features", dataset.feature_names)):
         if names is not None:
-            (folder / file).write_bytes(names.to_bytes())
+            (folder / f"{what}.txt").write_bytes(names.to_bytes())
     counts = (dataset.n_rows, dataset.n_features, dataset.n_labels, X.indices.size, Y.indices.size)
     _write_meta(folder, dict(zip(_COUNTS, counts, strict=True)))
 
@@ -65,25 +65,23 @@ def _write_meta(folder: Path, content: dict[str, Any]) -> None:
 
 
 def open_store(folder: Path) -> Dataset:
-    """Open memory-mapped: sizes are checked, contents are read when used."""
+    """Open a folder memory-mapped: sizes are checked, contents are read when used."""
     meta = _read_meta(folder)
     if "splits" in meta:
         if meta["splits"] != ["train", "test"]:
             raise _damaged(folder / _META, "splits other than train and test")
-        train, test = (open_store(folder / name) for name in ("train", "test"))
-        return Dataset(train.X, train.Y, train.label_names, train.feature_names, test)
-    n, d, k, n_values, n_positives = _read_counts(meta, folder)
+        return open_store(folder / "train").with_parts(test=open_store(folder / "test"))
+    counts: list[Any] = [meta.get(name) for name in _COUNTS]
+    if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
+        raise _damaged(folder / _META, f"counts {counts}")
+    n, d, k, n_values, n_positives = counts
     values = _map(folder / "X_values.npy", n_values, "float32")
     X = _assemble(folder, "X", values, (n, d), n_values)
-    # The positives are all ones: one number, seen n_positives times.
+    # The positives are all ones: one number in memory, seen n_positives times.
     Y = _assemble(folder, "Y", np.broadcast_to(np.float32(1), (n_positives,)), (n, k), n_positives)
-    labels, features = folder / "labels.txt", folder / "features.txt"
-    return Dataset(
-        X,
-        Y,
-        Names.in_file(labels, k) if labels.exists() else None,
-        Names.in_file(features, d) if features.exists() else None,
-    )
+    files = ((folder / "labels.txt", k), (folder / "features.txt", d))
+    labels, features = (Names.in_file(file, size) if file.exists() else None for file, size in files)
+    return Dataset(X, Y, labels, features, trusted=True)
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
@@ -97,20 +95,9 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("format") != _FORMAT:
         raise _damaged(path, "not the description of a labelfield data set")
     if meta.get("version") != _VERSION:
-        raise DataError(
-            f"version {meta.get('version')!r} of the folder format",
-            path=path,
-            expected=f"version {_VERSION}",
-            fix="Convert the original data again with this version of labelfield.",
-        )
+        found, fix = f"version {meta.get('version')!r} of the folder format", "Convert the original data again."
+        raise DataError(found, path=path, expected=f"version {_VERSION}", fix=fix)
     return meta
-
-
-def _read_counts(meta: dict[str, Any], folder: Path) -> list[int]:
-    counts = [meta.get(name) for name in _COUNTS]
-    if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
-        raise _damaged(folder / _META, f"counts {counts}")
-    return [int(count) for count in counts if count is not None]
 
 
 def _assemble(
@@ -133,7 +120,7 @@ def _map(path: Path, size: int, *types: str) -> NDArray[Any]:
         raise _damaged(path, "missing") from None
     except (OSError, ValueError, EOFError, SyntaxError) as error:
         raise _damaged(path, str(error).splitlines()[0] if str(error) else "unreadable") from None
-    # Batches read rows here and there: reading ahead would fetch hundreds of times what they need.
+    # Batches read scattered rows: reading ahead would fetch hundreds of times as much as they need.
     _advise(mapped, "MADV_RANDOM")
     array = np.asarray(mapped)
     if array.shape != (size,) or array.dtype.name not in types or not array.dtype.isnative:
@@ -142,14 +129,14 @@ def _map(path: Path, size: int, *types: str) -> NDArray[Any]:
 
 
 def _advise(mapped: Any, advice: str) -> None:
-    """Tell the system how a mapped array will be read, where it takes advice."""
+    """Tell the operating system how a mapped array will be read, if it takes advice."""
     if isinstance(mapped, np.memmap) and mapped.size and hasattr(mmap, advice):
         mapped._mmap.madvise(getattr(mmap, advice))  # type: ignore[attr-defined]  # NumPy has no public name for it
 
 
 @contextmanager
 def read_through(dataset: Dataset) -> Iterator[None]:
-    """While in this context the arrays of a mapped data set are read from end to end, and so read ahead."""
+    """Have the arrays of a mapped data set read ahead, while they are read from end to end."""
     X, Y = dataset.X, dataset.Y
     mapped = [part.base for part in (X.data, X.indices, X.indptr, Y.indices, Y.indptr)]
     for part in mapped:
@@ -162,4 +149,4 @@ def read_through(dataset: Dataset) -> Iterator[None]:
 
 
 def _damaged(path: Path, found: str) -> DataError:
-    return DataError(found, path=path, expected="what labelfield wrote", fix="Convert the original data again.")
+    return DataError(found, path=path, expected="an unmodified folder", fix="Convert the original data again.")

@@ -1,4 +1,4 @@
-"""Bytes of plain or compressed files, in blocks of whole lines, decompressed one block ahead."""
+"""The bytes of plain or compressed files, in blocks of whole lines, decompressed one block ahead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from labelfield.progress import Progress, ignore
 
 __all__ = ["line_blocks", "open_bytes", "open_for_writing", "read_bytes", "stem"]
 
-# Large enough that NumPy's per-call overhead vanishes, small enough that a block's arrays stay in cache.
+# Large enough to make NumPy's overhead per call negligible, small enough that the arrays of a block stay in cache.
 BLOCK_BYTES = 1 << 19
 _MAGIC: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _SUFFIX: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -26,14 +26,14 @@ _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # gzip and bz2 report
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open for reading; the content, not the name, tells how the file is compressed."""
+    """Open a file for reading; its contents, not its name, tell how it is compressed."""
     try:
         with open(path, "rb") as file:
             head = file.read(6)
-    except FileNotFoundError:
-        raise DataError("there is no such file", path=path, fix="Check the path.") from None
     except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", path=path, fix="Check the path.") from None
+        is_missing = isinstance(error, FileNotFoundError)
+        found = "there is no such file" if is_missing else f"cannot be read ({error.strerror})"
+        raise DataError(found, path=path, fix="Check the path.") from None
     for magic, opener in _MAGIC.items():
         if head.startswith(magic):
             return cast("IO[bytes]", opener(path, "rb"))
@@ -42,12 +42,12 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 @contextmanager
 def open_for_writing(path: Path, name: str) -> Iterator[IO[bytes]]:
-    """Open `path` for writing, compressed as the suffix of `name` asks."""
+    """Open `path` for writing, compressed as the suffix of `name` says."""
     suffix = Path(name).suffix
     with open(path, "wb") as plain:
         packed: Any
         if suffix == ".gz":
-            # No name and no time in the header: the same data give the same bytes.
+            # Without name and time in the header, the same data give the same bytes.
             packed = gzip.GzipFile("", "wb", 6, plain, mtime=0)
         else:
             packed = _SUFFIX[suffix](plain, "wb") if suffix in _SUFFIX else plain
@@ -56,17 +56,12 @@ def open_for_writing(path: Path, name: str) -> Iterator[IO[bytes]]:
 
 
 def _damaged(path: Path, line: int | None, error: BaseException) -> DataError:
-    return DataError(
-        f"the compressed file is cut short or damaged ({error})",
-        path=path,
-        line=line,
-        expected="a complete file",
-        fix="Fetch or compress it again.",
-    )
+    found = f"the compressed file is truncated or damaged ({error})"
+    return DataError(found, path=path, line=line, expected="a complete file", fix="Fetch or compress it again.")
 
 
 def read_bytes(path: Path) -> bytes:
-    """The whole content of a small file."""
+    """Return the whole contents of a small file."""
     try:
         with open_bytes(path) as file:
             return file.read()
@@ -75,21 +70,19 @@ def read_bytes(path: Path) -> bytes:
 
 
 def stem(path: Path) -> str:
-    """The name without the suffixes of compression and format."""
+    """Return the name without the suffixes of compression and format."""
     name = path.name
     for suffix in COMPRESSED_SUFFIXES:
         name = name.removesuffix(suffix)
     return Path(name).stem
 
 
-@contextmanager
-def line_blocks(path: Path, progress: Progress = ignore) -> Iterator[Iterator[bytes]]:
-    """Blocks of whole lines, each ending in a newline, without a byte-order mark.
+def line_blocks(path: Path, progress: Progress = ignore) -> closing[Generator[bytes, None, None]]:
+    """Return a context with an iterator over blocks of whole lines, each ending in a newline.
 
-    While a block is being parsed, a second thread decompresses the next one; leaving the context ends it.
+    While a block is parsed, a second thread decompresses the next one, until the context is left.
     """
-    with closing(_iter_blocks(path, progress)) as blocks:
-        yield blocks
+    return closing(_iter_blocks(path, progress))
 
 
 def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]:
@@ -99,19 +92,16 @@ def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]
         raw = getattr(file, "fileobj", None) or getattr(file, "_fp", None) or file
         try:
             pending = ahead.submit(file.read, BLOCK_BYTES)
-            rest = b""
-            first = True
+            rest, is_first = b"", True
             while block := pending.result():
                 pending = ahead.submit(file.read, BLOCK_BYTES)
-                if first:
-                    block = _without_mark(block, path)
-                    first = False
+                if is_first:
+                    block, is_first = _without_mark(block, path), False
                 cut = block.rfind(b"\n") + 1
                 if cut == 0:
                     rest += block
                     continue
-                whole = rest + block[:cut]
-                rest = block[cut:]
+                whole, rest = rest + block[:cut], block[cut:]
                 yield whole
                 lines += whole.count(b"\n")
                 progress(min(raw.tell(), size), size)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO
 
@@ -15,9 +14,10 @@ from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, from_counts
 from labelfield.data.classes import ClassNumbers, class_columns
-from labelfield.data.dataset import Dataset, Part
+from labelfield.data.dataset import Dataset
 from labelfield.data.grammar import Grammar, Rows, parse_lines
-from labelfield.data.growing import Growing
+from labelfield.data.names import Names
+from labelfield.data.reading import FileContents, Growing, ReadOptions, no_data
 from labelfield.data.scan import scan
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
@@ -33,99 +33,70 @@ _COMMENT = re.compile(rb"#[^\n]*")
 _WRITE_ENTRIES = 1 << 18
 
 
-def read_text(
-    path: Path,
-    *,
-    one_based: bool | None = None,
-    one_based_labels: bool = False,
-    classes: bool = False,
-    unlabelled: bool = False,
-    progress: Progress = ignore,
-) -> Part:
+def read_text(path: Path, options: ReadOptions) -> FileContents:
     """Read either form; the first line tells which.
 
-    `one_based` says whether the first feature is written 1. Left out: files with a header start at 0, and of a
-    headerless file it is told whether it seems to start at 1. With `classes` the rows of a headerless file begin with
-    one class, any word or number (with `unlabelled`, or none); under a header classes are numbers like any labels.
+    With `classes`, the rows of a headerless file begin with one class, any word or number (or, with `unlabelled`, with
+    none); under a header, classes are numbers like any labels.
     """
-    with line_blocks(path, progress) as blocks:
+    with line_blocks(path, options.progress) as blocks:
         head = next(blocks, b"")
         if not head:
-            raise DataError("the file is empty", path=path, expected="rows of data", fix="Check where it came from.")
-        numbers = ClassNumbers(path, unlabelled=unlabelled) if classes else None
-        return _read_text(path, head, blocks, one_based, int(one_based_labels), numbers)
-
-
-def _read_text(
-    path: Path,
-    head: bytes,
-    blocks: Iterator[bytes],
-    one_based: bool | None,
-    first_label: int,
-    numbers: ClassNumbers | None,
-) -> Part:
-    line_end = head.index(b"\n") + 1
-    if match := _XML_HEADER.match(head):
-        sizes = _check_sizes(match, path)
-        grammar = Grammar(sizes[1], sizes[2], int(bool(one_based)), first_label)
-        rows = read_rows(head[line_end:], blocks, grammar, path, 2, n_rows=sizes[0])
-        return _part(rows, sizes[1], sizes[2], is_stated=True)
-    if match := _OUR_HEADER.match(head):
-        sizes = _check_sizes(match, path)
-        grammar = Grammar(sizes[1], sizes[2], 1 if one_based is None else int(one_based), first_label)
-        rows = read_rows(head[line_end:], blocks, grammar, path, 2, n_rows=sizes[0], comments=True)
-        return _part(rows, sizes[1], sizes[2], is_stated=True)
-    if _BARE_NUMBERS.match(head) and b" " in head[:line_end].strip():
-        raise DataError(
-            f"the first line is {head[:line_end].decode().strip()!r}",
-            path=path,
-            line=1,
-            expected="a header `rows features labels`, or a row `label,label index:value index:value`",
-            fix="Complete the header or remove it.",
-        )
-    # A stored 0 says nothing about its row, but something about how features are numbered and how many there are.
-    grammar = Grammar(
-        first_column=int(bool(one_based)), first_label=0 if numbers is not None else first_label, keep_zeros=True
-    )
-    recode = None if numbers is None else numbers.recode
-    rows = read_rows(head, blocks, grammar, path, 1, comments=True, recode=recode)
-    if rows.counts.size == 0:
-        raise DataError("the file holds no rows", path=path, expected="rows of data", fix="Check where it came from.")
-    n_features = int(rows.indices.max(initial=-1)) + 1
-    is_one_based = one_based is None and int(rows.indices.min(initial=1)) > 0
-    rows = _without_zeros(rows)
-    if numbers is None:
-        part = _part(rows, n_features, int(rows.labels.max(initial=-1)) + 1, is_stated=False)
-    else:
-        names, columns = class_columns(numbers.found, rows.labels)
-        part = _part(rows._replace(labels=columns), n_features, len(names), is_stated=False)
-        part = part._replace(dataset=replace(part.dataset, label_names=names), has_classes=True)
-    return part._replace(seems_one_based=is_one_based)
-
-
-def _part(rows: Rows, n_features: int, n_labels: int, *, is_stated: bool) -> Part:
-    """Rows as arrays. Under a header, which states the widths, every line is a row."""
-    X = from_counts(rows.counts, rows.indices, rows.values, n_features)
-    dataset = Dataset(X, from_counts(rows.label_counts, rows.labels, None, n_labels))
-    return Part(dataset, is_stated, first_line=2 if is_stated else None)
-
-
-def _check_sizes(match: re.Match[bytes], path: Path) -> tuple[int, int, int]:
-    for name, size in zip(("rows", "features", "labels"), match.groups(), strict=True):
-        if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
+            raise no_data(path, "the file is empty")
+        xml, ours = _XML_HEADER.match(head), _OUR_HEADER.match(head)
+        header = xml or ours
+        if header is not None:
+            n, d, k = _check_sizes(header, path)
+            is_one_based = ours is not None if options.one_based is None else options.one_based
+            grammar = Grammar(d, k, int(is_one_based), int(options.one_based_labels))
+            rest = chain([head[header.end() :]], blocks)
+            rows = read_rows(rest, grammar, path, 2, n_rows=n, comments=ours is not None)
+            return FileContents(_dataset(rows, d, k), True, first_line=2)
+        line_end = head.index(b"\n") + 1
+        if _BARE_NUMBERS.match(head) and b" " in head[:line_end].strip():
             raise DataError(
-                f"the header asks for {size.decode()[:40]} {name}",
+                f"the first line is {head[:line_end].decode().strip()!r}",
                 path=path,
                 line=1,
-                expected=f"at most {MAX_COLUMNS}",
-                fix="Correct the header.",
+                expected="a header `rows features labels`, or a row `label,label index:value index:value`",
+                fix="Complete the header or remove it.",
             )
-    n, d, k = (int(size) for size in match.groups())
-    return n, d, k
+        return _read_headerless(chain([head], blocks), path, options)
+
+
+def _read_headerless(blocks: Iterator[bytes], path: Path, options: ReadOptions) -> FileContents:
+    numbers = ClassNumbers(path, unlabelled=options.unlabelled) if options.classes else None
+    first_label = 0 if numbers is not None else int(options.one_based_labels)
+    # A stored 0 says nothing about its row, but it shows how features are numbered and how many there are.
+    grammar = Grammar(first_column=int(bool(options.one_based)), first_label=first_label, keep_zeros=True)
+    recode = None if numbers is None else numbers.recode
+    rows = read_rows(blocks, grammar, path, 1, comments=True, recode=recode)
+    if rows.counts.size == 0:
+        raise no_data(path, "the file contains no rows")
+    n_features = int(rows.indices.max(initial=-1)) + 1
+    seems_one_based = options.one_based is None and int(rows.indices.min(initial=1)) > 0
+    names, n_labels = None, int(rows.labels.max(initial=-1)) + 1
+    if numbers is not None:
+        names, columns = class_columns(numbers.found, rows.labels)
+        rows, n_labels = rows._replace(labels=columns), len(names)
+    dataset = _dataset(rows.without_zeros(), n_features, n_labels, names)
+    return FileContents(dataset, False, seems_one_based=seems_one_based, has_classes=numbers is not None)
+
+
+def _dataset(rows: Rows, n_features: int, n_labels: int, label_names: Names | None = None) -> Dataset:
+    X = from_counts(rows.counts, rows.indices, rows.values, n_features)
+    return Dataset(X, from_counts(rows.label_counts, rows.labels, None, n_labels), label_names, trusted=True)
+
+
+def _check_sizes(match: re.Match[bytes], path: Path) -> list[int]:
+    for name, size in zip(("rows", "features", "labels"), match.groups(), strict=True):
+        if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
+            found = f"the header asks for {size.decode()[:40]} {name}"
+            raise DataError(found, path=path, line=1, expected=f"at most {MAX_COLUMNS}", fix="Correct the header.")
+    return [int(size) for size in match.groups()]
 
 
 def read_rows(
-    head: bytes,
     blocks: Iterator[bytes],
     grammar: Grammar,
     path: Path,
@@ -136,22 +107,32 @@ def read_rows(
     comments: bool = False,
     recode: Callable[[bytes, int], bytes] | None = None,
 ) -> Rows:
-    """Parse `head` and the remaining blocks. Without `n_rows`, blank lines are skipped; else they are rows.
+    """Parse blocks of lines. Blank lines are rows if `n_rows` is given; otherwise they are skipped.
 
-    `recode` is given each block and the number of its first line, and answers what to parse in its place.
+    `recode` is called with each block and the number of its first line, and returns the text to parse instead.
     """
     parts = [Growing(dtype) for dtype in grammar.row_types]
     n_found, line = 0, first_line
-    for raw in _chain(head, blocks):
+    for raw in blocks:
         block = _COMMENT.sub(b"", raw) if comments and b"#" in raw else raw
         block = block if recode is None else recode(block, line)
         rows = scan(block, grammar)
         if rows is None:
             rows = parse_lines(block, grammar, path, line)
         if n_rows is None:
-            rows = _without_blank(rows)
+            rows = _only(rows, ~rows.blank)
         elif n_found + rows.counts.size > n_rows:
-            rows = _without_surplus(rows, n_rows - n_found, f"{n_rows} rows as {promised_by}", path, line)
+            n_left = n_rows - n_found
+            surplus = np.flatnonzero(~rows.blank[n_left:])
+            if surplus.size:  # blank lines after the last row are allowed
+                raise DataError(
+                    "one row too many",
+                    path=path,
+                    line=line + n_left + int(surplus[0]),
+                    expected=f"{n_rows} rows as {promised_by}",
+                    fix="Remove the rest, or correct the number of rows.",
+                )
+            rows = _only(rows, slice(n_left))
         for i, part in enumerate(parts):
             part.extend(rows[i])
         n_found += rows.counts.size
@@ -162,53 +143,20 @@ def read_rows(
             path=path,
             line=line - 1,
             expected=f"{n_rows} rows as {promised_by}",
-            fix="The file may be cut short: make it again, or correct the number of rows.",
+            fix="The file may be truncated: make it again, or correct the number of rows.",
         )
     return Rows(*(part.finish() for part in parts))
 
 
-def _chain(head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    if head:
-        yield head
-    yield from blocks
-
-
-def _without_blank(rows: Rows) -> Rows:
-    if not rows.blank.any():
-        return rows
-    kept = ~rows.blank
+def _only(rows: Rows, kept: NDArray[np.bool_] | slice) -> Rows:
+    """Drop the rows of other lines, which are all blank and so have no entries."""
     return rows._replace(counts=rows.counts[kept], label_counts=rows.label_counts[kept], blank=rows.blank[kept])
-
-
-def _without_zeros(rows: Rows) -> Rows:
-    if rows.values.all():
-        return rows
-    kept = rows.values != 0
-    row = np.repeat(np.arange(rows.counts.size), rows.counts)[kept]
-    counts = np.bincount(row, minlength=rows.counts.size)
-    return rows._replace(counts=counts, indices=rows.indices[kept], values=rows.values[kept])
-
-
-def _without_surplus(rows: Rows, n_left: int, expected: str, path: Path, line: int) -> Rows:
-    """Drop blank lines after the last row; any other surplus line is an error."""
-    surplus = np.flatnonzero(~rows.blank[n_left:])
-    if surplus.size:
-        raise DataError(
-            "one row too many",
-            path=path,
-            line=line + n_left + int(surplus[0]),
-            expected=expected,
-            fix="Remove the rest, or correct the number of rows.",
-        )
-    return rows._replace(
-        counts=rows.counts[:n_left], label_counts=rows.label_counts[:n_left], blank=rows.blank[:n_left]
-    )
 
 
 def write_text(
     file: IO[bytes], X: sparse.csr_array, Y: sparse.csr_array, *, svmlight: bool = False, progress: Progress = ignore
 ) -> None:
-    """Write rows that `read_text` reads back exactly. svmlight numbers features from 1, as its definition has it."""
+    """Write rows that `read_text` reads back exactly. svmlight numbers features from 1, as it is defined."""
     n, d, k = X.shape[0], X.shape[1], Y.shape[1]
     header = f"# labelfield rows={n} features={d} labels={k}\n" if svmlight else f"{n} {d} {k}\n"
     file.write(header.encode())
@@ -224,36 +172,32 @@ def write_rows(
     progress: Progress = ignore,
 ) -> None:
     """Write `label,label index:value …` lines, or `index:value …` lines without Y. Values read back bit for bit."""
-    n = X.shape[0]
-    start = 0
+    n, start = X.shape[0], 0
     while start < n:
-        # As many rows as hold about _WRITE_ENTRIES entries, at least one.
+        # As many rows as have about _WRITE_ENTRIES entries, at least one.
         stop = int(np.searchsorted(X.indptr, X.indptr[start] + _WRITE_ENTRIES, side="right")) - 1
         stop = min(max(stop, start + 1), start + _WRITE_ENTRIES, n)
-        features = _pairs(X, start, stop, first_column)
-        lists = [] if Y is None else _lists(Y, start, stop)
-        lines = features if Y is None else [f"{a} {b}" for a, b in zip(lists, features, strict=True)]
+        lines = _joined(X, start, stop, " ", lambda part: _pairs(X, part, first_column))
+        if Y is not None:
+            lists = _joined(Y, start, stop, ",", lambda part: map(str, Y.indices[part].tolist()))
+            lines = [f"{a} {b}" for a, b in zip(lists, lines, strict=True)]
         file.write(("\n".join(lines) + "\n").encode())
         start = stop
         progress(start, n)
 
 
-def _ragged(tokens: list[str], indptr: NDArray[np.int64], separator: str) -> list[str]:
-    ends = indptr.tolist()
-    return [separator.join(tokens[a:b]) for a, b in pairwise(ends)]
+def _joined(
+    array: sparse.csr_array, start: int, stop: int, separator: str, texts: Callable[[slice], Iterable[str]]
+) -> list[str]:
+    """Join the texts of the entries of each row."""
+    ends = array.indptr[start : stop + 1].astype(np.int64)
+    tokens = list(texts(slice(int(ends[0]), int(ends[-1]))))
+    return [separator.join(tokens[a:b]) for a, b in pairwise((ends - ends[0]).tolist())]
 
 
-def _pairs(X: sparse.csr_array, start: int, stop: int, first: int) -> list[str]:
-    indptr = X.indptr[start : stop + 1] - X.indptr[start]
-    span = slice(int(X.indptr[start]), int(X.indptr[stop]))
+def _pairs(X: sparse.csr_array, part: slice, first: int) -> Iterator[str]:
     # NumPy prints the shortest text that is read back as the same float32; each distinct value once.
-    values, which = np.unique(X.data[span], return_inverse=True)
+    values, which = np.unique(X.data[part], return_inverse=True)
     texts = values.astype(np.str_)[which].tolist()
-    columns = (X.indices[span].astype(np.int64) + first).tolist()
-    return _ragged([f"{c}:{t}" for c, t in zip(columns, texts, strict=True)], indptr, " ")
-
-
-def _lists(Y: sparse.csr_array, start: int, stop: int) -> list[str]:
-    indptr = Y.indptr[start : stop + 1] - Y.indptr[start]
-    labels = Y.indices[int(Y.indptr[start]) : int(Y.indptr[stop])]
-    return _ragged([str(label) for label in labels.tolist()], indptr, ",")
+    columns = (X.indices[part].astype(np.int64) + first).tolist()
+    return (f"{column}:{text}" for column, text in zip(columns, texts, strict=True))

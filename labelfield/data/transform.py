@@ -1,4 +1,4 @@
-"""What is done to rows before a model sees them. It belongs to the model: it is saved with it, and applied anew."""
+"""Row transforms: what is done to rows before a model sees them. A transform is saved with its model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_features, assemble
+from labelfield.csr import as_features, assemble, from_counts, row_norms
 from labelfield.data.images import deskew
 
 __all__ = ["VIEWS", "RowTransform", "choose_class_transform", "choose_transform"]
@@ -18,36 +18,37 @@ __all__ = ["VIEWS", "RowTransform", "choose_class_transform", "choose_transform"
 VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "range", "deskew", "none")
 _ALONE = ("scaled", "range", "deskew", "none")
 _WEIGHTED = ("tfidf", "scaled", "range", "deskew")
+# Ratio of the largest value of a row to the mean one above which few values dominate the row.
 _UNEVEN = 5.0
-# Deviations from 0 beyond which a mean is subtracted.
+# Standard deviations from 0 beyond which a mean is subtracted.
 _FAR = 3.0
 _FEW_FEATURES = 1000
-# Of fewer features that end at the same value it may be chance.
+# With fewer features, it may be by chance that most have the same largest value.
 _LEAST_PIXELS = 50
-# Entries that are transformed at once: what a copy of the rows costs beside itself.
+# Entries that are transformed at a time, which bounds the memory needed beside the result.
 _BLOCK_ENTRIES = 1 << 22
-# A standard deviation below this share of the mean is what rounding makes of a feature that is the same in all rows.
+# A standard deviation below this fraction of the mean is a rounding error: the feature is constant.
 _CONSTANT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class RowTransform:
-    """Views of a row, side by side.
+    """One or more views of each row, side by side.
 
-    Each value v is taken as it is ("unit"), as sign(v) √|v| ("sqrt"), as sign(v) log(1 + |v|) ("log"), or as that times
-    log((1 + N) / (1 + n)) + 1 for a feature that n of N training rows have ("tfidf"); then each row at norm 1. Names
-    joined by + give several views, each with columns of its own, together at norm 1.
+    A view takes each value v as it is ("unit"), as sign(v) √|v| ("sqrt"), as sign(v) log(1 + |v|) ("log"), or as the
+    latter times log((1 + N) / (1 + n)) + 1 for a feature that occurs in n of N training rows ("tfidf"), and then scales
+    each row to norm 1. Names joined by + give several views, each with its own columns, together of norm 1.
 
-    Four stand alone and leave norms as they are. "scaled" divides each value by the standard deviation of its feature
-    over the training rows (by 1 where that is 0). From features whose mean is more than three deviations away from 0,
-    nine tenths of whose values cannot be 0, the mean is subtracted first: distances of such numbers would drown in
-    rounding. Distances are the same as after centring all, and zeros of other features stay zeros. "range" divides all
-    values by the largest size of any in the training rows, as images want it. "deskew" does so too, takes rows as
-    square images, moves each to the middle and sets it upright (`labelfield.data.images`). "none" leaves rows as they
-    are.
+    Four transforms stand alone and leave norms as they are. "scaled" divides each value by the standard deviation of
+    its feature over the training rows (by 1 if that is 0). If the mean of a feature is more than three standard
+    deviations away from 0, so that at least nine tenths of its values are not 0, the mean is subtracted first, because
+    distances between such numbers would be lost to rounding. Distances are the same as if all features were centred,
+    and zeros of the other features stay zeros. "range" divides all values by the largest absolute value in the training
+    rows, as is usual for images. "deskew" does this too, takes rows as square images, centres them and removes their
+    slant (`labelfield.data.images`). "none" leaves rows as they are.
 
-    `weights` is what multiplies each feature: of "tfidf" the second factor, of "scaled", "range" and "deskew" one
-    over the divisor. `shifts` is what "scaled" subtracts before.
+    `weights` multiplies each feature: the second factor of "tfidf", or one over the divisor of "scaled", "range" and
+    "deskew". `shifts` is what "scaled" subtracts first.
     """
 
     name: str
@@ -59,20 +60,18 @@ class RowTransform:
         views = self.views
         is_known = set(views) <= set(VIEWS) and len(set(views)) == len(views)
         if not is_known or (len(views) > 1 and set(views) & set(_ALONE)):
-            raise ValueError(
-                f"row_transform={self.name!r}; expected one of {', '.join(VIEWS)}, "
-                "or some of the first four joined by +"
-            )
+            allowed = f"one of {', '.join(VIEWS)}, or some of the first four joined by +"
+            raise ValueError(f"row_transform={self.name!r}; expected {allowed}")
         if bool(set(views) & set(_WEIGHTED)) != (self.weights is not None):
-            raise ValueError(f"row_transform={', '.join(_WEIGHTED)} need a weight for each feature, and no other does")
+            raise ValueError(f"{', '.join(_WEIGHTED)} need a weight for each feature; other row transforms need none")
         if (self.name == "scaled") != (self.shifts is not None):
-            raise ValueError("row_transform='scaled' needs a shift for each feature, and no other does")
+            raise ValueError("scaled needs a shift for each feature; other row transforms need none")
         if self.name == "deskew" and self.weights is not None and isqrt(self.weights.size) ** 2 != self.weights.size:
-            raise ValueError(f"row_transform='deskew' takes square images; {self.weights.size} features are no square")
+            raise ValueError(f"row_transform='deskew' takes square images; {self.weights.size} is not a square number")
 
     @classmethod
     def fit(cls, name: str, X: sparse.csr_array) -> RowTransform:
-        """The transform of this name, with what it has to know of the training rows."""
+        """Return the transform of this name, fitted to the training rows."""
         views = _split(name)
         if "tfidf" in views:
             counts = np.bincount(X.indices, minlength=X.shape[1])
@@ -90,11 +89,11 @@ class RowTransform:
 
     @property
     def has_unit_norm(self) -> bool:
-        """Whether rows that are not empty come out at norm 1."""
+        """Whether rows that are not empty get norm 1."""
         return self.name not in _ALONE
 
     def __call__(self, X: sparse.csr_array) -> sparse.csr_array:
-        """Rows as a model sees them (N, views · D)."""
+        """Return the rows that a model sees (N, views · D)."""
         if self.name == "none":
             return X
         if self.name == "deskew" and self.weights is not None:
@@ -108,22 +107,20 @@ class RowTransform:
         return assemble(joined.data, joined.indices.astype(np.int32, copy=False), joined.indptr, joined.shape)
 
     def _view(self, X: sparse.csr_array, view: str) -> sparse.csr_array:
-        """X with the values of one view, each row at its share of norm 1 unless norms stay; some rows at a time."""
+        """Return X with the values of one view, in blocks of rows; all views of a row together have norm 1."""
         values = np.empty(X.nnz, np.float32)
         cuts = np.unique(np.searchsorted(X.indptr, np.arange(0, X.nnz, _BLOCK_ENTRIES)))
         for first, last in pairwise([*cuts.tolist(), X.shape[0]]):
             part = slice(int(X.indptr[first]), int(X.indptr[last]))
             block = self._values(X.data[part], X.indices[part], view)
             if self.has_unit_norm:
-                block = _at_norm(block, np.diff(X.indptr[first : last + 1]), len(self.views) ** -0.5)
+                counts = np.diff(X.indptr[first : last + 1])
+                norms = row_norms(block, counts)
+                block = block * np.repeat(len(self.views) ** -0.5 / norms, counts[counts > 0])
             values[part] = block
-        # A value far below the largest of its row may round to 0; that is what it is then.
         result = assemble(values, X.indices, X.indptr, X.shape)
-        if not values.all():
-            result = sparse.csr_array(result, copy=True)
-            result.eliminate_zeros()
-            result = assemble(result.data, result.indices, result.indptr, X.shape)
-        return result
+        # A value far below the largest of its row may round to 0.
+        return result if values.all() else as_features(result)
 
     def _values(self, values: NDArray[np.float32], indices: NDArray[np.int32], view: str) -> NDArray[np.floating]:
         size = np.abs(values)
@@ -137,7 +134,7 @@ class RowTransform:
         return np.asarray(result if self.weights is None or view == "log" else result * self.weights[indices])
 
     def fold(self, by_column: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Something about the columns a model sees, summed over the views of each feature."""
+        """Sum a number per column of the transformed rows over the views of each feature."""
         return np.asarray(by_column.reshape(len(self.views), -1).sum(0))
 
 
@@ -146,17 +143,16 @@ def _split(name: str) -> list[str]:
 
 
 def _shifted(X: sparse.csr_array, shifts: NDArray[np.float32]) -> sparse.csr_array:
-    """X with these numbers subtracted from its columns; those of other columns do not change."""
+    """Subtract these numbers from the columns of X; columns with 0 do not change."""
     columns = np.flatnonzero(shifts)
-    counts = np.full(X.shape[0], columns.size, np.int64)
-    indices = np.tile(columns.astype(np.int32), X.shape[0])
-    below = assemble(np.tile(shifts[columns], X.shape[0]), indices, np.r_[0, np.cumsum(counts)], X.shape)
-    return as_features(sparse.csr_array(X - below))
+    n, d = X.shape
+    below = from_counts(np.full(n, columns.size), np.tile(columns.astype(np.int32), n), np.tile(shifts[columns], n), d)
+    return as_features(X - below)
 
 
 def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """One over the standard deviation of each feature over all rows, 1 for a feature that is the same in all; and its
-    mean where that is far from 0, else 0."""
+    """Return 1 / (standard deviation over all rows) of each feature, or 1 if it is constant; and its mean, or 0 if that
+    is near 0."""
     n, d = X.shape
     counts = np.bincount(X.indices, minlength=d)
     mean, square = np.zeros(d), np.zeros(d)
@@ -168,13 +164,12 @@ def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float3
     deviation = np.sqrt((square + (n - counts) * mean**2) / max(n, 1))
     varies = deviation > np.maximum(_CONSTANT * np.abs(mean), np.finfo(np.float32).tiny)
     deviation = np.where(varies, deviation, 1)
-    return np.asarray(1 / deviation, np.float32), np.asarray(
-        np.where(np.abs(mean) > _FAR * deviation, mean, 0), np.float32
-    )
+    shifts = np.where(np.abs(mean) > _FAR * deviation, mean, 0)
+    return np.asarray(1 / deviation, np.float32), np.asarray(shifts, np.float32)
 
 
 def _upright(X: sparse.csr_array, weights: NDArray[np.float32]) -> sparse.csr_array:
-    """Rows that are square images, set upright, some at a time: what is dense stays small."""
+    """Deskew rows that are square images, in blocks, so that little is dense at a time."""
     n, d = X.shape
     side, step = isqrt(d), max(1, _BLOCK_ENTRIES // max(d, 1))
     parts = []
@@ -184,19 +179,11 @@ def _upright(X: sparse.csr_array, weights: NDArray[np.float32]) -> sparse.csr_ar
     return as_features(sparse.vstack(parts, format="csr")) if parts else X
 
 
-def _at_norm(values: NDArray[np.floating], counts: NDArray[np.integer], norm: float) -> NDArray[np.float64]:
-    """Values of rows with so many entries each, scaled so that each row has this norm."""
-    filled = counts[counts > 0]
-    starts = np.cumsum(filled) - filled
-    norms = np.sqrt(np.add.reduceat(np.square(values, dtype=np.float64), starts)) if starts.size else np.ones(0)
-    return np.asarray(values * np.repeat(norm / norms, filled))
-
-
 def choose_transform(X: sparse.csr_array) -> str:
-    """A rule on training rows alone: "sqrt" where few large values rule a row, else "unit".
+    """Choose a transform by the training rows alone: "sqrt" if a few large values dominate rows, else "unit".
 
-    They do where the largest absolute value of a row is more than 5 times the mean one (median over rows): raw counts
-    and tf-idf let single words drown all others (EUR-Lex: 12; RCV1, scaled by its makers: 3; binary rows: 1).
+    They do if the largest absolute value of a row is more than 5 times the mean one (median over rows): with raw counts
+    and tf-idf, single words outweigh all others (EUR-Lex: 12; RCV1, scaled by its makers: 3; binary rows: 1).
     """
     counts = np.diff(X.indptr)
     filled = counts > 0
@@ -208,11 +195,11 @@ def choose_transform(X: sparse.csr_array) -> str:
 
 
 def choose_class_transform(X: sparse.csr_array) -> str:
-    """A rule on training rows alone, for models of one class a row.
+    """Choose a transform by the training rows alone, for models of one class per row.
 
-    Measurements, of which there are fewer than a thousand, have scales of their own and are "scaled", unless most of
-    them end at the same largest value, as the pixels of images do: these have one scale. Such rows, and words, are
-    treated as `choose_transform` says.
+    Rows with fewer than a thousand features are measurements, each with its own scale, and are "scaled", unless most
+    features have the same largest value, like the pixels of images, which share one scale. For those rows, and for
+    words, `choose_transform` decides.
     """
     if X.shape[1] >= _FEW_FEATURES:
         return choose_transform(X)

@@ -19,10 +19,11 @@ from torch import nn
 
 from labelfield.data import Dataset
 from labelfield.data.mask import Mask
-from labelfield.data.transform import RowTransform
+from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.estimators.inputs import Labels
 from labelfield.inference.fitting import GradientTrainer, Trainer
 from labelfield.inference.run import Settings
+from labelfield.models.calibration import Temperature
 from labelfield.models.predictor import Predictor, UtilityPredictor
 
 __all__ = ["Blueprint", "Design", "Fitted", "TrainingRows", "training_settings"]
@@ -47,6 +48,11 @@ class TrainingRows(NamedTuple):
     names_all_labels: bool = False
     held_out_seed: int | None = None
 
+    def transformed(self, name: str | None = None) -> tuple[Dataset, RowTransform]:
+        """Return the rows through the transform of this name, or the one that suits them, and that transform."""
+        transform = RowTransform.fit(name or choose_transform(self.X), self.X)
+        return Dataset(transform(self.X), self.Y), transform
+
 
 @dataclass
 class Design:
@@ -60,7 +66,7 @@ class Design:
     spec: Any
     settings: Settings
     n_negatives: int | None = None
-    start: Callable[[nn.Module], None] = lambda model: None
+    start: Callable[[Any], None] = lambda model: None
     # How labels were given, where the design reads them differently.
     labels: Labels | None = None
     # Whether rows are held as one dense tensor while training.
@@ -69,7 +75,7 @@ class Design:
 
 @dataclass
 class Fitted:
-    """A model with everything that goes into its folder."""
+    """A model with everything that goes into its folder, and the two objects that train it and answer for it."""
 
     spec: Any
     settings: Settings
@@ -84,6 +90,17 @@ class Fitted:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None
+    trainer: Any = None  # a Trainer
+    predictor: Any = None  # a Predictor
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what trains and answers: it is made again where it is needed."""
+        return self.__dict__ | {"trainer": None, "predictor": None}
+
+    @property
+    def n_iter(self) -> int:
+        """The number of epochs that the model was trained for."""
+        return len(self.history)
 
     @property
     def n_labels_per_step(self) -> int:
@@ -96,7 +113,11 @@ class Fitted:
 
 
 def _utility_predictor(fitted: Fitted) -> Predictor:
-    return UtilityPredictor(fitted.model, fitted.spec.n_labels, fitted.labels.kind == "classes")
+    """Answer from moments and likelihood. Classes exclude each other if the calibration says so, else by division."""
+    is_exclusive = isinstance(fitted.model.calibration, Temperature)
+    predictor = UtilityPredictor(fitted.model, fitted.spec.n_labels, is_exclusive)
+    predictor.normalises = fitted.labels.kind == "classes" and not is_exclusive
+    return predictor
 
 
 def _gradient_trainer(options: Any, fitted: Fitted) -> Trainer:
@@ -108,7 +129,7 @@ class Blueprint:
     """The parts of a classifier. `options` are the estimator's parameters with plain values.
 
     A model with `elbo(X, Y, n_data, generator=...)`, `moments(X)`, `likelihood`, `calibration` and `b` needs a spec
-    (with n_features and n_labels), `build` and `design`, and nothing else.
+    (with n_features and n_labels), `build` and `design`, and nothing else (docs/how-to-add-a-model.md).
     """
 
     spec: type[Any]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,12 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
+from sklearn.utils import TransformerTags
 
 from labelfield.constraints import Constraint
 from labelfield.data import Dataset, Names
 from labelfield.data.classes import class_name
+from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
@@ -36,7 +38,10 @@ from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.models.predictor import Latent, Predictor
 
-__all__ = ["Classifier", "TrainingCost"]
+__all__ = ["Classifier", "TrainingCost", "fingerprint", "training_bytes"]
+
+
+Value = TypeVar("Value")
 
 
 class TrainingCost(NamedTuple):
@@ -47,19 +52,19 @@ class TrainingCost(NamedTuple):
     stages: dict[str, Settings]
 
 
-class _Learned:
+class _Learned(Generic[Value]):
     """A learned attribute, `model_`: a read-only view of the fitted state, which is not there before fit."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def __get__(self, estimator: Any, owner: type[Any]) -> Any:
+    def __get__(self, estimator: Any, owner: type[Any]) -> Value:
         if estimator is None:
-            return self
+            return cast("Value", self)
         value = estimator.fitted()
         for name in self.path.split("."):
             value = getattr(value, name)
-        return value
+        return cast("Value", value)
 
 
 class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn is untyped
@@ -68,15 +73,18 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     blueprint: ClassVar[Blueprint]
     constraints: ClassVar[dict[str, Constraint]]
     # The name on the command line and in model folders; a property where an option decides.
-    method: Any
-    device: str
+    method: ClassVar[Any]
+    device: Any
     random_state: Any
-    threshold: float = 0.5
+    threshold: Any = 0.5
 
-    model_, spec_, settings_, history_ = (_Learned(name) for name in ("model", "spec", "settings", "history"))
-    row_transform_, n_negatives_ = _Learned("row_transform"), _Learned("n_negatives")
-    label_counts_, n_rows_ = _Learned("label_counts"), _Learned("n_rows")
-    label_kind_, classes_ = _Learned("labels.kind"), _Learned("labels.classes")
+    predictor_ = _Learned[Predictor]("predictor")
+    model_, spec_, settings_ = _Learned[Any]("model"), _Learned[Any]("spec"), _Learned[Settings]("settings")
+    history_, n_iter_ = _Learned[list[dict[str, Any]]]("history"), _Learned[int]("n_iter")
+    row_transform_, n_negatives_ = _Learned[RowTransform]("row_transform"), _Learned[int | None]("n_negatives")
+    label_counts_, n_rows_ = _Learned[NDArray[np.int64]]("label_counts"), _Learned[int]("n_rows")
+    feature_names_digest_ = _Learned[str | None]("feature_names_digest")
+    label_kind_, classes_ = _Learned[str]("labels.kind"), _Learned[NDArray[Any]]("labels.classes")
 
     # Fitting
 
@@ -107,8 +115,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def read_rows(self, X: Any, Y: Any, classes: Any = None) -> TrainingRows:
         """Check options, rows and labels for a new fit, and forget the old one: parts of two would not go together."""
-        for name in ("fitted_", "trainer_", "predictor_"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("fitted_", None)
         check_parameters(self)
         device, seed = choose_device(self.device), choose_seed(self.random_state)
         X = as_rows(self, X, reset=True)
@@ -143,10 +150,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return design.data
 
     def hold(self, fitted: Fitted) -> None:
-        """Take over a state, newly built or loaded, with what trains it and what answers for it."""
+        """Take over a state, newly built or loaded, with what answers for it."""
         self.fitted_ = fitted
-        self.trainer_: Trainer = self.blueprint.trainer(plain_options(self), fitted)
-        self.predictor_: Predictor = self.blueprint.predictor(fitted)
+        fitted.trainer, fitted.predictor = None, self.blueprint.predictor(fitted)
 
     def train_prepared(
         self,
@@ -161,9 +167,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         monitor = Monitor(
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
-            identity="" if checkpoint is None else self.identity(data),
+            identity="" if checkpoint is None else fingerprint(self, data),
             on_step=on_step,
-            validate=None if validation is None else self.validation(*validation),
+            validate=None if validation is None else _validation(self, *validation),
         )
         self.run_training(data, monitor)
         return self
@@ -172,6 +178,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Train under a monitor, keep the history, and return the run."""
         with stop_requests(), self._changing_model():
             run = self.trainer_.train(data, monitor)
+        self.fitted_.trainer = None  # further training goes by the options of that time
         self.fitted_.history = [asdict(epoch) for epoch in run.history]
         return run
 
@@ -206,26 +213,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             with advising_on_memory(self.blueprint.memory_hint):
                 yield
         finally:
-            self.predictor_ = self.blueprint.predictor(self.fitted_)
-
-    def identity(self, data: Dataset) -> str:
-        """Return a fingerprint of what is trained on what."""
-        parts = (self.spec_, *self.trainer_.fingerprint(), self.row_transform_.name)
-        digest = sha256(repr(parts).encode())
-        for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
-
-    def validation(self, X: Any, Y: Any) -> Validate:
-        """Return what scores these rows after each epoch, when the model has changed."""
-        rows = self.rows(X)
-        truth = self.encode(Y, rows.shape[0])
-
-        def validate() -> dict[str, float]:
-            scores = evaluate(truth, self.blueprint.predictor(self.fitted_).top_k(rows, 5))
-            return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
-
-        return validate
+            self.fitted_.predictor = self.blueprint.predictor(self.fitted_)
 
     # Predicting
 
@@ -321,12 +309,18 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         found: Fitted | None = self.__dict__.get("fitted_")
         if found is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        if found.predictor is None:  # a copy of a fitted classifier
+            self.hold(found)
         return found
 
     @property
-    def n_iter_(self) -> int:
-        """The number of epochs that the model was trained for."""
-        return len(self.history_)
+    def trainer_(self) -> Trainer:
+        """What trains the model, made when it is needed from the options of that time."""
+        fitted = self.fitted()
+        if fitted.trainer is None:
+            fitted.trainer = self.blueprint.trainer(plain_options(self), fitted)
+        trainer: Trainer = fitted.trainer
+        return trainer
 
     def summary(self) -> str:
         """Return one line about what the model is made of."""
@@ -336,10 +330,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Return how many numbers are learned."""
         return sum(parameter.numel() for parameter in self.model_.parameters())
 
-    def training_bytes(self) -> int:
-        """Return about how much memory a training step takes, beside the rows."""
-        return self.blueprint.training_bytes(plain_options(self), self.fitted())
-
     def training_cost(self, data: Dataset) -> TrainingCost:
         """Return what training on the rows that `prepare` returned will take, by trying a step."""
         hint, stages = self.blueprint.memory_hint, self.trainer_.stage_settings()
@@ -347,7 +337,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             n_steps = -(-data.n_rows // self.settings_.batch_size)
             seconds = self.trainer_.n_whole_epochs() * n_steps * self.trainer_.seconds_per_step(data)
         budgets = [stage.time_budget for stage in stages.values() if stage.time_budget is not None]
-        return TrainingCost(self.training_bytes(), min(seconds, sum(budgets)) if budgets else seconds, stages)
+        return TrainingCost(training_bytes(self), min(seconds, sum(budgets)) if budgets else seconds, stages)
 
     def members(self) -> list[Any]:
         """Return the classifiers that the answers are the mean of: an ensemble's members, else this one alone."""
@@ -415,16 +405,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         self.hold(self.fitted_)  # an optimiser would stay where it was
         return self
 
-    def __getstate__(self) -> Any:
-        """Leave out what trains and answers: it is made again from the fitted state."""
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("trainer_", "predictor_")}
-
-    def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)
-        if "fitted_" in self.__dict__:
-            self.hold(self.fitted_)
-
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in self.__dict__
 
@@ -432,4 +412,36 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = self.blueprint.can_be_multi_label
+        if hasattr(self, "transform"):  # it can give features to another model
+            tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
         return tags
+
+
+def training_bytes(estimator: Classifier) -> int:
+    """Return about how much memory a training step takes, beside the rows."""
+    return estimator.blueprint.training_bytes(plain_options(estimator), estimator.fitted())
+
+
+def fingerprint(estimator: Classifier, data: Dataset) -> str:
+    """Return a fingerprint of what is trained on what."""
+    parts = (estimator.spec_, *estimator.trainer_.fingerprint(), estimator.row_transform_.name)
+    digest = sha256(repr(parts).encode())
+    for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _validation(estimator: Classifier, X: Any, Y: Any) -> Validate:
+    """Return what scores these rows after each epoch, when the model has changed.
+
+    Of an ensemble the first member is scored: the others are not trained at the same pace.
+    """
+    first: Classifier = estimator.members()[0]
+    X = as_rows(estimator, X, reset=False)  # the ensemble, not its member, knows the names of a table's columns
+    truth, rows = estimator.encode(Y, X.shape[0]), first.row_transform_(X)
+
+    def validate() -> dict[str, float]:
+        scores = evaluate(truth, first.blueprint.predictor(first.fitted_).top_k(rows, 5))
+        return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
+
+    return validate

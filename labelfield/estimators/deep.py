@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import TransformerTags
-from torch import Tensor, nn
+from torch import nn
 
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
@@ -29,10 +26,10 @@ from labelfield.inference.schedule import SCHEDULES
 from labelfield.models.deep.cost import training_bytes
 from labelfield.models.deep.plan import DeepPlan, plan
 from labelfield.models.deep.predict import DeepPredictor, rows_for_network
-from labelfield.models.deep.spec import CONSTRAINTS, MOST_DIMENSIONS, DeepSpec, build
+from labelfield.models.deep.spec import CONSTRAINTS, MOST_DIMENSIONS, DeepSpec, build, checked_subsets
 from labelfield.models.deep.start import start
 from labelfield.models.predictor import Predictor
-from labelfield.networks import NETWORKS, NetworkSpec, square_image_shape
+from labelfield.networks import NETWORKS, NetworkSpec, count_outputs, square_image_shape
 
 __all__ = ["DeepKernelClassifier"]
 
@@ -47,32 +44,29 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     likelihood = options.likelihood or ("softmax" if labels.kind == "classes" else "bernoulli")
     _require_labels(Y, likelihood)
     own = options.network if isinstance(options.network, nn.Module) else None
-    sizes = X.shape[0], X.shape[1], Y.shape[1]
-    chosen = plan(
-        *sizes,
-        likelihood == "bernoulli",
-        "own" if own is not None else options.network,
-        _n_dimensions(options),
-        options.grid_size,
-    )
+    name = options.network if own is None else "own"
+    n_dimensions = options.subset_size if options.subsets is None else len(checked_subsets(options.subsets)[0])
+    chosen = plan(X.shape[0], X.shape[1], Y.shape[1], likelihood == "bernoulli", name, n_dimensions, options.grid_size)
     transform = RowTransform.fit(options.row_transform or _default_transform(chosen.network, X), X)
     data = Dataset(transform(X), Y)
-    epochs = _stage_epochs(options, chosen)
     stages = _stage_settings(options, chosen, data.n_rows, seed, rows.held_out_seed)
     takes_sparse = chosen.network == "bag" if own is None else bool(getattr(own, "takes_sparse", False))
     if not takes_sparse:
         _require_dense(chosen.network, data.X)
-    batch_size = next(iter(stages.values())).batch_size
-    n_outputs = 0 if own is None else _count_outputs(own, data, device, batch_size)
-    subsets = _choose_subsets(options, chosen, n_outputs, is_own=own is not None)
-    n_features = 1 + max(max(subset) for subset in subsets)
+    n_outputs = None
+    if own is not None:
+        n_tried = min(2, next(iter(stages.values())).batch_size)
+        n_outputs = count_outputs(own, next(rows_for_network(data.X[:n_tried], takes_sparse, device))[1])
+    subsets = _choose_subsets(options, chosen, n_outputs)
+    if n_outputs is None:
+        n_outputs = 1 + max(max(subset) for subset in subsets)
     per_process = chosen.kernel_per_process if options.kernel_per_process is None else options.kernel_per_process
-    has_processes = bool(epochs["processes"] or epochs["joint"])
+    has_processes = set(stages) != {"network"}
     spec = DeepSpec(
         n_features=data.n_features,
         n_labels=Y.shape[1],
-        network=None if own is not None else _network_spec(options, chosen, data.n_features, n_features),
-        n_outputs=n_outputs if own is not None else n_features,
+        network=None if own is not None else _network_spec(options, chosen, data.n_features, n_outputs),
+        n_outputs=n_outputs,
         subsets=subsets,
         grid_size=options.grid_size or chosen.grid_size,
         kernel=options.kernel,
@@ -84,7 +78,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         n_samples_predict=options.n_samples_predict,
         jitter=options.jitter,
         is_plain=not has_processes,
-        has_baseline=bool(options.keep_baseline and epochs["network"] and has_processes),
+        has_baseline=options.keep_baseline and "network" in stages and has_processes,
         network_class="" if own is None else f"{type(own).__module__}.{type(own).__qualname__}",
     )
     n_negatives = (chosen.n_negatives if options.n_negatives is None else options.n_negatives) or None
@@ -137,26 +131,17 @@ def _require_dense(network: str, X: sparse.csr_array) -> None:
         )
 
 
-def _stage_epochs(options: Any, chosen: DeepPlan) -> dict[str, int]:
-    """Return the epochs of each stage; not all stages may be left out."""
-    names = {"network": "network_epochs", "processes": "process_epochs", "joint": "max_epochs"}
-    given = {stage: getattr(options, name) for stage, name in names.items()}
-    epochs = {stage: getattr(chosen, names[stage]) if value is None else value for stage, value in given.items()}
-    if not any(epochs.values()):
-        raise ValueError("network_epochs, process_epochs and max_epochs are all 0; expected something to train")
-    return epochs
-
-
 def _stage_settings(
     options: Any, chosen: DeepPlan, n_rows: int, seed: int, held_out_seed: int | None
 ) -> dict[str, Settings]:
     """Return how to train in each stage. The last one calibrates and then takes in the rows that were held out."""
-    epochs = {name: count for name, count in _stage_epochs(options, chosen).items() if count}
-    rates = {
-        "network": options.learning_rate or chosen.learning_rate,
-        "processes": options.process_learning_rate or chosen.process_learning_rate,
-        "joint": options.joint_learning_rate or chosen.joint_learning_rate,
-    }
+    given = options.network_epochs, options.process_epochs, options.max_epochs
+    planned = chosen.network_epochs, chosen.process_epochs, chosen.max_epochs
+    counts = (rule if own is None else own for own, rule in zip(given, planned, strict=True))
+    epochs = {name: count for name, count in zip(STAGE_TIME, counts, strict=True) if count}
+    if not epochs:
+        raise ValueError("network_epochs, process_epochs and max_epochs are all 0; expected something to train")
+    rates = _rates(options, chosen)
     last = list(epochs)[-1]
     final = SimpleNamespace(**vars(options) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
     whole = training_settings(final, chosen, n_rows, seed, kl_weight=options.kl_weight, held_out_seed=held_out_seed)
@@ -172,41 +157,29 @@ def _stage_settings(
     return stages
 
 
-def _n_dimensions(options: Any) -> int:
-    """Return how many features a process is on, as far as that can be told; the spec says what is wrong with subsets."""
-    try:
-        return min(max(len(options.subsets[0]), 1), MOST_DIMENSIONS)
-    except (TypeError, IndexError, KeyError):
-        return int(options.subset_size)
+def _rates(options: Any, chosen: DeepPlan) -> dict[str, float]:
+    """Return the learning rate of each stage."""
+    return {
+        "network": options.learning_rate or chosen.learning_rate,
+        "processes": options.process_learning_rate or chosen.process_learning_rate,
+        "joint": options.joint_learning_rate or chosen.joint_learning_rate,
+    }
 
 
-def _choose_subsets(options: Any, chosen: DeepPlan, n_outputs: int, is_own: bool) -> tuple[tuple[int, ...], ...]:
-    """Return which features each process is on: as the user says, or one after the other."""
-    size = options.subset_size
+def _choose_subsets(options: Any, chosen: DeepPlan, n_outputs: int | None) -> tuple[tuple[int, ...], ...]:
+    """Return which features each process is on: as the user says, or one after the other; all of a user's network."""
+    size, n_processes = options.subset_size, options.n_processes
     if options.subsets is not None:
-        subsets = options.subsets
-        if not _are_subsets(subsets):
-            raise ValueError(f"subsets={subsets!r}; expected, for each process, a list of the numbers of its features")
-        if options.n_processes is not None and options.n_processes != len(subsets):
-            raise ValueError(f"n_processes={options.n_processes} with {len(subsets)} subsets; expected as many")
-        return tuple(tuple(subset) for subset in subsets)
-    own = n_outputs // size if is_own and n_outputs >= size else chosen.n_processes
-    n_processes = options.n_processes or own
-    if is_own and n_processes * size != n_outputs:
+        if n_processes not in (None, len(options.subsets)):
+            raise ValueError(f"n_processes={n_processes} with {len(options.subsets)} subsets; expected as many")
+        return checked_subsets(options.subsets)
+    n_processes = n_processes or (chosen.n_processes if n_outputs is None else max(1, n_outputs // size))
+    if n_outputs not in (None, n_processes * size):
         raise ValueError(
             f"the network gives {n_outputs} features; {n_processes} processes on {size} each need "
             f"{n_processes * size}. Change n_processes, subset_size or the network's last layer"
         )
     return tuple(tuple(range(j * size, (j + 1) * size)) for j in range(n_processes))
-
-
-def _are_subsets(subsets: Any) -> bool:
-    """Whether these are lists of numbers from 0 on; the spec says what else is wrong with them."""
-    if not isinstance(subsets, list | tuple) or not subsets:
-        return False
-    if not all(isinstance(subset, list | tuple) and subset for subset in subsets):
-        return False
-    return all(type(feature) is int and feature >= 0 for subset in subsets for feature in subset)
 
 
 def _network_spec(options: Any, chosen: DeepPlan, n_features: int, n_outputs: int) -> NetworkSpec:
@@ -226,42 +199,6 @@ def _network_spec(options: Any, chosen: DeepPlan, n_features: int, n_outputs: in
     )
 
 
-def _count_outputs(own: nn.Module, data: Dataset, device: torch.device, batch_size: int) -> int:
-    """Return how many features a network of the user's own gives, by asking a copy of it about some rows."""
-    network = deepcopy(own).to(device)
-    some = data.X[: min(2, batch_size)]
-    X = next(rows_for_network(some, bool(getattr(network, "takes_sparse", False)), device))[1]
-    h = _try(network.eval(), X)
-    if not isinstance(h, Tensor) or h.dim() != 2 or h.shape[0] != X.shape[0] or not h.is_floating_point():
-        found = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
-        raise ValueError(f"the network gives {found} for {X.shape[0]} rows; expected a tensor ({X.shape[0]}, Q)")
-    if h.dtype != X.dtype:
-        raise ValueError(f"the network gives features of {h.dtype}; expected {X.dtype}, as rows are")
-    trained = _try(network.train(), X)
-    if isinstance(trained, Tensor) and not trained.requires_grad and any(p.requires_grad for p in network.parameters()):
-        warnings.warn(
-            f"no gradient reaches the parameters of the network {type(network).__name__}: they will not be trained",
-            UserWarning,
-            stacklevel=6,
-        )
-    return int(h.shape[1])
-
-
-def _try(network: nn.Module, X: Tensor) -> Any:
-    """Return what a network of the user's own makes of some rows; whatever it raises becomes one error."""
-    try:
-        # Whatever it draws, torch's generators are then as they were.
-        with torch.random.fork_rng(devices=[X.device] if X.device.type == "cuda" else []):
-            return network(X)
-    except Exception as error:  # it may raise anything
-        mode = ", in training," if network.training else ""
-        reason = (str(error).splitlines() or [""])[0]
-        raise ValueError(
-            f"the network {type(network).__name__} cannot take{mode} rows of shape {tuple(X.shape)}: "
-            f"{type(error).__name__}: {reason}"
-        ) from None
-
-
 def _build(spec: DeepSpec, options: Any) -> nn.Module:
     """Build the model, around a copy of the user's own network where there is one."""
     own = deepcopy(options.network) if isinstance(options.network, nn.Module) else None
@@ -276,9 +213,9 @@ def _trainer(options: Any, fitted: Fitted) -> DeepTrainer:
     return DeepTrainer(
         fitted.model,
         spec,
+        fitted.settings,
         _stage_settings(options, chosen, fitted.n_rows, fitted.settings.seed, fitted.settings.held_out_seed),
-        joint_rate=options.joint_learning_rate or chosen.joint_learning_rate,
-        process_rate=options.process_learning_rate or chosen.process_learning_rate,
+        _rates(options, chosen),
         n_negatives=fitted.n_negatives,
         are_dense=fitted.are_dense,
         is_mixed=options.mixed_precision,
@@ -506,14 +443,9 @@ class DeepKernelClassifier(Classifier):
         return self._baseline().top_k(self.rows(X), count_of(k), calibrated)
 
     def _baseline(self) -> Predictor:
-        found = None if not self.spec_.has_baseline else self.predictor_.baseline()
+        found = self.predictor_.baseline()
         if found is None:
             raise CannotAnswerError(
                 "there is no baseline; fit with keep_baseline=True, network_epochs above 0 and a later stage"
             )
         return found
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])  # it can give features to another model
-        return tags

@@ -9,10 +9,11 @@ from labelfield.estimators.deep import DeepKernelClassifier
 from labelfield.estimators.ensemble import EnsembleClassifier
 from labelfield.estimators.gp import GPClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
+from labelfield.estimators.options import Parameter, parameters
 from labelfield.estimators.topics import TopicClassifier
 from labelfield.models.multiclass.spec import LIKELIHOODS
 
-__all__ = ["METHODS", "has_classes", "method_options", "new_estimator"]
+__all__ = ["METHODS", "has_classes", "method_options", "method_parameters", "new_estimator"]
 
 METHODS: dict[str, type[Classifier]] = {
     "mlgpf": MLGPFClassifier,
@@ -25,6 +26,12 @@ METHODS: dict[str, type[Classifier]] = {
 def method_options(method: str) -> dict[str, Any]:
     """Return what is fixed by the name of a method: the likelihood of multi-class Gaussian processes."""
     return {"likelihood": method} if method in LIKELIHOODS else {}
+
+
+def method_parameters(method: str) -> dict[str, Parameter]:
+    """Return the options that `new_estimator` takes: those that the name does not fix, and `ensemble`."""
+    found = {name: one for name, one in parameters(METHODS[method]).items() if name not in method_options(method)}
+    return found | {"ensemble": parameters(EnsembleClassifier)["n_members"]._replace(name="ensemble", default=None)}
 
 
 def new_estimator(method: str, options: dict[str, Any]) -> Classifier:

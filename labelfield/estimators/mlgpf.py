@@ -30,11 +30,11 @@ from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.models.elbo import Elbo
 from labelfield.models.mlgpf.cooccurrence import occurring_features
 from labelfield.models.mlgpf.cost import training_bytes
-from labelfield.models.mlgpf.plan import plan
+from labelfield.models.mlgpf.plan import plan, variants
 from labelfield.models.mlgpf.predict import BLOCK_ROWS, FactorPredictor, label_correlation
 from labelfield.models.mlgpf.spec import CONSTRAINTS, Spec, build
 from labelfield.models.mlgpf.start import BASES, start
-from labelfield.models.sizes import SUPPORT, VOCABULARY
+from labelfield.models.sizes import SUPPORT
 from labelfield.models.sparse import MOST_POINTS
 
 __all__ = ["MLGPFClassifier"]
@@ -167,45 +167,6 @@ def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
     for first in range(0, data.n_rows, BLOCK_ROWS):
         parts.append(inducing.project(Batch.gather(data, slice(first, first + BLOCK_ROWS), device).X))
     return TensorSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
-
-
-def _variants(fitted: Fitted, n_members: int) -> list[dict[str, Any]]:
-    """Return options in which further members of an ensemble may differ from the first, most useful first.
-
-    For text, members differ in how rows are scaled and in whether labels have processes of their own; for measurements,
-    in the smoothness of the kernel. Found by trying all sets of up to four of twelve members on held-out rows
-    (docs/LAB.md). There are more than needed, since one that turns out like another is left out.
-    """
-    first, settings = fitted.spec, fitted.settings
-    more = {"n_latent": 3 * first.n_latent // 2, "max_epochs": 3 * settings.max_epochs // 2}
-    # Where labels have no processes of their own, the shared ones do all the work: more of them, trained for longer.
-    shared: dict[str, Any] = {
-        "label_linear": "off",
-        "kernel": "se_ard + linear",
-        "n_latent": 2 * first.n_latent,
-        "max_epochs": 2 * settings.max_epochs,
-        "learning_rate": settings.learning_rate / 2,
-    }
-    larger = {"n_latent": 3 * first.n_latent // 2, "n_inducing": 3 * first.n_inducing // 2}
-    if first.n_features // len(fitted.row_transform.views) >= VOCABULARY:
-        return [
-            {"row_transform": "unit+log", **more},
-            {"row_transform": "unit", **shared},
-            {"row_transform": "unit+log", **shared, "n_inducing": 3 * first.n_inducing // 2},
-            {"row_transform": "tfidf", **shared},
-            {"row_transform": "log", **more},
-            {"row_transform": "sqrt", **shared},
-            {"row_transform": "sqrt+tfidf", **more},
-        ]
-    return [
-        {"kernel": "se_ard"},
-        {"row_transform": "sqrt"},
-        {"kernel": "matern52_ard", "row_transform": "log"},
-        {"kernel": "matern32_ard", "row_transform": "sqrt", **larger},
-        {"kernel": "se_ard", **larger},
-        {"kernel": "matern12_ard"},
-        {"kernel": "matern32_ard", "row_transform": "log"},
-    ]
 
 
 def _summary(options: Any, fitted: Fitted) -> str:
@@ -349,7 +310,9 @@ class MLGPFClassifier(Classifier):
             fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step
         ),
         summary=_summary,
-        variants=_variants,
+        variants=lambda fitted, n: variants(
+            fitted.spec, fitted.settings.max_epochs, fitted.settings.learning_rate, len(fitted.row_transform.views)
+        ),
         memory_hint="batch_size, n_latent or n_inducing",
         training_only=("label_linear.waiting",),
         with_training_arrays=_with_waiting,

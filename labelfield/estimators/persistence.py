@@ -14,7 +14,7 @@ from labelfield.data import Names
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import Fitted
 from labelfield.estimators.classifier import Classifier
-from labelfield.estimators.ensemble import MOST_MEMBERS, EnsembleClassifier, EnsembleModel, EnsembleSpec, count_members
+from labelfield.estimators.ensemble import MOST_MEMBERS, EnsembleClassifier, EnsembleModel, EnsembleSpec
 from labelfield.estimators.inputs import LABEL_KINDS, Labels
 from labelfield.estimators.methods import METHODS
 from labelfield.estimators.options import check_parameters, plain_options
@@ -155,7 +155,7 @@ def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None, n
     options = config["options"] | ({"network": first.network} if "network" in config["options"] else {})
     check_parameters(given := type(first)(**options))
     estimator = EnsembleClassifier(estimator=given, n_members=config["n_members"])
-    count_members(config["n_members"])
+    check_parameters(estimator)
     model = EnsembleModel(EnsembleSpec(first.n_features_in_, first.spec_.n_labels, len(members)))
     model.fill(members)
     model.calibration.load_state_dict(under("calibration.", arrays))

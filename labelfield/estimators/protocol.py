@@ -16,6 +16,7 @@ from scipy import sparse
 
 from labelfield.data import Dataset, Names
 from labelfield.data.transform import RowTransform
+from labelfield.estimators.classifier import TrainingCost
 from labelfield.inference.run import Settings
 from labelfield.models.predictor import Latent, Predictor
 
@@ -29,8 +30,9 @@ class FittedClassifier(Protocol):
     @property
     def method(self) -> str: ...
     def summary(self) -> str: ...
-    def members(self) -> list[Any]: ...
+    def members(self) -> list[FittedClassifier]: ...
     def n_parameters(self) -> int: ...
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 
     # What it was trained on, and how: `label_kind_` is "classes" for one class per row, else "indicator" or "lists"
     label_kind_: str
@@ -42,6 +44,8 @@ class FittedClassifier(Protocol):
     settings_: Settings
     history_: list[dict[str, Any]]
     row_transform_: RowTransform
+    n_negatives_: int | None
+    feature_names_digest_: str | None
 
     def label_names(self) -> list[str]: ...
     def feature_names(self) -> list[str] | None: ...
@@ -61,9 +65,21 @@ class FittedClassifier(Protocol):
     def feature_relevance(self) -> NDArray[np.float32] | None: ...
     def topics(self, n: int = 10, label_names: Any = None) -> list[Any] | None: ...
 
-    # What answers for rows as the model sees them: log-odds, loadings of labels, processes, shares of topics, baseline
+    # What answers for rows as the model sees them: log-odds, novelty, loadings of labels, processes, topics, baseline
     predictor_: Predictor
 
     # What commands do with it
+    @property
+    def device(self) -> str: ...
     def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset: ...
+    def training_cost(self, data: Dataset) -> TrainingCost: ...
+    def train_prepared(
+        self,
+        data: Dataset,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        on_step: Any = None,
+    ) -> Any: ...
     def save(self, folder: str | Path, label_names: Any = None) -> None: ...

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import TransformerTags
-from torch import nn
 
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
@@ -24,7 +20,7 @@ from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingR
 from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.inputs import Labels
 from labelfield.estimators.observed import read_mask, split_missing
-from labelfield.estimators.options import choose_seed, count_of
+from labelfield.estimators.options import check_parameters, choose_seed, count_of, plain_options
 from labelfield.inference.fitting import Past
 from labelfield.inference.run import Settings
 from labelfield.inference.topic_fitting import TopicOptions, TopicTrainer
@@ -96,10 +92,6 @@ def _topic_options(options: Any) -> TopicOptions:
 
 def _trainer(options: Any, fitted: Fitted) -> TopicTrainer:
     return TopicTrainer(fitted.model, fitted.spec, fitted.settings, _topic_options(options), fitted.row_transform)
-
-
-def _build(spec: TopicSpec, options: Any) -> nn.Module:
-    return TopicModel(spec)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -186,7 +178,7 @@ class TopicClassifier(Classifier):
     method: ClassVar[str] = "topics"
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=TopicSpec,
-        build=_build,
+        build=lambda spec, options: TopicModel(spec),
         design=_design,
         predictor=lambda fitted: TopicPredictor(fitted.model, fitted.spec),
         trainer=_trainer,
@@ -197,30 +189,18 @@ class TopicClassifier(Classifier):
             f"{fitted.spec.n_labels} labels; {fitted.spec.n_topics} topics by {options.algorithm}"
         ),
         check=lambda options, fitted: fitted.model.check(),
-        memory_hint="n_topics, or batch_size with algorithm='online_em'; with many features use n_gradient_steps above 0",
+        memory_hint="n_topics, or batch_size with algorithm='online_em'; many features need n_gradient_steps above 0",
     )
 
     # Fitting
 
-    def fit(
-        self,
-        X: Any,
-        Y: Any,
-        *,
-        observed: Any = None,
-        missing: Any = None,
-        validation: tuple[Any, Any] | None = None,
-        checkpoint: str | Path | None = None,
-        resume: bool = False,
-        on_step: Any = None,
-    ) -> Self:
+    def fit(self, X: Any, Y: Any, *, observed: Any = None, missing: Any = None, **training: Any) -> Self:
         """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class per row).
 
         Say which entries of Y were `observed`, or which are `missing`: as a boolean or sparse matrix, or as a list of
-        labels for each row. With `checkpoint` an interrupted run can go on later with `resume=True`.
+        labels for each row. The others are those of all classifiers: `validation`, `checkpoint`, `resume`, `on_step`.
         """
-        data = self.prepare(X, Y, observed=observed, missing=missing)
-        return self.train_prepared(data, validation=validation, checkpoint=checkpoint, resume=resume, on_step=on_step)
+        return self.train_prepared(self.prepare(X, Y, observed=observed, missing=missing), **training)
 
     def prepare(self, X: Any, Y: Any, classes: Any = None, *, observed: Any = None, missing: Any = None) -> Dataset:
         """Decide everything that needs no training, build the model, and return the rows as training takes them."""
@@ -242,7 +222,8 @@ class TopicClassifier(Classifier):
 
         `classes` names all labels there will be, where the first rows do not show them all. NaN in Y is missing.
         """
-        before = {**self.__dict__} | ({"fitted_": copy(self.fitted_)} if hasattr(self, "fitted_") else {})
+        check_parameters(self)
+        before = {**self.__dict__} | ({"fitted_": replace(self.fitted_)} if hasattr(self, "fitted_") else {})
         try:
             if not hasattr(self, "fitted_"):
                 # All columns of an indicator are labels, whether or not they hold in these rows.
@@ -273,7 +254,8 @@ class TopicClassifier(Classifier):
             model.calibration = old.calibration
             fitted.spec, fitted.model = spec, model
             self.hold(fitted)
-        self.topic_trainer().mask = mask
+        trainer = self.topic_trainer()
+        trainer.mask, trainer.options = mask, _topic_options(plain_options(self))
 
     def n_parameters(self) -> int:
         """Return how many numbers are learned."""
@@ -281,13 +263,11 @@ class TopicClassifier(Classifier):
 
     def topic_trainer(self) -> TopicTrainer:
         """Return what trains the fitted model."""
-        self.fitted()
         assert isinstance(self.trainer_, TopicTrainer)
         return self.trainer_
 
     def topic_predictor(self) -> TopicPredictor:
         """Return what answers for the fitted model."""
-        self.fitted()
         assert isinstance(self.predictor_, TopicPredictor)
         return self.predictor_
 
@@ -313,7 +293,7 @@ class TopicClassifier(Classifier):
         is_number = isinstance(topic, int | np.integer) and not isinstance(topic, bool)
         if not is_number or not 0 <= topic < n_topics:
             raise ValueError(f"topic={topic!r}; expected a number from 0 to {n_topics - 1}")
-        weights = self.row_transform_.fold(self.model_.W.mean(0)[:-1, topic].cpu().numpy())
+        weights = self.row_transform_.fold(self.topic_predictor().topic_weights()[:, topic])
         _require_names(feature_names, len(weights), "feature")
         best = np.argsort(-weights, kind="stable")[: count_of(n, "n")]
         return [(int(d) if feature_names is None else feature_names[d], float(weights[d])) for d in best]
@@ -345,11 +325,6 @@ class TopicClassifier(Classifier):
         found, n = self.label_entropy(X), count_of(n, "n")
         rows, labels = (np.argsort(-values, kind="stable")[:n] for values in found)
         return rows, self.classes_[labels]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
-        return tags
 
 
 def _require_names(names: Sequence[str] | None, n: int, what: str) -> None:

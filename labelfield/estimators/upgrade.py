@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from labelfield.models.artifact import ModelError
+from labelfield.models.calibration import Calibration, Temperature
 
 __all__ = ["upgraded"]
 
@@ -37,6 +38,11 @@ def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[d
     others = config.get("members")
     n_members = config["options"].get(_ENSEMBLE)
     shared = {name: config[name] for name in ("version", "classes", "feature_names_sha256")}
+    if config["method"] == "topics" and not any(name.startswith("calibration.") for name in arrays):
+        # The first ones were not calibrated, and did not say whether labels exclude each other.
+        described["spec"]["is_exclusive"] = is_exclusive = config["label_kind"] == "classes"
+        identity = (Temperature() if is_exclusive else Calibration(has_lead=True)).state_dict()
+        arrays = arrays | {f"calibration.{name}": value for name, value in identity.items()}
     if not others:
         return described | shared, {_renamed_array(name): value for name, value in arrays.items()}
     if not isinstance(others, list):

@@ -143,7 +143,8 @@ def check_modules(model: nn.Module) -> None:
             part.check()
         elif isinstance(part, Free):
             support = dict(part.named_buffers()).get("support")
-            if support is not None and not bool(((support >= 0) & (support < part.n_features)).all()):
+            n_features = part.n_features or 0
+            if support is not None and not bool(((support >= 0) & (support < n_features)).all()):
                 raise ValueError("the inducing inputs have values on features that do not exist")
 
 

@@ -1,11 +1,9 @@
-"""Why a model says what it says: of one row, and of what it has learned as a whole."""
+"""Why a model predicts what it does: for one row, and for what it has learned as a whole."""
 
 from labelfield.explain.features import relevant_features
 from labelfield.explain.inducing import InducingInput, inducing_inputs
-from labelfield.explain.intervals import intervals
 from labelfield.explain.neighbours import LabelNeighbours, label_neighbours
-from labelfield.explain.row import LabelExplanation, RowExplanation, explain_row
-from labelfield.explain.topics import TopicShare
+from labelfield.explain.row import LabelExplanation, RowExplanation, TopicShare, explain_row, intervals
 
 __all__ = [
     "InducingInput",

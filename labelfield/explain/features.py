@@ -1,50 +1,35 @@
-"""Which features a model looks at most, over all rows."""
+"""What features are called, and which of them matter most over all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from labelfield.estimators.gp import GPClassifier
-from labelfield.estimators.mlgpf import MLGPFClassifier
-from labelfield.estimators.topics import TopicClassifier
-from labelfield.explain.names import FeatureNames
-from labelfield.models.processes import LinearUtilities
+from labelfield.estimators.protocol import FittedClassifier
 
-__all__ = ["relevant_features"]
+__all__ = ["feature_namer", "relevant_features"]
+
+
+def feature_namer(estimator: FittedClassifier, given: Sequence[str] | None = None) -> Callable[[int], str]:
+    """Return a function from the number of a feature to its name: the model's, else that given, else "feature 17"."""
+    names = estimator.feature_names()
+    if names is None and given is not None and len(given) != estimator.n_features_in_:
+        raise ValueError(f"{len(given)} feature names; expected {estimator.n_features_in_}")
+    known = given if names is None else names
+    return "feature {}".format if known is None else lambda number: str(known[number])
 
 
 def relevant_features(
-    estimator: Any, n: int = 20, *, feature_names: Sequence[str] | None = None
+    estimator: FittedClassifier, n: int = 20, *, feature_names: Sequence[str] | None = None
 ) -> list[tuple[str, float]] | None:
-    """The n features that matter most, by name, with their relevance; None where the method does not say.
+    """Return the n features that matter most, by name, with their relevance (`feature_relevance` of the classifier).
 
-    Of a kernel with a weight for each feature (ARD) it is the squared weight; of topics, and of linear utilities, the
-    mean over topics, by their share, or over classes of the squared weight. Features that never vary may have kept the
-    weight they started with.
+    Return None for a model that does not weigh features.
     """
-    relevance = _relevance(estimator)
+    relevance = estimator.feature_relevance()
     if relevance is None:
         return None
-    names = FeatureNames(estimator, feature_names)
-    best = np.argsort(-relevance, kind="stable")[:n]
-    return [(names[d], float(relevance[d])) for d in best.tolist()]
-
-
-def _relevance(estimator: Any) -> NDArray[np.float64] | None:
-    if isinstance(estimator, TopicClassifier):
-        W = estimator.model_.W.mean(0)[:-1].double().cpu().numpy()
-        share = estimator.model_.share.double().cpu().numpy()
-        return np.asarray(estimator.row_transform_.fold(W**2 @ share), np.float64)
-    if isinstance(estimator, GPClassifier) and isinstance(estimator.model_.utilities, LinearUtilities):
-        weights = estimator.model_.utilities.weights.detach().double().cpu().numpy()
-        return np.asarray(estimator.row_transform_.fold((weights**2).mean(0)), np.float64)
-    if not isinstance(estimator, GPClassifier | MLGPFClassifier):
-        return None
-    try:
-        return np.asarray(estimator.feature_relevance(), np.float64)
-    except ValueError:  # the kernel treats all features alike
-        return None
+    name = feature_namer(estimator, feature_names)
+    best = np.argsort(-relevance, kind="stable")[:n].tolist()
+    return [(name(d), float(relevance[d])) for d in best]

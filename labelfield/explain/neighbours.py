@@ -1,18 +1,14 @@
-"""Labels that go together, from what a model has learned."""
+"""Labels that go together, according to what a model has learned."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 
-from labelfield.estimators.deep import DeepKernelClassifier
-from labelfield.estimators.mlgpf import MLGPFClassifier
-from labelfield.estimators.topics import TopicClassifier
-from labelfield.explain.names import label_names
+from labelfield.estimators.protocol import FittedClassifier
 
 __all__ = ["LabelNeighbours", "label_neighbours"]
 
@@ -21,32 +17,28 @@ _BLOCK_ENTRIES = 1 << 22
 
 
 class LabelNeighbours(NamedTuple):
-    """A label by its number and name, and the labels most like it with how much, from -1 to 1."""
+    """A label by number and name, and the labels most similar to it with their similarities, from -1 to 1."""
 
     number: int
     name: str
     neighbours: list[tuple[str, float]]
 
 
-def label_neighbours(estimator: Any, labels: Sequence[int], n: int = 5) -> list[LabelNeighbours] | None:
-    """The n labels that go most with each of these, given by number; None for a method in which labels share nothing.
+def label_neighbours(estimator: FittedClassifier, labels: Sequence[int], n: int = 5) -> list[LabelNeighbours] | None:
+    """Return the n labels most similar to each of these, given by number; None if labels share nothing in this model.
 
-    Of factor models it is the correlation of their utilities under the prior, from the loadings Φ (of an ensemble those
-    of the first member); of deep kernels the same from the mixing A; of topics the cosine of how much of each topic
-    they are. Labels that no training row had are like nothing. A row of similarities exists for some of the labels
-    asked for at a time, so that there may be very many others.
+    Similarity is the cosine of loadings: for factor models the correlation of utilities under the prior, from Φ; for
+    deep kernels the same from the mixing A; for topics it compares how much of each topic two labels are. For an
+    ensemble the loadings of all members count. Labels without training rows are similar to none. Similarities are
+    formed for a block of the given labels at a time, so there may be very many labels.
     """
-    estimator._check_fitted()
-    loadings = _loadings(estimator)
+    names, loadings = estimator.label_names(), estimator.predictor_.loadings()
     if loadings is None:
         return None
-    n_labels = estimator.spec_.n_labels
+    n_labels = len(names)
     if any(not 0 <= label < n_labels for label in labels):
         raise ValueError(f"labels from {min(labels)} to {max(labels)}; expected numbers from 0 to {n_labels - 1}")
-    names = label_names(estimator)
-    known = loadings.new_zeros(n_labels, dtype=torch.bool)
-    known[torch.from_numpy(estimator.label_counts_ > 0).to(known.device)] = True
-    known &= loadings.abs().amax(1) > 0
+    known = torch.from_numpy(estimator.label_counts_ > 0).to(loadings.device) & (loadings.abs().amax(1) > 0)
     directions = normalize(loadings, dim=1)
     asked = torch.tensor(list(labels), dtype=torch.long, device=loadings.device)
     found: list[LabelNeighbours] = []
@@ -60,20 +52,3 @@ def label_neighbours(estimator: Any, labels: Sequence[int], n: int = 5) -> list[
             neighbours = [(names[other], value) for other, value in pairs if value > -torch.inf]
             found.append(LabelNeighbours(label, names[label], neighbours))
     return found
-
-
-def _loadings(estimator: Any) -> Tensor | None:
-    """What labels are made of (K, …), each column as far as it counts."""
-    if isinstance(estimator, MLGPFClassifier):
-        return estimator.model_.Phi.detach()
-    if isinstance(estimator, DeepKernelClassifier):
-        deep = estimator.model_
-        with torch.no_grad():
-            return deep.A * (1 if deep.is_plain else deep.processes.prior_variance().sqrt().to(deep.A.dtype))
-    if isinstance(estimator, TopicClassifier):
-        model = estimator.model_
-        whole = model.share.new_zeros(model.n_labels, len(model.share))
-        # The share of a topic in all labels, times that of the label in the topic.
-        whole[model.labels] = model.mean_weights() * model.share
-        return whole
-    return None

@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.errors import DataError
+from labelfield.errors import CannotAnswerError, DataError
 from labelfield.estimators.inputs import as_rows
-from labelfield.estimators.topics import TopicClassifier
+from labelfield.estimators.protocol import FittedClassifier
+from labelfield.explain.features import feature_namer
 from labelfield.explain.inducing import InducingInput, contributions, describe_inputs
-from labelfield.explain.intervals import intervals
-from labelfield.explain.names import FeatureNames, label_names
 from labelfield.explain.occlusion import feature_effects
-from labelfield.explain.topics import TopicShare, first_labels, topic_shares
 
-__all__ = ["LabelExplanation", "RowExplanation", "explain_row"]
+__all__ = ["LabelExplanation", "RowExplanation", "TopicShare", "explain_row", "intervals"]
 
 # Labels that say what a topic is about.
 _N_FIRST = 3
+# The strongest inducing inputs of a label with what they add, and its utility, linear process and bias.
+_Carried = tuple[list[tuple[InducingInput, float]], float | None, float | None, float | None]
+
+
+class TopicShare(NamedTuple):
+    """A topic, its first labels by name, and its share in the rate of the label that is explained."""
+
+    number: int
+    labels: list[str]
+    share: float
 
 
 class LabelExplanation(NamedTuple):
     """A label of a row, and what carried it.
 
-    `features` are (name, value, effect): by how much the log-odds of its raw probability fall when the feature is taken
-    out of the row (`labelfield.explain.occlusion`), those of the largest effect first, be it for or against the label.
-    `inducing` are inducing inputs and what each adds to the mean utility; with all others, `private` and `bias` it is
-    that utility (`labelfield.explain.inducing`). `topics` are those that most of the label's rate comes from. Empty
-    where the method has none of it; `interval` and the parts of the utility are then None.
+    `features` are (name, value, effect): by how much the log-odds of its raw probability fall without the feature
+    (`labelfield.explain.occlusion`), the largest effects first, whether for or against the label. `inducing` are
+    inducing inputs and what each adds to the mean `utility`, which is the sum over all of them, `label_linear` and
+    `bias` (`labelfield.explain.inducing`). `topics` are those that most of the label's rate comes from. What a model
+    does not have is empty or None.
     """
 
     number: int
@@ -43,7 +51,7 @@ class LabelExplanation(NamedTuple):
     inducing: list[tuple[InducingInput, float]]
     topics: list[TopicShare]
     utility: float | None = None
-    private: float | None = None
+    label_linear: float | None = None
     bias: float | None = None
 
 
@@ -56,7 +64,7 @@ class RowExplanation(NamedTuple):
 
 
 def explain_row(
-    estimator: Any,
+    estimator: FittedClassifier,
     x: Any,
     *,
     k: int = 5,
@@ -65,125 +73,88 @@ def explain_row(
     level: float = 0.9,
     feature_names: Sequence[str] | None = None,
 ) -> RowExplanation:
-    """The k most probable labels of one row x, as a vector or a matrix of one row, and what carried each of them.
+    """Explain the k most probable labels of one row x, a vector or a matrix of one row: return what carried each.
 
-    Features are called as the model knows them, else as in `feature_names`. Of an ensemble, effects of features are of
-    the whole; intervals and inducing inputs are of its first member. As many topics are listed as inducing inputs.
+    Features are called as the model knows them, else as in `feature_names`. Up to `n_inducing` inducing inputs and as
+    many topics are listed. For an ensemble there are no inducing inputs; all else is that of the whole.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}; expected between 0 and 1")
-    row = _one_row(estimator, x)
+    is_vector = not sparse.issparse(x) and np.ndim(x) == 1
+    row = as_rows(estimator, np.asarray(x)[None] if is_vector else x, reset=False)
+    if row.shape[0] != 1:
+        raise DataError(f"{row.shape[0]} rows", expected="one row", fix="Pass one row at a time.")
     with warnings.catch_warnings():
-        # The row has lost its names on the way, which are known to be right.
+        # The row was checked with its names, which a CSR array does not keep.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        return _explain(estimator, row, k, n_features, n_inducing, level, feature_names)
-
-
-def _explain(
-    estimator: Any,
-    row: sparse.csr_array,
-    k: int,
-    n_features: int,
-    n_inducing: int,
-    level: float,
-    feature_names: Sequence[str] | None,
-) -> RowExplanation:
-    best = estimator.predict_topk(row, k)
-    order = np.argsort(-best.data, kind="stable")
-    labels, probabilities = best.indices[order].astype(np.int64), best.data[order].tolist()
-    ends = _intervals(estimator, row, labels, level)
-    effects = feature_effects(estimator, row, labels)
-    features, names = FeatureNames(estimator, feature_names), label_names(estimator)
-    carried = _carried_by_inputs(estimator, row, labels, n_inducing, n_features, feature_names)
-    topics = _carried_by_topics(estimator, row, labels, n_inducing, names)
+        best = estimator.predict_topk(row, k)
+        order = np.argsort(-best.data, kind="stable")
+        labels, probabilities = best.indices[order].astype(np.int64), best.data[order].tolist()
+        names, name = estimator.label_names(), feature_namer(estimator, feature_names)
+        ends = intervals(estimator, row, level)
+        effects = feature_effects(estimator, row, labels)
+        inputs = _inputs(estimator, row, labels, n_inducing, n_features, name)
+        topics = _topics(estimator, row, labels, n_inducing, names)
     found = []
     for place, label in enumerate(labels.tolist()):
-        strongest = np.argsort(-np.abs(effects.effects[:, place]), kind="stable")[:n_features].tolist()
-        own = [
-            (features[int(effects.features[d])], float(effects.values[d]), float(effects.effects[d, place]))
-            for d in strongest
+        by_size = np.argsort(-np.abs(effects.effects[:, place]), kind="stable")[:n_features].tolist()
+        features = [
+            (name(int(effects.features[d])), float(effects.values[d]), float(effects.effects[d, place]))
+            for d in by_size
         ]
+        interval = None if ends is None else (float(ends[0][0, label]), float(ends[1][0, label]))
+        strongest, *parts = inputs[place]
         found.append(
             LabelExplanation(
-                label,
-                names[label],
-                float(probabilities[place]),
-                ends[place],
-                own,
-                carried[place].inputs,
-                topics[place],
-                *carried[place][1:],
+                label, names[label], probabilities[place], interval, features, strongest, topics[place], *parts
             )
         )
     return RowExplanation(found, int(effects.features.size), level)
 
 
-def _one_row(estimator: Any, x: Any) -> sparse.csr_array:
-    """x as CSR (1, D)."""
-    estimator._check_fitted()
-    is_vector = not sparse.issparse(x) and np.ndim(x) == 1
-    row = as_rows(estimator, np.asarray(x)[None] if is_vector else x, reset=False)
-    if row.shape[0] != 1:
-        raise DataError(f"{row.shape[0]} rows", expected="one row", fix="Pass one row at a time.")
-    return row
+def intervals(
+    estimator: FittedClassifier, X: Any, level: float = 0.9
+) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
+    """Return the ends of credible intervals as `predict_interval` does, or None for a model that has none."""
+    try:
+        return estimator.predict_interval(X, level)
+    except CannotAnswerError:
+        return None
 
 
-def _intervals(
-    estimator: Any, row: sparse.csr_array, labels: NDArray[np.int64], level: float
-) -> list[tuple[float, float] | None]:
-    """The credible interval of each label's probability, where the method has one."""
-    found = intervals(estimator, row, level)
-    if found is None:
-        return [None] * labels.size
-    low, high = (np.asarray(end)[0, labels].tolist() for end in found)
-    return list(zip(low, high, strict=True))
-
-
-class _Carried(NamedTuple):
-    """The first inducing inputs of a label, and the parts of its mean utility."""
-
-    inputs: list[tuple[InducingInput, float]]
-    utility: float | None = None
-    private: float | None = None
-    bias: float | None = None
-
-
-def _carried_by_inputs(
-    estimator: Any,
+def _inputs(
+    estimator: FittedClassifier,
     row: sparse.csr_array,
     labels: NDArray[np.int64],
     n: int,
     n_features: int,
-    feature_names: Sequence[str] | None,
+    name: Callable[[int], str],
 ) -> list[_Carried]:
+    """Return the n inducing inputs that do most for or against each label, and the parts of its mean utility."""
     parts = contributions(estimator, row, labels)
     if parts is None:
-        return [_Carried([]) for _ in labels]
-    is_own = getattr(estimator.spec_, "inducing", "") == "per_class"
-    strongest = np.argsort(-np.abs(parts.inducing), axis=1, kind="stable")[:, :n]
+        return [([], None, None, None) for _ in labels]
+    strongest = np.argsort(-np.abs(parts.inducing), axis=1, kind="stable")[:, :n].tolist()
     places = [
-        [(label if is_own else None, number) for number in own]
-        for label, own in zip(labels.tolist(), strongest.tolist(), strict=True)
+        [(label if parts.has_own_points else None, number) for number in own]
+        for label, own in zip(labels.tolist(), strongest, strict=True)
     ]
-    each = sorted({place for own in places for place in own}, key=str)
-    inputs = describe_inputs(estimator, each, n_features, feature_names, row)
-    found = []
-    for place, own in enumerate(places):
-        pairs = [(inputs[at], float(parts.inducing[place, at[1]])) for at in own]
-        private, bias = float(parts.private[place]), float(parts.bias[place])
-        found.append(_Carried(pairs, float(parts.inducing[place].sum()) + private + bias, private, bias))
+    described = describe_inputs(estimator, list({at for own in places for at in own}), n_features, name, row)
+    found: list[_Carried] = []
+    for own, effects, linear, bias in zip(places, parts.inducing, parts.label_linear, parts.bias, strict=True):
+        listed = [(described[at], float(effects[at[1]])) for at in own]
+        found.append((listed, float(effects.sum() + linear + bias), float(linear), float(bias)))
     return found
 
 
-def _carried_by_topics(
-    estimator: Any, row: sparse.csr_array, labels: NDArray[np.int64], n: int, names: list[str]
+def _topics(
+    estimator: FittedClassifier, row: sparse.csr_array, labels: NDArray[np.int64], n: int, names: list[str]
 ) -> list[list[TopicShare]]:
-    if not isinstance(estimator, TopicClassifier):
+    """Return the n topics that each label comes from most."""
+    shares = estimator.predictor_.topic_shares(estimator.rows(row), labels)
+    first = estimator.predictor_.first_labels(_N_FIRST)
+    if shares is None or first is None:
         return [[] for _ in labels]
-    shares = topic_shares(estimator, row, labels)
-    strongest = np.argsort(-shares, axis=1, kind="stable")[:, :n]
-    firsts = first_labels(estimator, np.unique(strongest).tolist(), _N_FIRST, names)
+    strongest = np.argsort(-shares, axis=1, kind="stable")[:, :n].tolist()
     return [
-        [TopicShare(number, firsts[number], float(own[number])) for number in best]
-        for own, best in zip(shares, strongest.tolist(), strict=True)
+        [TopicShare(number, [names[label] for label in first[0][number]], float(own[number])) for number in best]
+        for own, best in zip(shares, strongest, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Inducing inputs that are rows of their own: learned ("free") or left where they start ("FX")."""
+"""Inducing inputs with their own coordinates: learned ("free") or left where they start ("FX")."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from labelfield.kernels import DensePoints
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, dot, transposed
 
 __all__ = ["Free"]
@@ -17,10 +18,10 @@ _CHUNK = 1 << 16
 
 
 class Free(nn.Module):
-    """Z (M, D), stored as its transpose, in which the products with sparse rows are quickest.
+    """Z (M, D), stored transposed, which makes products with sparse rows fastest.
 
-    With `unit_norm` every inducing input is kept at norm 1, as the rows are; without it ("UN") it is free. With
-    `n_features`, Z has values on some features alone, which `fill` names, and is 0 on the others.
+    With `unit_norm` every inducing input is kept at norm 1, like the rows; without it ("UN") its norm is free. With
+    `n_features`, Z has values only on the features that `fill` names, and is 0 on the others.
     """
 
     def __init__(
@@ -34,15 +35,11 @@ class Free(nn.Module):
         self._place: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the places of features, which are found anew where they are needed."""
+        """Leave out the positions of features, which are computed again when needed."""
         return self.__dict__ | {"_place": None}
 
-    @property
-    def n_inducing(self) -> int:
-        return int(self.transposed.shape[1])
-
     def fill(self, Z: Tensor, support: Tensor | None = None) -> None:
-        """Put in the values (M, features), and the features they are on."""
+        """Set the values (M, features), and the features they belong to."""
         with torch.no_grad():
             self.transposed.copy_(Z.T)
             if support is not None:
@@ -50,7 +47,7 @@ class Free(nn.Module):
         self._place = None
 
     def points(self) -> FreePoints:
-        """The inducing inputs as the kernel sees them; formed once a step."""
+        """Return the inducing inputs as the kernel sees them, to be formed once per step."""
         Zt = normalize(self.transposed, dim=0) if self.unit_norm else self.transposed
         if self.n_features is None:
             return FreePoints(Zt)
@@ -62,9 +59,9 @@ class Free(nn.Module):
 
 
 class FreePoints(DensePoints):
-    """Points whose coordinates are held as Zᵀ (D, M), or for the features of a support alone.
+    """Points whose coordinates are stored as Zᵀ (D, M), or for the features of a support alone.
 
-    `place` says where in the support each feature is, or -1.
+    `place` has the position of each feature in the support, or -1.
     """
 
     def __init__(self, Zt: Tensor, support: Tensor | None = None, place: Tensor | None = None) -> None:
@@ -77,26 +74,22 @@ class FreePoints(DensePoints):
         return weights if self.support is None else weights[..., self.support.long()]
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
-        if not isinstance(X, Tensor) or _are_own(squared_weights):
-            return super().cross(*self._on_support(X, squared_weights))
+        if not isinstance(X, Tensor):
+            return super().cross(X, squared_weights)  # raises the error for projected rows
+        if _are_per_process(squared_weights):
+            return super().cross(self._restricted(X), self._supported(squared_weights))
         weighted = self.Zt if squared_weights is None else self.Zt * self._supported(squared_weights).unsqueeze(1)
         return dot(self._restricted(X), weighted)
 
     def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        if not isinstance(X, Tensor) or _are_own(squared_weights):
+        if not isinstance(X, Tensor) or _are_per_process(squared_weights):
             return self.cross(X, squared_weights), self.norms(squared_weights)
         apply: Any = _WeightedCross.apply  # torch's is untyped
         products, norms = apply(self._restricted(X), self.Zt, self._supported(squared_weights))
         return products, norms
 
-    def _on_support(self, X: Rows, weights: Tensor | None) -> tuple[Rows, Tensor | None]:
-        """Rows and weights on the features of the support."""
-        if not isinstance(X, Tensor) or weights is None:
-            return X, weights
-        return self._restricted(X), self._supported(weights)
-
     def _restricted(self, X: Tensor) -> Tensor:
-        """The columns of the support; of sparse rows the other entries become 0 in column 0."""
+        """Return the columns of the support. In sparse rows the other entries become 0 in column 0."""
         if self.support is None or self.place is None:
             return X
         if X.layout != torch.sparse_csr:
@@ -107,26 +100,22 @@ class FreePoints(DensePoints):
         return torch.sparse_csr_tensor(X.crow_indices(), column.clamp_min(0), values, size=size, check_invariants=False)
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
-        if _are_own(squared_weights):
+        if _are_per_process(squared_weights):
             return super().gram(self._supported(squared_weights))
-        apply: Any = _WeightedGram.apply  # torch's is untyped
-        result: Tensor = apply(self.Zt, self._supported(squared_weights))
-        return result
+        return apply(_WeightedGram, self.Zt, self._supported(squared_weights))
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
         squares = self.Zt.square()
-        if _are_own(squared_weights):
-            return self._supported(squared_weights) @ squares
         return squares.sum(0) if squared_weights is None else self._supported(squared_weights) @ squares
 
 
-def _are_own(squared_weights: Tensor | None) -> bool:
-    """Whether each process has weights of its own (P, D)."""
+def _are_per_process(squared_weights: Tensor | None) -> bool:
+    """Return whether there are weights per process (P, D)."""
     return squared_weights is not None and squared_weights.dim() == 2
 
 
 class _WeightedGram(torch.autograd.Function):
-    """Z W² Zᵀ from Zᵀ (D, M) and w² (D,). It is symmetric, so that one product gives both gradients."""
+    """Z W² Zᵀ from Zᵀ (D, M) and w² (D,). It is symmetric, so one product gives both gradients."""
 
     @staticmethod
     def forward(ctx: Any, Zt: Tensor, squared_weights: Tensor) -> Tensor:
@@ -142,7 +131,7 @@ class _WeightedGram(torch.autograd.Function):
 
 
 class _WeightedCross(torch.autograd.Function):
-    """X W² Zᵀ (B, M) and diag(Z W² Zᵀ) (M,) from X, Zᵀ (D, M) and w² (D,). Only one array of the size of Z exists.
+    """X W² Zᵀ (B, M) and diag(Z W² Zᵀ) (M,) from X, Zᵀ (D, M) and w² (D,), with a single temporary of the size of Z.
 
     With gradients G and g, and T = Xᵀ G: ∂Zᵀ = W² (T + 2 Zᵀ diag(g)), ∂w² = Σ_m Zᵀ ∘ (T + Zᵀ diag(g)).
     """
@@ -166,7 +155,7 @@ class _WeightedCross(torch.autograd.Function):
 
 
 def _row_products(first: Tensor, second: Tensor) -> Tensor:
-    """Σ_m a_dm b_dm (D,); on a CPU a few rows at a time, so that the products stay in its cache."""
+    """Return Σ_m a_dm b_dm (D,); on a CPU a few rows at a time, so that the products stay in the cache."""
     step = max(1, _CHUNK // first.shape[1]) if first.device.type == "cpu" else len(first)
     parts = [torch.linalg.vecdot(first[d : d + step], second[d : d + step]) for d in range(0, len(first), step)]
     return torch.cat(parts)

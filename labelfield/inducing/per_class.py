@@ -1,21 +1,18 @@
-"""Inducing inputs of each class's own [TH 3.2]."""
+"""Inducing inputs per class [TH 3.2]."""
 
 from __future__ import annotations
-
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from labelfield.kernels import DensePoints
-from labelfield.linalg.processes import select_processes
 
 __all__ = ["PerClass"]
 
 
 class PerClass(nn.Module):
-    """Z_k (K, M, D), learned; with `unit_norm` kept at norm 1, as the rows are."""
+    """Z_k (K, M, D), learned; with `unit_norm` kept at norm 1, like the rows."""
 
     per_process = ("Z",)
 
@@ -24,19 +21,11 @@ class PerClass(nn.Module):
         self.Z = nn.Parameter(Z)
         self.unit_norm = unit_norm
 
-    @property
-    def n_inducing(self) -> int:
-        return int(self.Z.shape[1])
-
-    def select(self, classes: Tensor) -> Self:
-        """The inducing inputs of these classes alone."""
-        return select_processes(self, classes)
-
     def fill(self, Z: Tensor) -> None:
-        """Put in the values (K, M, D)."""
+        """Set the values (K, M, D)."""
         with torch.no_grad():
             self.Z.copy_(Z)
 
     def points(self) -> DensePoints:
-        """The inducing inputs as the kernel sees them; formed once a step."""
+        """Return the inducing inputs as the kernel sees them, to be formed once per step."""
         return DensePoints(normalize(self.Z, dim=-1) if self.unit_norm else self.Z)

@@ -25,9 +25,9 @@ def kmeans(
     n_iterations: int = 4,
     device: torch.device | str = "cpu",
 ) -> NDArray[np.float32]:
-    """Centres (M, D) by a few rounds of Lloyd's algorithm on at most 20 rows a centre, from random rows.
+    """Return centres (M, D) after a few rounds of Lloyd's algorithm from random rows, on at most 20 rows per centre.
 
-    A start, not a clustering: the centres are trained further. A centre that loses its rows moves to a random one.
+    This is a start, not a clustering: the centres are trained further. A centre without rows moves to a random one.
     """
     n = X.shape[0]
     chosen = np.sort(rng.choice(n, min(n, _ROWS_PER_CENTRE * n_centres), replace=False))
@@ -46,7 +46,7 @@ def kmeans(
 
 
 def _sums(points: Tensor, group: Tensor, n_groups: int) -> Tensor:
-    """The sum of the rows of each group (groups, D); in float64, so that the order of additions leaves no trace."""
+    """Return the sum of the rows of each group (groups, D), in float64, where the order of additions has no effect."""
     shape = (n_groups, points.shape[1])
     total = torch.zeros(n_groups * points.shape[1], dtype=torch.float64, device=points.device)
     if points.layout == torch.sparse_csr:
@@ -57,14 +57,14 @@ def _sums(points: Tensor, group: Tensor, n_groups: int) -> Tensor:
 
 
 def _dense(rows: Any) -> NDArray[np.float32]:
-    """A few rows as a dense array."""
+    """Return a few rows as a dense array."""
     return np.array(rows.toarray() if sparse.issparse(rows) else rows, np.float32)
 
 
 def singular_vectors(
     X: sparse.csr_array | NDArray[np.float32], rank: int, rng: np.random.Generator, n_iterations: int = 4
 ) -> NDArray[np.float32]:
-    """The leading right singular vectors X̃ (R, D) of X, by randomised subspace iteration; at most rank(X) of them."""
+    """Return at most rank(X) leading right singular vectors X̃ (R, D) of X, by randomised subspace iteration."""
     n, d = X.shape
     width = min(rank + _OVERSAMPLING, n, d)
     Q = np.linalg.qr(X.T @ rng.standard_normal((n, width), np.float32))[0]
@@ -76,6 +76,6 @@ def singular_vectors(
 
 
 def frequent_features(X: sparse.csr_array, n_features: int) -> NDArray[np.int32]:
-    """The features that occur in the most rows, in their order."""
+    """Return the features that occur in the most rows, in ascending order."""
     counts = np.bincount(X.indices, minlength=X.shape[1])
     return np.sort(np.argsort(-counts, kind="stable")[:n_features]).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Inducing inputs in a subspace, Z = A X̃ [FSGP 4–6]: their number of parameters does not depend on D."""
+"""Inducing inputs in a subspace, Z = A X̃ [FSGP 4–6]: the number of their parameters does not depend on D."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Subspace"]
 
 
 class Subspace(nn.Module):
-    """A (M, R) learned on a basis X̃ (R, D) that is fixed, or learned too ("S-B").
+    """A (M, R), learned, on a basis X̃ (R, D) that is fixed, or learned too ("S-B").
 
-    Products with rows are (X X̃ᵀ) Aᵀ, and X X̃ᵀ can be had once for all rows (`project`) while neither basis nor feature
-    weights are learned. With `unit_norm`, A X̃ is scaled to norm 1.
+    Products with rows are (X X̃ᵀ) Aᵀ. While neither the basis nor feature weights are learned, X X̃ᵀ can be computed
+    once for all rows (`project`). With `unit_norm`, A X̃ is scaled to norm 1.
     """
 
     def __init__(self, A: Tensor, basis: Tensor, *, is_basis_learned: bool = False, unit_norm: bool = True) -> None:
@@ -25,20 +25,17 @@ class Subspace(nn.Module):
         self.register_buffer("basis_gram", basis @ basis.T, persistent=False)
 
     def refresh(self) -> None:
-        """Form what is derived from the basis anew, after the basis was filled in."""
+        """Compute what is derived from the basis, after the basis was filled."""
         self.register_buffer("basis_gram", (self.basis.T @ self.basis).detach(), persistent=False)
 
-    @property
-    def n_inducing(self) -> int:
-        return int(self.A.shape[0])
-
     def project(self, X: Tensor) -> Projected:
-        """X X̃ᵀ and the squared norms: all that is needed of these rows, if nothing about the basis is learned."""
+        """Return X X̃ᵀ and squared norms, all that a model needs of these rows if nothing about the basis is
+        learned."""
         with torch.no_grad():
             return Projected(dot(X, self.basis), squared_norms(X, None))
 
     def points(self) -> SubspacePoints:
-        """The inducing inputs as the kernel sees them; formed once a step."""
+        """Return the inducing inputs as the kernel sees them, to be formed once per step."""
         gram = self.basis.T @ self.basis if self.basis.requires_grad else self.get_buffer("basis_gram")
         A: Tensor = self.A
         if self.unit_norm:
@@ -55,7 +52,7 @@ class SubspacePoints:
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
         if isinstance(X, Projected):
             if squared_weights is not None:
-                raise ValueError("projected rows have lost their features: they take no weights per feature")
+                raise ValueError("projected rows have lost their features and take no weights per feature")
             return X.coordinates @ self.A.T
         basis = self.basis if squared_weights is None else self.basis * squared_weights.unsqueeze(1)
         return dot(X, basis) @ self.A.T

@@ -1,1 +1,1 @@
-"""How models are fitted."""
+"""How models are fitted: one loop for gradient steps, EM, online EM and Gibbs sampling."""

@@ -1,4 +1,4 @@
-"""Adam whose step costs as much as the gradient has rows."""
+"""Adam, with a step that costs no more than the rows of its gradient."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
 
 
 class RowAdam:
-    """Adam; of a parameter with a sparse gradient only the rows that the gradient has are read and written.
+    """Adam that reads and writes only those rows of a parameter that its sparse gradient has.
 
-    Each row then counts its own steps, so that its first one is as long as it would be at the start of a run. (With one
-    count for all rows, as torch's SparseAdam has, the first step of a row that waited long is three times too long.) A
-    step whose `is_bad`, a tensor, is 1 changes nothing; a GPU finds that out by itself.
+    Each row counts its own steps, so that its first one is as long as at the start of a run. (With one count for all
+    rows, as in torch's SparseAdam, the first step of a row that waited long is three times too long.) A step whose
+    tensor `is_bad` is 1 changes nothing; a GPU finds that out without being asked.
 
-    Dense gradients go to torch's fused kernel, but not by way of torch.optim, which imports torch's compiler when it is
-    first used: one to six seconds.
+    Dense gradients go to torch's fused kernel, but not through torch.optim, whose first use imports torch's compiler
+    and takes one to six seconds.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, scales: Iterable[float] | None = None) -> None:
-        """With `scales` the rate of each parameter is so many times the common one."""
+        """Give each parameter its multiple of the common rate, if there are `scales`."""
         self.parameters = list(parameters)
         self.scales = [1.0] * len(self.parameters) if scales is None else list(scales)
         if len(self.scales) != len(self.parameters):
             raise ValueError(f"{len(self.scales)} scales for {len(self.parameters)} parameters")
         self.state: list[dict[str, Tensor]] = [{} for _ in self.parameters]
-        device = self.parameters[0].device
+        self.device = self.parameters[0].device
         # On a GPU the rate is a tensor, so that a captured step sees it change.
-        self._rate: float | Tensor = torch.tensor(lr, device=device) if device.type == "cuda" else lr
+        self._rate: float | Tensor = torch.tensor(lr, device=self.device) if self.device.type == "cuda" else lr
 
     @property
     def rate(self) -> float:
@@ -52,7 +52,7 @@ class RowAdam:
 
     @torch.no_grad()
     def update(self, is_bad: Tensor) -> None:
-        """A step, unless it is bad."""
+        """Take a step, unless it is bad."""
         dense: dict[float, list[tuple[Tensor, Tensor, dict[str, Tensor]]]] = {}
         for parameter, state, scale in zip(self.parameters, self.state, self.scales, strict=True):
             if (gradient := parameter.grad) is None:
@@ -70,7 +70,7 @@ class RowAdam:
         self.mark_changed()
 
     def mark_changed(self) -> None:
-        """Tell torch that the parameters are others now: neither a fused nor a captured step does."""
+        """Tell torch that the parameters have changed, which neither a fused nor a captured step does."""
         torch.autograd.graph.increment_version(self.parameters)
 
     def _update_whole(
@@ -94,7 +94,7 @@ class RowAdam:
             maximize=False,
             found_inf=is_bad,
         )
-        torch._foreach_sub_(steps, [is_bad] * len(steps))  # a bad one does not count
+        torch._foreach_sub_(steps, [is_bad] * len(steps))  # a bad step does not count
 
     def _update_rows(
         self, parameter: Tensor, rows: Tensor, gradient: Tensor, state: dict[str, Tensor], scale: float
@@ -109,11 +109,11 @@ class RowAdam:
         parameter.index_add_(0, rows, mean.div_((1 - _FIRST**step).view(shape)).div_(size).mul_(-self._rate * scale))
 
     def tensors(self) -> dict[str, Tensor]:
-        """All it has to know to go on."""
+        """Return everything that is needed to go on later."""
         return {f"{i}.{name}": value for i, state in enumerate(self.state) for name, value in state.items()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `tensors` gave."""
+        """Go on from what `tensors` returned."""
         self.state = [{} for _ in self.parameters]
         for key, value in tensors.items():
             number, _, name = key.partition(".")
@@ -124,4 +124,4 @@ class RowAdam:
             shapes = {name: value.shape for name, value in state.items()}
             moments = {"exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
             if shapes not in ({**moments, "step": counted} for counted in (torch.Size(), parameter.shape[:1])):
-                raise ValueError("what is known of a parameter has another shape")
+                raise ValueError("the optimiser state of a parameter has another shape")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,6 +21,7 @@ from labelfield.inference.run import Epoch, Monitor, Run, Settings
 
 __all__ = ["HOW_LONG", "Checkpoint", "read_checkpoint", "save_run", "under", "write_checkpoint"]
 
+State = TypeVar("State")
 # Settings that may change when a run is resumed.
 HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "n_iter_no_change", "tol")
 _FORMAT = "labelfield checkpoint 3"
@@ -65,7 +66,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @contextmanager
 def _as_damage(path: Path) -> Iterator[None]:
-    """Turn whatever unusable contents raise into one error that names the file."""
+    """Turn the errors that unusable contents raise into one that names the file."""
     try:
         yield
     except (DataError, FileNotFoundError):
@@ -107,18 +108,14 @@ class Checkpoint:
             return None
         return cls(path, monitor.identity, *read_checkpoint(path))
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Turn errors inside the block into one error: the checkpoint is damaged."""
-        return _as_damage(self.path)
-
     def stage(self) -> str:
         """Return the stage in which the checkpoint was written."""
-        with self.reading():
+        with _as_damage(self.path):
             return str(self.facts["run"]["stage"])
 
     def run(self, settings: Settings) -> Run:
         """Return the run. It may go on for longer or shorter; nothing else may differ."""
-        with self.reading():
+        with _as_damage(self.path):
             theirs, ours = self.facts["settings"], asdict(settings)
             differs = [name for name in ours if name not in HOW_LONG and ours[name] != theirs[name]]
             if differs or self.facts["identity"] != self.identity:
@@ -132,6 +129,9 @@ class Checkpoint:
             run["history"] = [Epoch(**epoch) for epoch in run["history"]]
             return Run(**run | {"memory": under(_MEMORY, self.tensors)})
 
-    def own_tensors(self) -> dict[str, Tensor]:
-        """Return what the algorithm saved."""
-        return {name: value for name, value in self.tensors.items() if not name.startswith(_MEMORY)}
+    def restore(self, restore: Callable[[dict[str, Tensor]], State]) -> State:
+        """Return what the `restore` of an algorithm makes of the tensors, which are handed over to it."""
+        own = {name: value for name, value in self.tensors.items() if not name.startswith(_MEMORY)}
+        self.tensors.clear()
+        with _as_damage(self.path):
+            return restore(own)

@@ -1,4 +1,4 @@
-"""Batches of a few classes each [TH 3.36]: a step then has few rows' own classes to look at, whatever K."""
+"""Batches of a few classes each [TH 3.36], so that the rows of a step have few classes of their own, for any K."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["ClassBatches"]
 
 
 class ClassBatches:
-    """Classes drawn with equal chances, and from each so many of its rows.
+    """Draws classes with equal probability, and equally many rows from each.
 
-    A row of class k then counts (classes there are / classes drawn) · N_k / (its rows in the batch), which makes sums
+    A row of class k then counts (classes present / classes drawn) · N_k / (rows of k in the batch), which makes sums
     over a batch unbiased for sums over all rows.
     """
 
@@ -29,7 +29,7 @@ class ClassBatches:
     def __call__(
         self, order: NDArray[np.int64], size: int, n_steps: int, rng: np.random.Generator
     ) -> list[NDArray[np.int64]]:
-        """So many batches of about this size from these rows."""
+        """Return n_steps batches of about this size from these rows."""
         classes = self.classes[order]
         self._count(classes)
         by_class = order[np.argsort(classes, kind="stable")]
@@ -49,7 +49,7 @@ class ClassBatches:
         return batches
 
     def row_weight(self, column: Tensor) -> Tensor:
-        """How much each row of a batch counts (B,), from the classes of its rows."""
+        """Return how much each row of a batch counts (B,), from the classes of the rows."""
         held, place, in_batch = torch.unique(column, return_inverse=True, return_counts=True)
         counts = self._counts[held.cpu()].to(column.device)
         weight: Tensor = (self.n_present / held.numel() * counts / in_batch)[place]

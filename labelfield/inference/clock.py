@@ -22,18 +22,14 @@ class Clock:
 
     def rate(self) -> float:
         """Return the learning rate of the next step."""
-        if self.is_finishing():
+        if self.run.is_finishing:
             return self.settings.learning_rate * (1 - self._share_finished())
         share = min(self._share_done() / self._schedule_share(), 1.0)
         return self.settings.learning_rate * rate_factor(self.settings.schedule, share)
 
-    def is_finishing(self) -> bool:
-        """Return whether rows that were held out take part by now."""
-        return self.run.finishing_epoch is not None
-
     def is_finishing_due(self) -> bool:
         """Return whether the schedule is over, or was ended early, and finishing is still to come."""
-        if self.settings.finishing_epochs == 0 or self.is_finishing():
+        if self.settings.finishing_epochs == 0 or self.run.is_finishing:
             return False
         return self.run.is_stopped_early or self._share_done() >= self._schedule_share() - 1e-9
 
@@ -42,7 +38,7 @@ class Clock:
         budget = self.settings.time_budget
         if budget is not None and self.run.seconds >= budget:
             return True
-        if self.is_finishing() and self._share_finished() >= 1:
+        if self.run.is_finishing and self._share_finished() >= 1:
             return True
         return self.run.is_stopped_early and not self.is_finishing_due()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -39,31 +39,31 @@ _SEEN_ROWS = 5_000
 class DeepTrainer:
     """Trains a deep kernel model through its stages, each with settings of its own.
 
-    `process_rate` is the learning rate of the processes in the joint stage, where all else has the rate of its settings.
-    Rows that `are_dense` are held as one dense tensor while there is room.
+    `settings` are those of the whole training, and `rates` the learning rates of the processes and of all else in the
+    joint stage. Rows that `are_dense` are held as one dense tensor while there is room.
     """
 
     def __init__(
         self,
         model: DeepKernel,
         spec: DeepSpec,
+        settings: Settings,
         stages: dict[str, Settings],
+        rates: Mapping[str, float],
         *,
-        joint_rate: float,
-        process_rate: float,
         n_negatives: int | None,
         are_dense: bool,
         is_mixed: bool,
     ) -> None:
-        self.model, self.spec, self.stages = model, spec, stages
-        self.settings = list(stages.values())[-1]
-        self.joint_rate, self.process_rate = joint_rate, process_rate
+        self.model, self.spec, self.settings, self.stages, self.rates = model, spec, settings, stages, rates
         self.n_negatives, self.are_dense, self.is_mixed = n_negatives, are_dense, is_mixed
+        # The stage in which everything is trained: where there are no processes, it is the network's.
+        self.whole = "network" if spec.is_plain else "joint"
         self._more: PartialTraining | None = None
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         try:
-            return train_stages(self.model, self._stages(data), monitor)
+            return train_stages(self.model, [self._stage(name, data) for name in self.stages], monitor)
         finally:
             self.model.is_plain = self.spec.is_plain
             self._more = None
@@ -71,11 +71,10 @@ class DeepTrainer:
     def train_more(self, data: Dataset, past: Past) -> Run:
         """Train everything jointly for one epoch, or the network where there are no processes."""
         if self._more is None:
-            rate = self.settings.learning_rate if self.spec.is_plain else self.joint_rate
-            settings = Settings(**asdict(self.settings) | {"learning_rate": rate})
-            rates = self._network_rates() if self.spec.is_plain else self._joint_rates(rate)
-            self._more = PartialTraining(self.model, settings, past.epochs(), rates=rates)
-        return self._more.fit(self._whole_objective(), self._source(data))
+            rate = self.settings.learning_rate if self.spec.is_plain else self.rates["joint"]
+            settings = replace(self.settings, learning_rate=rate)
+            self._more = PartialTraining(self.model, settings, past.epochs(), rates=self._scales(self.whole))
+        return self._more.fit(self.objective(self.whole), self.source(data))
 
     def stage_settings(self) -> dict[str, Settings]:
         return self.stages
@@ -84,56 +83,57 @@ class DeepTrainer:
         return sum(settings.max_epochs * STAGE_TIME[name] for name, settings in self.stages.items())
 
     def seconds_per_step(self, data: Dataset) -> float:
-        some = self._source(data.take(slice(self.settings.batch_size)))
-        return seconds_per_step(self.model, self._whole_objective(), some, data.n_rows)
+        some = self.source(data.take(slice(self.settings.batch_size)))
+        return seconds_per_step(self.model, self.objective(self.whole), some, data.n_rows)
 
     def fingerprint(self) -> tuple[Any, ...]:
         # How long to go on may change when a training is resumed; what has been done may not.
-        rates = {
+        done = {
             name: {key: value for key, value in asdict(settings).items() if key not in HOW_LONG}
             for name, settings in self.stages.items()
         }
-        return self.n_negatives, self.is_mixed, self.process_rate, rates
+        return self.n_negatives, self.is_mixed, self.rates["processes"], done
+
+    def objective(self, stage: str) -> Objective:
+        """Return what a stage maximises. While processes are fitted, rows come as features: the network rests."""
+        model = self.model
+        estimate = model.plain_log_prob if stage == "network" else model.elbo
+
+        def bound(X: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
+            assert isinstance(X, Tensor)
+            h = X if stage == "processes" else model.features.train()(X, generator)
+            return estimate(h, Y, n_data, n_negatives=self.n_negatives, generator=generator)
+
+        return bound
+
+    def source(self, data: Dataset) -> Source:
+        """Return dense rows as one tensor if they take at most a quarter of what is free; else some rows at a time."""
+        device = self.model.b.device
+        free = free_bytes(device) if self.are_dense else None
+        if not self.are_dense or (free is not None and 16 * data.n_rows * data.n_features > free):
+            return rows_source(data, device)
+        X = torch.empty(data.n_rows, data.n_features)
+        for first in range(0, data.n_rows, 4096):
+            X[first : first + 4096] = torch.from_numpy(data.X[first : first + 4096].toarray())
+        return _dense_source(X.to(device), data)
 
     # Stages
 
-    def _stages(self, data: Dataset) -> list[Stage]:
-        is_capturable = self._is_capturable()
-
-        def stage(name: str, **parts: Any) -> Stage:
-            return Stage(
-                name,
-                self.stages[name],
-                self._objective(name),
-                # Scores after an epoch of the network are its own: the processes do not know its features yet.
-                enter=lambda: setattr(self.model, "is_plain", name == "network"),
-                calibrate=lambda rows: self._calibrate(data.take(rows), name),
-                **parts,
-            )
-
-        makers = {
-            "network": lambda: stage(
-                "network",
-                source=lambda: self._source(data),
-                rates=self._network_rates,
-                is_capturable=is_capturable,
-            ),
-            "processes": lambda: stage(
-                "processes",
-                source=lambda: self._feature_source(data),
-                rates=lambda: dict.fromkeys([*self.model.processes.parameters(), self.model.A, self.model.b], 1.0),
-                begin=lambda: self._begin_processes(data),
-                is_capturable=not self.n_negatives,
-            ),
-            "joint": lambda: stage(
-                "joint",
-                source=lambda: self._source(data),
-                rates=lambda: self._joint_rates(self.stages["joint"].learning_rate),
-                begin=(lambda: None) if "processes" in self.stages else (lambda: self._begin_processes(data)),
-                is_capturable=is_capturable,
-            ),
-        }
-        return [makers[name]() for name in self.stages]
+    def _stage(self, name: str, data: Dataset) -> Stage:
+        has_network = name != "processes"
+        begins_processes = [name] == [stage for stage in self.stages if stage != "network"][:1]
+        return Stage(
+            name,
+            self.stages[name],
+            self.objective(name),
+            source=lambda: self.source(data) if has_network else self._feature_source(data),
+            rates=lambda: self._scales(name),
+            begin=lambda: self._begin_processes(data) if begins_processes else None,
+            # Scores after an epoch of the network are its own: the processes do not know its features yet.
+            enter=lambda: setattr(self.model, "is_plain", name == "network"),
+            calibrate=lambda rows: self._calibrate(data.take(rows), name),
+            is_capturable=not self.n_negatives and (self._is_network_capturable() or not has_network),
+        )
 
     def _begin_processes(self, data: Dataset) -> None:
         if self.spec.has_baseline:
@@ -152,51 +152,23 @@ class DeepTrainer:
         fit_calibration(predictor, some.X, some.Y)
         return remember(predictor, some.X, some.Y)
 
-    def _network_rates(self) -> dict[nn.Parameter, float]:
-        """Return the parameters of the plain network. A square mixing stays the identity until the processes come."""
+    def _scales(self, stage: str) -> dict[nn.Parameter, float]:
+        """Return what a stage trains, each parameter at that many times the learning rate."""
         model = self.model
-        head = [model.b] if model.A.shape[0] == model.A.shape[1] else [model.A, model.b]
-        return dict.fromkeys([*model.features.parameters(), *head], 1.0)
+        network, processes = list(model.features.parameters()), list(model.processes.parameters())
+        if stage == "network":
+            # A square mixing stays the identity until the processes come.
+            head = [model.b] if model.A.shape[0] == model.A.shape[1] else [model.A, model.b]
+            return dict.fromkeys([*network, *head], 1.0)
+        if stage == "processes":
+            return dict.fromkeys([*processes, model.A, model.b], 1.0)
+        scale = self.rates["processes"] / self.rates["joint"]
+        return dict.fromkeys([*network, model.A, model.b], 1.0) | dict.fromkeys(processes, scale)
 
-    def _joint_rates(self, rate: float) -> Mapping[nn.Parameter, float]:
-        model = self.model
-        return {
-            **dict.fromkeys([*model.features.parameters(), model.A, model.b], 1.0),
-            **dict.fromkeys(model.processes.parameters(), self.process_rate / rate),
-        }
-
-    def _is_capturable(self) -> bool:
-        """Whether a step can be replayed: a network of the user's own may do anything in a step."""
+    def _is_network_capturable(self) -> bool:
+        """Whether a step through the network can be replayed: one of the user's own may do anything."""
         network = self.model.features.network
-        return not self.n_negatives and isinstance(network, Network) and network.is_capturable
-
-    def _whole_objective(self) -> Objective:
-        return self._objective("network" if self.spec.is_plain else "joint")
-
-    def _objective(self, stage: str) -> Objective:
-        """Return what a stage maximises. While processes are fitted, rows come as features: the network rests."""
-        model = self.model
-        estimate = model.plain_log_prob if stage == "network" else model.elbo
-
-        def bound(X: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
-            assert isinstance(X, Tensor)
-            h = X if stage == "processes" else model.features.train()(X, generator)
-            return estimate(h, Y, n_data, n_negatives=self.n_negatives, generator=generator)
-
-        return bound
-
-    # Rows
-
-    def _source(self, data: Dataset) -> Source:
-        """Return dense rows as one tensor if they take at most a quarter of what is free; else some rows at a time."""
-        device = self.model.b.device
-        free = free_bytes(device) if self.are_dense else None
-        if not self.are_dense or (free is not None and 16 * data.n_rows * data.n_features > free):
-            return rows_source(data, device)
-        X = torch.empty(data.n_rows, data.n_features)
-        for first in range(0, data.n_rows, 4096):
-            X[first : first + 4096] = torch.from_numpy(data.X[first : first + 4096].toarray())
-        return _dense_source(X.to(device), data)
+        return isinstance(network, Network) and network.is_capturable
 
     def _feature_source(self, data: Dataset) -> Source:
         """Return the features of all rows: the network rests while the processes are fitted."""

@@ -47,12 +47,13 @@ class Gradient(Algorithm[nn.Module]):
         self.optimiser = RowAdam(self.parameters, settings.learning_rate, scales)
         self.generator = torch.Generator().manual_seed(seed)
         self.n_bad_steps = 0  # since the last good one
+        self.steps_ahead = 1 if self.optimiser.device.type == "cpu" else _STEPS_AHEAD
 
     def open(self, objective: Objective, source: Source, batches: Batches | None, is_capturable: bool) -> None:
         """Take rows from this source until `close`."""
         if source.n_rows == 0:
             raise DataError("there are no training rows", expected="at least one", fix="Check the training data.")
-        self.source, self.batches = source, batches
+        self.source, self.batches, self.held_out = source, batches, self.settings.held_out_rows(source.n_rows)
         self.stepper = Stepper(
             objective,
             source,
@@ -67,19 +68,19 @@ class Gradient(Algorithm[nn.Module]):
         """Let go of the rows, which belong to the caller."""
         del self.source, self.batches, self.stepper
 
-    def without(self, held_out: NDArray[np.int64]) -> Gradient:
-        """Return itself, with steps on all rows but these."""
+    def part(self, run: Run) -> Gradient:
+        """Return itself, for this part of a run: on all rows, or at first on all but those held out."""
         self.is_used = np.ones(self.source.n_rows, np.bool_)
-        self.is_used[held_out] = False
-        self.n_rows = self.source.n_rows - len(held_out)
+        self.is_used[self.held_out] = run.is_finishing
+        self.n_rows = int(self.is_used.sum())
         self.n_steps = -(-self.n_rows // self.settings.batch_size)
-        self._drawn: tuple[int, list[NDArray[np.int64]]] = (-1, [])
+        self.drawn: tuple[int, list[NDArray[np.int64]]] = (-1, [])  # the batches of an epoch
         return self
 
     def _batch(self, run: Run) -> NDArray[np.int64]:
         """Return the rows of the next step. They depend only on the seed and the epoch, counted through all stages."""
         epoch = len(run.history)
-        if self._drawn[0] != epoch:
+        if self.drawn[0] != epoch:
             rng = np.random.default_rng((self.settings.seed, epoch))
             order = rng.permutation(self.source.n_rows)
             order = order[self.is_used[order]]
@@ -89,8 +90,8 @@ class Gradient(Algorithm[nn.Module]):
                 found = self.batches(order, size, self.n_steps, rng)
             else:
                 found = list(order[: size * self.n_steps].reshape(self.n_steps, size))
-            self._drawn = (epoch, found)
-        return self._drawn[1][run.step]
+            self.drawn = (epoch, found)
+        return self.drawn[1][run.step]
 
     def step_size(self, state: nn.Module, run: Run) -> float:
         return Clock(run, self.settings).rate()
@@ -102,7 +103,7 @@ class Gradient(Algorithm[nn.Module]):
             self.stepper.step(self._batch(run), self.n_rows)
         except FactorisationError as error:
             problem = self._skip(run, str(error), 1)
-        if self.stepper.device.type == "cpu" or n_done % _STEPS_AHEAD == 0 or n_done == self.n_steps:
+        if n_done % self.steps_ahead == 0 or n_done == self.n_steps:
             info = self.collect(run)
             return state, info._replace(problem=info.problem or problem)
         return state, Info(problem=problem)

@@ -84,9 +84,9 @@ class Algorithm(Protocol[State]):
 class Loop(Generic[State]):
     """A run of an algorithm, until its epochs or its time are over or its bound no longer rises.
 
-    Where rows are held out, that only ends the first part: `calibrate` is given the state, what it returns is kept in
-    the run, and the last `finishing_epochs` are on all rows. `algorithm_of` is asked for the algorithm of each part; it
-    knows from the run which one it is.
+    Where rows are held out, that only ends the first part: what `calibrate` returns is kept in the run, and the last
+    `finishing_epochs` are on all rows. `algorithm_of` is asked for the algorithm of each part; it knows from the run
+    which one it is. `hold` puts a state into the model: before the model is validated or calibrated, and at the end.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Loop(Generic[State]):
         settings: Settings,
         monitor: Monitor,
         *,
-        validate: Callable[[State], dict[str, float]] | None = None,
-        calibrate: Callable[[State], dict[str, Tensor]] | None = None,
+        calibrate: Callable[[], dict[str, Tensor]] | None = None,
+        hold: Callable[[State], None] = lambda _: None,
     ) -> None:
         self.algorithm_of, self.run, self.settings, self.monitor = algorithm_of, run, settings, monitor
-        self.validate, self.calibrate = validate, calibrate
+        self.calibrate, self.hold = calibrate, hold
         self.clock, self.problem = Clock(run, settings), ""
         self._begin_part()
 
@@ -135,6 +135,7 @@ class Loop(Generic[State]):
             self._calibrate_once(state)
             self._save(state)
             self._stop_if(requests, state)
+        self.hold(state)
         return state
 
     def _is_epoch_over(self) -> bool:
@@ -160,14 +161,18 @@ class Loop(Generic[State]):
 
     def _calibrate_once(self, state: State) -> None:
         if self.calibrate is not None and not self.run.is_calibrated:
-            self.run.memory, self.run.is_calibrated = self.calibrate(state), True
+            self.hold(state)
+            self.run.memory, self.run.is_calibrated = self.calibrate(), True
 
     def _end_epoch(self, state: State) -> None:
         self._note(self.algorithm.collect(self.run))
         run = self.run
         if run.n_good_steps < run.step / 2:
             raise breakdown(run, self.problem)
-        scores = self.validate(state) if self.validate is not None else {}
+        scores: dict[str, float] = {}
+        if self.monitor.validate is not None:
+            self.hold(state)
+            scores = self.monitor.validate()
         before = max((epoch.seconds for epoch in run.history if epoch.stage != run.stage), default=0.0)
         run.history.append(
             Epoch(
@@ -186,7 +191,7 @@ class Loop(Generic[State]):
     def _has_stalled(self) -> bool:
         """Return whether the best bound is `n_iter_no_change` epochs old. While finishing, every epoch is taken."""
         bounds, patience = self.run.bounds(), self.settings.n_iter_no_change
-        if patience is None or len(bounds) <= patience or self.clock.is_finishing():
+        if patience is None or len(bounds) <= patience or self.run.is_finishing:
             return False
         return len(bounds) - 1 - bounds.index(max(bounds)) >= patience
 
@@ -197,7 +202,7 @@ class Loop(Generic[State]):
         bounds = run.bounds()[run.finishing_epoch or 0 :]
         if not settings.tol or len(bounds) < 2:
             return False
-        is_early = settings.finishing_epochs > 0 and not self.clock.is_finishing()
+        is_early = settings.finishing_epochs > 0 and not run.is_finishing
         return abs(bounds[-1] - bounds[-2]) <= settings.tol * (_EARLIER if is_early else 1.0)
 
     def _save(self, state: State) -> None:

@@ -1,7 +1,7 @@
-"""Several trainings at once, each on its share of the cores.
+"""Several trainings in parallel, each on its share of the cores.
 
-A step has parts that one core does and parts too small for two: on two cores two trainings at once, each on one, take
-0.7 times as long as one after the other, each on both (docs/DECISIONS.md).
+Some parts of a step run on one core, and others are too small for two: two trainings in parallel, each on one of two
+cores, take 0.7 times as long as one after the other, each on both (docs/DECISIONS.md).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class _AbandonedError(Exception):
 def train_in_parallel(
     trainings: Sequence[Callable[[Callback | None], Result]], n_at_once: int, on_step: Callback | None = None
 ) -> list[Result]:
-    """What these return, so many of them at a time. Each is given what to call after a step.
+    """Return what these trainings return, with n_at_once of them at a time; each is given what to call after a step.
 
-    They share the requests to stop: one signal ends them all, each with its checkpoint. When one fails all do.
+    They share the requests to stop: one signal ends them all, each with its checkpoint. When one fails, all end.
     """
     if n_at_once == 1 or len(trainings) == 1:
         return [training(on_step) for training in trainings]
@@ -49,7 +49,7 @@ def train_in_parallel(
             raise _AbandonedError
         return training(after_step)
 
-    # torch counts threads for each of ours by itself; the caller's stay as they are.
+    # torch sets the number of threads for each of ours; that of the caller stays as it is.
     pool = ThreadPoolExecutor(n_at_once, initializer=torch.set_num_threads, initargs=(n_threads,))
     with stop_requests(), pool:
         futures = [pool.submit(work, training) for training in trainings]

@@ -95,6 +95,11 @@ class Run:
     memory: dict[str, Tensor] = field(default_factory=dict)  # what calibration wants to keep
     stage: str = ""
 
+    @property
+    def is_finishing(self) -> bool:
+        """Whether rows that were held out take part by now."""
+        return self.finishing_epoch is not None
+
     def begin_epoch(self) -> None:
         """Reset what is counted within an epoch."""
         self.step, self.n_good_steps, self.sum_bound = 0, 0, 0.0

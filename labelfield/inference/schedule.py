@@ -1,4 +1,4 @@
-"""How the learning rate moves over a run: a factor as a function of the share of the run that is done."""
+"""Schedules of the learning rate: a factor as a function of the share of the run that is done."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from math import cos, pi
 __all__ = ["SCHEDULES", "rate_factor"]
 
 SCHEDULES = ("one_cycle", "cosine", "linear", "constant")
-_RISE = 0.3  # of a one-cycle run
+_RISE = 0.3  # the share of a one-cycle run in which the rate rises
 _START, _END = 1 / 25, 1e-4
 
 
 def rate_factor(schedule: str, share: float) -> float:
-    """The factor on the learning rate when `share` (0 to 1) of the run is done."""
+    """Return the factor on the learning rate when `share` (0 to 1) of the run is done."""
     share = min(max(share, 0.0), 1.0)
     if schedule == "one_cycle":
         if share < _RISE:
@@ -28,5 +28,5 @@ def rate_factor(schedule: str, share: float) -> float:
 
 
 def _between(start: float, end: float, share: float) -> float:
-    """From start to end along half a cosine."""
+    """Interpolate from start to end along half a cosine."""
     return end + (start - end) * 0.5 * (1 + cos(pi * share))

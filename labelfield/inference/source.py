@@ -1,4 +1,4 @@
-"""Where a trainer gets its batches from."""
+"""Sources of batches: rows in memory, on disk, or on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from labelfield.linalg.rows import Projected, Rows, gather
 
 __all__ = ["DatasetSource", "ResidentSource", "Sizes", "Source", "TensorSource"]
 
-# A batch with more entries than the mean by so many standard deviations is not expected in a lifetime.
+# No batch in a lifetime is expected to exceed the mean number of entries by more than this many standard deviations.
 _DEVIATIONS = 6.0
 
 
@@ -27,7 +27,7 @@ class Source(Protocol):
     def n_rows(self) -> int: ...
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
-        """X and Y (sparse CSR) of these rows."""
+        """Return X and Y (sparse CSR) of these rows."""
         ...
 
 
@@ -47,7 +47,7 @@ class DatasetSource:
 
 
 class _Resident:
-    """A CSR array on a device, and how many entries its rows have, here."""
+    """A CSR array on a device; the numbers of entries per row stay on the CPU."""
 
     def __init__(self, array: sparse.csr_array, device: torch.device) -> None:
         parts = (array.indptr.astype(np.int64), array.indices, array.data)
@@ -58,17 +58,17 @@ class _Resident:
         return gather(self.pointers, self.indices, self.values, rows, n_entries, self.width)
 
     def count(self, rows: NDArray[np.int64]) -> int:
-        """How many entries these rows have."""
+        """Return the number of entries of these rows."""
         return int(self.counts[rows].sum())
 
     def capacity(self, n_rows: int) -> int:
-        """What almost no random batch of so many rows exceeds."""
+        """Return a number of entries that almost no random batch of n_rows exceeds."""
         expected = n_rows * self.counts.mean() + _DEVIATIONS * self.counts.std() * n_rows**0.5
         return min(int(expected) + 1, int(self.counts.sum()))
 
 
 class _ResidentTensor:
-    """Dense rows on a device, as `_Resident`: they have no entries to count."""
+    """Dense rows on a device, with the interface of `_Resident`; they have no entries to count."""
 
     def __init__(self, X: Tensor) -> None:
         self.X = X
@@ -84,10 +84,10 @@ class _ResidentTensor:
 
 
 class ResidentSource:
-    """All rows on a GPU: a batch is gathered there, and nothing is asked of the GPU on the way."""
+    """All rows on a GPU, where batches are gathered without waiting for it."""
 
     def __init__(self, dataset: Dataset, device: torch.device, X: Tensor | None = None) -> None:
-        """With X, dense rows there that stand for those of the data set."""
+        """Take X, dense rows on the device, in place of the rows of the data set if it is given."""
         self.n_rows = dataset.n_rows
         self.X = _Resident(dataset.X, device) if X is None else _ResidentTensor(X)
         self.Y = _Resident(dataset.Y, device)
@@ -97,11 +97,11 @@ class ResidentSource:
         return self.gather(chosen, Sizes(self.X.count(rows), self.Y.count(rows)))
 
     def gather(self, rows: Tensor, sizes: Sizes) -> tuple[Rows, Tensor]:
-        """These rows, with entries of value 0 up to these sizes."""
+        """Return these rows, padded with entries of value 0 up to these sizes."""
         return self.X.rows(rows, sizes.X), self.Y.rows(rows, sizes.Y)
 
     def fixed_sizes(self, n_rows: int) -> Sizes:
-        """Sizes that fit almost any batch of so many rows."""
+        """Return sizes that fit almost any batch of n_rows."""
         return Sizes(self.X.capacity(n_rows), self.Y.capacity(n_rows))
 
     def fits(self, rows: NDArray[np.int64], sizes: Sizes) -> bool:
@@ -109,14 +109,14 @@ class ResidentSource:
 
 
 class Sizes(NamedTuple):
-    """How many entries the features and the labels of a batch have."""
+    """The numbers of entries of the features and the labels of a batch."""
 
     X: int
     Y: int
 
 
 class TensorSource:
-    """Rows that are tensors here already: dense ones, or such as were projected onto a basis once."""
+    """Rows that are tensors in memory: dense ones, or rows that were projected onto a basis once."""
 
     def __init__(self, X: Tensor | Projected, dataset: Dataset) -> None:
         self.X = X

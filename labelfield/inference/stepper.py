@@ -1,7 +1,7 @@
-"""One step of training: the bound, its gradient, the update. On a GPU it is captured once and then replayed.
+"""One step of gradient training: the bound, its gradient, the update. On a GPU it is captured once and then replayed.
 
-What a step finds out, such as that the bound is not finite, stays on the device until somebody asks: a GPU that is
-asked after every step stands still most of the time.
+What a step finds out, such as that the bound is not finite, stays on the device until it is read: a GPU that is asked
+after every step is idle most of the time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Estimate(Protocol):
     """An unbiased estimate of the evidence lower bound of the whole data set."""
 
     def bound(self, kl_weight: float) -> Tensor:
-        """The bound in nats, with its divergence so weighted."""
+        """Return the bound in nats, with its divergence weighted by `kl_weight`."""
         ...
 
 
-# Of rows, their labels, how many rows there are in all, and a generator, on the same device, to draw from.
+# From rows, their labels, the number of rows of the data set, and a generator on the same device.
 Objective = Callable[[Rows, Tensor, int, torch.Generator], Estimate]
 
 
 class Tally(NamedTuple):
-    """What the steps since the last reading were like: the sum of their bounds, and how many were good and bad."""
+    """The sum of the bounds of the steps since the last reading, and how many of them were good and bad."""
 
     sum_bound: float
     n_good: int
@@ -44,7 +44,7 @@ class Tally(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What a step was asked."""
+    """A step that was taken, so that it can be repeated."""
 
     rows: NDArray[np.int64]
     n_data: int
@@ -68,9 +68,8 @@ class Stepper:
     ) -> None:
         self.objective, self.source, self.optimiser, self.generator = objective, source, optimiser, generator
         self.kl_weight, self.clip_norm = kl_weight, clip_norm
-        self.parameters = optimiser.parameters
-        self.device = self.parameters[0].device
-        # Where the parameters are. The given one is on the CPU, where its state can be kept.
+        self.parameters, self.device = optimiser.parameters, optimiser.device
+        # On the device of the parameters. The given generator is on the CPU, where its state can be saved.
         self.draws = generator if self.device.type == "cpu" else torch.Generator(self.device)
         self._tally = torch.zeros(4, dtype=torch.float64, device=self.device)
         self.is_capturable = is_capturable and isinstance(source, ResidentSource) and self.device.type == "cuda"
@@ -78,10 +77,10 @@ class Stepper:
         self._since_reading: list[_Step] = []
 
     def step(self, rows: NDArray[np.int64], n_data: int) -> None:
-        """A step on these rows of n_data."""
+        """Take a step on these rows, which stand for n_data."""
         captured, seed = self._captured, None
         if self.draws is not self.generator:
-            # For each step anew, so that what is drawn is the same whether it is launched or replayed.
+            # A new seed for each step, so that it draws the same numbers whether it is launched or replayed.
             seed = int(torch.randint(1 << 62, (), generator=self.generator))
         if captured is not None and captured.fits(rows, n_data):
             self._since_reading.append(_Step(rows, n_data, seed, is_replayed=True))
@@ -91,7 +90,7 @@ class Stepper:
         step = _Step(rows, n_data, seed, is_replayed=False)
         self._launch(step)
         self._since_reading.append(step)
-        # What was just computed has warmed everything up; a batch of unusual size does not matter.
+        # The step that was just launched has warmed everything up; a batch of unusual size does not matter.
         if self.is_capturable and (captured is None or captured.is_for_others(rows, n_data)):
             assert isinstance(self.source, ResidentSource)
             self._captured = _Captured(self, self.source, len(rows), n_data)
@@ -105,7 +104,7 @@ class Stepper:
         self.compute(*self.source.batch(step.rows, self.device), step.n_data)
 
     def compute(self, X: Rows, Y: Tensor, n_data: int) -> None:
-        """The step itself, with nothing asked of the device."""
+        """Compute the bound, its gradient and the update without waiting for the device."""
         self.optimiser.zero_grad()
         loss = -self.objective(X, Y, n_data, self.draws).bound(self.kl_weight) / n_data
         loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
@@ -124,16 +123,16 @@ class Stepper:
         self._tally[3] = (self._tally[3] + 1) * is_bad
 
     def read(self) -> Tally:
-        """What the steps since the last reading were like.
+        """Return how the steps since the last reading went.
 
-        Once a replayed step is bad, so are those after it: it has changed nothing. They are done again here, launched,
-        since a matrix may only have needed more jitter, which what is captured cannot find out.
+        Once a replayed step is bad, so are those after it, since it has changed nothing. They are launched again: a
+        matrix may only have needed more jitter, which a captured step cannot find out.
         """
         tally, steps = self._read(), self._since_reading
         self._since_reading = []
         if not tally.n_bad:
             return tally
-        self.is_capturable, self._captured = False, None  # from now on with more care
+        self.is_capturable, self._captured = False, None  # from now on every step is launched
         lost = [step for step in steps[len(steps) - tally.n_bad_at_end :] if step.is_replayed]
         if not lost:
             return tally
@@ -153,7 +152,7 @@ class Stepper:
 
 
 class _Captured:
-    """A step on batches of a fixed number of rows, recorded once: replaying it launches everything at once."""
+    """A step on batches of a fixed number of rows, recorded once; to replay it is a single launch."""
 
     def __init__(self, stepper: Stepper, source: ResidentSource, n_rows: int, n_data: int) -> None:
         self.source, self.n_rows, self.n_data = source, n_rows, n_data
@@ -184,5 +183,5 @@ def _values(gradient: Tensor) -> Tensor:
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """By their norm: one number that is not finite makes it so, and nothing of the tensors' size is made on the way."""
+    """Return whether all numbers are finite, by the norm of the tensors: that allocates nothing of their size."""
     return bool(torch.isfinite(nn.utils.get_total_norm(tensors)))

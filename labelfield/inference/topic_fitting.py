@@ -113,7 +113,7 @@ class TopicTrainer:
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         """Train on the rows that are not held out for calibration, and then on all."""
-        held_out = self._held_out(data.n_rows)
+        held_out = self.settings.held_out_rows(data.n_rows)
         rows = self._rows(data)
         with torch.no_grad():
             run = train_topics(
@@ -141,10 +141,9 @@ class TopicTrainer:
             state, info = em_step(state, some, self.options.em, rate=rate, n_data=n_rows)
             if not np.isfinite(info.objective) or not bool(torch.isfinite(state.topics.W).all()):
                 raise TrainingError("the objective is not finite. Scale the rows, or lower weight_scale")
-            self._online = EMState(state.topics, state.sums, n_steps=state.n_steps)
             self._hold([state.topics])
             self._find_shares(_Rows(data, None, _as_it_is))
-        self.mask = None
+        self.mask, self._online = None, EMState(state.topics, state.sums, n_steps=state.n_steps)
         seconds = (past.history[-1]["seconds"] if past.history else 0.0) + time.monotonic() - started
         epoch = Epoch(len(past.history), info.objective / n_rows, rate, seconds)
         return Run(history=[*past.epochs(), epoch])
@@ -189,7 +188,7 @@ class TopicTrainer:
 
     def _algorithm(self, rows: _Rows, run: Run) -> TopicAlgorithm:
         """Return the steps of a part of the run, on its rows."""
-        settings, options, is_finishing = self.settings, self.options, run.finishing_epoch is not None
+        settings, options, is_finishing = self.settings, self.options, run.is_finishing
         n_rows = rows.data.n_rows
         chosen = np.arange(n_rows) if is_finishing else self._first_rows(n_rows)
         if options.algorithm == "online_em":
@@ -218,12 +217,9 @@ class TopicTrainer:
             seed=settings.seed,
         )
 
-    def _held_out(self, n_rows: int) -> NDArray[np.int64]:
-        return self.settings.held_out_rows(n_rows)
-
     def _first_rows(self, n_rows: int) -> NDArray[np.int64]:
         """Return the rows that are not held out."""
-        return np.setdiff1d(np.arange(n_rows), self._held_out(n_rows), assume_unique=True)
+        return np.setdiff1d(np.arange(n_rows), self.settings.held_out_rows(n_rows), assume_unique=True)
 
     def _hold(self, draws: list[Topics]) -> None:
         """Put what was found into the model."""
@@ -254,7 +250,7 @@ class TopicTrainer:
     # After the steps
 
     def _calibrate(self, rows: _Rows, held_out: NDArray[np.int64]) -> dict[str, Tensor]:
-        """Fit the map of probabilities to rows that the model has not seen, and return it with what was said of them."""
+        """Fit the map of probabilities to held-out rows, and return it with what was said of them."""
         chosen = held_out[: max(1, _CALIBRATED_ENTRIES // self.spec.n_labels)]
         if self.spec.is_exclusive:
             chosen = chosen[np.diff(rows.data.Y.indptr)[chosen] == 1]  # rows whose class was observed

@@ -107,8 +107,8 @@ def sums_behind(topics: Topics, data: TopicRows, priors: Priors, in_topics: Tens
 
 
 def exposed(sums: Sums) -> Sums:
-    """Return the sums with exposures, for rows of which everything was observed: where W is best, the exposures of a
-    topic are as large as its counts."""
+    """Return the sums with exposures, for rows without missing labels: where W is best, the exposures of a topic are as
+    large as its counts."""
     if sums.exposure is not None:
         return sums
     total = sums.counts.sum(0)
@@ -205,38 +205,22 @@ def train_topics(
 ) -> Run:
     """Fit a topic model from the topics where it starts.
 
-    `algorithm_of(run)` makes the algorithm: first on the rows that are not held out and then, once
-    `run.finishing_epoch` is set, on all. `hold` puts topics, or several draws of them, into the model: before it is
-    validated, before `calibrate`, and at the end.
+    `algorithm_of(run)` makes the algorithm: first on the rows that are not held out and then, if `run.is_finishing`, on
+    all. `hold` puts topics, or several draws of them, into the model: before it is validated or calibrated, and at the
+    end.
     """
-    saved, validate = Checkpoint.of(monitor), monitor.validate
+    saved = Checkpoint.of(monitor)
     run = Run() if saved is None else saved.run(settings)
     run.max_epochs = settings.max_epochs
-
-    def after_holding(ask: Callable[[], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-        def answer(state: Any) -> dict[str, Any]:
-            hold(_found(state))
-            return ask()
-
-        return answer
-
     loop: Loop[Any] = Loop(
-        algorithm_of,
-        run,
-        settings,
-        monitor,
-        validate=None if validate is None else after_holding(validate),
-        calibrate=None if calibrate is None else after_holding(calibrate),
+        algorithm_of, run, settings, monitor, calibrate=calibrate, hold=lambda state: hold(_found(state))
     )
-    hold(_found(loop.drive(_first_state(loop, topics, saved))))
-    return run
-
-
-def _first_state(loop: Loop[Any], topics: Topics, saved: Checkpoint | None) -> Any:
+    # The first state has no name here: if it is a large one, nothing may hold on to it.
     if saved is None:
-        return cast("TopicAlgorithm", loop.algorithm).start(topics)
-    with saved.reading():
-        return loop.algorithm.restore(saved.own_tensors())
+        loop.drive(cast("TopicAlgorithm", loop.algorithm).start(topics))
+    else:
+        loop.drive(saved.restore(loop.algorithm.restore))
+    return run
 
 
 def _found(state: EMState | Chain) -> list[Topics]:

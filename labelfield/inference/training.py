@@ -34,10 +34,11 @@ Calibrate = Callable[[NDArray[np.int64]], dict[str, Tensor]]
 class Stage:
     """A part of a training.
 
-    `begin` is called when the stage starts, but not when it is resumed; then, in any case, `enter`; then `rates` (the parameters to train, each at
-    that many times the learning rate; None for all at 1) and, once the model is as the stage takes it up, `source`.
-    `calibrate` is given the rows that were held out. `batches` makes batches of rows; by default these are cut from
-    their random order. An objective whose shapes depend on nothing but the sizes of the batch `is_capturable` on a GPU.
+    `begin` is called when the stage starts, but not when it is resumed; then, in both cases, `enter`; then `rates` (the
+    parameters to train, each at that many times the learning rate; None for all at 1) and, once the model is as the
+    stage takes it up, `source`. `calibrate` is given the rows that were held out. `batches` makes batches of rows; by
+    default these are cut from their random order. An objective whose shapes depend on nothing but the sizes of the
+    batch `is_capturable` on a GPU.
     """
 
     name: str
@@ -87,8 +88,7 @@ def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = M
             gradient = Gradient(model, stage.settings, _seed(stage.settings, len(run.history)), stage.rates())
             if saved is not None:
                 run = saved.run(stage.settings)
-                with saved.reading():
-                    gradient.restore(saved.own_tensors())
+                saved.restore(gradient.restore)
                 saved = None  # the stages after this one begin
             run.max_epochs = stage.settings.max_epochs
             gradient.open(stage.objective, stage.source(), stage.batches, stage.is_capturable)
@@ -146,19 +146,12 @@ class PartialTraining:
 
 
 def _drive(gradient: Gradient, run: Run, settings: Settings, monitor: Monitor, calibrate: Calibrate | None) -> None:
-    """Run the loop on rows that were opened, first without those held out."""
-    held_out, none = settings.held_out_rows(gradient.source.n_rows), np.empty(0, np.int64)
-    validate = monitor.validate
+    """Run the loop on the rows that were opened, and close them."""
+    held_out = gradient.held_out
+    kept = None if calibrate is None or not len(held_out) else lambda: calibrate(held_out)
     try:
         with _no_denormals():
-            Loop(
-                lambda run: gradient.without(held_out if run.finishing_epoch is None else none),
-                run,
-                settings,
-                monitor,
-                validate=None if validate is None else lambda _: validate(),
-                calibrate=None if calibrate is None or not len(held_out) else lambda _: calibrate(held_out),
-            ).drive(gradient.model)
+            Loop(gradient.part, run, settings, monitor, calibrate=kept).drive(gradient.model)
     finally:
         gradient.close()
 

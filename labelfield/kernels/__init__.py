@@ -1,22 +1,21 @@
-"""Covariance functions of dense or sparse rows, through weighted inner products alone."""
+"""Covariance functions of dense or sparse rows, computed from weighted inner products alone."""
 
-from labelfield.kernels.base import Kernel, LagKernel
+from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
-from labelfield.kernels.dot import DotPower, Linear
+from labelfield.kernels.dot import DotPower
 from labelfield.kernels.points import DensePoints, Points
-from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
+from labelfield.kernels.stationary import SquaredExponentialLinear, Stationary, matern, squared_exponential
 
 __all__ = [
     "DensePoints",
     "DotPower",
     "Kernel",
-    "LagKernel",
-    "Linear",
-    "Matern",
+    "matern",
     "Points",
     "Scaled",
-    "SquaredExponential",
+    "squared_exponential",
     "SquaredExponentialLinear",
+    "Stationary",
     "Sum",
     "White",
 ]

@@ -1,6 +1,8 @@
-"""Kernels made of kernels, and white noise."""
+"""Kernels composed of kernels, and white noise."""
 
 from __future__ import annotations
+
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +15,13 @@ __all__ = ["Scaled", "Sum", "White"]
 
 
 class Scaled(Kernel):
-    """variance · k, with the variance learned."""
+    """variance · k, with a learned variance."""
 
     def __init__(self, kernel: Kernel, variance: float = 1.0, *, n_processes: int | None = None) -> None:
         super().__init__()
         self.kernel = kernel
         self.per_process = () if n_processes is None else ("log_variance",)
         self.log_variance = positive(variance, shape_of(n_processes))
-
-    @property
-    def n_processes(self) -> int | None:
-        return self.log_variance.shape[0] if self.per_process else self.kernel.n_processes
 
     def feature_relevance(self) -> Tensor | None:
         relevance = self.kernel.feature_relevance()
@@ -51,38 +49,24 @@ class Sum(Kernel):
     def _parts(self) -> list[Kernel]:
         return [kernel for kernel in self.kernels if isinstance(kernel, Kernel)]
 
-    @property
-    def n_processes(self) -> int | None:
-        counts = {kernel.n_processes for kernel in self._parts()} - {None}
-        if len(counts) > 1:
-            raise ValueError(f"kernels for {sorted(c for c in counts if c)} processes in one sum")
-        return counts.pop() if counts else None
-
     def feature_relevance(self) -> Tensor | None:
         parts = [relevance for kernel in self._parts() if (relevance := kernel.feature_relevance()) is not None]
         return torch.stack(parts).sum(0) if parts else None
 
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
-        return _add([kernel.cross(X, Z) for kernel in self._parts()])
+        return reduce(torch.add, [kernel.cross(X, Z) for kernel in self._parts()])
 
     def gram(self, Z: Tensor | Points) -> Tensor:
-        return _add([kernel.gram(Z) for kernel in self._parts()])
+        return reduce(torch.add, [kernel.gram(Z) for kernel in self._parts()])
 
     def diag(self, X: Rows) -> Tensor:
-        return _add([kernel.diag(X) for kernel in self._parts()])
-
-
-def _add(terms: list[Tensor]) -> Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+        return reduce(torch.add, [kernel.diag(X) for kernel in self._parts()])
 
 
 class White(Kernel):
-    """White noise: variance where a point meets itself, 0 elsewhere, with the variance learned.
+    """White noise with a learned variance: the variance where a point meets itself, 0 elsewhere.
 
-    A row is never the same point as an inducing input, so `cross` is 0; on the gram matrix it acts as learned jitter.
+    A row is never the same point as an inducing input, so `cross` is 0. In the gram matrix it acts as learned jitter.
     """
 
     def __init__(self, variance: float = 1e-3) -> None:

@@ -8,11 +8,11 @@ from labelfield.kernels.base import Kernel, positive, shape_of
 from labelfield.kernels.points import Points, as_points
 from labelfield.linalg.rows import Rows, squared_norms
 
-__all__ = ["DotPower", "Linear"]
+__all__ = ["DotPower"]
 
 
 class DotPower(Kernel):
-    """k = (xᵀ W² z)^power, with W a weight for each of n_features, or the identity."""
+    """k = (xᵀ W² z)^power, where W has one weight for each of n_features, or is the identity."""
 
     def __init__(self, power: int, *, n_features: int | None = None, n_processes: int | None = None) -> None:
         super().__init__()
@@ -21,10 +21,6 @@ class DotPower(Kernel):
         self.power = power
         self.log_weights = None if n_features is None else positive(1.0, shape_of(n_processes, n_features))
         self.per_process = () if self.log_weights is None or n_processes is None else ("log_weights",)
-
-    @property
-    def n_processes(self) -> int | None:
-        return None if self.log_weights is None or not self.per_process else self.log_weights.shape[0]
 
     def feature_relevance(self) -> Tensor | None:
         return None if self.log_weights is None else (2 * self.log_weights).exp()
@@ -37,10 +33,3 @@ class DotPower(Kernel):
 
     def diag(self, X: Rows) -> Tensor:
         return squared_norms(X, self.feature_relevance()) ** self.power
-
-
-class Linear(DotPower):
-    """k = xᵀ W² z."""
-
-    def __init__(self, *, n_features: int | None = None, n_processes: int | None = None) -> None:
-        super().__init__(1, n_features=n_features, n_processes=n_processes)

@@ -1,4 +1,4 @@
-"""Kernels by name, as options and saved models write them."""
+"""Kernels by the names that options and saved models use."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from labelfield.kernels.base import Kernel, LagKernel
+from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
-from labelfield.kernels.dot import DotPower, Linear
-from labelfield.kernels.stationary import Matern, SquaredExponential, SquaredExponentialLinear
+from labelfield.kernels.dot import DotPower
+from labelfield.kernels.stationary import SquaredExponentialLinear, Stationary, matern, squared_exponential
 
 __all__ = ["LAG_KERNELS", "kernel_from_name", "kernel_names", "lag_kernel_from_name"]
 
-# Kernels of the distance of two numbers.
+# Kernels that are functions of the distance of two numbers.
 LAG_KERNELS = ("se", "matern12", "matern32", "matern52")
 _SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
@@ -23,31 +23,31 @@ def _makers(n_features: int, n_processes: int, is_own: bool) -> dict[str, Callab
     own: dict[str, Any] = {"n_processes": n_processes if is_own else None}
     ard = {"n_features": n_features, **own}
     makers: dict[str, Callable[[], Kernel]] = {
-        "linear": partial(Linear, **own),
-        "linear_ard": partial(Linear, **ard),
-        "se": partial(SquaredExponential, **own),
-        "se_per_process": partial(SquaredExponential, n_processes=n_processes),
-        "se_ard": partial(SquaredExponential, **ard),
+        "linear": partial(DotPower, 1, **own),
+        "linear_ard": partial(DotPower, 1, **ard),
+        "se": partial(squared_exponential, **own),
+        "se_per_process": partial(squared_exponential, n_processes=n_processes),
+        "se_ard": partial(squared_exponential, **ard),
         "se_linear_ard": partial(SquaredExponentialLinear, **ard),
         "white": White,
     }
     for name, smoothness in _SMOOTHNESS.items():
-        makers[name] = partial(Matern, smoothness, **own)
-        makers[f"{name}_ard"] = partial(Matern, smoothness, **ard)
+        makers[name] = partial(matern, smoothness, **own)
+        makers[f"{name}_ard"] = partial(matern, smoothness, **ard)
     return makers
 
 
 def kernel_names() -> tuple[str, ...]:
-    """All names, which may be joined by +."""
+    """Return all kernel names, which may be joined by +."""
     return (*_makers(1, 1, False), "dot1", "dot2", "dot3", "…")
 
 
 def kernel_from_name(
     name: str, n_features: int, n_processes: int, *, is_own: bool = False, is_scaled: bool = False
 ) -> Kernel:
-    """`se_ard`, `dot3`, or a sum such as `se_ard + linear`, whose parts get learned variances.
+    """Make a kernel such as `se_ard` or `dot3`, or a sum such as `se_ard + linear`, whose parts get learned variances.
 
-    With `is_own` each process has all parameters for itself; with `is_scaled` a kernel that is no sum has a learned
+    With `is_own` every process has its own parameters. With `is_scaled` a kernel that is not a sum has a learned
     variance too, which a model without loadings needs.
     """
     kernels = [_make(part.strip(), n_features, n_processes, is_own) for part in name.split("+")]
@@ -58,12 +58,12 @@ def kernel_from_name(
     return parts[0] if len(parts) == 1 else Sum(*parts)
 
 
-def lag_kernel_from_name(name: str, n_processes: int | None) -> LagKernel:
+def lag_kernel_from_name(name: str, n_processes: int | None) -> Stationary:
     """Make one of LAG_KERNELS, with parameters for each of `n_processes`, or shared by all if that is None."""
     if name == "se":
-        return SquaredExponential(n_processes=n_processes)
+        return squared_exponential(n_processes=n_processes)
     if name in _SMOOTHNESS:
-        return Matern(_SMOOTHNESS[name], n_processes=n_processes)
+        return matern(_SMOOTHNESS[name], n_processes=n_processes)
     raise ValueError(f"kernel {name!r}; expected {', '.join(LAG_KERNELS)}")
 
 

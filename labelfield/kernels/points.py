@@ -1,4 +1,4 @@
-"""Points that a covariance function meets rows with: anything that knows weighted inner products."""
+"""The points at which a covariance function is evaluated against rows: anything that has weighted inner products."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ __all__ = ["DensePoints", "Points", "as_points"]
 
 
 class Points(Protocol):
-    """M points, wherever they live."""
+    """M points in any representation."""
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
-        """Σ_d w_d² x_id z_jd (…, B, M), for weights (…, D): P in front if the weights or the points are others for each
-        of P processes."""
+        """Return Σ_d w_d² x_id z_jd (…, B, M) for weights (…, D); P is in front if weights or points are per
+        process."""
         ...
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
-        """Σ_d w_d² z_id z_jd (…, M, M)."""
+        """Return Σ_d w_d² z_id z_jd (…, M, M)."""
         ...
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
-        """Σ_d w_d² z_id² (…, M), the diagonal of the gram matrix without the rest."""
+        """Return Σ_d w_d² z_id² (…, M), the diagonal of the gram matrix, without the rest of it."""
         ...
 
     def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Both, which distances need; together they may cost less."""
+        """Return both, which distances need; together they may cost less."""
         ...
 
 
 class DensePoints:
-    """Points given by their coordinates Z (M, D), or (P, M, D) of each process."""
+    """Points given by their coordinates Z (M, D), or (P, M, D) per process."""
 
     def __init__(self, Z: Tensor) -> None:
         self.Z = Z
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
         if isinstance(X, Projected):
-            raise ValueError("projected rows meet only the subspace they were projected onto")
+            raise ValueError("projected rows can only be compared with points of the subspace they were projected onto")
         W = self._weighted(squared_weights)
         if W.dim() == 2:
             return dot(X, W.T.contiguous())
@@ -62,5 +62,5 @@ class DensePoints:
 
 
 def as_points(Z: Tensor | Points) -> Points:
-    """Coordinates as points; points as they are."""
+    """Return coordinates as points, and points as they are."""
     return DensePoints(Z) if isinstance(Z, Tensor) else Z

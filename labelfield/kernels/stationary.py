@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -11,82 +12,82 @@ from torch import Tensor
 
 from labelfield.kernels.base import Kernel, over_matrices, over_rows, positive, shape_of
 from labelfield.kernels.points import Points, as_points
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, n_rows, squared_norms
 
-__all__ = ["Matern", "SquaredExponential", "SquaredExponentialLinear"]
+__all__ = ["SquaredExponentialLinear", "Stationary", "matern", "squared_exponential"]
 
 
-class _Stationary(Kernel):
-    """A function of distance, with one length or one weight per feature (ARD), the same or others for each process."""
+class Stationary(Kernel):
+    """A function of distance with one length or one weight per feature (ARD), shared or per process.
 
-    def __init__(self, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None) -> None:
+    `of_squared` gives the covariance at squared distance r². `of_lag` is the covariance of two numbers at a distance,
+    which gives Toeplitz matrices on a regular grid.
+    """
+
+    def __init__(
+        self,
+        of_squared: Callable[[Tensor], Tensor],
+        length: float = 1.0,
+        *,
+        n_features: int | None = None,
+        n_processes: int | None = None,
+    ) -> None:
         super().__init__()
+        self._of_distance = of_squared
         self.is_ard = n_features is not None
         self.per_process = () if n_processes is None else ("log_inverse_length",)
         self.log_inverse_length = positive(1 / length, shape_of(n_processes, n_features))
 
-    @property
-    def n_processes(self) -> int | None:
-        return self.log_inverse_length.shape[0] if self.per_process else None
-
     def feature_relevance(self) -> Tensor | None:
-        return self._squared_weights()
-
-    def _squared_weights(self) -> Tensor | None:
         return (2 * self.log_inverse_length).exp() if self.is_ard else None
 
     def _scaled(self, squared_distance: Tensor) -> Tensor:
-        """Distances under the shared length, or stacked (P, …) under each process's."""
+        """Scale distances by the shared length, or by that of each process, stacked (P, …)."""
         if self.is_ard:
             return squared_distance
         return over_matrices((2 * self.log_inverse_length).exp().to(squared_distance.dtype)) * squared_distance
 
-    @abstractmethod
-    def _of_distance(self, squared: Tensor) -> Tensor:
-        """The covariance at squared distance r²."""
-
     def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
-        return self._of_distance(self._scaled(_cross_distances(X, as_points(Z), self._squared_weights())[0]))
+        return self._of_distance(self._scaled(_cross_distances(X, as_points(Z), self.feature_relevance())[0]))
 
     def gram(self, Z: Tensor | Points) -> Tensor:
-        products = as_points(Z).gram(self._squared_weights()).double()
+        products = as_points(Z).gram(self.feature_relevance()).double()
         return self._of_distance(self._scaled(squared_distances(products)))
 
     def of_lag(self, lag: Tensor) -> Tensor:
-        """The covariance at distances (n,) of two numbers: (P, n) under each process's length or (1, n) under a shared
-        one, in the type of the distances."""
+        """Return the covariance at distances (n,) of two numbers: (P, n) with lengths per process or (1, n) with a
+        shared one, in the type of the distances."""
         if self.is_ard:
-            raise ValueError("a weight for each feature: a distance of two numbers takes one length")
+            raise ValueError("this kernel has one weight per feature; a distance of two numbers takes one length")
         inverse = self.log_inverse_length.to(lag.dtype).exp().view(-1, 1)
         return self._of_distance((inverse * lag).square())
 
     def diag(self, X: Rows) -> Tensor:
-        shape = shape_of(self.n_processes, n_rows(X))
-        return torch.ones(shape, dtype=self.log_inverse_length.dtype, device=self.log_inverse_length.device)
+        n_processes = self.log_inverse_length.shape[0] if self.per_process else None
+        return self.log_inverse_length.new_ones(shape_of(n_processes, n_rows(X)))
 
 
 def _cross_distances(X: Rows, points: Points, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Weighted squared distances and inner products (…, B, M) of rows and points."""
+    """Return the weighted squared distances and inner products (…, B, M) of rows and points."""
     products, norms = points.cross_and_norms(X, weights)
     both = squared_norms(X, weights).unsqueeze(-1) + norms.unsqueeze(-2)
     return torch.add(both, products, alpha=-2).clamp_min(0), products
 
 
 def squared_distances(products: Tensor) -> Tensor:
-    """‖z_i - z_j‖² from the inner products of points (…, M, M)."""
-    apply: Any = _SquaredDistances.apply  # torch's is untyped
-    result: Tensor = apply(products)
-    return result
+    """Return ‖z_i - z_j‖² from the inner products of points (…, M, M)."""
+    return apply(_SquaredDistances, products)
 
 
 class _SquaredDistances(torch.autograd.Function):
-    """p_ii + p_jj - p_ij - p_ji. With gradients E where it is above 0: -(E + Eᵀ), and on the diagonal its sums."""
+    """p_ii + p_jj - p_ij - p_ji. With gradients E where that is above 0: -(E + Eᵀ), and its sums on the diagonal."""
 
     @staticmethod
     def forward(ctx: Any, products: Tensor) -> Tensor:
         norms = products.diagonal(dim1=-2, dim2=-1)
         squared = (norms.unsqueeze(-1) + norms.unsqueeze(-2)).sub_(products).sub_(products.mT).clamp_min_(0)
-        squared.diagonal(dim1=-2, dim2=-1).zero_()  # whatever rounding says
+        squared.diagonal(dim1=-2, dim2=-1).zero_()  # exactly, in spite of rounding
         ctx.save_for_backward(squared)
         return squared
 
@@ -99,43 +100,40 @@ class _SquaredDistances(torch.autograd.Function):
         return both
 
 
-class SquaredExponential(_Stationary):
-    """k = exp(-r² / 2)."""
+def squared_exponential(
+    length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
+) -> Stationary:
+    """Make the kernel k = exp(-r² / 2)."""
+    return Stationary(_squared_exponential, length, n_features=n_features, n_processes=n_processes)
 
-    def _of_distance(self, squared: Tensor) -> Tensor:
-        return (-0.5 * squared).exp()
+
+def _squared_exponential(squared: Tensor) -> Tensor:
+    return (-0.5 * squared).exp()
 
 
-class Matern(_Stationary):
-    """Matérn of smoothness ½, 3/2 or 5/2."""
+def matern(
+    smoothness: float, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
+) -> Stationary:
+    """Make the Matérn kernel of smoothness ½, 3/2 or 5/2."""
+    if smoothness not in (0.5, 1.5, 2.5):
+        raise ValueError(f"smoothness={smoothness}; expected 0.5, 1.5 or 2.5")
+    return Stationary(partial(_matern, smoothness), length, n_features=n_features, n_processes=n_processes)
 
-    def __init__(
-        self,
-        smoothness: float,
-        length: float = 1.0,
-        *,
-        n_features: int | None = None,
-        n_processes: int | None = None,
-    ) -> None:
-        super().__init__(length, n_features=n_features, n_processes=n_processes)
-        if smoothness not in (0.5, 1.5, 2.5):
-            raise ValueError(f"smoothness={smoothness}; expected 0.5, 1.5 or 2.5")
-        self.smoothness = smoothness
 
-    def _of_distance(self, squared: Tensor) -> Tensor:
-        # The root has no derivative at 0; a distance of 1e-10 is 0 to every other purpose.
-        r = sqrt(2 * self.smoothness) * (squared + 1e-20).sqrt()
-        if self.smoothness == 0.5:
-            return (-r).exp()
-        if self.smoothness == 1.5:
-            return (1 + r) * (-r).exp()
-        return (1 + r + r.square() / 3) * (-r).exp()
+def _matern(smoothness: float, squared: Tensor) -> Tensor:
+    # The root has no derivative at 0; a distance of 1e-10 is as good as 0 otherwise.
+    r = sqrt(2 * smoothness) * (squared + 1e-20).sqrt()
+    if smoothness == 0.5:
+        return (-r).exp()
+    if smoothness == 1.5:
+        return (1 + r) * (-r).exp()
+    return (1 + r + r.square() / 3) * (-r).exp()
 
 
 class SquaredExponentialLinear(Kernel):
-    """k = a exp(-r² / 2) + b xᵀ W² z with one weight per feature for both, and a and b learned.
+    """k = a exp(-r² / 2) + b xᵀ W² z, with one weight per feature for both parts, and a and b learned.
 
-    One weighted inner product serves both parts, at half the cost of a sum of two kernels with weights of their own.
+    One weighted inner product serves both parts, at half the cost of a sum of two kernels with separate weights.
     """
 
     def __init__(self, n_features: int, n_processes: int | None = None) -> None:
@@ -144,10 +142,6 @@ class SquaredExponentialLinear(Kernel):
         self.log_weights = positive(1.0, shape_of(n_processes, n_features))
         self.log_variance = positive(1.0, shape_of(n_processes))
         self.log_slope = positive(1.0, shape_of(n_processes))
-
-    @property
-    def n_processes(self) -> int | None:
-        return self.log_variance.shape[0] if self.per_process else None
 
     def feature_relevance(self) -> Tensor:
         return (2 * self.log_weights).exp()
@@ -167,5 +161,5 @@ class SquaredExponentialLinear(Kernel):
         return variance + slope * squared_norms(X, self.feature_relevance())
 
     def _scales(self) -> tuple[Tensor, Tensor]:
-        """a and b, or (P, 1, 1) of each."""
+        """Return a and b, each a number or (P, 1, 1)."""
         return over_matrices(self.log_variance.exp()), over_matrices(self.log_slope.exp())

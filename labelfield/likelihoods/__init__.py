@@ -1,4 +1,4 @@
-"""p(y | f) and its expectations."""
+"""Likelihoods p(y | f) and their expectations."""
 
 from labelfield.likelihoods.bernoulli import Bernoulli
 from labelfield.likelihoods.multiclass import MultiClass

@@ -1,7 +1,7 @@
 """One Bernoulli per label: log p(y | f) = y f - softplus(f).
 
 So Σ_k E log p = Σ_{k true} mean_k - Σ_k E softplus(f_k): only the true labels need a gather, and only E softplus needs
-quadrature. Its derivatives are closed: ∂/∂mean = E σ(f), ∂/∂var = ½ E σ'(f).
+quadrature. Its derivatives have a closed form: ∂/∂mean = E σ(f), ∂/∂var = ½ E σ'(f).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from labelfield.likelihoods.chunks import chunks
 from labelfield.likelihoods.softplus import softplus_moments
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.quadrature import gauss_hermite
 from labelfield.linalg.rows import entry_rows
 
@@ -20,7 +21,7 @@ __all__ = ["Bernoulli"]
 
 
 class _SumSoftplus(torch.autograd.Function):
-    """Σ_bk c_k E softplus(N(m_bk, v_bk)), with the derivatives computed on the way; no (Q, B, K) tensor exists."""
+    """Σ_bk c_k E softplus(N(m_bk, v_bk)) and, in the same pass, its derivatives, without a (Q, B, K) tensor."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, column_weight: Tensor, n_points: int) -> Tensor:
@@ -46,12 +47,10 @@ class Bernoulli:
         self.n_points = n_points
 
     def expected_softplus(self, mean: Tensor, var: Tensor, column_weight: Tensor | None = None) -> Tensor:
-        """Σ_bk c_k E softplus(f_bk) as a float64 scalar, for means and variances (B, K) and weights c (K,)."""
+        """Return Σ_bk c_k E softplus(f_bk) as a float64 scalar, for means and variances (B, K) and weights c (K,)."""
         if column_weight is None:
             column_weight = torch.ones(mean.shape[1], dtype=mean.dtype, device=mean.device)
-        apply: Any = _SumSoftplus.apply  # torch's is untyped
-        result: Tensor = apply(mean, var, column_weight, self.n_points)
-        return result
+        return apply(_SumSoftplus, mean, var, column_weight, self.n_points)
 
     def expected_log_prob(
         self,
@@ -62,24 +61,24 @@ class Bernoulli:
         column_weight: Tensor | None = None,
         positive_weight: Tensor | None = None,
     ) -> Tensor:
-        """Σ_bk c_k E log p(y_bk | f_bk) as a float64 scalar, for labels Y (CSR) whose entries lie in these columns.
+        """Return Σ_bk c_k E log p(y_bk | f_bk) as a float64 scalar, for labels Y (CSR) with entries in these columns.
 
-        Entries of Y may be 0: they are no labels. A label that holds counts `positive_weight` (K,) times.
+        Entries of Y that are 0 are not labels. A label that holds counts `positive_weight` (K,) times.
         """
         softplus = self.expected_softplus(mean, var, column_weight)
         row = entry_rows(Y.crow_indices(), column.numel())
         own, counted = mean[row, column], Y.values()
         if positive_weight is not None:
             counted = counted * positive_weight[Y.col_indices().long()]
-            # log σ(f) = f - softplus(f), and the sum over all labels has the latter once.
+            # log σ(f) = f - softplus(f), and the sum over all labels already has the softplus once.
             more = (counted - Y.values()).to(own.dtype)
             softplus = softplus + self.expected_softplus(own[None], var[row, column][None], more)
         return (own * counted).sum(dtype=torch.float64) - softplus
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
-        """E σ(f) (B, K): the probability of each label, with the uncertainty of f integrated out."""
+        """Return E σ(f) (B, K), the probability of each label, with the uncertainty of f integrated out."""
         deviation = var.sqrt()
         result = torch.zeros_like(mean)
         for node, weight in zip(*gauss_hermite(self.n_points), strict=True):
             result.add_(torch.sigmoid(torch.add(mean, deviation, alpha=node)), alpha=weight)
-        return result.clamp_max_(1)  # weights that sum to 1 may round above it
+        return result.clamp_max_(1)  # the weights' sum of 1 may be rounded up

@@ -1,4 +1,4 @@
-"""What a likelihood of one class out of K is."""
+"""The interface of likelihoods of one class out of K."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MultiClass(ABC):
     """p(y | f) of one class y out of K, with q(f) = ∏_k N(mean_k, var_k) in each row."""
 
     needs_all_classes: bool
-    """Whether the bound needs every class in each row, or an unbiased estimate can be had from some of them."""
+    """Whether the bound needs all classes, rather than being estimated without bias from some of them."""
 
     def expected_log_prob(
         self,
@@ -24,25 +24,21 @@ class MultiClass(ABC):
         rival_weight: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """E_q log p(y | f) (B,) for means and variances (B, C) of the classes at hand; row b's own is column target_b.
+        """Return E_q log p(y | f) (B,) for means and variances (B, C) of some classes; the class of row b is in column
+        target_b.
 
-        Column ℓ counts `rival_weight` (C,) times as a rival of other classes, 1 if None; never as a rival of itself.
-        `generator`, where the moments are, is for likelihoods that draw.
+        As a rival of other classes, column ℓ counts `rival_weight` (C,) times, or once if that is None. `generator`, on
+        the device of the moments, is for likelihoods that draw.
         """
         if rival_weight is not None and self.needs_all_classes:
-            raise ValueError(f"{type(self).__name__} needs all classes: its rivals cannot be sampled and weighted")
+            raise ValueError(f"{type(self).__name__} needs all classes; its rivals cannot be sampled and weighted")
         return self._expected_log_prob(mean, var, target, rival_weight, generator)
 
     @abstractmethod
     def _expected_log_prob(
-        self,
-        mean: Tensor,
-        var: Tensor,
-        target: Tensor,
-        rival_weight: Tensor | None,
-        generator: torch.Generator | None,
+        self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None
     ) -> Tensor: ...
 
     @abstractmethod
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
-        """p(y = k) (B, K), with the uncertainty of f integrated out; rows sum to one. It has no gradient."""
+        """Return p(y = k) (B, K), with the uncertainty of f integrated out; rows sum to one. It has no gradient."""

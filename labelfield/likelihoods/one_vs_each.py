@@ -1,8 +1,7 @@
 """The one-vs-each bound of the softmax [TH 3.20]: softmax_y(f) ≥ ∏_{ℓ≠y} σ(f_y - f_ℓ).
 
-Its logarithm is a sum over rivals, so that a few rivals, each counted for its share, give an unbiased estimate; and
-each term has one Gaussian difference, so that E log σ(f_y - f_ℓ) = -E softplus(N(m_ℓ - m_y, s_ℓ + s_y)) [TH 3.36] is
-one-dimensional, with derivatives in closed form.
+Its logarithm is a sum over rivals, so a sample of weighted rivals gives an unbiased estimate. Each term, E log σ(f_y -
+f_ℓ) = -E softplus(N(m_ℓ - m_y, s_ℓ + s_y)) [TH 3.36], is one-dimensional, with derivatives in closed form.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ from labelfield.likelihoods.chunks import chunks
 from labelfield.likelihoods.monte_carlo import expected_softmax
 from labelfield.likelihoods.multiclass import MultiClass
 from labelfield.likelihoods.softplus import softplus_moments
+from labelfield.linalg.autograd import apply
 
 __all__ = ["OneVsEach"]
 
 
 class _SumRivals(torch.autograd.Function):
-    """Σ_{ℓ≠y} w_ℓ E softplus(f_ℓ - f_y) (B,), with the derivatives computed on the way; no (Q, B, C) tensor exists.
+    """Σ_{ℓ≠y} w_ℓ E softplus(f_ℓ - f_y) (B,) and, in the same pass, its derivatives, without a (Q, B, C) tensor.
 
-    Nothing asks the device for a value, so that a GPU can capture it.
+    Nothing is read from the device, so a GPU can capture it.
     """
 
     @staticmethod
@@ -37,7 +37,7 @@ class _SumRivals(torch.autograd.Function):
             total[rows] = value.mul_(weight).sum(1)
             by_mean.mul_(weight)
             by_var.mul_(weight)
-            # A row's own class is in all of its differences: its mean with a minus, its variance with a plus.
+            # The class of a row is in all of its differences: its mean with a minus, its variance with a plus.
             d_mean[rows] = by_mean.scatter_(1, own, -by_mean.sum(1, keepdim=True))
             d_var[rows] = by_var.scatter_(1, own, by_var.sum(1, keepdim=True))
         ctx.save_for_backward(d_mean, d_var)
@@ -51,9 +51,9 @@ class _SumRivals(torch.autograd.Function):
 
 
 class OneVsEach(MultiClass):
-    """Trained by the bound, which rivals can be sampled from; predicts by the softmax that it bounds.
+    """The one-vs-each likelihood: trained by the bound, for which rivals can be sampled, and predicting by the softmax.
 
-    The product of sigmoids does not sum to one over classes, so it is not what predicts.
+    The product of sigmoids does not sum to one over classes and so is not used to predict.
     """
 
     needs_all_classes = False
@@ -63,19 +63,12 @@ class OneVsEach(MultiClass):
         self.n_samples = n_samples
 
     def _expected_log_prob(
-        self,
-        mean: Tensor,
-        var: Tensor,
-        target: Tensor,
-        rival_weight: Tensor | None,
-        generator: torch.Generator | None,
+        self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None
     ) -> Tensor:
-        """Σ_{ℓ≠y} w_ℓ E log σ(f_y - f_ℓ) [TH 3.36]."""
+        """Return Σ_{ℓ≠y} w_ℓ E log σ(f_y - f_ℓ) [TH 3.36]."""
         if rival_weight is None:
             rival_weight = torch.ones(mean.shape[1], dtype=mean.dtype, device=mean.device)
-        apply: Any = _SumRivals.apply  # torch's is untyped
-        rivals: Tensor = apply(mean, var, target, rival_weight.to(mean.dtype), self.n_points)
-        return -rivals
+        return -apply(_SumRivals, mean, var, target, rival_weight.to(mean.dtype), self.n_points)
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
         return expected_softmax(mean, var, self.n_samples)

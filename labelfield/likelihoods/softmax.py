@@ -1,4 +1,4 @@
-"""The softmax: p(y | f) = exp(f_y) / Σ_ℓ exp(f_ℓ), whose expectations are drawn."""
+"""The softmax p(y | f) = exp(f_y) / Σ_ℓ exp(f_ℓ), whose expectations are estimated from draws."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Softmax", "mean_log_softmax"]
 
 
 def mean_log_softmax(f: Tensor, target: Tensor) -> Tensor:
-    """The mean over draws f (T, B, K) of log softmax_y(f) (B,) for classes y (B,)."""
+    """Return the mean over draws f (T, B, K) of log softmax_y(f) (B,), for classes y (B,)."""
     own = target.expand(f.shape[0], -1).unsqueeze(2)
     return f.log_softmax(2).gather(2, own).squeeze(2).mean(0)
 
 
 class Softmax(MultiClass):
-    """E log softmax_y(f) by T reparametrised draws f = mean + √var ε [DKL 4]: unbiased, and so are its gradients."""
+    """E log softmax_y(f) from T reparametrised draws f = mean + √var ε [DKL 4]: unbiased, and so are its gradients."""
 
     needs_all_classes = True
 
@@ -28,14 +28,9 @@ class Softmax(MultiClass):
         self.n_samples_predict = n_samples_predict
 
     def _expected_log_prob(
-        self,
-        mean: Tensor,
-        var: Tensor,
-        target: Tensor,
-        rival_weight: Tensor | None,
-        generator: torch.Generator | None,
+        self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None
     ) -> Tensor:
-        """Other draws at each call; from torch's own generator only where none is given."""
+        """Draw again at every call, from torch's global generator if none is given."""
         draws = torch.randn((self.n_samples, *mean.shape), dtype=mean.dtype, device=mean.device, generator=generator)
         f = torch.addcmul(mean, var.clamp_min(LEAST_DIVISOR).sqrt(), draws)
         return mean_log_softmax(f, target)

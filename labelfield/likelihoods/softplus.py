@@ -1,4 +1,4 @@
-"""E softplus(f) and its derivatives, which both the Bernoulli and the one-vs-each likelihood are made of."""
+"""E softplus(f) and its derivatives, shared by the Bernoulli and the one-vs-each likelihood."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["softplus_moments"]
 
 
 def softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:
-    """E softplus(f), E σ(f) and ½ E σ'(f) under N(mean, var): the value and its derivatives by mean and var."""
+    """Return E softplus(f), E σ(f) and ½ E σ'(f) under N(mean, var): the value and its derivatives by mean and var."""
     deviation = var.sqrt()
     value, d_mean, d_var = torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(mean)
     for node, weight in zip(*gauss_hermite(n_points), strict=True):

@@ -1,1 +1,1 @@
-"""Pure tensor functions: factorisations that explain their failures, Gaussian divergences, quadrature, sparse rows."""
+"""Tensor functions without state: factorisations that explain failures, Gaussian divergences, quadrature, CSR rows."""

@@ -1,4 +1,4 @@
-"""A Cholesky factorisation that says what is wrong with a matrix, and mends what a little jitter can mend."""
+"""A Cholesky factorisation that says what is wrong with a matrix, and adds jitter where a little is enough."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from labelfield.errors import LabelfieldError
 __all__ = ["FactorisationError", "JitterWarning", "cholesky"]
 
 _N_RAISES = 3
-# What a jitter of 0 is raised from: the rounding of float64 over a few hundred rows.
+# A jitter of 0 is raised from here: the rounding error of float64 over a few hundred rows.
 _LEAST_RAISE = 1e-9
 
 
 class FactorisationError(LabelfieldError):
-    """A covariance matrix could not be factorised."""
+    """A covariance matrix that could not be factorised."""
 
 
 class JitterWarning(UserWarning):
-    """A covariance matrix needed more jitter than was asked for."""
+    """A covariance matrix that needed more jitter than requested."""
 
 
 def cholesky(K: Tensor, name: str, jitter: float) -> Tensor:
-    """Lower L with L Lᵀ = K + jitter·mean(diag K)·I, for (…, M, M) in float64.
+    """Return the lower L with L Lᵀ = K + jitter·mean(diag K)·I, for K (…, M, M) in float64.
 
-    Where that is not positive definite, jitter is raised tenfold up to three times, with a JitterWarning. Beyond that
-    the error names the matrix, its size, its smallest eigenvalue and what to do. While a GPU's work is being captured
-    nothing can be asked of it: what cannot be factorised is then not a number.
+    If that matrix is not positive definite, jitter is raised tenfold up to three times, with a JitterWarning. After
+    that an error names the matrix, its size, its smallest eigenvalue and a remedy. While work is being captured on a
+    GPU its result cannot be read, so a failed factorisation returns NaN.
     """
     is_captured = K.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     if not is_captured and not torch.isfinite(K).all():
         raise FactorisationError(
-            f"{name} of shape {tuple(K.shape)} has entries that are not finite; lower the learning rate, check the data"
+            f"{name} of shape {tuple(K.shape)} has entries that are not finite; lower the learning rate or check "
+            "the data"
         )
     scale = K.diagonal(dim1=-2, dim2=-1).mean(-1).detach().clamp_min(torch.finfo(K.dtype).tiny)[..., None, None]
     eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
@@ -51,6 +52,6 @@ def cholesky(K: Tensor, name: str, jitter: float) -> Tensor:
             return torch.as_tensor(L)
     smallest = torch.linalg.eigvalsh(K.detach()).min().item()
     raise FactorisationError(
-        f"{name} of shape {tuple(K.shape)} is not positive definite: its smallest eigenvalue is {smallest:.3g}, beyond "
-        f"a jitter of {raised:g}; use fewer inducing inputs, a shorter length scale or a larger jitter"
+        f"{name} of shape {tuple(K.shape)} is not positive definite even with a jitter of {raised:g}: its smallest "
+        f"eigenvalue is {smallest:.3g}; use fewer inducing inputs, a shorter length scale or a larger jitter"
     )

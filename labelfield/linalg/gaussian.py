@@ -1,48 +1,35 @@
-"""Divergences between Gaussians, of each process p by itself."""
+"""Divergences between Gaussians, for each process p separately, and the smallest variances that are used."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from labelfield.linalg.triangular import trace_minus_log_det
+from labelfield.linalg.triangular import trace_minus_log_det, tril_log_det
 
-__all__ = [
-    "LEAST_DIVISOR",
-    "LEAST_VARIANCE",
-    "ROUNDING",
-    "kl_diagonal_standard",
-    "kl_full",
-    "kl_full_standard",
-    "tril_log_det",
-]
+__all__ = ["LEAST_DIVISOR", "LEAST_VARIANCE", "ROUNDING", "kl_diagonal_standard", "kl_full", "kl_full_standard"]
 
-# The variance of a latent process is never below this: smaller ones are what rounding left of a difference.
+# The least variance of a latent process: anything smaller is the rounding error of a difference.
 LEAST_VARIANCE = 1e-6
-# Interpolated variances are sums of squares, whose rounding is smaller.
+# The same for interpolated variances, which are sums of squares and round less.
 ROUNDING = 1e-8
-# Where a deviation is divided by or differentiated: 1/√v stays far from overflow.
+# The least variance whose root is divided by or differentiated: 1/√v stays far from overflow.
 LEAST_DIVISOR = 1e-12
 
 
-def tril_log_det(L: Tensor) -> Tensor:
-    """log |L Lᵀ| (…) of a lower-triangular factor (…, M, M), in float64."""
-    return 2 * L.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
-
-
 def kl_diagonal_standard(mean: Tensor, variance: Tensor) -> Tensor:
-    """KL(N(m_p, diag(v_p)) ‖ N(0, I)) (P,) in float64, for means and variances (P, M)."""
+    """Return KL(N(m_p, diag(v_p)) ‖ N(0, I)) (P,) in float64, for means and variances (P, M)."""
     m, v = mean.double(), variance.double()
     return 0.5 * (v + m.square() - 1 - v.log()).sum(1)
 
 
 def kl_full_standard(mean: Tensor, L: Tensor) -> Tensor:
-    """KL(N(m_p, L_p L_pᵀ) ‖ N(0, I)) (P,) for means (P, M) and lower triangles of (P, M, M) or of one (M, M)."""
+    """Return KL(N(m_p, L_p L_pᵀ) ‖ N(0, I)) (P,), for means (P, M) and lower triangles of (P, M, M) or one (M, M)."""
     return 0.5 * (trace_minus_log_det(L) - L.shape[-1] + mean.double().square().sum(1))
 
 
 def kl_full(mean: Tensor, L: Tensor, L_prior: Tensor) -> Tensor:
-    """KL(N(m_p, L_p L_pᵀ) ‖ N(0, L0 L0ᵀ)) (P,) with L0 (M, M) or (P, M, M)."""
+    """Return KL(N(m_p, L_p L_pᵀ) ‖ N(0, L0 L0ᵀ)) (P,), with L0 (M, M) or (P, M, M)."""
     m, L = mean.double().unsqueeze(-1), L.double()
     white_mean = torch.linalg.solve_triangular(L_prior, m, upper=False)
     white_L = torch.linalg.solve_triangular(L_prior, L, upper=False)

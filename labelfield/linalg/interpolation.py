@@ -11,50 +11,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from labelfield.linalg.autograd import apply
+
 __all__ = ["banded_window_forms", "cubic_weights", "interpolate", "locate"]
 
 
-def locate(x: Tensor, n_points: int, *, check: bool = True) -> tuple[Tensor, Tensor]:
-    """The first of the four points around each x in [1, n - 2], and the fraction in [0, 1] from second to third.
+def locate(x: Tensor, n_points: int) -> tuple[Tensor, Tensor]:
+    """Return the first of the four points around each x in [1, n - 2], and the fraction from the second to the third.
 
-    Outside there are no four points around x: that is an error, unless the caller knows and says so with `check=False`,
-    when nothing is asked of a GPU. What is not a number has a valid window and a fraction that is not a number.
+    Coordinates must lie within; nothing is read from a GPU to check. NaN gets a valid window and a fraction of NaN.
     """
-    if n_points < 4:
-        raise ValueError(f"n_points={n_points}; cubic interpolation needs at least 4")
-    known = x.detach().nan_to_num(nan=1.0)
-    if check and x.numel():
-        low, high = (float(end) for end in torch.aminmax(known))
-        if low < 1 or high > n_points - 2:
-            raise ValueError(
-                f"coordinates from {low:g} to {high:g}; a grid of {n_points} points interpolates within [1, "
-                f"{n_points - 2}]"
-            )
-    second = known.floor_().clamp_(1, n_points - 3)
+    second = x.detach().nan_to_num(nan=1.0).floor_().clamp_(1, n_points - 3)
     return second.long() - 1, x - second
 
 
 def cubic_weights(t: Tensor) -> Tensor:
-    """The weights (…, 4) of four adjacent points at a fraction t of the way from the second to the third."""
-    apply: Any = _CubicWeights.apply  # torch's is untyped
-    result: Tensor = apply(t)
-    return result
+    """Return the weights (…, 4) of four adjacent points, at a fraction t of the way from the second to the third."""
+    return apply(_CubicWeights, t)
 
 
 def interpolate(u: Tensor, cells: Tensor, weights: Tensor, n_points: int) -> Tensor:
-    """Σ_k w_bjk u_jkt (B, J, T) for values u (J, m, T) on m = n^d points, the last dimension running fastest.
+    """Return Σ_k w_bjk u_jkt (B, J, T) for values u (J, m, T) on m = n^d points, the last dimension varying fastest.
 
-    Cells (B, J, d) and weights (B, J, d, 4) are those of `locate` and `cubic_weights` in each dimension.
+    Cells (B, J, d) and weights (B, J, d, 4) come from `locate` and `cubic_weights` in each dimension.
     """
     (J, m, _), d = u.shape, cells.shape[-1]
     if m != n_points**d:
         raise ValueError(f"{m} values for {n_points}^{d} grid points")
-    apply: Any = _WindowSums.apply  # torch's is untyped
     starts, strides = torch.arange(0, J * m, m, device=u.device), [n_points ** (d - 1 - k) for k in range(d)]
     if d == 1:
-        sums: Tensor = apply(u, starts.unsqueeze(-1) + cells, weights)
-        return sums.squeeze(2)
-    # Windows of four in a row along the last dimension; along the others, 4^(d - 1) of them with a weight each.
+        return apply(_WindowSums, u, starts.unsqueeze(-1) + cells, weights).squeeze(2)
+    # A window is four consecutive values along the last dimension; there are 4^(d - 1) of them, with a weight each.
     first, product = starts, weights[:, :, -1:]
     for k in range(d):
         first = first + strides[k] * cells[:, :, k]
@@ -62,26 +49,23 @@ def interpolate(u: Tensor, cells: Tensor, weights: Tensor, n_points: int) -> Ten
     for k in reversed(range(d - 1)):
         first = (strides[k] * window.unsqueeze(-1) + first.unsqueeze(-2)).flatten(-2)
         product = (weights[:, :, k, :, None, None] * product.unsqueeze(-3)).flatten(-3, -2)
-    sums = apply(u, first, product)
-    return sums.sum(2)
+    return apply(_WindowSums, u, first, product).sum(2)
 
 
 def banded_window_forms(W: Tensor) -> Tensor:
-    """The blocks (…, n - 3, 4, 4) of S = W Wᵀ around its diagonal, one for each window of four adjacent points.
+    """Return the blocks (…, n - 3, 4, 4) of S = W Wᵀ around its diagonal, one for each window of four adjacent points.
 
-    They come from four diagonals of S, at a cost of 4 n² each; only a small S is formed, which is faster.
+    They are made of four diagonals of S, at a cost of n² each. A small S is formed in full, which is faster.
     """
-    apply: Any = _BandedWindowForms.apply  # torch's is untyped
-    result: Tensor = apply(W)
-    return result
+    return apply(_BandedWindowForms, W)
 
 
-# Points of a grid whose S is formed.
+# S is formed in full for grids of up to this many points.
 _SMALL = 256
 
 
 class _CubicWeights(torch.autograd.Function):
-    """With s = 1 - t and p = s t: linear interpolation (0, s, t, 0) plus p (-s, 3s - 1, 3t - 1, -t) / 2."""
+    """Linear interpolation (0, s, t, 0) plus p (-s, 3s - 1, 3t - 1, -t) / 2, where s = 1 - t and p = s t."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor) -> Tensor:
@@ -94,7 +78,7 @@ class _CubicWeights(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """½ (g_2 - g_0) + t (2g_0 - 5g_1 + 4g_2 - g_3) + 3/2 t² (3 (g_1 - g_2) + g_3 - g_0), by Horner's rule."""
+        """By Horner's rule: ½ (g_2 - g_0) + t (2g_0 - 5g_1 + 4g_2 - g_3) + 3/2 t² (3 (g_1 - g_2) + g_3 - g_0)."""
         (t,) = ctx.saved_tensors
         g = gradients[0].unbind(-1)
         inner, outer = g[1] - g[2], g[3] - g[0]
@@ -104,12 +88,12 @@ class _CubicWeights(torch.autograd.Function):
 
 
 class _WindowSums(torch.autograd.Function):
-    """Σ_k w_ik u[first_i + k] (…, T) over four rows in a row of all rows of u (J, m, T), for first (…) and w (…, 4)."""
+    """Σ_k w_ik u[first_i + k] (…, T) over four consecutive rows of u (J, m, T), flattened, for first (…), w (…, 4)."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, first: Tensor, weights: Tensor) -> Tensor:
         n_rows, T = u.shape[0] * u.shape[1], u.shape[2]
-        # Four rows in a row are one row of overlapping memory: one look-up instead of four.
+        # Four consecutive rows are one row of overlapping memory: one look-up instead of four.
         overlapping = u.contiguous().as_strided((n_rows - 3, 4 * T), (T, 1))
         rows, w = overlapping.index_select(0, first.reshape(-1)), weights.reshape(-1, 4)
         ctx.save_for_backward(first, w, rows)
@@ -133,7 +117,7 @@ class _WindowSums(torch.autograd.Function):
 
 
 def _sums_by_row(first: Tensor, w: Tensor, g: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The sums of w_ik g_i over all i and k with first_i + k = each row of u."""
+    """Return, for each row of u, the sum of w_ik g_i over all i and k with first_i + k equal to that row."""
     n_rows, T = shape[0] * shape[1], shape[2]
     if T == 1:
         places = (first.unsqueeze(1) + torch.arange(4, device=first.device)).view(-1)
@@ -147,7 +131,7 @@ def _sums_by_row(first: Tensor, w: Tensor, g: Tensor, shape: tuple[int, ...]) ->
 
 
 class _BandedWindowForms(torch.autograd.Function):
-    """Block i has at (a, b) the entry i + min(a, b) of the diagonal |a - b|, whose entries are w_iᵀ w_{i+|a-b|}."""
+    """Blocks of S. Block i has at (a, b) entry i + min(a, b) of diagonal |a - b|, with the entries w_iᵀ w_{i+|a-b|}."""
 
     @staticmethod
     def forward(ctx: Any, W: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Kronecker products A_j1 ⊗ … ⊗ A_jd of n × n matrices (J, d, n, n), by their factors alone: m = n^d rows each."""
+"""Kronecker products A_j1 ⊗ … ⊗ A_jd of n × n matrices (J, d, n, n), of m = n^d rows each, through their factors."""
 
 from __future__ import annotations
 
@@ -7,42 +7,28 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = [
-    "kronecker_logdet",
-    "kronecker_multiply",
-    "kronecker_product",
-    "kronecker_solve_triangular",
-    "kronecker_trace",
-]
-
-
-def kronecker_product(factors: Tensor) -> Tensor:
-    """⊗_d A_jd (J, m, m), in full: for small ones."""
-    product = factors[:, 0]
-    for k in range(1, factors.shape[1]):
-        entries = product[:, :, None, :, None] * factors[:, k, None, :, None, :]
-        product = entries.flatten(3, 4).flatten(1, 2)
-    return product
+__all__ = ["kronecker_logdet", "kronecker_multiply", "kronecker_solve_triangular", "kronecker_trace"]
 
 
 def kronecker_multiply(factors: Tensor, V: Tensor) -> Tensor:
-    """(⊗_d A_jd) V_j (J, m, T) for V (J, m, T), at a cost of d n m T. One product may serve all V_j: (1, d, n, n)."""
+    """Return (⊗_d A_jd) V_j (J, m, T) for V (J, m, T), at a cost of d n m T. All j may share one product (1, d, n,
+    n)."""
     return _by_modes(torch.matmul, factors, V)
 
 
 def kronecker_solve_triangular(factors: Tensor, V: Tensor) -> Tensor:
-    """(⊗_d L_jd)⁻¹ V_j (J, m, T) for lower triangles L_jd, one mode at a time as in `kronecker_multiply`."""
+    """Return (⊗_d L_jd)⁻¹ V_j (J, m, T) for lower triangles L_jd, one mode at a time as in `kronecker_multiply`."""
     return _by_modes(_solve_lower, factors, V)
 
 
 def kronecker_logdet(logdets: Tensor, n: int) -> Tensor:
-    """log |⊗_d A_jd| = Σ_d (m / n) log |A_jd| (J,) for log-determinants (J, d)."""
+    """Return log |⊗_d A_jd| = Σ_d (m / n) log |A_jd| (J,) for log-determinants (J, d)."""
     copies: int = n ** (logdets.shape[1] - 1)
     return logdets.sum(1) * copies
 
 
 def kronecker_trace(traces: Tensor) -> Tensor:
-    """tr ⊗_d A_jd = ∏_d tr A_jd (J,) for traces (J, d)."""
+    """Return tr ⊗_d A_jd = ∏_d tr A_jd (J,) for traces (J, d)."""
     product = traces[:, 0]
     for k in range(1, traces.shape[1]):
         product = product * traces[:, k]
@@ -55,10 +41,10 @@ def _solve_lower(L: Tensor, V: Tensor) -> Tensor:
 
 
 def _by_modes(act: Callable[[Tensor, Tensor], Tensor], factors: Tensor, V: Tensor) -> Tensor:
-    """Act with each factor on the mode in front, which then goes to the end: after all of them T is in front."""
+    """Apply each factor to the mode in front and move that mode to the end; after the last factor, T is in front."""
     (d, n), (m, T) = factors.shape[1:3], V.shape[1:]
     if m != n**d:
-        raise ValueError(f"{m} rows for a product of {d} matrices of {n} rows")
+        raise ValueError(f"V has {m} rows; a product of {d} matrices of {n} rows needs {n**d}")
     if d == 1:
         return act(factors[:, 0], V)
     for k in range(d):

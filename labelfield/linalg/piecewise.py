@@ -1,7 +1,7 @@
-"""Interpolated processes as piecewise polynomials: between two grid points the mean is a cubic, the variance a sextic.
+"""Interpolated processes as piecewise polynomials: between grid points the mean is a cubic and the variance a sextic.
 
-With weights w_a(t) = Σ_k C_ak t^k of the four points around, wᵀu = Σ_k (Cᵀu)_k t^k and wᵀSw = Σ_k (Dᵀ vec S)_k t^k. The
-coefficients cost as much as there are cells; a row then needs one look-up and a few products.
+With the weights w_a(t) = Σ_k C_ak t^k of the four points around t, wᵀu = Σ_k (Cᵀu)_k t^k and wᵀSw = Σ_k (Dᵀ vec S)_k
+t^k. The coefficients are computed once per cell; a row then needs one look-up and a few products.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from labelfield.linalg.autograd import apply
+
 __all__ = ["CUBIC", "SEXTIC", "coefficients", "cubics", "evaluate", "powers_of", "sextics", "sums_of_cells"]
 
-# Coefficients of each.
+# The number of coefficients of a cubic and of a sextic.
 CUBIC, SEXTIC = 4, 7
-# Devices on which rows are added up by a product, and how many numbers may be made for that.
+# Devices on which rows are summed by a matrix product, and the most numbers that this may create.
 _BY_PRODUCT = ("cuda",)
 _MOST_INDICATORS = 1 << 28
-# Rows of each of the products that this takes: one over all rows would leave most of a GPU idle.
+# The rows of each such product: a single product over all rows would leave most of a GPU idle.
 _ROWS_OF_PRODUCT = 512
-# w_a(t), a = 0 … 3, of Keys' convolution (a = -½), by powers of t.
+# The coefficients of w_a(t), a = 0 … 3, for Keys' convolution (a = -½), by powers of t.
 _WEIGHTS = np.array([[0, -0.5, 1, -0.5], [1, 0, -2.5, 1.5], [0, 0.5, 2, -1.5], [0, 0, -0.5, 0.5]])
 
 
 def cubics(u: Tensor) -> Tensor:
-    """The means in each cell (…, n - 3, 4) by powers of t, from values u (…, n)."""
+    """Return the coefficients (…, n - 3, 4) of the mean in each cell, from values u (…, n)."""
     return u.unfold(-1, 4, 1) @ coefficients(CUBIC, u)
 
 
 def sextics(forms: Tensor) -> Tensor:
-    """The variances in each cell (…, n - 3, 7) by powers of t, from the blocks (…, n - 3, 4, 4) of S."""
+    """Return the coefficients (…, n - 3, 7) of the variance in each cell, from the blocks (…, n - 3, 4, 4) of S."""
     return forms.flatten(-2) @ coefficients(SEXTIC, forms)
 
 
 def evaluate(table: Tensor, cells: Tensor, t: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Polynomials with so many coefficients each, at t (B, G) in cells (B, G) of tables (G, C, Σ sizes): (B, G, p)."""
-    apply: Any = _Evaluate.apply  # torch's is untyped
-    result: Tensor = apply(table, cells, t, sizes)
-    return result
+    """Evaluate p polynomials of these sizes at t (B, G) in cells (B, G), for tables (G, C, Σ sizes): (B, G, p)."""
+    return apply(_Evaluate, table, cells, t, sizes)
 
 
 def coefficients(size: int, like: Tensor) -> Tensor:
-    """What turns the values of a window into a cubic (4, 4), or its block of S into a sextic (16, 7)."""
+    """Return the matrix from values of a window to its cubic (4, 4), or from its block of S to its sextic (16, 7)."""
     return _constant(size, like.dtype, like.device)
 
 
@@ -56,12 +56,12 @@ def _constant(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _products() -> NDArray[np.float64]:
-    """w_a(t) w_b(t) (16, 7) by powers of t."""
+    """Return the coefficients (16, 7) of w_a(t) w_b(t), by powers of t."""
     return np.stack([np.convolve(a, b) for a in _WEIGHTS for b in _WEIGHTS])
 
 
 def powers_of(t: Tensor, n: int) -> Tensor:
-    """1, t, t² … (numel, n). A GPU does each by itself: running products of so few it does row after row."""
+    """Return 1, t, t² … (numel, n). On a GPU each power is separate, since cumulative products run row by row."""
     if t.device.type == "cuda":
         return t.reshape(-1, 1) ** torch.arange(n, device=t.device)
     powers = t.new_ones(t.numel(), n)
@@ -70,7 +70,7 @@ def powers_of(t: Tensor, n: int) -> Tensor:
 
 
 class _Evaluate(torch.autograd.Function):
-    """Σ_k c_k t^k, with ∂c_k = g t^k and ∂t = g Σ_k k c_k t^(k - 1)."""
+    """Polynomials Σ_k c_k t^k, with ∂c_k = g t^k and ∂t = g Σ_k k c_k t^(k - 1)."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, cells: Tensor, t: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -99,16 +99,16 @@ class _Evaluate(torch.autograd.Function):
 
 
 def sums_of_cells(parts: Tensor, cells: Tensor, first: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """What rows (B G, width) add up to in each cell (G, C, width).
+    """Return the sum of the rows (B G, width) in each cell (G, C, width).
 
-    On a GPU thousands of rows that meet in one cell would wait for each other, and be added in any order: a product
-    with indicators of cells is many times as fast, and always the same.
+    On a GPU, thousands of rows that fall into one cell would wait for each other and be added in any order. A product
+    with indicators of cells is many times as fast, and its result is always the same.
     """
     G, C, width = shape
     if parts.device.type not in _BY_PRODUCT or cells.numel() * C > _MOST_INDICATORS:
         return parts.new_zeros(G * C, width).index_add_(0, first, parts).view(shape)
     n_products = -(-len(cells) // _ROWS_OF_PRODUCT)
-    missing = n_products * _ROWS_OF_PRODUCT - len(cells)  # rows of 0 in any cell
+    missing = n_products * _ROWS_OF_PRODUCT - len(cells)  # zero rows, assigned to cell 0
     cell = pad(cells.T, (0, missing)).reshape(-1, 1, _ROWS_OF_PRODUCT)
     part = pad(parts.view(len(cells), G, width).transpose(0, 1), (0, 0, 0, missing))
     indicators = parts.new_zeros(G * n_products, C, _ROWS_OF_PRODUCT).scatter_(1, cell, 1)

@@ -11,7 +11,7 @@ __all__ = ["gauss_hermite"]
 
 @lru_cache
 def gauss_hermite(n_points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Nodes z and weights w with E g(m + √v ε) ≈ Σ_q w_q g(m + √v z_q), exact for polynomials up to degree 2Q - 1."""
+    """Return z and w with E g(m + √v ε) ≈ Σ_q w_q g(m + √v z_q), exact for polynomials up to degree 2Q - 1."""
     if n_points < 1:
         raise ValueError(f"n_points={n_points}; expected at least 1")
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_points)

@@ -1,4 +1,4 @@
-"""Rows of features as models see them: dense, sparse CSR, or projected onto a basis once and for all."""
+"""Rows of features as models see them: dense, sparse CSR, or projected onto a basis in advance."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
+
+from labelfield.linalg.autograd import apply
 
 __all__ = [
     "Projected",
@@ -26,7 +28,7 @@ __all__ = [
     "transposed",
 ]
 
-# torch says once in a process that its CSR tensors are beta. Let it say so here, to nobody.
+# torch warns once per process that its CSR tensors are in beta. Trigger that warning here, silenced.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 0], [], [], size=(1, 1), check_invariants=False)
@@ -43,31 +45,29 @@ Rows = Tensor | Projected
 
 
 def n_rows(X: Rows) -> int:
-    """How many rows there are."""
+    """Return the number of rows."""
     return int(X.norms.shape[0] if isinstance(X, Projected) else X.shape[0])
 
 
 def to_tensor(array: sparse.csr_array, device: torch.device | str | None = None) -> Tensor:
-    """A CSR array in our form as a sparse CSR tensor."""
+    """Return a CSR array in our form as a sparse CSR tensor."""
     parts: list[Any] = [array.indptr.astype(np.int32, copy=False), array.indices, array.data]
-    # A slice of a mapped or shared array is read-only or not ours; tensors own their memory.
+    # A slice of a mapped or shared array is read-only or owned by something else; a tensor owns its memory.
     parts = [torch.from_numpy(part if part.flags.owndata and part.flags.writeable else part.copy()) for part in parts]
     crow, col, values = (part.to(device) for part in parts)
-    # The indices have been checked; torch would read them again, and synchronise a GPU to do so.
+    # The indices have been checked already; torch would read them again, and synchronise a GPU to do so.
     return torch.sparse_csr_tensor(crow, col, values, size=tuple(array.shape), check_invariants=False)
 
 
 def dot(X: Tensor, W: Tensor) -> Tensor:
-    """X W (B, M) for dense or sparse X (B, D) and dense W (D, M); X is never densified."""
+    """Return X W (B, M) for dense or sparse X (B, D) and dense W (D, M); X is never made dense."""
     if X.layout == torch.sparse_csr:
-        apply: Any = _SparseTimesDense.apply  # torch's is untyped
-        result: Tensor = apply(X, W)
-        return result
+        return apply(_SparseTimesDense, X, W)
     return torch.as_tensor(X @ W)
 
 
 def transposed(X: Tensor) -> Tensor:
-    """Xᵀ (D, B) in the layout of X."""
+    """Return Xᵀ (D, B) in the layout of X."""
     if X.layout != torch.sparse_csr:
         return X.T
     if X.device.type == "cpu":
@@ -83,7 +83,7 @@ def transposed(X: Tensor) -> Tensor:
 
 
 class _SparseTimesDense(torch.autograd.Function):
-    """X W with the gradient Xᵀ G."""
+    """X W, with the gradient Xᵀ G."""
 
     @staticmethod
     def forward(ctx: Any, X: Tensor, W: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class _SparseTimesDense(torch.autograd.Function):
 
 
 def _product(X: Tensor, W: Tensor) -> Tensor:
-    """X W; on a CPU as weighted sums of rows of W, which is several times as fast as torch's sparse product."""
+    """Return X W. On a CPU it is a weighted sum of rows of W, several times as fast as torch's sparse product."""
     if X.device.type != "cpu":
         return torch.as_tensor(X @ W)
     if X.values().numel() == 0:
@@ -112,10 +112,8 @@ def _product(X: Tensor, W: Tensor) -> Tensor:
 
 
 def take(parameter: Tensor, chosen: Tensor) -> Tensor:
-    """Some rows of a parameter, none of them twice. Its gradient is sparse: only these rows of it exist."""
-    apply: Any = _Take.apply  # torch's is untyped
-    result: Tensor = apply(parameter, chosen)
-    return result
+    """Return some rows of a parameter, each at most once. The gradient is sparse: it has these rows alone."""
+    return apply(_Take, parameter, chosen)
 
 
 class _Take(torch.autograd.Function):
@@ -132,7 +130,7 @@ class _Take(torch.autograd.Function):
 
 
 def squared(X: Tensor) -> Tensor:
-    """The squares of the entries of dense or sparse rows."""
+    """Return the squares of the entries of dense or sparse rows."""
     if X.layout != torch.sparse_csr:
         return X.square()
     return torch.sparse_csr_tensor(
@@ -141,10 +139,10 @@ def squared(X: Tensor) -> Tensor:
 
 
 def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
-    """Σ_d w_d² x_d² (B,), or (P, B) for weights (P, D) of each process."""
+    """Return Σ_d w_d² x_d² (B,), or (P, B) for weights (P, D) per process."""
     if isinstance(X, Projected):
         if squared_weights is not None:
-            raise ValueError("projected rows have lost their features: they take no weights per feature")
+            raise ValueError("projected rows have lost their features and take no weights per feature")
         return X.norms
     if X.layout == torch.sparse_csr:
         squares = squared(X)
@@ -158,20 +156,20 @@ def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
 
 
 def entry_rows(pointers: Tensor, n_entries: int | None = None) -> Tensor:
-    """The row of each entry of a CSR tensor with these row pointers; with `n_entries` nothing is asked of a GPU."""
+    """Return the row of each entry of a CSR tensor with these pointers. With `n_entries` nothing is read from a GPU."""
     counts = pointers.diff().long()
     return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=n_entries)
 
 
 def first_columns(Y: Tensor) -> Tensor:
-    """The column of the first entry of each row (B,) of a CSR tensor, of which each row has one: the class of a row.
-    What may follow in the last row fills up a batch of fixed size."""
+    """Return the column of the first entry of each row (B,) of a CSR tensor: the class, where each row has one. Further
+    entries in the last row only fill a batch of fixed size."""
     return Y.col_indices()[Y.crow_indices()[:-1].long()].long()
 
 
 def gather(pointers: Tensor, indices: Tensor, values: Tensor, rows: Tensor, n_entries: int, width: int) -> Tensor:
-    """Rows of a CSR array (…, width) as a CSR tensor with n_entries entries: those that are too many are 0 and in the
-    last row. All shapes are known beforehand, so that a GPU need not be asked."""
+    """Return some rows of a CSR array (…, width) as a CSR tensor with exactly n_entries entries. Entries beyond those
+    of the rows are 0 and belong to the last row. All shapes are known in advance, so nothing is read from a GPU."""
     first = pointers[rows]
     counts = pointers[rows + 1] - first
     ends = counts.cumsum(0)
@@ -186,7 +184,7 @@ def gather(pointers: Tensor, indices: Tensor, values: Tensor, rows: Tensor, n_en
 
 
 def entry_places(rows: Tensor, n_rows: int) -> tuple[Tensor, int]:
-    """Which entry of its row each entry is, for sorted row numbers; and how many the longest row has."""
+    """Return the position of each entry within its row, for sorted row numbers, and the length of the longest row."""
     counts = torch.bincount(rows, minlength=n_rows)
     places = torch.arange(rows.numel(), device=rows.device) - (counts.cumsum(0) - counts)[rows]
     return places, int(counts.max()) if counts.numel() else 0

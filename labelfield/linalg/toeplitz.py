@@ -1,7 +1,7 @@
 """Symmetric positive-definite Toeplitz matrices K_ij = c_|i-j|, given by their first columns c (…, n), in float64.
 
-Levinson's recursion takes O(n²) time and O(n) memory for the first column of K⁻¹, which by the formula of Gohberg and
-Semencul is all of it, and for log |K|. Whatever follows takes O(n log n) for each right-hand side.
+Levinson's recursion takes O(n²) time and O(n) memory for log |K| and for the first column of K⁻¹, which determines all
+of K⁻¹ by the formula of Gohberg and Semencul. Each right-hand side then takes O(n log n).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.cholesky import FactorisationError, cholesky
 
 __all__ = [
@@ -28,7 +29,7 @@ __all__ = [
     "toeplitz_trace",
 ]
 
-# Numbers in one temporary: right-hand sides are solved for as many at once as that allows. A core's cache holds a few.
+# The most numbers in one temporary, which limits the right-hand sides solved at once: a core's cache holds a few.
 _SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 
@@ -40,48 +41,43 @@ class Levinson(NamedTuple):
 
 
 def toeplitz(column: Tensor) -> Tensor:
-    """K (…, n, n) in full."""
-    apply: Any = _Dense.apply  # torch's is untyped
-    result: Tensor = apply(column)
-    return result
+    """Return K (…, n, n) in full."""
+    return apply(_Dense, column)
 
 
 def toeplitz_cholesky(column: Tensor, name: str, jitter: float) -> Tensor:
-    """Lower R (…, n, n) with R Rᵀ = K + jitter c_0 I, as `cholesky` makes it; its gradient costs two triangular solves
-    and goes straight to the column.
+    """Return the lower R (…, n, n) with R Rᵀ = K + jitter c_0 I, as `cholesky` computes it. Its gradient costs two
+    triangular solves and goes directly to the column.
 
-    In training a GPU is not asked whether K is positive definite, since it would stand still: where it is not, R is not
-    a number, as in a step that was captured.
+    In training nothing is read from a GPU, which would stall: if K is not positive definite, R is NaN.
     """
-    apply: Any = _Cholesky.apply  # torch's is untyped
-    result: Tensor = apply(column, name, jitter, may_ask(column))
-    return result
+    return apply(_Cholesky, column, name, jitter, may_synchronise(column))
 
 
 def toeplitz_multiply(column: Tensor, V: Tensor) -> Tensor:
-    """K V (…, n, T) for V (…, n, T), as a part of a product with a circulant matrix."""
+    """Return K V (…, n, T) for V (…, n, T), as part of a product with a circulant matrix."""
     n = column.shape[-1]
     size = _fft_size(n)
     gap = column.new_zeros(*column.shape[:-1], size - 2 * n + 1)
     circulant = torch.cat([column, gap, column[..., 1:].flip(-1)], -1)
-    # Of a symmetric sequence the transform is real but for rounding.
+    # The transform of a symmetric sequence is real, up to rounding.
     spectrum = torch.fft.rfft(V.mT, size) * torch.fft.rfft(circulant).real.unsqueeze(-2)
     product: Tensor = torch.fft.irfft(spectrum, size)[..., :n].mT
     return product
 
 
 def levinson(column: Tensor, name: str = "a Toeplitz matrix") -> Levinson:
-    """The recursion of Levinson and Durbin, without a gradient.
+    """Run the recursion of Levinson and Durbin, without a gradient.
 
-    Row k's prediction from those before it has coefficients a and the error E: K_k a = E e_0 and log |K| = Σ_k log E_k.
-    A matrix that is not positive definite is an error under this name, as in `cholesky`.
+    Predicting row k from the rows before it has coefficients a and error E: K_k a = E e_0 and log |K| = Σ_k log E_k. A
+    matrix that is not positive definite raises an error under this name, as in `cholesky`.
     """
     c = column.detach().double().reshape(-1, column.shape[-1])
     scaled = (c / c[:, :1]).flip(-1)
     a, errors = torch.zeros_like(c), torch.ones_like(c)
     a[:, 0] = 1
     if c.device.type == "cpu":
-        # The same memory: so many small steps cost a quarter of what they do in torch.
+        # NumPy views of the same memory: in torch these small steps would take four times as long.
         with np.errstate(all="ignore"):
             _recursion(scaled.numpy(), a.numpy(), errors.numpy(), lambda part: part[:, ::-1], np.vecdot)
     else:
@@ -96,7 +92,7 @@ def levinson(column: Tensor, name: str = "a Toeplitz matrix") -> Levinson:
 
 
 def _recursion(reversed_column: Any, a: Any, errors: Any, flip: Callable[[Any], Any], dot: Callable[..., Any]) -> None:
-    """Fill a and the errors (batch, n) in place, tensors or arrays, for columns with c_0 = 1 in reverse."""
+    """Fill a and the errors (batch, n) in place, as tensors or arrays, for columns with c_0 = 1 in reverse."""
     n = a.shape[1]
     for k in range(1, n):
         part, error = a[:, : k + 1], errors[:, k - 1 : k]
@@ -106,30 +102,24 @@ def _recursion(reversed_column: Any, a: Any, errors: Any, flip: Callable[[Any], 
 
 
 def toeplitz_solve(column: Tensor, V: Tensor, inverse: Levinson | None = None) -> Tensor:
-    """K⁻¹ V (…, n, T), with what `levinson` says of the column where that is known."""
-    apply: Any = _Solve.apply  # torch's is untyped
-    result: Tensor = apply(column.double(), (inverse or levinson(column)).first, V.double())
-    return result
+    """Return K⁻¹ V (…, n, T), using the result of `levinson` for the column if it is known."""
+    return apply(_Solve, column.double(), (inverse or levinson(column)).first, V.double())
 
 
 def toeplitz_trace(column: Tensor, L: Tensor, inverse: Levinson | None = None) -> Tensor:
-    """tr(K⁻¹ L Lᵀ) (…) for factors L (…, n, n), in O(n² log n): one solve serves the value and both gradients."""
-    apply: Any = _Trace.apply  # torch's is untyped
-    result: Tensor = apply(column.double(), (inverse or levinson(column)).first, L.double())
-    return result
+    """Return tr(K⁻¹ L Lᵀ) (…) for factors L (…, n, n), in O(n² log n). One solve serves the value and the gradients."""
+    return apply(_Trace, column.double(), (inverse or levinson(column)).first, L.double())
 
 
 def toeplitz_logdet(column: Tensor, inverse: Levinson | None = None) -> Tensor:
-    """log |K| (…), with what `levinson` says of the column where that is known."""
-    apply: Any = _LogDet.apply  # torch's is untyped
-    result: Tensor = apply(column.double(), *(inverse or levinson(column)))
-    return result
+    """Return log |K| (…), using the result of `levinson` for the column if it is known."""
+    return apply(_LogDet, column.double(), *(inverse or levinson(column)))
 
 
 def _explain(c: Tensor, errors: Tensor, name: str) -> None:
     size = f"{name} of {c.shape[-1]} rows"
     if not torch.isfinite(c).all():
-        raise FactorisationError(f"{size} has entries that are not finite; lower the learning rate, check the data")
+        raise FactorisationError(f"{size} has entries that are not finite; lower the learning rate or check the data")
     row = int((~(errors > 0)).any(0).int().argmax())
     raise FactorisationError(
         f"{size} is not positive definite: given the rows before it, row {row} has a variance of "
@@ -138,12 +128,12 @@ def _explain(c: Tensor, errors: Tensor, name: str) -> None:
 
 
 def _fft_size(n: int) -> int:
-    """How long sequences of n are padded so that none of their products wraps around."""
+    """Return the length to pad sequences of n to, so that none of their products wraps around."""
     return int(next_fast_len(2 * n - 1, real=True))
 
 
 class _Dense(torch.autograd.Function):
-    """Row i is the window of n from n - 1 - i on of (c_{n-1}, …, c_1, c_0, c_1, …, c_{n-1})."""
+    """K in full. Row i is the window of length n from n - 1 - i on in (c_{n-1}, …, c_1, c_0, c_1, …, c_{n-1})."""
 
     @staticmethod
     def forward(_: Any, column: Tensor) -> Tensor:
@@ -152,7 +142,7 @@ class _Dense(torch.autograd.Function):
     @staticmethod
     def backward(_: Any, *gradients: Tensor) -> Tensor:
         n = gradients[0].shape[-1]
-        # Rows with n zeros behind them, read on as if each were one shorter, stand below one another by diagonals.
+        # With n zeros appended and read as rows that are one shorter, entries of one diagonal fall into one column.
         padded = torch.nn.functional.pad(gradients[0].flip(-2), (0, n)).flatten(-2)
         sums = padded[..., : n * (2 * n - 1)].reshape(*padded.shape[:-1], n, 2 * n - 1).sum(-2)
         result = sums[..., n - 1 :].clone()
@@ -160,20 +150,21 @@ class _Dense(torch.autograd.Function):
         return result
 
 
-def factorised(column: Tensor, name: str, jitter: float, is_asked: bool) -> Tensor:
-    """R of `toeplitz_cholesky`, without a gradient."""
+def factorised(column: Tensor, name: str, jitter: float, may_read: bool) -> Tensor:
+    """Return R as in `toeplitz_cholesky`, without a gradient."""
     jittered = column.clone()
     jittered[..., 0] *= 1 + jitter
     R: Tensor
     R, info = torch.linalg.cholesky_ex(_Dense.forward(None, jittered))
-    if not is_asked:
+    if not may_read:
         return torch.where((info > 0)[..., None, None], torch.nan, R)
-    # With more jitter, or an error that explains.
+    # Try more jitter, or raise an error that explains.
     return cholesky(_Dense.forward(None, column), name, jitter) if info.any() else R
 
 
 def column_gradient(R: Tensor, d_R: Tensor) -> Tensor:
-    """∂c from ∂R: ∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, Φ the lower triangle with half of its diagonal, and ∂c sums both diagonals."""
+    """Return ∂c from ∂R: ∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, Φ the lower triangle with a halved diagonal; ∂c sums diagonals of
+    ∂K."""
     inner = (R.mT @ d_R).tril_()
     inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)
     left: Tensor = torch.linalg.solve_triangular(R.mT, inner, upper=True)
@@ -181,17 +172,17 @@ def column_gradient(R: Tensor, d_R: Tensor) -> Tensor:
     return _Dense.backward(None, whole)
 
 
-def may_ask(column: Tensor) -> bool:
-    """Whether a device may be asked how a factorisation went: in training a GPU may not, it would stand still."""
+def may_synchronise(column: Tensor) -> bool:
+    """Return whether the outcome of a factorisation may be read from the device: not in training, or a GPU stalls."""
     return column.device.type != "cuda" or not torch.is_grad_enabled()
 
 
 class _Cholesky(torch.autograd.Function):
-    """R, and ∂c by `column_gradient`."""
+    """R, with ∂c by `column_gradient`."""
 
     @staticmethod
-    def forward(ctx: Any, column: Tensor, name: str, jitter: float, is_asked: bool) -> Tensor:
-        R = factorised(column, name, jitter, is_asked)
+    def forward(ctx: Any, column: Tensor, name: str, jitter: float, may_read: bool) -> Tensor:
+        R = factorised(column, name, jitter, may_read)
         ctx.save_for_backward(R)
         return R
 
@@ -202,8 +193,8 @@ class _Cholesky(torch.autograd.Function):
 
 
 class _LogDet(torch.autograd.Function):
-    """∂c_k = Σ_{|i-j|=k} (K⁻¹)_ij: twice, or once for k = 0, the sum Σ_s (n - k - 2s) x_s x_{s+k} / x_0 of a diagonal,
-    which follows from the formula of Gohberg and Semencul."""
+    """log |K|, with ∂c_k = Σ_{|i-j|=k} (K⁻¹)_ij. By the formula of Gohberg and Semencul that is twice (once for k = 0)
+    the sum Σ_s (n - k - 2s) x_s x_{s+k} / x_0 of a diagonal."""
 
     @staticmethod
     def forward(ctx: Any, column: Tensor, first: Tensor, logdet: Tensor) -> Tensor:  # noqa: ARG004  # for its gradient
@@ -225,7 +216,7 @@ class _LogDet(torch.autograd.Function):
 
 
 class _Solve(torch.autograd.Function):
-    """With the gradient G of X = K⁻¹ V: ∂V = K⁻¹ G and ∂c_k = -Σ_{|i-j|=k} ∂V_i · X_j."""
+    """X = K⁻¹ V. With its gradient G: ∂V = K⁻¹ G and ∂c_k = -Σ_{|i-j|=k} ∂V_i · X_j."""
 
     @staticmethod
     def forward(ctx: Any, column: Tensor, first: Tensor, V: Tensor) -> Tensor:
@@ -252,12 +243,12 @@ class _Solve(torch.autograd.Function):
 
 
 class _Trace(torch.autograd.Function):
-    """With G = K⁻¹ L: ∂L = 2 G and ∂c_k = -Σ_{|i-j|=k} G_i · G_j."""
+    """tr(K⁻¹ L Lᵀ). With G = K⁻¹ L: ∂L = 2 G and ∂c_k = -Σ_{|i-j|=k} G_i · G_j."""
 
     @staticmethod
     def forward(ctx: Any, column: Tensor, first: Tensor, L: Tensor) -> Tensor:
         size = _fft_size(first.shape[-1])
-        # Without refinement, which is for single solutions: of a sum of squares more digits are right.
+        # Without refinement, which single solutions need: a sum of squares loses fewer digits.
         parts = [_gohberg_semencul(first, part, size) for part in _parts(L, size)]
         G = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         ctx.save_for_backward(G)
@@ -278,7 +269,7 @@ class _Trace(torch.autograd.Function):
 
 
 def _parts(V: Tensor, size: int) -> tuple[Tensor, ...]:
-    """A few columns of V at a time."""
+    """Split V into blocks of a few columns."""
     scratch = _SCRATCH.get(V.device.type, _SCRATCH["cuda"])
     return torch.split(V, max(1, scratch // (size * max(1, prod(V.shape[:-2])))), -1)
 
@@ -290,14 +281,14 @@ def _solve(column: Tensor, first: Tensor, V: Tensor) -> Tensor:
 
 
 def _solve_part(column: Tensor, first: Tensor, V: Tensor, size: int) -> Tensor:
-    """One step of refinement takes away what rounding in the transforms leaves of an ill-conditioned matrix."""
+    """Solve with one step of refinement, which removes the transforms' rounding error in ill-conditioned systems."""
     X = _gohberg_semencul(first, V, size)
     return X + _gohberg_semencul(first, V - toeplitz_multiply(column, X), size)
 
 
 def _gohberg_semencul(first: Tensor, V: Tensor, size: int) -> Tensor:
-    """K⁻¹ V = (A Aᵀ - B Bᵀ) V / x_0 for lower triangular Toeplitz A and B with the first columns (x_0, …, x_{n-1}) and
-    (0, x_{n-1}, …, x_1)."""
+    """Return K⁻¹ V = (A Aᵀ - B Bᵀ) V / x_0, where A and B are lower-triangular Toeplitz matrices with the first columns
+    (x_0, …, x_{n-1}) and (0, x_{n-1}, …, x_1)."""
     n = first.shape[-1]
     turned = torch.cat([torch.zeros_like(first[..., :1]), first[..., 1:].flip(-1)], -1)
     A, B = (torch.fft.rfft(part, size).unsqueeze(-2) for part in (first, turned))

@@ -1,6 +1,6 @@
-"""Lower-triangular factors (P, M, M), one for each process: what a step needs of them, without copies of them all.
+"""Lower-triangular factors (P, M, M), one per process, used in blocks so that no copy of all of them is made.
 
-What lies above the diagonals is never read and gets a gradient of 0.
+Entries above the diagonals are never read and get a gradient of 0.
 """
 
 from __future__ import annotations
@@ -11,37 +11,40 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["projected_square_norms", "trace_minus_log_det"]
+from labelfield.linalg.autograd import apply
 
-# Blocks of columns: the products with what is above the diagonal are saved but for one part in so many. Of many small
-# products a GPU is slower.
+__all__ = ["projected_square_norms", "trace_minus_log_det", "tril_log_det"]
+
+# Blocks of columns: more blocks skip more of the products with zeros above the diagonal, all but one part in this many.
+# A GPU is slower with many small products.
 _N_BLOCKS = {"cpu": 8, "cuda": 2}
 _SMALLEST_BLOCK = 32
-# Numbers in one temporary, for as many processes at once as that allows: a core's cache holds a few of these.
+# The most numbers in one temporary, which limits how many processes are handled at once: a core's cache holds a few.
 _SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 26}
-# Numbers in one array of what is kept for the gradient: of more than 32 MiB, which go back to the system when freed.
+# The size of one array of what is kept for the gradient: more than 32 MiB, so that freeing it returns it to the system.
 _KEPT = 9 << 20
 
 
 def projected_square_norms(factor: Tensor, A: Tensor) -> Tensor:
-    """‖L_pᵀ a_i‖² (P, B) for the lower triangles L_p of factors (P, M, M) and A (M, B), or (P, M, B)."""
-    apply: Any = _ProjectedSquareNorms.apply  # torch's is untyped
+    """Return ‖L_pᵀ a_i‖² (P, B) for the lower triangles L_p of factors (P, M, M) and A (M, B) or (P, M, B)."""
     is_kept = torch.is_grad_enabled() and (factor.requires_grad or A.requires_grad)
-    result: Tensor = apply(factor, A, is_kept)
-    return result
+    return apply(_ProjectedSquareNorms, factor, A, is_kept)
 
 
 def trace_minus_log_det(factor: Tensor) -> Tensor:
-    """tr S - log |S| (…) in float64 for S = L Lᵀ with the lower triangles L of factors (…, M, M)."""
-    apply: Any = _TraceMinusLogDet.apply  # torch's is untyped
-    result: Tensor = apply(factor)
-    return result
+    """Return tr S - log |S| (…) in float64, where S = L Lᵀ for the lower triangles L of factors (…, M, M)."""
+    return apply(_TraceMinusLogDet, factor)
+
+
+def tril_log_det(L: Tensor) -> Tensor:
+    """Return log |L Lᵀ| (…) in float64 for a lower-triangular factor (…, M, M)."""
+    return 2 * L.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
 
 
 class _ProjectedSquareNorms(torch.autograd.Function):
     """With C_p = L_pᵀ A and gradients g (P, B): ∂L_p = 2 tril(A diag(g_p) C_pᵀ), ∂A = 2 Σ_p L_p C_p diag(g_p).
 
-    C is kept for the gradient, since to form it again would cost a third more, and given up as it is used: a second
+    C is kept for the gradient, since forming it again would cost a third more, and released as it is used: a second
     gradient of the same graph forms it again.
     """
 
@@ -51,7 +54,7 @@ class _ProjectedSquareNorms(torch.autograd.Function):
         room, ctx.kept = A.new_empty(0), []
         left = factor.shape[0] * factor.shape[1] * A.shape[-1]
         for processes, columns in _pieces(factor, A.shape[-1]):
-            upper, part = _upper_rows(factor, processes, columns), _of(A, processes)[..., columns.start :, :]
+            upper, part = _upper_rows(factor, processes, columns), _select(A, processes)[..., columns.start :, :]
             size = upper.shape[0] * upper.shape[1] * A.shape[-1]
             if is_kept and room.numel() < size:
                 room = A.new_empty(max(size, min(left, _KEPT)))
@@ -71,14 +74,14 @@ class _ProjectedSquareNorms(torch.autograd.Function):
         d_factor = torch.empty_like(factor) if needs_factor else None
         d_A = torch.zeros_like(A) if needs_A else None
         for processes, columns in reversed(list(_pieces(factor, A.shape[-1]))):
-            upper, part = _upper_rows(factor, processes, columns), _of(A, processes)[..., columns.start :, :]
+            upper, part = _upper_rows(factor, processes, columns), _select(A, processes)[..., columns.start :, :]
             weighted = (ctx.kept.pop() if ctx.kept else upper @ part).mul_(doubled[processes].unsqueeze(1))
             if d_factor is not None:
                 d_upper = weighted @ part.mT
                 d_factor[processes, : columns.start, columns] = 0
                 d_factor[processes, columns.start :, columns] = _without_lower(d_upper).mT
             if d_A is not None:
-                target = _of(d_A, processes)[..., columns.start :, :]
+                target = _select(d_A, processes)[..., columns.start :, :]
                 if A.dim() == 2:
                     target.addmm_(upper.flatten(0, 1).T, weighted.flatten(0, 1))
                 else:
@@ -87,7 +90,7 @@ class _ProjectedSquareNorms(torch.autograd.Function):
 
 
 def _pieces(factor: Tensor, n_rows: int) -> Iterator[tuple[slice, slice]]:
-    """Processes and columns to work on at a time."""
+    """Yield slices of processes and of columns that are handled together."""
     count, size, _ = factor.shape
     block = max(-(-size // _for_device(_N_BLOCKS, factor)), _SMALLEST_BLOCK)
     step = max(1, _for_device(_SCRATCH, factor) // (block * max(size, n_rows)))
@@ -101,7 +104,7 @@ def _for_device(numbers: dict[str, int], tensor: Tensor) -> int:
 
 
 def _product(upper: Tensor, A: Tensor, room: Tensor) -> Tensor:
-    """(processes, columns, M') times (M', B) or (processes, M', B), written into room."""
+    """Return (processes, columns, M') times (M', B) or (processes, M', B), written into `room`."""
     result = room.view(*upper.shape[:2], A.shape[-1])
     if A.dim() == 2:
         torch.mm(upper.flatten(0, 1), A, out=result.flatten(0, 1))
@@ -110,30 +113,30 @@ def _product(upper: Tensor, A: Tensor, room: Tensor) -> Tensor:
     return result
 
 
-def _of(A: Tensor, processes: slice) -> Tensor:
+def _select(A: Tensor, processes: slice) -> Tensor:
     return A if A.dim() == 2 else A[processes]
 
 
 def _upper_rows(factor: Tensor, processes: slice, columns: slice) -> Tensor:
-    """These columns of L_p as rows of L_pᵀ, from the diagonal on: (processes, columns, M - first column)."""
+    """Return these columns of L_p as rows of L_pᵀ, from the diagonal on: (processes, columns, M - first column)."""
     return _without_lower(factor[processes, columns.start :, columns].mT.clone(memory_format=torch.contiguous_format))
 
 
 def _without_lower(rows: Tensor) -> Tensor:
-    """Zeros in place below the diagonal, which begins at the first entry."""
+    """Set the entries below the diagonal, which begins at the first entry, to zero in place."""
     size = rows.shape[-2]
     rows[..., :size].triu_()
     return rows
 
 
 class _TraceMinusLogDet(torch.autograd.Function):
-    """Σ_ij L_ij² - Σ_i log L_ii² with the gradient 2 (L - diag(1 / L_ii)): squares as L is, sums in float64."""
+    """Σ_ij L_ij² - Σ_i log L_ii², with the gradient 2 (L - diag(1 / L_ii)): squares as L is, sums in float64."""
 
     @staticmethod
     def forward(ctx: Any, factor: Tensor) -> Tensor:
         ctx.save_for_backward(factor)
         traces = [part.tril().square_().sum((-2, -1), dtype=torch.float64) for part in _split(factor)]
-        log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
+        log_det = tril_log_det(factor)
         return torch.cat(traces).view(log_det.shape) - log_det
 
     @staticmethod
@@ -148,7 +151,7 @@ class _TraceMinusLogDet(torch.autograd.Function):
 
 
 def _split(values: Tensor, like: Tensor | None = None) -> list[Tensor]:
-    """Views (…, n, n) of what belongs to a few factors each; of other sizes, split as the factors are."""
+    """Return views (…, n, n) of a few factors each; values of other sizes are split like the factors `like`."""
     size = (values if like is None else like).shape[-1]
     flat = values.reshape(-1, *values.shape[-2:])
     step = max(1, _for_device(_SCRATCH, values) // max(1, size * size))

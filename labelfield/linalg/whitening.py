@@ -7,28 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from labelfield.linalg.autograd import apply
+
 __all__ = ["whitened"]
 
 
 def whitened(K: Tensor, L: Tensor, C: Tensor) -> Tensor:
-    """A = L⁻¹ C (…, M, B) in the type of C, solved in float64, for the factor L of K + a multiple of I, in float64.
+    """Return A = L⁻¹ C (…, M, B) in the type of C, solved in float64, for the float64 factor L of K plus some jitter I.
 
-    The gradient goes to K past L, which makes it cheaper than that of a factorisation followed by a solve.
+    The gradient goes to K directly instead of through L, which is cheaper than that of a factorisation and a solve.
     """
-    apply: Any = _Whitened.apply  # torch's is untyped
-    result: Tensor = apply(K, L.detach(), C)
-    return result
+    return apply(_Whitened, K, L.detach(), C)
 
 
 class _Whitened(torch.autograd.Function):
     """With the gradient G of A: ∂C = L⁻ᵀ G and ∂K = -sym(L⁻ᵀ Φ(G Aᵀ) L⁻¹), where Φ takes tril and halves its diagonal.
 
-    Through L it would be ∂L = -tril(L⁻ᵀ G Aᵀ), ∂K = sym(L⁻ᵀ Φ(Lᵀ ∂L) L⁻¹); Lᵀ times what tril takes away is strictly
-    upper, so that Φ does not see it, and Lᵀ L⁻ᵀ cancels.
+    Through L it would be ∂L = -tril(L⁻ᵀ G Aᵀ), ∂K = sym(L⁻ᵀ Φ(Lᵀ ∂L) L⁻¹). The part that tril removes is strictly upper
+    triangular and stays so when multiplied by Lᵀ, so Φ drops it, and Lᵀ L⁻ᵀ cancels.
     """
 
     @staticmethod
-    def forward(ctx: Any, K: Tensor, L: Tensor, C: Tensor) -> Tensor:  # noqa: ARG004  # K is there for its gradient
+    def forward(ctx: Any, K: Tensor, L: Tensor, C: Tensor) -> Tensor:  # noqa: ARG004  # K only receives its gradient
         A: Tensor = torch.linalg.solve_triangular(L, C.double(), upper=False)
         ctx.save_for_backward(L, A)
         ctx.dtype = C.dtype

@@ -1,7 +1,6 @@
-"""Scores for many labels, on CSR truth and dense scores or CSR top-k predictions. NumPy and SciPy only."""
+"""Scores for many labels, from CSR truth and dense scores or CSR top-k predictions. Needs only NumPy and SciPy."""
 
 from labelfield.metrics.pairs import auc, coverage_error, ranking_loss
-from labelfield.metrics.popularity import popularity
 from labelfield.metrics.probabilities import (
     Reliability,
     brier,
@@ -14,20 +13,21 @@ from labelfield.metrics.probabilities import (
 )
 from labelfield.metrics.propensity import inverse_propensity
 from labelfield.metrics.ranking import (
-    Judged,
+    RankedHits,
     TopK,
-    judge,
     ndcg_at_k,
+    popularity,
     precision_at_k,
     psndcg_at_k,
     psp_at_k,
     recall_at_k,
+    score_ranking,
     top_k,
 )
 from labelfield.metrics.report import evaluate
 
 __all__ = [
-    "Judged",
+    "RankedHits",
     "Reliability",
     "TopK",
     "auc",
@@ -38,7 +38,6 @@ __all__ = [
     "evaluate",
     "f1",
     "inverse_propensity",
-    "judge",
     "log_loss",
     "ndcg_at_k",
     "nlpd",
@@ -49,5 +48,6 @@ __all__ = [
     "ranking_loss",
     "recall_at_k",
     "reliability_curve",
+    "score_ranking",
     "top_k",
 ]

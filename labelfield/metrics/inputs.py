@@ -1,4 +1,4 @@
-"""What every score accepts: truth as CSR, and scores as a dense matrix or CSR predictions."""
+"""The inputs of every score: truth as CSR, and scores as a dense matrix or CSR predictions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.csr import row_of_entries, sorted_csr
 from labelfield.errors import DataError
 
-__all__ = ["Scores", "as_probabilities", "as_scores", "block_rows", "entry_keys", "find", "row_of_entries"]
+__all__ = ["Scores", "are_probabilities", "as_probabilities", "as_scores", "block_rows", "entry_keys", "find"]
 
 Scores = Any
 _BLOCK_ENTRIES = 1 << 21
 
 
 def as_scores(scores: Scores, shape: tuple[int, int] | None = None) -> Any:
-    """A float array (N, K), or a CSR array with sorted columns; of the shape of the truth, and without nan."""
+    """Return a float array (N, K), or a CSR array with sorted columns; check its shape, and that no score is nan."""
     if sparse.issparse(scores):
-        scores = sparse.csr_array(scores)
-        if not scores.has_canonical_format:
-            scores = scores.copy()
-            scores.sum_duplicates()
+        scores = sorted_csr(scores)
         values = scores.data
     else:
         scores = np.asarray(scores)
@@ -43,31 +41,34 @@ def as_scores(scores: Scores, shape: tuple[int, int] | None = None) -> Any:
     return scores
 
 
+def are_probabilities(scores: Any) -> bool:
+    """Return whether all scores (of `as_scores`) are between 0 and 1."""
+    values = _stored(scores)
+    return bool(values.size == 0 or (values.min() >= 0 and values.max() <= 1))
+
+
 def as_probabilities(scores: Scores, shape: tuple[int, int] | None = None) -> Any:
-    """Scores that are probabilities."""
+    """Return scores that are probabilities, as `as_scores` does; raise a DataError for any others."""
     scores = as_scores(scores, shape)
-    values = scores.data if sparse.issparse(scores) else scores
-    if values.size and (values.min() < 0 or values.max() > 1):
-        raise DataError(
-            f"scores from {values.min():g} to {values.max():g}", expected="probabilities", fix="Pass probabilities."
-        )
+    if not are_probabilities(scores):
+        found = f"scores from {_stored(scores).min():g} to {_stored(scores).max():g}"
+        raise DataError(found, expected="probabilities", fix="Pass probabilities.")
     return scores
 
 
+def _stored(scores: Any) -> NDArray[Any]:
+    return np.asarray(scores.data if sparse.issparse(scores) else scores)
+
+
 def block_rows(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Slices of rows whose dense blocks stay small."""
+    """Yield slices of rows whose dense blocks are small."""
     step = max(1, _BLOCK_ENTRIES // max(n_columns, 1))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 
 
-def row_of_entries(array: sparse.csr_array) -> NDArray[np.int64]:
-    """The row of each stored entry."""
-    return np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))
-
-
 def find(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Where each wanted key stands among the ascending keys (any place if nowhere), and whether it is there."""
+    """Return the place of each wanted key among the ascending keys (any place if absent), and whether it is there."""
     if keys.size == 0:
         return np.zeros(wanted.shape, np.int64), np.zeros(wanted.shape, np.bool_)
     place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
@@ -75,6 +76,5 @@ def find(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np
 
 
 def entry_keys(array: sparse.csr_array) -> NDArray[np.int64]:
-    """row * K + column of each stored entry: ascending, so that one search answers membership."""
-    keys: NDArray[np.int64] = row_of_entries(array) * array.shape[1] + array.indices
-    return keys
+    """Return row * K + column of each stored entry; the keys ascend, so that they can be searched."""
+    return np.asarray(row_of_entries(array) * array.shape[1] + array.indices, np.int64)

@@ -1,7 +1,7 @@
-"""Scores that count pairs of a true and a false label: AUC three ways, ranking loss, coverage error.
+"""Scores that count pairs of a true and a false label: AUC in three ways, ranking loss, coverage error.
 
-All rest on two counts for each true entry: how many labels of its group (row, label or everything) score less, and
-how many score no more. In CSR predictions the labels that are not stored tie below all that are.
+All are computed from two counts for each true entry: how many entries of its group (its row, its label, or all entries)
+score less, and how many score no more. In CSR predictions, labels that are not stored tie below all stored ones.
 """
 
 from __future__ import annotations
@@ -12,74 +12,86 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_positives
-from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find, row_of_entries
+from labelfield.csr import as_positives, row_of_entries
+from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find
 
 __all__ = ["auc", "coverage_error", "ranking_loss"]
 
 Grouping = Literal["micro", "label", "row"]
+_Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class _Standing(NamedTuple):
-    """For each true entry: its group, and how many entries of the group score less, or at most as much."""
+    """For each true entry: its group, how many entries of the group score less, and how many false ones less or equal.
+
+    All groups have the same size. `n_true` and `n_false` are the numbers of entries of each group, as floats, because
+    their products would overflow integers.
+    """
 
     group: NDArray[np.int64]
-    score: NDArray[np.float64]
     less: NDArray[np.int64]
-    no_more: NDArray[np.int64]
-    group_size: int
-    n_groups: int
+    less_false: NDArray[np.int64]
+    equal_false: NDArray[np.int64]
+    n_true: NDArray[np.float64]
+    n_false: NDArray[np.float64]
 
 
 def auc(Y: Any, scores: Scores, average: Grouping = "micro") -> float:
-    """Area under the ROC curve: over all entries, or the mean over labels or rows that have both kinds of entry."""
+    """Return the area under the ROC curve, over all entries, or its mean over labels or rows that have both kinds."""
     if average not in ("micro", "label", "row"):
         raise ValueError(f"average={average!r}; expected 'micro', 'label' or 'row'")
-    standing, n_true, n_false = _stand(Y, scores, average)
-    below, equal, _ = _false_entries(standing)
-    won = np.bincount(standing.group, below + 0.5 * equal, standing.n_groups)
-    defined = (n_true > 0) & (n_false > 0)
-    if not defined.any():
-        return float("nan")
-    return float(np.mean(won[defined] / (n_true[defined] * n_false[defined])))
+    s = _stand(Y, scores, average)
+    won = np.bincount(s.group, s.less_false + 0.5 * s.equal_false, s.n_true.size)
+    n_pairs = s.n_true * s.n_false
+    return float(np.mean(won[n_pairs > 0] / n_pairs[n_pairs > 0])) if n_pairs.any() else float("nan")
 
 
 def ranking_loss(Y: Any, scores: Scores) -> float:
-    """Mean over rows of the share of (true, false) pairs in the wrong order; a tie is wrong.
+    """Return the mean over rows of the fraction of (true, false) pairs in the wrong order, where a tie is wrong.
 
-    As in scikit-learn, a row with no or only true labels counts 0.
+    As in scikit-learn, a row with no or only true labels counts as 0.
     """
-    standing, n_true, n_false = _stand(Y, scores, "row")
-    _, equal, above = _false_entries(standing)
-    wrong = np.bincount(standing.group, equal + above, standing.n_groups)
-    return float(np.mean(wrong / np.maximum(n_true * n_false, 1))) if n_true.size else float("nan")
+    s = _stand(Y, scores, "row")
+    wrong = np.bincount(s.group, s.n_false[s.group] - s.less_false, s.n_true.size)
+    return float(np.mean(wrong / np.maximum(s.n_true * s.n_false, 1))) if s.n_true.size else float("nan")
 
 
 def coverage_error(Y: Any, scores: Scores) -> float:
-    """Mean over rows of how far down the list one must go to meet all true labels; ties at their worst.
+    """Return the mean over rows of how many labels score at least as much as the lowest true label.
 
-    As in scikit-learn, a row without labels counts 0.
+    As in scikit-learn, a row without labels counts as 0.
     """
-    standing, n_true, _ = _stand(Y, scores, "row")
-    depth = np.zeros(standing.n_groups, np.int64)
-    np.maximum.at(depth, standing.group, standing.group_size - standing.less)
-    return float(depth.mean()) if n_true.size else float("nan")
+    s = _stand(Y, scores, "row")
+    depth = np.zeros(s.n_true.size)
+    np.maximum.at(depth, s.group, (s.n_true + s.n_false)[s.group] - s.less)
+    return float(depth.mean()) if depth.size else float("nan")
 
 
-def _false_entries(s: _Standing) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """How many false entries of its group score below, equal to and above each true entry."""
-    less_true, no_more_true = _count(s.group, s.score, s.group, s.score)
-    n_true = np.bincount(s.group, minlength=s.n_groups)[s.group]
-    below = s.less - less_true
-    equal = s.no_more - no_more_true - below
-    above = s.group_size - n_true - below - equal
-    return below, equal, above
+def _stand(Y: Any, scores: Scores, average: Grouping) -> _Standing:
+    Y = as_positives(Y)
+    scores = as_scores(scores, Y.shape)
+    n, k = Y.shape
+    n_groups, size = {"micro": (1, n * k), "label": (k, n), "row": (n, k)}[average]
+    group = _groups(Y, average)
+    stand = _stand_in_dense if isinstance(scores, np.ndarray) else _stand_in_lists
+    score, (less, no_more) = stand(Y, scores, average, group, n_groups, size)
+    less_true, no_more_true = _count(group, score, group, score)
+    less_false = less - less_true
+    n_true = np.bincount(group, minlength=n_groups).astype(np.float64)
+    return _Standing(group, less, less_false, no_more - no_more_true - less_false, n_true, size - n_true)
+
+
+def _groups(array: sparse.csr_array, average: Grouping) -> NDArray[np.int64]:
+    """Return the group of each stored entry."""
+    if average == "micro":
+        return np.zeros(array.nnz, np.int64)
+    return row_of_entries(array) if average == "row" else array.indices.astype(np.int64)
 
 
 def _count(
     group: NDArray[np.int64], score: NDArray[np.float64], asked_group: NDArray[np.int64], asked: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each asked (group, score): how many entries of that group score less, and no more."""
+) -> _Counts:
+    """Count, for each asked (group, score), the entries of that group that score less, and no more."""
     _, place = np.unique(np.concatenate([score, asked]), return_inverse=True)
     width = int(place.max(initial=0)) + 1
     key = np.sort(group * width + place[: score.size])
@@ -88,8 +100,8 @@ def _count(
     return np.searchsorted(key, asked_key) - start, np.searchsorted(key, asked_key, side="right") - start
 
 
-def _count_in_rows(block: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each entry of a dense block: how many entries of its row score less, and no more."""
+def _count_in_rows(block: NDArray[Any]) -> _Counts:
+    """Count, for each entry of a dense block, the entries of its row that score less, and no more."""
     order = np.argsort(block, axis=1)
     ordered = np.take_along_axis(block, order, axis=1)
     place = np.arange(block.shape[1])
@@ -106,56 +118,34 @@ def _count_in_rows(block: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.i
     return less, no_more
 
 
-def _stand(Y: Any, scores: Scores, average: Grouping) -> tuple[_Standing, NDArray[np.float64], NDArray[np.float64]]:
-    Y = as_positives(Y)
-    scores = as_scores(scores, Y.shape)
-    n, k = Y.shape
-    row, label = row_of_entries(Y), Y.indices.astype(np.int64)
-    group, n_groups, size = {
-        "micro": (np.zeros(row.size, np.int64), 1, n * k),
-        "label": (label, k, n),
-        "row": (row, n, k),
-    }[average]
-    stand = _stand_in_dense if isinstance(scores, np.ndarray) else _stand_in_lists
-    score, less, no_more = stand(Y, scores, average, group, n_groups, size)
-    n_true = np.bincount(group, minlength=n_groups).astype(np.float64)  # products of counts overflow integers
-    return _Standing(group, score, less, no_more, size, n_groups), n_true, size - n_true
-
-
 def _stand_in_dense(
     Y: sparse.csr_array, scores: Any, average: Grouping, group: NDArray[np.int64], n_groups: int, size: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    row, label = row_of_entries(Y), Y.indices.astype(np.int64)
-    score = scores[row, label].astype(np.float64)
+) -> tuple[NDArray[np.float64], _Counts]:
+    row, label = row_of_entries(Y), Y.indices
+    score = scores[row, label]
     if average == "micro":
         ordered = np.sort(scores, axis=None)
-        wanted = scores[row, label]
-        return score, np.searchsorted(ordered, wanted), np.searchsorted(ordered, wanted, side="right")
-    by_group = scores if average == "row" else scores.T
-    member = label if average == "row" else row
+        counts = np.searchsorted(ordered, score), np.searchsorted(ordered, score, side="right")
+        return score.astype(np.float64), counts
+    by_group, member = (scores, label) if average == "row" else (scores.T, row)
     less, no_more = np.empty(row.size, np.int64), np.empty(row.size, np.int64)
     order = np.argsort(group, kind="stable")
     ends = np.searchsorted(group[order], np.arange(n_groups + 1))
     for groups in block_rows(n_groups, size):
-        block = by_group[groups]
         entries = order[ends[groups.start] : ends[groups.stop]]
         at = (group[entries] - groups.start, member[entries])
-        less[entries], no_more[entries] = (count[at] for count in _count_in_rows(block))
-    return score, less, no_more
+        less[entries], no_more[entries] = (count[at] for count in _count_in_rows(by_group[groups]))
+    return score.astype(np.float64), (less, no_more)
 
 
 def _stand_in_lists(
     Y: sparse.csr_array, scores: Any, average: Grouping, group: NDArray[np.int64], n_groups: int, size: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    stored_group = {
-        "micro": np.zeros(scores.nnz, np.int64),
-        "label": scores.indices.astype(np.int64),
-        "row": row_of_entries(scores),
-    }[average]
+) -> tuple[NDArray[np.float64], _Counts]:
+    stored_group = _groups(scores, average)
     found, is_stored = find(entry_keys(scores), entry_keys(Y))
     score = np.full(found.size, -np.inf)
     score[is_stored] = scores.data[found[is_stored]]
-    unstored = size - np.bincount(stored_group, minlength=n_groups)
+    n_unstored = (size - np.bincount(stored_group, minlength=n_groups))[group]
     less, no_more = _count(stored_group, scores.data.astype(np.float64), group, score)
-    less = np.where(is_stored, less + unstored[group], 0)
-    return score, less, np.where(is_stored, no_more + unstored[group], unstored[group])
+    less = np.where(is_stored, less + n_unstored, 0)
+    return score, (less, np.where(is_stored, no_more + n_unstored, n_unstored))

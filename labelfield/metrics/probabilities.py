@@ -1,10 +1,11 @@
-"""Scores of probabilities: log-loss, Brier, F1 at a threshold, calibration; error rate and nlpd for classes.
+"""Scores of probabilities: log-loss, Brier score, F1 at a threshold, calibration; error rate and nlpd for classes.
 
-In CSR predictions a label that is not stored has probability 0.
+In CSR predictions, a label that is not stored has probability 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_positives
+from labelfield.csr import as_positives, from_counts, row_of_entries
 from labelfield.errors import DataError
-from labelfield.metrics.inputs import Scores, as_probabilities, as_scores, block_rows, entry_keys, find, row_of_entries
-from labelfield.metrics.ranking import Judged, Unlabelled, judge
+from labelfield.metrics.inputs import Scores, as_probabilities, as_scores, block_rows, entry_keys, find
+from labelfield.metrics.ranking import RankedHits, Unlabelled, score_ranking, top_k
 
 __all__ = ["Reliability", "brier", "ece_at_k", "error_rate", "f1", "log_loss", "nlpd", "reliability_curve"]
 
 N_BINS = 15
-# A probability of exactly 0 or 1 that turns out wrong would cost infinitely much; scikit-learn clips here too.
+# A wrong probability of exactly 0 or 1 would have an infinite loss; scikit-learn clips here too.
 _CLIP = float(np.finfo(np.float64).eps)
 
 
 def _at_positives(Y: sparse.csr_array, P: Any) -> NDArray[np.float64]:
-    """The probability of each true entry."""
+    """Return the probability of each true entry."""
     if isinstance(P, np.ndarray):
         return np.asarray(P[row_of_entries(Y), Y.indices], np.float64)
     found, is_stored = find(entry_keys(P), entry_keys(Y))
@@ -34,8 +35,8 @@ def _at_positives(Y: sparse.csr_array, P: Any) -> NDArray[np.float64]:
     return values
 
 
-def _blocks(P: Any) -> Any:
-    """The stored probabilities, in float64 blocks."""
+def _blocks(P: Any) -> Iterator[NDArray[np.float64]]:
+    """Yield the stored probabilities, in float64 blocks."""
     if isinstance(P, np.ndarray):
         for rows in block_rows(*P.shape):
             yield P[rows].astype(np.float64)
@@ -44,7 +45,7 @@ def _blocks(P: Any) -> Any:
 
 
 def log_loss(Y: Any, P: Scores) -> float:
-    """Mean over all N x K decisions of -log p(y), with probabilities kept 2.2e-16 away from 0 and 1."""
+    """Return the mean of -log p(y) over all N x K decisions, with probabilities clipped 2.2e-16 away from 0 and 1."""
     Y = as_positives(Y)
     P = as_probabilities(P, Y.shape)
     size = Y.shape[0] * Y.shape[1]
@@ -58,7 +59,7 @@ def log_loss(Y: Any, P: Scores) -> float:
 
 
 def brier(Y: Any, P: Scores) -> float:
-    """Mean over all N x K decisions of (p - y)^2."""
+    """Return the mean of (p - y)^2 over all N x K decisions."""
     Y = as_positives(Y)
     P = as_probabilities(P, Y.shape)
     size = Y.shape[0] * Y.shape[1]
@@ -67,16 +68,17 @@ def brier(Y: Any, P: Scores) -> float:
 
 
 def f1(Y: Any, P: Scores, threshold: float = 0.5, average: Literal["micro", "macro"] = "micro") -> float:
-    """F1 of the decisions p >= threshold: over all entries, or the mean over labels (0 where nothing is at stake).
+    """Return F1 of the decisions p >= threshold: over all entries, or as a mean over labels.
 
-    In CSR predictions a label that is not stored is not predicted, whatever the threshold.
+    A label that is neither true nor predicted in any row counts as 0. In CSR predictions, a label that is not stored is
+    not predicted at any threshold.
     """
     if average not in ("micro", "macro"):
         raise ValueError(f"average={average!r}; expected 'micro' or 'macro'")
     Y = as_positives(Y)
     P = as_scores(P, Y.shape)
     k = Y.shape[1]
-    predicted, hits = np.zeros(k), np.zeros(k)
+    predicted = np.zeros(k)
     chosen = _at_positives(Y, P) >= threshold
     if isinstance(P, np.ndarray):
         for rows in block_rows(*P.shape):
@@ -84,7 +86,7 @@ def f1(Y: Any, P: Scores, threshold: float = 0.5, average: Literal["micro", "mac
     else:
         predicted += np.bincount(P.indices[P.data >= threshold], minlength=k)
         chosen &= find(entry_keys(P), entry_keys(Y))[1]
-    hits += np.bincount(Y.indices[chosen], minlength=k)
+    hits = np.bincount(Y.indices[chosen], minlength=k)
     at_stake = predicted + np.bincount(Y.indices, minlength=k)
     if average == "micro":
         return float(2 * hits.sum() / at_stake.sum()) if at_stake.sum() else 0.0
@@ -93,7 +95,7 @@ def f1(Y: Any, P: Scores, threshold: float = 0.5, average: Literal["micro", "mac
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """The reliability curve: in each bin of probability, how many predictions, their mean, and how often they held."""
+    """A reliability curve: per bin, the number of predictions, their mean probability and how often they hold."""
 
     edges: NDArray[np.float64]
     count: NDArray[np.int64]
@@ -102,7 +104,7 @@ class Reliability:
 
     @property
     def ece(self) -> float:
-        """Expected calibration error: the mean gap between stated and observed, weighted by predictions."""
+        """Expected calibration error: the mean gap between stated and observed frequency, weighted by predictions."""
         total = self.count.sum()
         gap = np.abs(np.nan_to_num(self.confidence) - np.nan_to_num(self.frequency))
         return float((self.count * gap).sum() / total) if total else float("nan")
@@ -111,18 +113,18 @@ class Reliability:
 def reliability_curve(
     Y: Any, P: Scores, k: int = 5, *, n_bins: int = N_BINS, unlabelled: Unlabelled = "miss"
 ) -> Reliability:
-    """Calibration of the k most probable labels of each row, in equal bins (lower, upper]; 0 is in the first."""
+    """Return the calibration of the k most probable labels of each row, in equal bins (lower, upper] and 0."""
     Y = as_positives(Y)
-    return reliability_of(judge(Y, as_probabilities(P, Y.shape), k, unlabelled=unlabelled), k, n_bins)
+    return reliability_of(score_ranking(Y, as_probabilities(P, Y.shape), k, unlabelled=unlabelled), k, n_bins)
 
 
-def reliability_of(judged: Judged, k: int, n_bins: int = N_BINS) -> Reliability:
-    """The reliability curve of the first k places of ranked lists whose scores are probabilities."""
-    counted = judged.ranked.labels[:, :k] >= 0
-    if judged.unlabelled == "drop":
-        counted &= (judged.n_true > 0)[:, None]
-    p = judged.ranked.scores[:, :k][counted]
-    held = judged.hit[:, :k][counted]
+def reliability_of(hits: RankedHits, k: int, n_bins: int = N_BINS) -> Reliability:
+    """Return the reliability curve of the first k places of ranked lists whose scores are probabilities."""
+    counted = hits.ranked.labels[:, :k] >= 0
+    if hits.unlabelled == "drop":
+        counted &= (hits.n_true > 0)[:, None]
+    p = hits.ranked.scores[:, :k][counted]
+    held = hits.hit[:, :k][counted]
     edges = np.linspace(0, 1, n_bins + 1)
     bin_of = np.searchsorted(edges[1:-1], p)
     count = np.bincount(bin_of, minlength=n_bins)
@@ -133,41 +135,38 @@ def reliability_of(judged: Judged, k: int, n_bins: int = N_BINS) -> Reliability:
 
 
 def ece_at_k(Y: Any, P: Scores, k: int = 5, *, n_bins: int = N_BINS, unlabelled: Unlabelled = "miss") -> float:
-    """Expected calibration error of the k most probable labels of each row."""
+    """Return the expected calibration error of the k most probable labels of each row."""
     return reliability_curve(Y, P, k, n_bins=n_bins, unlabelled=unlabelled).ece
 
 
 def _classes(y: Any, n_rows: int, n_classes: int) -> NDArray[np.int64]:
-    """Class numbers, from a vector, or from a truth matrix (n_rows, n_classes) with one positive a row."""
+    """Return class numbers, from a vector, or from a truth matrix (n_rows, n_classes) with one positive per row."""
     if sparse.issparse(y) or np.ndim(y) == 2:
         Y = as_positives(y)
         if Y.shape != (n_rows, n_classes):
             raise DataError(f"classes of shape {Y.shape}", expected=f"({n_rows}, {n_classes})", fix="Pass a vector.")
         if (np.diff(Y.indptr) != 1).any():
-            raise DataError(
-                "a row without exactly one class", expected="one class a row", fix="Use multi-label scores."
-            )
+            found, fix = "a row without exactly one class", "Use multi-label scores."
+            raise DataError(found, expected="one class per row", fix=fix)
         y = Y.indices
     y = np.asarray(y)
     if y.shape != (n_rows,) or y.dtype.kind not in "iub" or (y.size and not 0 <= y.min() <= y.max() < n_classes):
-        raise DataError(
-            f"classes of shape {y.shape} and type {y.dtype}", expected=f"{n_rows} integers from 0 to {n_classes - 1}"
-        )
+        found = f"classes of shape {y.shape} and type {y.dtype}"
+        raise DataError(found, expected=f"{n_rows} integers from 0 to {n_classes - 1}")
     return np.asarray(y, np.int64)
 
 
 def error_rate(y: Any, scores: Scores) -> float:
-    """Share of rows whose best-scored class (of equals the first) is wrong."""
+    """Return the fraction of rows whose best class (the first of equal ones) is wrong."""
     scores = as_scores(scores)
-    best = judge(sparse.csr_array(scores.shape), scores, 1).ranked.labels[:, 0]
-    wrong = best != _classes(y, *scores.shape)
+    wrong = top_k(scores, 1).labels[:, 0] != _classes(y, *scores.shape)
     return float(wrong.mean()) if wrong.size else float("nan")
 
 
 def nlpd(y: Any, P: Scores) -> float:
-    """Negative log predictive density: the mean of -log p of the true class; infinite if one had probability 0."""
+    """Return the negative log predictive density: the mean of -log p of the true class, infinite if any p is 0."""
     P = as_probabilities(P)
     y = _classes(y, *P.shape)
-    Y = sparse.csr_array((np.ones(y.size, np.float32), y, np.arange(y.size + 1)), shape=P.shape)
+    Y = from_counts(np.ones(y.size, np.int64), y.astype(np.int32), None, P.shape[1])
     with np.errstate(divide="ignore"):
-        return float(-np.log(_at_positives(as_positives(Y), P)).mean()) if y.size else float("nan")
+        return float(-np.log(_at_positives(Y, P)).mean()) if y.size else float("nan")

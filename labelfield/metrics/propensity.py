@@ -18,9 +18,9 @@ PROPENSITY_B = 1.5
 
 
 def inverse_propensity(Y_train: Any, a: float = PROPENSITY_A, b: float = PROPENSITY_B) -> NDArray[np.float64]:
-    """1/p_l = 1 + C (N_l + b)^-a with C = (log N - 1)(b + 1)^a, from the training labels (K,).
+    """Return 1/p_l = 1 + C (N_l + b)^-a (K,) with C = (log N - 1)(b + 1)^a, from the training labels.
 
-    Customary values of (a, b): Amazon sets (0.6, 2.6), WikiLSHTC (0.5, 0.4), all others the default.
+    Usual values of (a, b): (0.6, 2.6) for the Amazon data sets, (0.5, 0.4) for WikiLSHTC, the default for all others.
     """
     Y_train = as_positives(Y_train)
     frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1])
@@ -30,9 +30,9 @@ def inverse_propensity(Y_train: Any, a: float = PROPENSITY_A, b: float = PROPENS
 def inverse_propensity_of(
     frequency: NDArray[np.int64], n: int, a: float = PROPENSITY_A, b: float = PROPENSITY_B
 ) -> NDArray[np.float64]:
-    """The same from how many of n training rows have each label (K,)."""
+    """Return the same from the number of training rows, of n, that have each label (K,)."""
     if n == 0:
-        raise DataError("no training rows to take propensities from", fix="Pass the training labels.")
+        raise DataError("no training rows to compute propensities from", fix="Pass the training labels.")
     if not (0 <= a < inf and 0 < b < inf):
         raise ValueError(f"propensity parameters a={a}, b={b}; expected a >= 0 and b > 0")
     c = (np.log(n) - 1) * (b + 1) ** a

@@ -1,8 +1,8 @@
-"""Scores of ranked label lists: P@k, recall@k, nDCG@k and their propensity-scored kin (METHODS 6).
+"""Scores of ranked label lists: P@k, recall@k, nDCG@k and their propensity-scored versions.
 
-Order: higher score first; of equal scores the smaller label index first. In CSR predictions the stored entries are
-the list, whatever their values; labels that are not stored are never retrieved, and a list shorter than k misses
-in its empty places. Rows without labels count as misses, or are left out with unlabelled="drop".
+Higher scores come first, and the smaller label index among equal scores. In CSR predictions, the stored entries are the
+list, including those with score 0; other labels are never retrieved, and the missing places of a list shorter than k
+count as misses. Rows without labels count as misses, or are left out with unlabelled="drop".
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_positives
+from labelfield.csr import as_positives, from_counts, row_of_entries
 from labelfield.errors import DataError
-from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find, row_of_entries
+from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find
 
 __all__ = [
-    "Judged",
+    "RankedHits",
     "TopK",
     "Unlabelled",
-    "judge",
     "ndcg_at_k",
+    "popularity",
     "precision_at_k",
     "psndcg_at_k",
     "psp_at_k",
     "recall_at_k",
+    "score_ranking",
     "top_k",
 ]
 
@@ -37,28 +38,25 @@ Unlabelled = Literal["miss", "drop"]
 
 @dataclass(frozen=True, eq=False)
 class TopK:
-    """The k best labels of each row, best first; -1 (and score nan) where a list is shorter."""
+    """The k best labels of each row, best first; -1 (and score nan) after the end of a shorter list."""
 
     labels: NDArray[np.int64]
     scores: NDArray[np.float64]
 
 
 def top_k(scores: Any, k: int) -> TopK:
-    """The k best labels of each row, from dense scores or CSR predictions."""
+    """Return the k best labels of each row, from dense scores or CSR predictions."""
     _check_k(k)
     scores = as_scores(scores)
     n, n_labels = scores.shape
     labels = np.full((n, k), -1, np.int64)
     values = np.full((n, k), np.nan)
-    if isinstance(scores, np.ndarray):
-        width, best = min(k, n_labels), _best_of_dense
-    else:
-        longest = int(np.diff(scores.indptr).max(initial=0))
-        width, best = min(k, longest), _best_of_lists
-        n_labels = longest
-    for rows in block_rows(n, n_labels):
-        if width:
-            labels[rows, :width], values[rows, :width] = best(scores, rows, width)
+    is_dense = isinstance(scores, np.ndarray)
+    longest = n_labels if is_dense else int(np.diff(scores.indptr).max(initial=0))
+    width = min(k, longest)
+    for rows in block_rows(n, longest) if width else ():
+        best = _best_of_dense if is_dense else _best_of_lists
+        labels[rows, :width], values[rows, :width] = best(scores, rows, width)
     return TopK(labels, values)
 
 
@@ -68,7 +66,7 @@ def _best_of_dense(scores: Any, rows: slice, k: int) -> tuple[NDArray[np.int64],
     if k < n_labels:
         best = np.argpartition(block, n_labels - k, axis=1)[:, n_labels - k :]
         kth = np.take_along_axis(block, best, axis=1).min(axis=1)
-        # Where more than k labels reach the k-th score, the partition chose among equals at will.
+        # If more than k labels reach the k-th score, the partition has chosen arbitrarily among equal ones.
         tied = np.flatnonzero(np.count_nonzero(block >= kth[:, None], axis=1) > k)
         if tied.size:
             best[tied] = np.argsort(-block[tied], axis=1, kind="stable")[:, :k]
@@ -82,27 +80,22 @@ def _best_of_dense(scores: Any, rows: slice, k: int) -> tuple[NDArray[np.int64],
 
 def _best_of_lists(scores: Any, rows: slice, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     indptr = scores.indptr[rows.start : rows.stop + 1].astype(np.int64)
-    counts = np.diff(indptr)
-    width = int(counts.max(initial=0))
-    place = np.arange(width)
-    filled = place < counts[:, None]
-    where = np.where(filled, indptr[:-1, None] + place, 0)
-    negated = np.where(filled, -scores.data[where].astype(np.float64), np.inf)
+    counts = np.diff(indptr)[:, None]
+    place = np.arange(max(k, int(counts.max(initial=0))))
+    is_filled = place < counts
+    where = np.where(is_filled, indptr[:-1, None] + place, 0)
+    negated = np.where(is_filled, -scores.data[where].astype(np.float64), np.inf)
     order = np.argsort(negated, axis=1, kind="stable")[:, :k]
     labels = np.take_along_axis(scores.indices[where].astype(np.int64), order, axis=1)
     values = -np.take_along_axis(negated, order, axis=1)
-    missing = place[: order.shape[1]] >= counts[:, None]
-    labels[missing] = -1
-    values[missing] = np.nan
-    out_labels = np.full((counts.size, k), -1, np.int64)
-    out_values = np.full((counts.size, k), np.nan)
-    out_labels[:, : order.shape[1]], out_values[:, : order.shape[1]] = labels, values
-    return out_labels, out_values
+    is_missing = place[:k] >= counts
+    labels[is_missing], values[is_missing] = -1, np.nan
+    return labels, values
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Ranked lists and the verdict on each place: everything that the scores at k = 1 … k_max need."""
+class RankedHits:
+    """Ranked lists, and whether the label in each place is true: all that the scores at k = 1 … k_max need."""
 
     ranked: TopK
     hit: NDArray[np.bool_]
@@ -116,67 +109,63 @@ class Judged:
 
     @property
     def n_rows(self) -> int:
-        """How many rows a mean is over."""
+        """The number of rows that means are taken over."""
         return self.hit.shape[0] if self.unlabelled == "miss" else int(np.count_nonzero(self.n_true))
 
     def _mean(self, per_row: NDArray[np.float64]) -> float:
-        """The mean over the rows that count; a row without labels has nothing to add to the sum."""
+        """Return the mean over the rows that count; a row without labels adds 0 to the sum."""
         return float(per_row.sum() / self.n_rows) if self.n_rows else float("nan")
 
     def _hits(self, k: int) -> NDArray[np.bool_]:
-        """The verdicts on the first k places, or on fewer where there are fewer labels."""
+        """Return the hits in the first k places, or in fewer if there are fewer labels."""
         _check_k(k)
         if k > self.k_max:
-            raise ValueError(f"k={k}, but the lists were judged up to {self.k_max}")
+            raise ValueError(f"k={k}, but labels were ranked only up to k={self.k_max}")
         return self.hit[:, :k]
 
     def precision(self, k: int) -> float:
-        """P@k: hits in the first k places over k."""
+        """Return P@k: hits in the first k places over k."""
         return self._mean(self._hits(k).sum(axis=1) / k)
 
     def recall(self, k: int) -> float:
-        """Recall@k: hits in the first k places over the number of true labels."""
+        """Return recall@k: hits in the first k places over the number of true labels."""
         return self._mean(self._hits(k).sum(axis=1) / np.maximum(self.n_true, 1))
 
     def ndcg(self, k: int) -> float:
-        """nDCG@k: discounted hits over the best discounted hits of min(k, |true|) labels."""
+        """Return nDCG@k: discounted hits over the best possible discounted hits of min(k, |true|) labels."""
         hits = self._hits(k)
         return self._mean((hits @ discount(hits.shape[1])) / self._ideal(k))
 
     def psp(self, k: int, inverse: NDArray[np.float64]) -> float:
-        """PSP@k: inverse-propensity weighted hits over the most that any ranking could have."""
-        self._check_weights(inverse)
+        """Return PSP@k: hits weighted by inverse propensities over the most that any ranking could have."""
         return _ratio(self._weighted(k, inverse).sum(), self._best_weights(k, inverse).sum())
 
     def psndcg(self, k: int, inverse: NDArray[np.float64]) -> float:
-        """PSnDCG@k: the discounted kind of PSP@k; each row's gain is over its unweighted ideal first."""
-        self._check_weights(inverse)
-        ideal = self._ideal(k)
-        gain, best = self._weighted(k, inverse), self._best_weights(k, inverse)
+        """Return PSnDCG@k: PSP@k with discounts, with the gain of each row divided by its unweighted ideal first."""
+        gain, best, ideal = self._weighted(k, inverse), self._best_weights(k, inverse), self._ideal(k)
         discounts = discount(gain.shape[1])
         return _ratio(((gain @ discounts) / ideal).sum(), ((best @ discounts) / ideal).sum())
 
     def _ideal(self, k: int) -> NDArray[np.float64]:
-        """DCG of a perfect list of min(k, |true|) labels; 1 for rows without labels, whose gain is 0."""
+        """Return DCG of a perfect list of min(k, |true|) labels; 1 for rows without labels, whose gain is 0."""
         width = min(k, self.hit.shape[1])
         total = np.concatenate(([1.0], np.cumsum(discount(width))))
         return np.asarray(total[np.minimum(self.n_true, width)])
 
-    def _check_weights(self, inverse: NDArray[np.float64]) -> None:
+    def _weighted(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the inverse propensity of each hit in the first k places, and 0 for each miss."""
         n_labels = self.Y.shape[1]
         if inverse.shape != (n_labels,):
             found = f"propensities of {inverse.size} labels"
-            raise DataError(found, expected=f"of {n_labels}", fix="Use the same label set.")
-
-    def _weighted(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
+            raise DataError(found, expected=f"those of {n_labels} labels", fix="Use the same label set.")
         return np.where(self._hits(k), inverse[self.ranked.labels[:, :k]], 0.0)
 
     def _best_weights(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The k largest inverse propensities among each row's true labels, largest first, 0 beyond."""
+        """Return the k largest inverse propensities of the true labels of each row, largest first, then 0."""
         place_of = np.empty(inverse.size, np.int64)
         descending = np.argsort(-inverse, kind="stable")
         place_of[descending] = np.arange(inverse.size)
-        # Sorting row * K + place orders every row's labels by weight in one flat sort.
+        # Sorting row * K + place sorts the labels of every row by weight in one flat sort.
         row = row_of_entries(self.Y)
         key = np.sort(row * inverse.size + place_of[self.Y.indices])
         place_in_row = np.arange(key.size) - self.Y.indptr[:-1].astype(np.int64)[row]
@@ -186,25 +175,21 @@ class Judged:
         return best
 
 
-def judge(Y: Any, scores: Any, k: int, *, unlabelled: Unlabelled = "miss") -> Judged:
-    """Rank once, for any of the scores at up to k."""
+def score_ranking(Y: Any, scores: Any, k: int, *, unlabelled: Unlabelled = "miss") -> RankedHits:
+    """Rank the labels of each row once, for all scores at up to k."""
     _check_k(k)
     if unlabelled not in ("miss", "drop"):
         raise ValueError(f"unlabelled={unlabelled!r}; expected 'miss' or 'drop'")
     Y = as_positives(Y)
     scores = as_scores(scores, Y.shape)
     ranked = top_k(scores, min(k, max(Y.shape[1], 1)))  # a list is never longer than all labels
-    return Judged(ranked, _is_positive(Y, ranked.labels), Y, k, unlabelled)
-
-
-def _is_positive(Y: sparse.csr_array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each ranked label is true, by a search among the sorted keys row * K + label of the positives."""
-    asked = np.arange(labels.shape[0])[:, None] * Y.shape[1] + labels
-    return np.asarray(find(entry_keys(Y), asked)[1] & (labels >= 0))
+    asked = np.arange(Y.shape[0])[:, None] * Y.shape[1] + ranked.labels
+    is_hit = find(entry_keys(Y), asked)[1] & (ranked.labels >= 0)
+    return RankedHits(ranked, is_hit, Y, k, unlabelled)
 
 
 def discount(k: int) -> NDArray[np.float64]:
-    """1 / log2(1 + rank) for ranks 1 … k."""
+    """Return 1 / log2(1 + rank) for ranks 1 … k."""
     return 1.0 / np.log2(np.arange(2, k + 2))
 
 
@@ -218,25 +203,37 @@ def _check_k(k: int) -> None:
 
 
 def precision_at_k(Y: Any, scores: Scores, k: int = 5, *, unlabelled: Unlabelled = "miss") -> float:
-    """P@k."""
-    return judge(Y, scores, k, unlabelled=unlabelled).precision(k)
+    """Return P@k."""
+    return score_ranking(Y, scores, k, unlabelled=unlabelled).precision(k)
 
 
 def recall_at_k(Y: Any, scores: Scores, k: int = 5, *, unlabelled: Unlabelled = "miss") -> float:
-    """Recall@k."""
-    return judge(Y, scores, k, unlabelled=unlabelled).recall(k)
+    """Return recall@k."""
+    return score_ranking(Y, scores, k, unlabelled=unlabelled).recall(k)
 
 
 def ndcg_at_k(Y: Any, scores: Scores, k: int = 5, *, unlabelled: Unlabelled = "miss") -> float:
-    """nDCG@k."""
-    return judge(Y, scores, k, unlabelled=unlabelled).ndcg(k)
+    """Return nDCG@k."""
+    return score_ranking(Y, scores, k, unlabelled=unlabelled).ndcg(k)
 
 
 def psp_at_k(Y: Any, scores: Scores, inverse_propensity: NDArray[np.float64], k: int = 5) -> float:
-    """PSP@k; rows without labels add nothing to either side."""
-    return judge(Y, scores, k).psp(k, np.asarray(inverse_propensity, np.float64))
+    """Return PSP@k; rows without labels add nothing to numerator and denominator."""
+    return score_ranking(Y, scores, k).psp(k, np.asarray(inverse_propensity, np.float64))
 
 
 def psndcg_at_k(Y: Any, scores: Scores, inverse_propensity: NDArray[np.float64], k: int = 5) -> float:
-    """PSnDCG@k; rows without labels add nothing to either side."""
-    return judge(Y, scores, k).psndcg(k, np.asarray(inverse_propensity, np.float64))
+    """Return PSnDCG@k; rows without labels add nothing to numerator and denominator."""
+    return score_ranking(Y, scores, k).psndcg(k, np.asarray(inverse_propensity, np.float64))
+
+
+def popularity(Y_train: Any, n_rows: int, k: int = 5) -> sparse.csr_array:
+    """Return the predictions that every model must beat: in every row the k most frequent training labels.
+
+    They are CSR, with the frequency of each label as its probability.
+    """
+    Y_train = as_positives(Y_train)
+    frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1]) / max(Y_train.shape[0], 1)
+    best = np.sort(top_k(frequency[None], min(k, frequency.size)).labels[0]).astype(np.int32)
+    values = np.tile(frequency[best].astype(np.float32), n_rows)
+    return from_counts(np.full(n_rows, best.size), np.tile(best, n_rows), values, frequency.size)

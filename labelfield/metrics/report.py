@@ -1,4 +1,4 @@
-"""All scores of one set of predictions, by the names they go by in tables."""
+"""All scores of a set of predictions, by the names they have in tables."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.csr import as_positives
-from labelfield.metrics.inputs import Scores, as_scores
+from labelfield.metrics.inputs import Scores, are_probabilities, as_scores
 from labelfield.metrics.pairs import auc, coverage_error, ranking_loss
 from labelfield.metrics.probabilities import brier, f1, log_loss, reliability_of
 from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity
-from labelfield.metrics.ranking import Unlabelled, judge
+from labelfield.metrics.ranking import Unlabelled, score_ranking
 
 __all__ = ["evaluate"]
 
@@ -30,40 +30,36 @@ def evaluate(
     threshold: float = 0.5,
     inverse: NDArray[np.float64] | None = None,
 ) -> dict[str, float | int]:
-    """Scores by name: at each k `P`, `nDCG`, `R`, with training labels `PSP`, `PSnDCG`, with probabilities `ECE`.
+    """Compute all scores that apply, by name.
 
-    All of these and the F1s are in percent. Dense scores, which rank every label, also give AUCs (0 to 1), coverage
-    and ranking loss and, being probabilities, log-loss and Brier. `rows` is how many rows the means are over. In place
-    of the training labels their inverse propensities can be given.
+    At each k these are `P`, `nDCG` and `R`, with training labels `PSP` and `PSnDCG`, and for probabilities `ECE`. They
+    and the F1 scores are in percent. Dense scores, which rank every label, also give AUCs (0 to 1), coverage and
+    ranking loss and, if they are probabilities, log-loss and Brier. `rows` is the number of rows that means are taken
+    over. The inverse propensities can be given instead of the training labels.
     """
     Y = as_positives(Y)
     scores = as_scores(scores, Y.shape)
-    is_dense = isinstance(scores, np.ndarray)
-    values = scores if is_dense else scores.data
-    has_probabilities = bool(values.size == 0 or (values.min() >= 0 and values.max() <= 1))
+    has_probabilities = are_probabilities(scores)
     ks = sorted(set(k))
     if not ks:
-        raise ValueError("k is empty; expected where to cut the lists, such as (1, 3, 5)")
-    judged = judge(Y, scores, max(ks), unlabelled=unlabelled)
-    result: dict[str, float | int] = {
-        "rows": judged.n_rows,
-        "unlabelled_rows": int(np.count_nonzero(judged.n_true == 0)),
-    }
+        raise ValueError("k is empty; expected lengths of the ranked lists, such as (1, 3, 5)")
+    hits = score_ranking(Y, scores, max(ks), unlabelled=unlabelled)
+    result: dict[str, float | int] = {"rows": hits.n_rows, "unlabelled_rows": int(np.count_nonzero(hits.n_true == 0))}
 
     def at_each_k(name: str, score: Any) -> None:
         result.update({f"{name}@{n}": 100 * score(n) for n in ks})
 
-    at_each_k("P", judged.precision)
-    at_each_k("nDCG", judged.ndcg)
-    at_each_k("R", judged.recall)
+    at_each_k("P", hits.precision)
+    at_each_k("nDCG", hits.ndcg)
+    at_each_k("R", hits.recall)
     weights = inverse if Y_train is None else inverse_propensity(Y_train, a, b)
     if weights is not None:
-        at_each_k("PSP", lambda n: judged.psp(n, weights))
-        at_each_k("PSnDCG", lambda n: judged.psndcg(n, weights))
+        at_each_k("PSP", lambda n: hits.psp(n, weights))
+        at_each_k("PSnDCG", lambda n: hits.psndcg(n, weights))
     if has_probabilities:
-        at_each_k("ECE", lambda n: reliability_of(judged, n).ece)
+        at_each_k("ECE", lambda n: reliability_of(hits, n).ece)
         result |= {f"{kind}F1": 100 * f1(Y, scores, threshold, kind) for kind in ("micro", "macro")}
-    if is_dense:
+    if isinstance(scores, np.ndarray):
         result |= {f"AUC_{kind}": auc(Y, scores, kind) for kind in ("micro", "label", "row")}
         result |= {"coverage": coverage_error(Y, scores), "ranking_loss": ranking_loss(Y, scores)}
         if has_probabilities:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from labelfield.atomic import refuse_strangers, replacing_file, sweep, sync
+from labelfield.atomic import replacing_file, require_only_ours, sweep, sync
 from labelfield.errors import LabelfieldError
 
 __all__ = [
@@ -62,7 +62,7 @@ def save_artifact(
     model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
     It holds checksums of the other files and of itself.
     """
-    refuse_strangers(folder, MODEL_FILES)
+    require_only_ours(folder, MODEL_FILES)
     described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, **config}))
     lists = {
         name: None if lines is None else "".join(f"{line}\n" for line in lines).encode()

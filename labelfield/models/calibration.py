@@ -1,11 +1,11 @@
-"""Probabilities that mean what they say: a monotone map learned on rows the model has not seen.
+"""Calibrated probabilities: a monotone map learned on rows that the model has not seen.
 
-    logit q = c + Σ_j s_j (how much of logit p lies in piece j) + d_rank
+    logit q = c + Σ_j s_j (the part of logit p in piece j) + d_rank
 
-The pieces lie between quantiles of logit p; every slope s_j is positive, and a label further down its row's ranking is
-never lifted above one before it (d falls with the rank), so that the ranking stays as it is. Without the last term the
-top label of each row would come out too humble: at the same p it is right more often than the fifth. Where it is
-so the more the larger p is, the first label may be steeper beyond a knot of its own: the ranking stays as well.
+The pieces lie between quantiles of logit p. Every slope s_j is positive and d falls with the rank, so that the ranking
+is preserved: no label overtakes one before it in its row. Without the last term the top label of each row would get too
+small a probability, since at the same p it is right more often than the fifth. Where that difference grows with p, the
+first label may have a steeper slope beyond a knot of its own, which preserves the ranking too.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from torch import Tensor, nn
 
 __all__ = ["N_RANKS", "Calibration", "Temperature", "ranks_of"]
 
-# Places in a ranking with an offset of their own; the last one is for all that come after.
+# Ranks with an offset of their own; the last one is for all later ranks.
 N_RANKS = 6
 _N_KNOTS = 4
 _LEAST_SLOPE = 0.05
-# Held-out entries of one place are taken together in so many groups of like probability: their likelihood is the same
-# to four digits, and takes no time.
+# Held-out entries of one rank are grouped by similar probability into this many groups: the likelihood is the same to
+# four digits, and fitting takes no time.
 _N_GROUPS = 256
-# How many held-out entries' worth of belief there is that no map is needed.
+# The prior belief that no map is needed, in numbers of held-out entries.
 _CAUTION = 5.0
 # The logarithm of the largest power of probabilities.
 _MOST_POWER = 2.3
-# Probabilities this close to 0 or 1 are taken as this: what float32 can still tell apart.
+# Probabilities closer to 0 or 1 than this are set to it: float32 cannot tell them apart.
 _SMALLEST, _LARGEST = 1e-37, 1 - 6e-8
 
 
 class Calibration(nn.Module):
-    """The map; the identity until it is fitted. With `has_lead` the first label of a row has one more slope."""
+    """The map, which is the identity until fitted. With `has_lead` the first label of a row has one more slope."""
 
     knots: Tensor
     slopes: Tensor
     offsets: Tensor
-    lead: Tensor  # the knot of the first label, and how much steeper it is beyond
+    lead: Tensor  # the knot of the first label, and the additional slope beyond it
 
     def __init__(self, has_lead: bool = False) -> None:
         super().__init__()
@@ -49,10 +49,10 @@ class Calibration(nn.Module):
             self.register_buffer("lead", torch.zeros(2))
         self.register_buffer("knots", torch.zeros(_N_KNOTS))
         self.register_buffer("slopes", torch.ones(_N_KNOTS + 1))
-        self.register_buffer("offsets", torch.zeros(N_RANKS))  # the constant among them
+        self.register_buffer("offsets", torch.zeros(N_RANKS))  # including the constant
 
     def forward(self, p: Tensor, rank: Tensor | int = N_RANKS - 1) -> Tensor:
-        """The calibrated probability of labels with probability p at this place (0 for the first) in their rows."""
+        """Return the calibrated probability of labels with probability p at this rank (0 for the first) in a row."""
         if self.is_identity():
             return p
         z = torch.logit(p.clamp(_SMALLEST, _LARGEST))
@@ -66,18 +66,17 @@ class Calibration(nn.Module):
         return torch.sigmoid(result + self.offsets[last])
 
     def is_identity(self) -> bool:
-        """Whether nothing has been learned."""
+        """Return whether nothing has been learned."""
         is_plain = bool((self.slopes == 1).all()) and not bool(self.offsets.any())
         return is_plain and not (self.has_lead and bool(self.lead[1]))
 
     def fit(
         self, p: NDArray[np.floating], is_true: NDArray[np.bool_], is_known: NDArray[np.bool_] | None = None
     ) -> None:
-        """Learn the map from ranked probabilities (N, k), largest first, and whether these labels hold, where that
-        `is_known`.
+        """Learn the map from ranked probabilities (N, k), largest first, and whether these labels hold, if `is_known`.
 
-        The likelihood is concave in slopes and offsets; a little belief in the identity keeps few rows from deciding.
-        All the ranks_of that share the last offset weigh together as much as all others.
+        The likelihood is concave in slopes and offsets; a weak prior at the identity keeps a few rows from deciding.
+        All ranks that share the last offset together weigh as much as all others.
         """
         z = logit(np.clip(p.astype(np.float64), _SMALLEST, _LARGEST))
         known = np.ones(z.shape, np.bool_) if is_known is None else is_known
@@ -86,14 +85,14 @@ class Calibration(nn.Module):
             return  # nothing to learn from
         knots = np.quantile(z[:, :n_first][known[:, :n_first]], np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
         lead_knot = np.quantile(z[:, 0][known[:, 0]], 1 / (_N_KNOTS + 1)) if known[:, 0].any() else 0.0
-        groups = [_alike(z[own, rank], is_true[own, rank], rank, 1.0) for rank, own in enumerate(known.T[:n_first])]
+        groups = [_grouped(z[own, rank], is_true[own, rank], rank, 1.0) for rank, own in enumerate(known.T[:n_first])]
         if (rest := known[:, n_first:]).any():
             share = known[:, :n_first].sum() / rest.sum()
-            groups.append(_alike(z[:, n_first:][rest], is_true[:, n_first:][rest], N_RANKS - 1, share))
+            groups.append(_grouped(z[:, n_first:][rest], is_true[:, n_first:][rest], N_RANKS - 1, share))
         z, target, weight, place = (np.concatenate(part) for part in zip(*groups, strict=True))
         between = zip(knots, np.r_[knots[1:], np.inf], strict=True)
         design = [np.minimum(z, knots[0]), *(np.clip(z - low, 0, high - low) for low, high in between)]
-        # Offsets fall: each is the one before it less something positive.
+        # Offsets decrease: each is the one before it minus something positive.
         steps = [place >= step for step in range(N_RANKS)]
         lead = [np.maximum(z - lead_knot, 0) * (place == 0)] if self.has_lead else []
         features = np.stack([*design, *steps, *lead], axis=-1).astype(np.float64)
@@ -116,10 +115,10 @@ class Calibration(nn.Module):
             self.get_buffer(name).copy_(torch.from_numpy(np.asarray(values, np.float32)))
 
 
-def _alike(
+def _grouped(
     z: NDArray[np.float64], is_true: NDArray[np.bool_], place: int, weight: float
 ) -> tuple[NDArray[np.float64], ...]:
-    """Entries of one place in groups of like logit: its mean, the share that holds, what they weigh, the place."""
+    """Group entries of one rank by similar logit: return mean logits, shares that hold, weights and the rank."""
     if z.size == 0:
         return np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64)
     order = np.argsort(z, kind="stable")
@@ -130,7 +129,7 @@ def _alike(
 
 
 def ranks_of(best: Tensor, labels: slice) -> Tensor:
-    """The place of each label of a block in its row's ranking, from the best labels (B, N_RANKS) of each row."""
+    """Return the rank of each label of a block within its row, given the best labels (B, N_RANKS) of each row."""
     place = torch.full((best.shape[0], labels.stop - labels.start), N_RANKS - 1, device=best.device)
     row, rank = ((best >= labels.start) & (best < labels.stop)).nonzero(as_tuple=True)
     place[row, best[row, rank] - labels.start] = rank
@@ -138,9 +137,9 @@ def ranks_of(best: Tensor, labels: slice) -> Tensor:
 
 
 class Temperature(nn.Module):
-    """q_k ∝ p_k^a for the classes of a row: rows still sum to one, and the ranking stays as it is.
+    """q_k ∝ p_k^a for the classes of a row: rows still sum to one, and the ranking is preserved.
 
-    For classes that exclude each other one number is enough: what makes one class surer makes all others less so.
+    One number is enough for classes that exclude each other: making one class surer makes all others less so.
     """
 
     power: Tensor
@@ -150,11 +149,11 @@ class Temperature(nn.Module):
         self.register_buffer("power", torch.ones(1))
 
     def forward(self, P: Tensor) -> Tensor:
-        """Calibrated probabilities of rows (B, K)."""
+        """Return the calibrated probabilities of rows (B, K)."""
         return torch.softmax(self.power * P.clamp_min(_SMALLEST).log(), dim=1)
 
     def fit(self, P: NDArray[np.floating], target: NDArray[np.integer]) -> None:
-        """Learn a from the probabilities of held-out rows (N, K) and their classes; the likelihood is concave in it."""
+        """Learn a from the probabilities (N, K) of held-out rows and their classes; the likelihood is concave in a."""
         z = np.log(np.clip(P.astype(np.float64), _SMALLEST, 1))
         rows = np.arange(len(z))
 

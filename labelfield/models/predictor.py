@@ -76,8 +76,9 @@ class Bound(NamedTuple):
 class LatentProcesses(NamedTuple):
     """Latent processes with inducing inputs, as explanations need them.
 
-    Utilities are `mixing` (K, P) times the processes; without a mixing each label has a process of its own. `offsets`
-    gives what else the utilities of labels are the sum of at a row: the linear process of a label, where there is one.
+    Utilities are `mixing` (K, P) times the processes; without a mixing each label has a process of its own, and with
+    `has_own_points` also inducing inputs of its own. `offsets` gives what else the utilities of labels are the sum of
+    at a row: the linear process of a label, where there is one.
     """
 
     kernel: Kernel
@@ -87,6 +88,7 @@ class LatentProcesses(NamedTuple):
     mixing: Tensor | None
     b: Tensor
     offsets: Callable[[Tensor], Tensor] | None = None
+    has_own_points: bool = False
 
 
 class Predictor(ABC):
@@ -136,10 +138,13 @@ class Predictor(ABC):
         return scores
 
     def log_odds(self, rows: sparse.csr_array) -> NDArray[np.float64]:
-        """Return the log-odds of raw probabilities (N, K), whether or not labels exclude each other."""
+        """Return the log-odds of raw probabilities (N, K), whether or not labels exclude each other.
+
+        For two classes under a model of separate labels, return how far each is above the other.
+        """
         scores = np.asarray(self.scores(rows), np.float64)
         if not self.is_exclusive:
-            return scores
+            return scores - scores[:, ::-1] if self.normalises and self.n_labels == 2 else scores
         # A float32 probability comes no closer to 1 than this.
         return np.asarray(scores - np.log(-np.expm1(np.minimum(scores, np.log(_ALMOST_ONE)))))
 
@@ -186,7 +191,7 @@ class Predictor(ABC):
         raise CannotAnswerError("this model is not trained by an evidence lower bound on its rows")
 
     def loadings(self) -> Tensor | None:
-        """Return the coordinates of labels (K, ...) in which labels that go together are close; None if there are none."""
+        """Return coordinates (K, ...) in which labels that go together have a small angle; None if there are none."""
         return None
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
@@ -197,8 +202,18 @@ class Predictor(ABC):
         """Return the processes behind these labels, or all; None for a model without inducing inputs."""
         return None
 
+    def process_blocks(self) -> Iterator[LatentProcesses]:
+        """Yield the processes behind all labels, as many labels at a time as fit in memory."""
+        every = self.processes()
+        if every is not None:
+            yield every
+
     def topic_shares(self, row: sparse.csr_array, labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Return the share of each topic (k, topics) in each of these labels of one row; None without topics."""
+        return None
+
+    def topic_weights(self) -> NDArray[np.float32] | None:
+        """Return the weight of each feature in each topic (D, topics); None without topics."""
         return None
 
     def first_labels(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
@@ -244,7 +259,7 @@ def _ranks(P: Tensor) -> Tensor:
 
 
 def best_labels(blocks: Iterable[Tensor], k: int, n_labels: int) -> sparse.csr_array:
-    """Return the k most probable labels of each row, as CSR, from blocks of rows with the probabilities of all labels."""
+    """Return the k most probable labels of each row, as CSR, from the probabilities of all labels by blocks of rows."""
     k = min(k, n_labels)
     return to_csr((P.topk(k, dim=1)[::-1] for P in blocks), k, n_labels)
 

@@ -1,4 +1,4 @@
-"""What the models with inducing inputs share: the names of their posteriors, and where shared inputs start."""
+"""What models with inducing inputs share: the names of their posteriors, and where shared inducing inputs start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POSTERIORS: dict[str, Callable[[int, int], Family]] = {
     "full": partial(Full, spread=_SPREAD),
     "parsimonious": Parsimonious,
 }
-# Beyond this the weights of the outermost points underflow.
+# With more points the weights of the outermost ones underflow.
 MOST_POINTS = 100
 
 
@@ -40,8 +40,7 @@ def fill_shared(
     rng: np.random.Generator,
     device: torch.device | str,
 ) -> None:
-    """Centres of the rows for inducing inputs that all processes share, on their most frequent features if so many are
-    given."""
+    """Start shared inducing inputs at centres of the rows, on the n_support most frequent features, or on all if 0."""
     support = frequent_features(X, n_support) if n_support else None
     seen = X if support is None else sparse.csr_array(X[:, support])
     Z = torch.from_numpy(pad_rows(kmeans(seen, n_inducing, rng, device=device), n_inducing))
@@ -49,7 +48,7 @@ def fill_shared(
 
 
 def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
-    """At least n_rows rows: the first ones again where there are fewer (duplicate rows, rank below R)."""
+    """Return exactly n_rows rows, repeating the first ones where there are fewer (duplicate rows, rank below R)."""
     return np.ascontiguousarray(np.resize(rows, (n_rows, rows.shape[1])), np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Networks that turn rows into features: of dense rows, of sparse rows, of images."""
+"""Networks that turn dense rows, sparse rows or images into features."""
 
 from labelfield.networks.bag import BagMLP
 from labelfield.networks.base import Network
@@ -6,6 +6,7 @@ from labelfield.networks.build import NETWORKS, NetworkSpec, build_network, squa
 from labelfield.networks.cnn import CNN
 from labelfield.networks.dropout import Dropout, draw_dropout_from
 from labelfield.networks.mlp import MLP
+from labelfield.networks.own import count_outputs
 
 __all__ = [
     "CNN",
@@ -16,6 +17,7 @@ __all__ = [
     "Network",
     "NetworkSpec",
     "build_network",
+    "count_outputs",
     "draw_dropout_from",
     "square_image_shape",
 ]

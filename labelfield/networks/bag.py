@@ -1,4 +1,4 @@
-"""A network of sparse rows, which are never made dense."""
+"""A network for sparse rows, which are never made dense."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from labelfield.networks.mlp import MLP, Affine
 
 __all__ = ["BagMLP", "dot_of_features"]
 
-# Numbers in W from which on a step that reads and writes all of them costs more than finding those that it needs.
+# From this many numbers in W on, a step that reads and writes all of them costs more than finding the needed ones.
 _LARGE = 1 << 22
 
 
 class BagMLP(Network):
-    """An MLP of sparse or dense rows. Its first layer is a sum of the embeddings of a row's features, weighted by their
-    values: x W with an embedding in each row of W. Of a large W, sparse rows give a sparse gradient.
-    """
+    """An MLP of sparse or dense rows. Its first layer x W is a sum of the embeddings of a row's features, the rows of
+    W, weighted by their values. With a large W, sparse rows give a sparse gradient."""
 
     takes_sparse = True
 
     def __init__(self, n_features: int, hidden: tuple[int, ...], n_outputs: int, dropout: float = 0.0) -> None:
         if not hidden:
-            raise ValueError("hidden=(); expected at least one width, which is that of the embeddings")
+            raise ValueError("hidden=(); expected at least one width, that of the embeddings")
         super().__init__()
         self.n_outputs = n_outputs
         self.bag = Affine(n_features, hidden[0])
@@ -36,26 +35,26 @@ class BagMLP(Network):
 
     def forward(self, X: Tensor) -> Tensor:
         is_by_feature = self.is_large and X.layout == torch.sparse_csr
-        # A sparse product has no form in half precision, whatever the rest is computed in.
+        # A sparse product does not exist in half precision.
         with torch.autocast(X.device.type, enabled=False):
             product = (dot_of_features if is_by_feature else dot)(X, self.bag.W)
         result: Tensor = self.rest(self.dropout((product + self.bag.b).relu()))
         return result
 
     def start(self, generator: torch.Generator) -> None:
-        # For D features, although a row has few: embeddings that start larger than that are slower to learn.
+        # Scaled for D features although a row has few: larger initial embeddings learn more slowly.
         self.bag.start(2, generator)
         self.rest.start(generator)
 
     @property
     def is_capturable(self) -> bool:
-        # How many features occur is another number in each batch.
+        # The number of features that occur differs between batches.
         return not self.is_large
 
 
 def dot_of_features(X: Tensor, W: Tensor) -> Tensor:
-    """X W for sparse X; its gradient is sparse and has the rows of W whose features occur in X, each once."""
-    # What fills up the last row of a batch is no feature.
+    """Return X W for sparse X, with a sparse gradient that has each row of W whose feature occurs in X, once."""
+    # Entries of 0, which fill a batch of fixed size, are not features.
     is_real = X.values() != 0
     n_before = pad(is_real.cumsum(0), (1, 0))
     occurring, columns = torch.unique(X.col_indices()[is_real], return_inverse=True)

@@ -1,4 +1,4 @@
-"""A network from words and numbers, as options and saved models write them."""
+"""Networks from the words and numbers that options and saved models use."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from labelfield.networks.mlp import MLP
 __all__ = ["NETWORKS", "NetworkSpec", "build_network", "square_image_shape"]
 
 NETWORKS = ("mlp", "bag", "cnn")
-# What nobody means: columns are numbered in 32 bits, and 2³² weights are 16 GiB.
+# Sizes beyond any plausible network: columns are numbered in 32 bits, and 2³² weights take 16 GiB.
 _MOST_FEATURES, _MOST_WIDE, _MOST_LAYERS, _MOST_WEIGHTS = (1 << 31) - 1, 1 << 16, 64, 1 << 32
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """What a network is made of, apart from its numbers."""
+    """The architecture of a network, without its weights."""
 
     name: str
     n_features: int
@@ -36,7 +36,7 @@ class NetworkSpec:
             raise ValueError(f"name={self.name!r}; expected one of {', '.join(NETWORKS)}")
         _require_integer("n_features", self.n_features, _MOST_FEATURES)
         _require_integer("n_outputs", self.n_outputs, _MOST_WIDE)
-        # JSON knows lists alone.
+        # JSON turns tuples into lists.
         for name in ("hidden", "channels"):
             object.__setattr__(self, name, _integers(name, getattr(self, name), _MOST_WIDE))
         if self.image_shape is not None:
@@ -57,7 +57,7 @@ class NetworkSpec:
 
     @property
     def n_weights(self) -> int:
-        """Numbers to be learned."""
+        """The number of weights to be learned."""
         n_inputs, result = self.n_features, 0
         if self.name == "cnn":
             assert self.image_shape is not None
@@ -82,7 +82,7 @@ def _integers(name: str, values: Any, most: int) -> tuple[int, ...]:
 
 
 def build_network(spec: NetworkSpec) -> Network:
-    """A network of this make with nothing in it yet."""
+    """Build the network that the spec describes, with all weights 0."""
     if spec.name == "mlp":
         return MLP(spec.n_features, spec.hidden, spec.n_outputs, spec.dropout)
     if spec.name == "bag":
@@ -92,7 +92,7 @@ def build_network(spec: NetworkSpec) -> Network:
 
 
 def square_image_shape(n_features: int) -> tuple[int, int, int] | None:
-    """The shape of square images, grey or else in three colours, that have so many numbers; None if there is none."""
+    """Return the shape of square images with this many numbers, grey or in three colours, or None."""
     for n_channels in (1, 3):
         side = isqrt(n_features // n_channels)
         if side > 0 and n_channels * side**2 == n_features:

@@ -1,4 +1,4 @@
-"""A network of images."""
+"""A network for images."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Convolution(nn.Module):
 
 
 class CNN(Network):
-    """LeNet: convolutions to so many channels, each with ReLU and 2×2 max-pooling; dropout; and an MLP of the result.
+    """LeNet: convolutions to these channels, each with ReLU and 2×2 max-pooling, then dropout and an MLP.
 
-    Rows are images (channels, height, width) written in one line.
+    Rows are flattened images (channels, height, width).
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class CNN(Network):
 
 
 def pooled_shape(image_shape: tuple[int, int, int], channels: tuple[int, ...]) -> tuple[int, int, int]:
-    """The shape of an image after all convolutions: each halves its sides."""
+    """Return the shape of an image after all convolutions; each one halves its sides."""
     n_channels = (image_shape[0], *channels)[-1]
     height, width = (side >> len(channels) for side in image_shape[1:])
     if min(height, width) < 1:
         least = 1 << len(channels)
         raise ValueError(
             f"image_shape={image_shape} with {len(channels)} convolutions; expected sides of at least {least}, "
-            "which are halved by each"
+            "since each convolution halves them"
         )
     return n_channels, height, width

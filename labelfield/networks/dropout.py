@@ -1,4 +1,4 @@
-"""Dropout whose masks can be drawn again."""
+"""Dropout whose masks can be reproduced."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ __all__ = ["Dropout", "draw_dropout_from"]
 
 
 class Dropout(nn.Module):
-    """In training each number is 0 with probability p and else divided by 1 - p; afterwards nothing happens to it.
+    """In training, sets each number to 0 with probability p and divides it by 1 - p otherwise; afterwards does nothing.
 
-    torch's own draws from a generator that everything shares, so that a training that was resumed would see other masks
-    than one that went on.
+    torch's own dropout draws from a global generator, so a resumed training would see other masks.
     """
 
     def __init__(self, p: float) -> None:
@@ -26,20 +25,17 @@ class Dropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         if self.generator is None:
-            raise RuntimeError("dropout has nothing to draw from; call draw_dropout_from first")
+            raise RuntimeError("dropout has no generator to draw from; call draw_dropout_from first")
         kept = torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
         return x * kept.div_(1 - self.p)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A generator of a GPU could not be read where there is none.
+        # A generator of a GPU could not be loaded on a machine without one.
         return {**self.__dict__, "generator": None}
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
 
 
 def draw_dropout_from(module: nn.Module, generator: torch.Generator) -> None:
-    """Let all dropout in a module, in the order it is passed, draw from this generator, where the module is."""
+    """Let all dropout in a module, in the order of its parts, draw from this generator, on the module's device."""
     for part in module.modules():
         if isinstance(part, Dropout):
             part.generator = generator

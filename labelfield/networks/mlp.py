@@ -28,7 +28,7 @@ class Affine(nn.Module):
 
 
 class MLP(Network):
-    """ReLU layers of these widths, each with dropout, and a last one that is linear; of dense rows."""
+    """ReLU layers of these widths, each with dropout, and a linear last layer, for dense rows."""
 
     def __init__(self, n_features: int, hidden: tuple[int, ...], n_outputs: int, dropout: float = 0.0) -> None:
         super().__init__()

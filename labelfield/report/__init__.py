@@ -1,4 +1,4 @@
-"""A page about a model: what it is, how good, how far to be believed, and what it has learned."""
+"""A page about a model: what it is, how good it is, how far to trust it, and what it has learned."""
 
 from labelfield.report.page import make_page, save_page, write_report
 from labelfield.report.scores import Counts

@@ -2,142 +2,123 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["Curve", "Identity", "identify", "learning_curves"]
+from labelfield.estimators.protocol import FittedClassifier
+from labelfield.inference.run import Epoch
+
+__all__ = ["Identity", "drops", "identify", "learning_curves"]
 
 _KINDS = {
     "mlgpf": "A Gaussian-process factor model: a few processes, shared by all labels, are mixed into one utility for "
     "each label.",
     "one_vs_each": "Multi-class Gaussian processes with a one-vs-each likelihood: each class has a process of its own.",
     "robustmax": "Multi-class Gaussian processes with a robustmax likelihood: the class with the largest process wins, "
-    "except for a small chance of any other.",
+    "with a small probability of any other.",
     "softmax": "Multi-class Gaussian processes with a softmax likelihood: each class has a process of its own.",
-    "svdkl": "A deep kernel model: a network learns features, Gaussian processes on these features make the decision.",
-    "topics": "A topic model of labels: features say which topics a row is about, topics say which labels it has.",
+    "svdkl": "A deep kernel model: a network learns features, and Gaussian processes on these features decide.",
+    "topics": "A topic model of labels: features say which topics a row is about, and topics say which labels it has.",
 }
-# What a spec holds that says most about a model, and what that is called.
-_SIZES = {
+# What a spec holds that says most about a model, and what to call it.
+_FACTS = {
     "n_topics": "topics",
     "n_latent": "shared processes",
     "n_processes": "processes",
     "n_inducing": "inducing inputs",
-    "grid_size": "grid points a dimension",
+    "grid_size": "grid points per dimension",
+    "network": "network",
+    "kernel": "kernel",
+    "posterior": "posterior",
+    "label_linear": "linear process per label",
 }
-# A curve falls if it does so by this share of its reach.
-_FALL = 0.1
-_CHOICES = {"kernel": "kernel", "posterior": "posterior", "private": "private processes"}
+_ALGORITHMS = {"em": "EM", "online_em": "online EM", "gibbs": "Gibbs sampling"}
+# A drop counts if it is at least this share of the whole range of a curve.
+_DROP = 0.1
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The method, a sentence about it, and facts by name."""
+    """The method, a sentence about it, facts by name, and what the words on the page depend on.
+
+    A model that `is_sampled` has no bound; where some rows were held out for calibration at first, `has_held_out`.
+    """
 
     method: str
     sentence: str
     facts: dict[str, str]
     has_classes: bool
-    is_calibrated: bool = False
+    is_sampled: bool
+    has_held_out: bool
 
 
-@dataclass(frozen=True)
-class Curve:
-    """What was recorded of each epoch: seconds of training and the bound (nats a row), by stage, and scores."""
-
-    seconds: list[float]
-    bound: list[float]
-    stage: list[str]
-    scores: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-
-    @property
-    def falls(self) -> bool:
-        """Whether in the later half of a single stage it falls at once, by a good part of all that it rose."""
-        later = self.bound[len(self.bound) // 2 :]
-        reach = max(self.bound) - min(self.bound[len(self.bound) // 5 :])
-        return len(set(self.stage)) == 1 and any(b < a - _FALL * reach for a, b in pairwise(later))
-
-
-def identify(estimator: Any) -> Identity:
-    """What the model is. An ensemble is counted as a whole, with the choices of its first member."""
-    spec, method = estimator.spec_, estimator._method()
-    members = [estimator, *getattr(estimator, "others_", ())]
-    has_classes = estimator.label_kind_ == "classes"
+def identify(estimator: FittedClassifier) -> Identity:
+    """Return what the model is. An ensemble is counted as a whole, with the choices of its first member."""
+    members, method = estimator.members(), estimator.method
+    first, has_classes = members[0], estimator.label_kind_ == "classes"
     facts: dict[str, str] = {"method": method}
+    sentence = _KINDS.get(method, first.summary())
     if len(members) > 1:
         facts["ensemble"] = f"{len(members)} members"
-    facts["classes" if has_classes else "labels"] = f"{spec.n_labels:,}"
-    facts["features"] = f"{estimator.n_features_in_:,} ({estimator.row_transform_.name})"
+        sentence += (
+            f" This is an ensemble: the mean of the probabilities of {len(members)} different ones. Kernel and sizes "
+            "are those of the first."
+        )
+    facts["classes" if has_classes else "labels"] = f"{estimator.predictor_.n_labels:,}"
+    facts["features"] = f"{estimator.n_features_in_:,} ({first.row_transform_.name})"
     facts["training rows"] = f"{estimator.n_rows_:,}"
-    for name, called in _SIZES.items():
-        if hasattr(spec, name) and not _is_beside_the_point(spec, name):
-            kind = f" ({spec.inducing})" if name == "n_inducing" else ""
-            facts[called] = f"{getattr(spec, name):,}{kind}"
-    if method == "topics":
-        facts["found by"] = {"em": "EM", "online_em": "online EM", "gibbs": "Gibbs sampling"}[estimator.algorithm]
-    if "network" in vars(spec):
-        facts["network"] = _network(spec)
-    for name, called in _CHOICES.items():
-        value = vars(spec).get(name)
-        if isinstance(value, str) and not _is_beside_the_point(spec, name):
-            facts[called] = value
-    facts["parameters"] = f"{sum(member.n_parameters() for member in members):,}"
-    if estimator.history_:
+    facts |= _facts_of(first.spec_)
+    algorithm = str(first.get_params().get("algorithm"))
+    if algorithm in _ALGORITHMS:
+        facts["found by"] = _ALGORITHMS[algorithm]
+    facts["parameters"] = f"{estimator.n_parameters():,}"
+    if first.history_:
         facts["training"] = _training(members)
-    sentence = _KINDS[method]
-    if len(members) > 1:
-        sentence += f" {len(members)} of them, each unlike the others, and the mean of their probabilities."
-    return Identity(method, sentence, facts, has_classes, bool(getattr(estimator, "calibrated", False)))
+    return Identity(method, sentence, facts, has_classes, algorithm == "gibbs", first.settings_.held_out > 0)
 
 
-def _is_beside_the_point(spec: Any, name: str) -> bool:
-    """Linear utilities without uncertainty have neither inducing inputs nor a kernel, a network alone no processes;
-    those of a deep kernel are not named twice."""
-    if name == "n_latent" and hasattr(spec, "n_processes"):
-        return True
+def _facts_of(spec: Any) -> dict[str, str]:
+    """Return the facts that a spec holds, without those that mean nothing for this model."""
+    left_out = set()
+    if hasattr(spec, "n_processes"):
+        left_out |= {"n_latent"}  # the same by another name
     if getattr(spec, "is_plain", False):
-        return name in ("n_processes", "grid_size", "kernel", "posterior")
-    return vars(spec).get("posterior") == "point" and name in ("n_inducing", "kernel")
-
-
-def _network(spec: Any) -> str:
-    """Its kind and the widths of its layers; a network of the user's own by its class."""
-    if spec.network is None:
-        return str(spec.network_class)
-    return " ".join([spec.network.name, "-".join(map(str, spec.network.hidden))]).strip()
+        left_out |= {"n_processes", "grid_size", "kernel", "posterior"}  # a network alone has no processes
+    if getattr(spec, "posterior", None) == "point":
+        left_out |= {"n_inducing", "kernel"}  # linear utilities have neither
+    found = {}
+    for name, called in _FACTS.items():
+        value = getattr(spec, name, None)
+        if name == "network" and hasattr(spec, name):
+            widths = "" if value is None else "-".join(map(str, value.hidden))
+            found[called] = spec.network_class if value is None else f"{value.name} {widths}".strip()
+        elif value is not None and name not in left_out:
+            kind = f" ({spec.inducing})" if name == "n_inducing" else ""
+            found[called] = value if isinstance(value, str) else f"{value:,}{kind}"
+    return found
 
 
 def _training(members: list[Any]) -> str:
-    """Epochs and time; of an ensemble over all members."""
+    """Return the epochs and the time of all members in words."""
     n_epochs = sum(len(member.history_) for member in members)
     seconds = sum(member.history_[-1]["seconds"] for member in members if member.history_)
-    return f"{n_epochs:,} epochs, {in_words(seconds)}"
-
-
-def in_words(seconds: float) -> str:
-    """A time as a person says it."""
     if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.1f} minutes"
-    return f"{seconds / 3600:.1f} hours"
+        time = f"{seconds:.1f} s"
+    else:
+        time = f"{seconds / 60:.1f} minutes" if seconds < 3600 else f"{seconds / 3600:.1f} hours"
+    return f"{n_epochs:,} epoch{'' if n_epochs == 1 else 's'}, {time}"
 
 
-def learning_curves(estimator: Any) -> list[Curve]:
-    """The curve of the model and, of an ensemble, of each other member; nothing where nothing was recorded."""
-    members = [estimator, *getattr(estimator, "others_", ())]
-    return [_curve(member.history_) for member in members if member.history_]
+def learning_curves(estimator: FittedClassifier) -> list[list[Epoch]]:
+    """Return the epochs of each member that recorded some; a single model is its only member."""
+    return [[Epoch(**epoch) for epoch in member.history_] for member in estimator.members() if member.history_]
 
 
-def _curve(history: list[dict[str, Any]]) -> Curve:
-    scores: dict[str, list[tuple[float, float]]] = {}
-    for epoch in history:
-        for name, value in epoch["scores"].items():
-            scores.setdefault(name, []).append((float(epoch["seconds"]), float(value)))
-    return Curve(
-        [float(epoch["seconds"]) for epoch in history],
-        [float(epoch["bound"]) for epoch in history],
-        [str(epoch["stage"]) for epoch in history],
-        scores,
-    )
+def drops(curve: Sequence[Epoch]) -> bool:
+    """Return whether the bound drops within one epoch, in the later half of a single stage, by much of its range."""
+    bound = [epoch.bound for epoch in curve]
+    reach = max(bound) - min(bound[len(bound) // 5 :])
+    is_single = len({epoch.stage for epoch in curve}) == 1
+    return is_single and any(b < a - _DROP * reach for a, b in pairwise(bound[len(bound) // 2 :]))

@@ -1,4 +1,4 @@
-"""One self-contained page about a model: put together from its sections, and written whole or not at all."""
+"""One self-contained page about a model: assembled from its sections, and written whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from scipy import sparse
 
 from labelfield.atomic import replacing_file
 from labelfield.estimators.inputs import as_rows
+from labelfield.estimators.protocol import FittedClassifier
 from labelfield.progress import Progress, ignore
-from labelfield.report import sections, showing
+from labelfield.report import galleries, sections
 from labelfield.report.facts import Facts, gather
-from labelfield.report.markup import element, text
+from labelfield.report.markup import element, percent, text
 from labelfield.report.scores import Counts
 from labelfield.version import __version__
 
@@ -23,17 +24,17 @@ __all__ = ["make_page", "save_page", "write_report"]
 _PARTS = (
     sections.trust,
     sections.by_frequency,
-    showing.ten_rows,
-    showing.topics,
-    showing.neighbours,
-    showing.features,
-    showing.inputs,
+    galleries.ten_rows,
+    galleries.topics,
+    galleries.neighbours,
+    galleries.features,
+    galleries.inputs,
     sections.how_it_learned,
 )
 
 
 def write_report(
-    estimator: Any,
+    estimator: FittedClassifier,
     X: Any,
     Y: Any,
     out: str | Path,
@@ -43,26 +44,21 @@ def write_report(
     feature_names: Sequence[str] | None = None,
     progress: Progress = ignore,
 ) -> Path:
-    """Write a page about a fitted model on test rows X with labels Y, in any form that its `fit` takes; gives its path.
+    """Write a page about a fitted model on test rows X with labels Y, in any form that `fit` takes; return its path.
 
-    Names of labels and features are those that the model knows, unless given.
+    Labels are called as in `label_names`, else as the model knows them; features as the model knows them, else as in
+    `feature_names`.
     """
     rows = as_rows(estimator, X, reset=False)
-    truth = estimator._encode(Y, rows.shape[0])
+    truth = estimator.encode(Y, rows.shape[0])
     page = make_page(
-        estimator,
-        rows,
-        truth,
-        title=title,
-        label_names=label_names,
-        feature_names=feature_names,
-        progress=progress,
+        estimator, rows, truth, title=title, label_names=label_names, feature_names=feature_names, progress=progress
     )
     return save_page(page, Path(out))
 
 
 def make_page(
-    estimator: Any,
+    estimator: FittedClassifier,
     X: sparse.csr_array,
     Y: sparse.csr_array,
     *,
@@ -72,21 +68,15 @@ def make_page(
     feature_names: Sequence[str] | None = None,
     progress: Progress = ignore,
 ) -> str:
-    """The page, for rows and labels as `labelfield.report.facts.gather` takes them. Same facts, same page."""
+    """Return the page for rows and labels as `labelfield.report.facts.gather` takes them. Same facts, same page."""
     facts = gather(
-        estimator,
-        X,
-        Y,
-        counts=counts,
-        label_names=label_names,
-        feature_names=feature_names,
-        progress=progress,
+        estimator, X, Y, counts=counts, label_names=label_names, feature_names=feature_names, progress=progress
     )
     return render(facts, title or f"A model of the method {facts.identity.method}")
 
 
 def render(facts: Facts, title: str) -> str:
-    """Facts as a page."""
+    """Return facts as a page."""
     first = element("div", f"{sections.what_it_is(facts)}\n{sections.scoreboard(facts)}", class_="duo")
     parts = [first, *(found for found in (make(facts) for make in _PARTS) if found)]
     style = files("labelfield.report").joinpath("style.css").read_text(encoding="utf-8")
@@ -104,19 +94,17 @@ def render(facts: Facts, title: str) -> str:
 
 
 def _opening(facts: Facts) -> str:
-    """The page in a sentence."""
-    identity, doubt = facts.identity, facts.doubt
-    what = "classes" if identity.has_classes else "labels"
-    right = f"{100 * (1 - doubt.error):.1f} %"
+    """Return the page in two sentences."""
+    several, one = ("classes", "class") if facts.identity.has_classes else ("labels", "label")
+    known = facts.identity.facts
     return (
-        f"{identity.facts[what]} {what}, learned from {identity.facts['training rows']} rows and tried on "
-        f"{facts.n_rows:,}. The first {'class' if identity.has_classes else 'label'} it names is right for "
-        f"{right} of these."
+        f"{known[several]} {several}, learned from {known['training rows']} rows and tested on {facts.n_rows:,}. The "
+        f"most probable {one} is right for {percent(1 - facts.errors.error)} of the test rows."
     )
 
 
 def save_page(page: str, out: Path) -> Path:
-    """Write a page; a failure leaves nothing, or what was there before."""
+    """Write a page and return its path; a failure leaves no file, or the old one."""
     with replacing_file(out) as new:
         new.write_text(page, encoding="utf-8", newline="\n")
     return out

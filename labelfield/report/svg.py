@@ -1,4 +1,4 @@
-"""Figures as SVG inside a page: text stays text, colours follow the page, and nothing clashes between figures."""
+"""Figures as SVG inside a page: text stays text, colours follow the page, and figures do not interfere."""
 
 from __future__ import annotations
 
@@ -11,39 +11,28 @@ from typing import Any
 
 __all__ = ["ACCENT", "INK", "LINE", "MUTED", "OTHER", "THIRD", "drawing", "to_svg"]
 
-# Stand-ins that no figure has by chance; in the page each is a colour of the style sheet.
+# Stand-ins that no figure has by chance; the page replaces them by colours of its style sheet.
 INK, MUTED, LINE, ACCENT, OTHER, THIRD = (f"#0badc{number}" for number in range(6))
 _VARIABLES = dict(
     zip((INK, MUTED, LINE, ACCENT, OTHER, THIRD), ("ink", "muted", "line", "c1", "c2", "c3"), strict=True)
 )
-# In points, of which a figure on a phone has about as many as the phone has pixels.
+# In points: a figure is about as many points wide as a phone is pixels.
 _SIZE = 11.0
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "font.size": _SIZE,
-    "font.family": "DejaVu Sans",  # comes with matplotlib; wider than what browsers show, so that nothing overlaps
-    "axes.titlesize": _SIZE,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
+    "font.family": "DejaVu Sans",  # comes with matplotlib, and is wider than the fonts of browsers, so nothing overlaps
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": MUTED,
-    "axes.titlecolor": INK,
-    "axes.facecolor": "none",
     "axes.axisbelow": True,
     "axes.grid": True,
     "grid.color": LINE,
     "grid.linewidth": 0.8,
     "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelsize": _SIZE - 1,
-    "ytick.labelsize": _SIZE - 1,
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "none"),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), _SIZE - 1),
     "legend.frameon": False,
-    "legend.fontsize": _SIZE - 1,
     "lines.linewidth": 1.8,
     "lines.markersize": 5,
     "hatch.linewidth": 0.8,
@@ -52,20 +41,20 @@ _SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def drawing(name: str) -> Iterator[None]:
-    """Settings of matplotlib for a figure of this name; outside the block they are what they were."""
+    """Set matplotlib up for a figure of this name, within the block alone."""
     import matplotlib as mpl
     from cycler import cycler
 
-    # Of Any: matplotlib 3.11 types the names of settings, earlier ones do not.
+    # Any, because matplotlib types the names of settings from version 3.11 on.
     own: Any = _SETTINGS | {"axes.prop_cycle": cycler(color=[ACCENT, OTHER, THIRD]), "svg.hashsalt": name}
     with mpl.rc_context(own), warnings.catch_warnings():
-        # Text stays text, which a browser shows in a font that has it.
+        # Text stays text: the browser finds a font that has the glyph.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")
         yield
 
 
 def to_svg(figure: Any, name: str, label: str) -> str:
-    """A figure as an <svg> element that says what it shows; to be called within `drawing`."""
+    """Return a figure as an <svg> element with a label that says what it shows; call it within `drawing`."""
     from html import escape
 
     text = io.StringIO()
@@ -73,7 +62,7 @@ def to_svg(figure: Any, name: str, label: str) -> str:
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its rules would hold for the whole page
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its rules would apply to the whole page
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
     svg = svg.replace("xlink:href", "href")
     svg = _own_ids(svg, name)
@@ -81,7 +70,7 @@ def to_svg(figure: Any, name: str, label: str) -> str:
     assert view is not None  # matplotlib writes one
     opening = f'<svg viewBox="{view[1]}" role="img" aria-label="{escape(label, quote=True)}">'
     svg = re.sub(r"<svg\b[^>]*>", lambda _: opening, svg, count=1)
-    # Whatever font the page has.
+    # The figure takes the font of the page.
     svg = re.sub(r"font: ((?:[a-z0-9]+ )*)([0-9.]+)px [^;\"]*", _font, svg)  # as matplotlib before 3.10 writes it
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     for stand_in, variable in _VARIABLES.items():
@@ -95,7 +84,7 @@ def _font(found: re.Match[str]) -> str:
 
 
 def _own_ids(svg: str, name: str) -> str:
-    """Ids that something refers to begin with the name of the figure; the others, which all figures share, go."""
+    """Begin ids that are referred to with the name of the figure; drop the others, which all figures share."""
     used = set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', svg))
     used_ids = {first or second for first, second in used}
 

@@ -1,7 +1,7 @@
-"""Synthetic data with the truth known: of the GP factor model, of the topic model, and rings.
+"""Synthetic data whose truth is known: drawn from the GP factor model, from the topic model, and rings.
 
-Everything is made in blocks of rows: no dense N x D or N x K exists. A block has its own random stream, so the result
-depends on the seed alone and not on the number of threads.
+Everything is drawn in blocks of rows, without a dense N x D or N x K array. Each block has its own random stream, so
+that the result depends only on the seed and not on the number of threads.
 """
 
 from labelfield.synth.factors import Truth, make_multilabel

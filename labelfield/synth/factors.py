@@ -1,6 +1,6 @@
 """Data drawn from the multi-label GP factor model.
 
-rows    tf-idf vectors of unit norm: each row mixes two topics and a background, each a power law over words
+rows    tf-idf vectors of unit norm: each row mixes two topics and a background, which are power laws over words
 h_p     ~ GP(0, k), k linear or squared-exponential (drawn through R random Fourier features), p = 1 … P
 f       = Φ h + b,  rows of Φ of norm `signal`, b such that label frequencies follow a power law
 y_k     ~ Bernoulli(σ(f_k))
@@ -8,8 +8,8 @@ y_k     ~ Bernoulli(σ(f_k))
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, overload
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ _N_FOURIER = 256
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What a synthetic data set was drawn from. Letters as in docs/NOTATION.md."""
+    """The truth that a synthetic data set was drawn from. Letters as in docs/NOTATION.md."""
 
     weights: NDArray[np.float32]  # (D, P) for the linear kernel, (D, R) frequencies for the squared-exponential one
     phases: NDArray[np.float32] | None  # (R,)
@@ -36,63 +36,27 @@ class Truth:
     b: NDArray[np.float32]  # (K,)
 
     def latent(self, X: sparse.csr_array) -> NDArray[np.float32]:
-        """h (N, P) at rows X."""
+        """Return h (N, P) at rows X."""
         h = np.asarray(X @ self.weights, np.float32)
         if self.phases is not None and self.amplitudes is not None:
             h = np.cos(h + self.phases) @ self.amplitudes
         return h
 
     def utilities(self, X: sparse.csr_array) -> NDArray[np.float32]:
-        """f = Φ h + b (N, K) at rows X."""
+        """Return f = Φ h + b (N, K) at rows X."""
         return self.latent(X) @ self.Phi.T + self.b
 
     def probabilities(self, X: sparse.csr_array) -> NDArray[np.float32]:
-        """σ(f) (N, K) at rows X: what the best possible model would predict."""
+        """Return σ(f) (N, K) at rows X: the predictions of the best possible model."""
         return _sigmoid(self.utilities(X))
 
     def draw(self, X: sparse.csr_array, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Of rows X how many labels each has, and which, drawn by their probabilities."""
+        """Draw the labels of rows X: the number of labels per row, and all of them."""
         h, step = self.latent(X), max(1, _DENSE_BLOCK // self.b.size)
         drawn = [_bernoulli(h[start : start + step], self, rng) for start in range(0, h.shape[0], step)]
         return np.concatenate([counts for counts, _ in drawn]), np.concatenate([labels for _, labels in drawn])
 
 
-@overload
-def make_multilabel(
-    n_rows: int = ...,
-    n_features: int = ...,
-    n_labels: int = ...,
-    *,
-    n_nonzeros: float | None = ...,
-    labels_per_row: float | None = ...,
-    n_factors: int = ...,
-    n_topics: int | None = ...,
-    kernel: Literal["se", "linear"] = ...,
-    length_scale: float = ...,
-    signal: float = ...,
-    power: float = ...,
-    seed: int = ...,
-    return_truth: Literal[False] = ...,
-    progress: Progress = ...,
-) -> Dataset: ...
-@overload
-def make_multilabel(
-    n_rows: int = ...,
-    n_features: int = ...,
-    n_labels: int = ...,
-    *,
-    n_nonzeros: float | None = ...,
-    labels_per_row: float | None = ...,
-    n_factors: int = ...,
-    n_topics: int | None = ...,
-    kernel: Literal["se", "linear"] = ...,
-    length_scale: float = ...,
-    signal: float = ...,
-    power: float = ...,
-    seed: int = ...,
-    return_truth: Literal[True],
-    progress: Progress = ...,
-) -> tuple[Dataset, Truth]: ...
 def make_multilabel(
     n_rows: int = 3000,
     n_features: int = 2000,
@@ -109,13 +73,13 @@ def make_multilabel(
     seed: int = 0,
     return_truth: bool = False,
     progress: Progress = ignore,
-) -> Dataset | tuple[Dataset, Truth]:
-    """Draw a data set, and with `return_truth` what it was drawn from.
+) -> Any:
+    """Draw a data set; with `return_truth`, return (data set, `Truth`), which it was drawn from.
 
-    `n_nonzeros` (default 50, at most D/4) and `labels_per_row` (default 4, at most K/4) are means; the k-th most
-    frequent label has a frequency proportional to k^-power, with the head cut off; `signal` is the standard deviation
-    of f; `n_topics` (default 24, or K/8 if that is more) sets how many kinds of rows there are. `progress` is called
-    with (rows done, twice the rows: once for X, once for Y).
+    `n_nonzeros` (default 50, at most D/4) and `labels_per_row` (default 4, at most K/4) are means. The k-th most
+    frequent label has a frequency proportional to k^-power, up to a maximum; `signal` is the standard deviation of f;
+    `n_topics` (default 24, or K/8 if that is more) is the number of topics that rows mix. `progress` is called with
+    (rows done, twice the number of rows), because X and Y are drawn one after the other.
     """
     n_topics = max(24, n_labels // 8) if n_topics is None else n_topics
     sizes = {"n_rows": n_rows, "n_features": n_features, "n_labels": n_labels}
@@ -127,7 +91,7 @@ def make_multilabel(
     words = Words(n_features, n_topics, n_nonzeros, np.random.default_rng(seeds[0]))
     X = draw_features(words, n_rows, seeds[1], progress)
     truth = _draw_truth(X, n_labels, labels_per_row, n_factors, kernel, length_scale, signal, power, seeds[2])
-    dataset = Dataset(X, draw_labels(X, n_labels, truth.draw, seeds[3], progress))
+    dataset = Dataset(X, draw_labels(X, n_labels, truth.draw, seeds[3], progress), trusted=True)
     return (dataset, truth) if return_truth else dataset
 
 
@@ -142,32 +106,29 @@ def _draw_truth(
     power: float,
     seed: np.random.SeedSequence,
 ) -> Truth:
-    rng = np.random.default_rng(seed)
-    d = X.shape[1]
+    rng, d = np.random.default_rng(seed), X.shape[1]
     phases = amplitudes = None
-    relevance = _relevance(X)
     if kernel == "linear":
         weights = rng.standard_normal((d, n_factors), np.float32)
     else:
         weights = rng.standard_normal((d, _N_FOURIER), np.float32) / np.float32(length_scale)
         phases = rng.uniform(0, 2 * np.pi, _N_FOURIER).astype(np.float32)
         amplitudes = rng.standard_normal((_N_FOURIER, n_factors), np.float32) * np.float32(np.sqrt(2 / _N_FOURIER))
-    weights *= relevance[:, None]
+    weights *= _relevance(X)[:, None]
     Phi = rng.standard_normal((n_labels, n_factors), np.float32)
     Phi *= np.float32(signal) / np.linalg.norm(Phi, axis=1, keepdims=True)
     truth = Truth(weights, phases, amplitudes, Phi, np.zeros(n_labels, np.float32))
     pilot = pilot_rows(X, rng)
     frequency = rng.permutation(_power_law(n_labels, labels_per_row, power))
-    b = _biases(truth.latent(pilot), Phi, frequency)
-    return Truth(weights, phases, amplitudes, Phi, b)
+    return replace(truth, b=_biases(truth.latent(pilot), Phi, frequency))
 
 
 def _relevance(X: sparse.csr_array) -> NDArray[np.float32]:
-    """ARD weights (D,) that grow with a word's frequency: rows of one topic share its frequent words and so lie near
-    each other, and what is learned from one row holds for another. Scaled to a mean squared row norm of 1."""
-    frequency = np.zeros(X.shape[1])
-    mass = np.zeros(X.shape[1])
-    step = 1 << 22
+    """Return ARD weights (D,) that grow with the frequency of a word, for a mean squared row norm of 1.
+
+    Rows of one topic share its frequent words, so that they are near each other and one can be learned from another.
+    """
+    frequency, mass, step = np.zeros(X.shape[1]), np.zeros(X.shape[1]), 1 << 22
     for start in range(0, X.nnz, step):
         indices, data = X.indices[start : start + step], X.data[start : start + step]
         frequency += np.bincount(indices, minlength=X.shape[1])
@@ -176,7 +137,7 @@ def _relevance(X: sparse.csr_array) -> NDArray[np.float32]:
 
 
 def _power_law(n_labels: int, total: float, power: float) -> NDArray[np.float64]:
-    """Frequencies proportional to k^-power that add up to `total`; the head is cut so that no label is in most rows."""
+    """Return frequencies proportional to k^-power with this total, up to a maximum: no label is in most rows."""
     shape = np.arange(1, n_labels + 1) ** -float(power)
     most = max(0.15, 1.8 * total / n_labels)
     low, high = 0.0, total / shape.min()
@@ -187,7 +148,7 @@ def _power_law(n_labels: int, total: float, power: float) -> NDArray[np.float64]
 
 
 def _biases(h: NDArray[np.float32], Phi: NDArray[np.float32], frequency: NDArray[np.float64]) -> NDArray[np.float32]:
-    """b with mean σ(φ_k h + b_k) = frequency_k over the pilot rows, by bisection for all labels of a block at once."""
+    """Find b with mean σ(φ_k h + b_k) = frequency_k over the pilot rows, by bisection for blocks of labels."""
     b = np.empty(Phi.shape[0], np.float32)
     step = max(1, (1 << 21) // h.shape[0])
     for start in range(0, b.size, step):
@@ -206,10 +167,10 @@ def _biases(h: NDArray[np.float32], Phi: NDArray[np.float32], frequency: NDArray
 def _bernoulli(
     h: NDArray[np.float32], truth: Truth, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Labels of a few rows: y = 1 where u (1 + e^-f) < 1 for uniform u, the same as u < σ(f)."""
+    """Draw the labels of a few rows: y = 1 if u (1 + e^-f) < 1 for uniform u, which is u < σ(f)."""
     odds = h @ -truth.Phi.T
     odds -= truth.b
-    np.minimum(odds, 80, out=odds)  # e^80 still fits float32, and u e^80 < 1 has no chance
+    np.minimum(odds, 80, out=odds)  # e^80 still fits float32, and u e^80 < 1 never happens
     np.exp(odds, out=odds)
     odds += 1
     u = rng.random(odds.shape, np.float32)

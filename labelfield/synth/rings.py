@@ -1,4 +1,4 @@
-"""One class a row, and nothing that a line could separate."""
+"""Rings: data with one class per row that no line can separate."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["make_rings"]
 
 
 def make_rings(n_rows: int = 1000, n_rings: int = 5, *, noise: float = 0.25, seed: int = 0) -> Dataset:
-    """Points on concentric rings in the plane, one class a ring, as many rows of each class as of any other.
+    """Draw points on concentric rings in the plane, one class per ring, with equally many rows in each class.
 
-    Ring k = 0, 1, … has radius k + 1 + `noise` · N(0, 1) and a uniform angle, so radius alone tells the class. The best
-    rule takes the nearest ring and errs in a share 2 (1 - 1 / rings) Q(1 / (2 noise)) of rows: 3.6 % for 5 rings and
-    the default noise. The classes share their mean, so linear rules see next to nothing.
+    Ring k = 0, 1, … has radius k + 1 + `noise` · N(0, 1) and a uniform angle, so only the radius tells the class. The
+    best rule chooses the nearest ring, with an error rate of 2 (1 - 1 / rings) Q(1 / (2 noise)): 3.6 % for 5 rings and
+    the default noise. All classes have the same mean, so linear rules are hardly better than chance.
     """
     if not 1 <= n_rings <= n_rows:
         raise ValueError(f"n_rows={n_rows} and n_rings={n_rings}; expected at least one row for each ring")

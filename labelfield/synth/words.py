@@ -1,9 +1,9 @@
-"""Rows of words, drawn in blocks, each of which has a random stream of its own; and labels for such rows."""
+"""Rows of words and their labels, drawn in blocks, each with its own random stream."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from math import gcd
 from os import cpu_count
@@ -21,11 +21,11 @@ __all__ = ["Words", "draw_features", "draw_labels", "mean_sizes", "pilot_rows"]
 Result = TypeVar("Result")
 _ROW_BLOCK = 8192
 _PILOT_ROWS = 2048
-_TOPIC_SHARE = (0.5, 0.75)  # of a row's words: the first topic's, then both topics'
+_TOPIC_SHARE = (0.5, 0.75)  # of the words of a row: from the first topic, and from both topics
 
 
 def mean_sizes(sizes: dict[str, int], n_nonzeros: float | None, labels_per_row: float | None) -> tuple[float, float]:
-    """How many words and labels a row has in the mean, where that is not given; refuses what cannot be drawn."""
+    """Return the mean numbers of words and labels per row, by default if not given; refuse what cannot be drawn."""
     if min(sizes.values()) < 1:
         *first, last = sizes
         raise ValueError(f"{', '.join(first)} and {last} must be at least 1")
@@ -33,25 +33,25 @@ def mean_sizes(sizes: dict[str, int], n_nonzeros: float | None, labels_per_row: 
     n_nonzeros = min(50.0, d / 4) if n_nonzeros is None else n_nonzeros
     labels_per_row = min(4.0, k / 4) if labels_per_row is None else labels_per_row
     if not 0 < n_nonzeros <= d / 2:
-        raise ValueError(f"n_nonzeros={n_nonzeros}; expected at most half of the {d} features")
+        raise ValueError(f"n_nonzeros={n_nonzeros}; expected more than 0 and at most half of the {d} features")
     if not 0 < labels_per_row <= k / 2:
-        raise ValueError(f"labels_per_row={labels_per_row}; expected at most half of the {k} labels")
+        raise ValueError(f"labels_per_row={labels_per_row}; expected more than 0 and at most half of the {k} labels")
     return n_nonzeros, labels_per_row
 
 
 class Words:
-    """Draws rows of word counts."""
+    """A source of random rows of word counts."""
 
     def __init__(self, n_features: int, n_topics: int, n_nonzeros: float, rng: np.random.Generator) -> None:
         self.n_features = n_features
         frequency = (np.arange(n_features) + 3.0) ** -1.3
         self.cdf = np.cumsum(frequency / frequency.sum())
-        # A topic orders the words its own way: word = (rank * step + shift) mod D, with the step prime to D.
+        # Each topic has its own order of words: word = (rank * step + shift) mod D, with a step that is coprime to D.
         # Topic 0 is the background, in the plain order.
         steps = np.array([_prime_to(n_features, int(s)) for s in rng.integers(1, n_features + 1, n_topics)])
         self.steps = np.append(1, steps)
         self.shifts = np.append(0, rng.integers(n_features, size=n_topics))
-        # Repeated words make fewer non-zeros than words: find how many words to draw on a pilot block.
+        # Repeated words make fewer non-zeros than words: find on a pilot block how many words to draw.
         self.n_words = n_nonzeros
         for _ in range(6):
             counts = self.draw(_PILOT_ROWS, np.random.default_rng(0))[0]
@@ -60,7 +60,7 @@ class Words:
     def draw(
         self, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        """Non-zeros a row, their words in order, and how often each occurs."""
+        """Draw rows: the number of non-zeros per row, their words in order, and how often each occurs."""
         lengths = np.maximum(rng.poisson(self.n_words, n_rows), 1)
         row = np.repeat(np.arange(n_rows), lengths)
         topics = rng.integers(1, self.steps.size, (n_rows, 2))
@@ -69,8 +69,7 @@ class Words:
         rank = np.minimum(np.searchsorted(self.cdf, rng.random(row.size)), self.n_features - 1)
         word = (rank * self.steps[topic] + self.shifts[topic]) % self.n_features
         key = np.sort(row * self.n_features + word)
-        is_first = np.append(True, key[1:] != key[:-1])
-        first = np.flatnonzero(is_first)
+        first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
         times = np.diff(np.append(first, key.size))
         key = key[first]
         counts = np.bincount(key // self.n_features, minlength=n_rows)
@@ -84,24 +83,17 @@ def _prime_to(n: int, start: int) -> int:
 
 
 def pilot_rows(X: sparse.csr_array, rng: np.random.Generator) -> sparse.csr_array:
-    """Some rows, by which what is drawn of all of them is given its size."""
+    """Return some rows, which set the scale of what is drawn for all rows."""
     return X[np.sort(rng.choice(X.shape[0], min(X.shape[0], _PILOT_ROWS), replace=False))]
 
 
 def draw_features(words: Words, n_rows: int, seed: np.random.SeedSequence, progress: Progress) -> sparse.csr_array:
-    """X: tf-idf vectors of unit norm. `progress` counts to the number of rows, of twice as many."""
-    blocks = _row_blocks(n_rows)
-    seeds = seed.spawn(len(blocks))
+    """Draw X: tf-idf vectors of unit norm. `progress` goes up to half of its total."""
     parts = []
     frequency = np.zeros(words.n_features, np.int64)
-
-    def draw(block: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        return words.draw(blocks[block].stop - blocks[block].start, np.random.default_rng(seeds[block]))
-
-    for rows, part in zip(blocks, _in_order(draw, len(blocks)), strict=True):
+    for part in _in_blocks(n_rows, seed, lambda rows, rng: words.draw(rows.stop - rows.start, rng), progress, 0):
         parts.append(part)
         frequency += np.bincount(part[1], minlength=words.n_features)
-        progress(rows.stop, 2 * n_rows)
     idf = np.log((1 + n_rows) / (1 + frequency)).astype(np.float32) + 1
     for counts, indices, values in parts:
         _weigh(counts, indices, values, idf)
@@ -112,7 +104,7 @@ def draw_features(words: Words, n_rows: int, seed: np.random.SeedSequence, progr
 def _weigh(
     counts: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32], idf: NDArray[np.float32]
 ) -> None:
-    """Turn counts into (1 + log tf) idf and give each row unit norm, in place. No row is empty."""
+    """Turn counts into (1 + log tf) idf and give each row unit norm, in place. No row may be empty."""
     np.log(values, out=values)
     values += 1
     values *= idf[indices]
@@ -127,33 +119,33 @@ def draw_labels(
     seed: np.random.SeedSequence,
     progress: Progress,
 ) -> sparse.csr_array:
-    """Y, by `draw`, which gives of some rows how many labels each has, and which. `progress` goes on to twice the
-    number of rows."""
-    n = X.shape[0]
-    blocks = _row_blocks(n)
-    seeds = seed.spawn(len(blocks))
-    parts = []
-
-    def draw_block(block: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        return draw(X[blocks[block]], np.random.default_rng(seeds[block]))
-
-    for rows, part in zip(blocks, _in_order(draw_block, len(blocks)), strict=True):
-        parts.append(part)
-        progress(n + rows.stop, 2 * n)
+    """Draw Y by `draw`, which returns the number of labels per row, and all of them. `progress` starts at one half."""
+    parts = list(_in_blocks(X.shape[0], seed, lambda rows, rng: draw(X[rows], rng), progress, X.shape[0]))
     counts, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
     return from_counts(counts, labels, None, n_labels)
 
 
-def _row_blocks(n_rows: int) -> list[slice]:
-    return [slice(start, min(start + _ROW_BLOCK, n_rows)) for start in range(0, n_rows, _ROW_BLOCK)]
+def _in_blocks(
+    n_rows: int,
+    seed: np.random.SeedSequence,
+    draw: Callable[[slice, np.random.Generator], Result],
+    progress: Progress,
+    n_done: int,
+) -> Iterator[Result]:
+    """Yield the draws of blocks of rows in order, from one thread per core, never far ahead of the consumer.
 
-
-def _in_order(work: Callable[[int], Result], n_blocks: int) -> Iterator[Result]:
-    """work(0), work(1), … by as many threads as cores, never far ahead of what has been taken."""
+    `n_done` rows of 2 * n_rows have been reported to `progress` before.
+    """
+    blocks = [slice(start, min(start + _ROW_BLOCK, n_rows)) for start in range(0, n_rows, _ROW_BLOCK)]
+    work = zip(blocks, seed.spawn(len(blocks)), strict=True)
     n_threads = cpu_count() or 1
     with ThreadPoolExecutor(n_threads) as pool:
-        blocks = iter(range(n_blocks))
-        waiting = [pool.submit(work, block) for block in islice(blocks, n_threads + 1)]
-        while waiting:
+
+        def submit(n_blocks: int) -> list[Future[Result]]:
+            return [pool.submit(draw, rows, np.random.default_rng(own)) for rows, own in islice(work, n_blocks)]
+
+        waiting = submit(n_threads + 1)
+        for rows in blocks:
             yield waiting.pop(0).result()
-            waiting += [pool.submit(work, block) for block in islice(blocks, 1)]
+            progress(n_done + rows.stop, 2 * n_rows)
+            waiting += submit(1)

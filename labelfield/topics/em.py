@@ -1,15 +1,15 @@
-"""Expectation maximisation of the topic model, on all rows or on some at a time [BMLPL 9-16].
+"""Expectation maximisation of the topic model, on all rows or on batches [BMLPL 9-16].
 
-What never falls, from step to step on all rows, is a lower bound of the log posterior of V, W, r and λ,
+Steps on all rows never decrease a lower bound of the log posterior of V, W, r and λ,
 
     F = Σ_{positives} log(e^{λ̃_ln} - 1)
         + Σ_kn [(r_k - a_kn) ψ(a_kn) + log Γ(a_kn) - log Γ(r_k) - r_k log(1 + c_kn e^{ψ_kn})]
         + log p(V | η) + log p(W | λ) + log p(λ) + log p(r),     λ̃_ln = Σ_k v_lk ũ_kn,  ũ_kn = exp(E log u_kn)
 
-for q(u_kn) = Gamma(a_kn, rate c_kn + e^{-ψ_kn}); q(m) is at its best for these. c_kn is the weight in topic k of the
-labels observed in row n, 1 where all were. η, where it is learned, follows another objective (`best_eta`), so that F
-may fall where η changes. Departures from the paper: it has E u in place of exp(E log u), for which there is no such
-bound; the zero-truncated variable is m_ln, not each m_lkn.
+for q(u_kn) = Gamma(a_kn, rate c_kn + e^{-ψ_kn}) and the q(m) that is best for these. c_kn is the weight in topic k of
+the labels observed in row n, which is 1 where all were. η, where it is learned, follows another objective (`best_eta`),
+so F may fall when η changes. Departures from the paper: it uses E u in place of exp(E log u), for which there is no
+such bound; and the zero-truncated variable is m_ln, not each m_lkn.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ __all__ = [
     "tensors_of_em",
 ]
 
-# Numbers that are made at a time where a product of two rows is taken for each positive.
+# The most numbers formed at once for the products of two rows at each positive.
 _CHUNK = 1 << 22
-# How often counts and intensities of rows that are seen anew are brought into agreement.
+# The number of rounds that bring counts and intensities of new rows into agreement.
 _N_FIRST = 4
 _SHAPES = (1e-3, 1e3)
-# The steps at which η is learned: topics differ enough by then to say how sparse they are. Of a random start η would be
-# learned to be large, which keeps topics alike for good.
+# The steps at which η is learned: by then topics differ enough to show how sparse they are. At a random start η would
+# come out large, which would keep topics alike for good.
 _WHEN_ETA = (20, 25, 30)
 
 
 @dataclass(frozen=True)
 class EMOptions:
-    """`n_gradient_steps` of conjugate gradients a step for W, or None to solve for it; what is learned beside V, W."""
+    """`n_gradient_steps` of conjugate gradients per step for W, or None to solve for it; what is learned beside V,
+    W."""
 
     n_gradient_steps: int | None = 2
     priors: Priors = field(default_factory=Priors)
@@ -60,14 +61,14 @@ class EMOptions:
 
 
 class RowState(NamedTuple):
-    """Of rows that come again: the shapes a (N, K) of q(u), and ψ (N, K)."""
+    """The shapes a (N, K) of q(u) and ψ (N, K) of rows that recur in every step."""
 
     shape: Tensor
     psi: Tensor
 
 
 class Sums(NamedTuple):
-    """What is remembered of rows: Σ_n m_lkn (A, K), exposures (A, K) and (K,) where labels were missing, the expected
+    """Statistics summed over rows: Σ_n m_lkn (A, K), exposures (A, K) and (K,) where labels were missing, the expected
     tables of r_k (K,) and Σ_n log(1 + c e^ψ) (K,)."""
 
     counts: Tensor
@@ -77,7 +78,7 @@ class Sums(NamedTuple):
     softplus: Tensor
 
     def scaled(self, scale: float) -> Sums:
-        """As if of so many times the rows."""
+        """Return the sums for `scale` times as many rows."""
         exposure = None if self.exposure is None else self.exposure * scale
         rest = None if self.exposure_rest is None else self.exposure_rest * scale
         return Sums(self.counts * scale, exposure, rest, self.tables * scale, self.softplus * scale)
@@ -85,7 +86,7 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EMState:
-    """Where EM stands. `rows` are those of the last step: on the same rows again it goes on from there."""
+    """The state of EM. `rows` are those of the last step; a step on the same rows continues from there."""
 
     topics: Topics
     sums: Sums | None = None
@@ -95,28 +96,28 @@ class EMState:
 
 
 class StepInfo(NamedTuple):
-    """`objective`: F at the state before the step, in nats, as the rows of the step tell it of all rows."""
+    """`objective`: F before the step, in nats, estimated for all rows from the rows of the step."""
 
     objective: float
 
 
 def start_em(topics: Topics) -> EMState:
-    """Before the first step."""
+    """Return the state before the first step."""
     return EMState(topics)
 
 
 def em_step(
     state: EMState, data: TopicRows, options: EMOptions, *, rate: float = 1.0, n_data: int | None = None
 ) -> tuple[EMState, StepInfo]:
-    """A step on rows that stand for n_data; with a rate below 1 what was known before counts for the rest (online EM).
+    """Take a step on rows that represent n_data rows; with a rate below 1, earlier ones keep the rest (online EM).
 
-    On all rows and with the rate 1 this is EM.
+    On all rows and with rate 1 this is EM.
     """
     topics, n_data = state.topics, n_data or data.n_rows
     scale = n_data / data.n_rows
     is_known = state.rows is not None and state.rows_of is data
     rows = state.rows if is_known and state.rows is not None else _first_rows(topics, data)
-    # The E-step, at F of the state as it is.
+    # The E-step, and F of the state before it.
     V, t = _label_terms(topics, data)
     fit, row_counts, counts = expected_counts(_intensities(rows, t), V, data.positives)
     objective = scale * (fit + _row_terms(topics, rows, t)) + _log_prior(topics, options.priors, n_data)
@@ -151,19 +152,19 @@ def em_step(
     first = topics
     topics = _maximised(topics, sums, options, state.n_steps)
     if state.sums is None and data.positives.n_entries == 0:
-        # Topics that are all the same would stay so; until there are labels, chance tells them apart.
+        # Identical topics would stay identical; until there are labels, random weights tell them apart.
         topics = replace(topics, V=first.V, rest=first.rest)
     return EMState(topics, sums, rows, data, state.n_steps + 1), StepInfo(objective)
 
 
 def _best_shapes(sums: Sums, priors: Priors, n_data: int) -> Tensor:
-    """r, where the bound of F by the expected tables is highest."""
+    """Return the r that maximises the bound of F by the expected tables."""
     strength = priors.shape_strength * n_data
     return ((strength + sums.tables) / (strength + sums.softplus)).clamp(*_SHAPES)
 
 
 def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_steps: int) -> Topics:
-    """λ and V, each where F is highest; now and then η."""
+    """Set λ and V where F is highest, and at some steps η."""
     if options.learns_precision:
         squares = topics.W.square().mean(1, dtype=torch.float64)
         learned = (1 + 2 / topics.n_topics) / (options.priors.least_variance() + squares)
@@ -181,7 +182,7 @@ def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_steps: int) -> 
 
 
 def _blended(before: Sums | None, now: Sums, rate: float, scale: float) -> Sums:
-    """(1 - rate) of what was known and rate of what these rows say, each as if of all rows."""
+    """Return (1 - rate) of the earlier sums plus rate of those of these rows, both scaled to all rows."""
     new = now.scaled(scale)
     if before is None or rate >= 1:
         return new
@@ -198,12 +199,12 @@ def _blended(before: Sums | None, now: Sums, rate: float, scale: float) -> Sums:
 
 
 def is_settled(state: EMState, options: EMOptions) -> bool:
-    """Whether η stays what it is from now on, so that F of the next steps can be compared."""
+    """Return whether η no longer changes, so that F of later steps can be compared."""
     return not options.learns_eta or state.n_steps > max(_WHEN_ETA) + 2
 
 
 def tensors_of_em(state: EMState) -> dict[str, Tensor]:
-    """All of it, to be kept in a file."""
+    """Return the whole state as named tensors, to be saved in a file."""
     parts: dict[str, Tensor | None] = {**tensors_of(state.topics), "n_steps": torch.tensor(state.n_steps)}
     if state.sums is not None:
         parts |= {f"sums.{name}": value for name, value in state.sums._asdict().items()}
@@ -213,7 +214,7 @@ def tensors_of_em(state: EMState) -> dict[str, Tensor]:
 
 
 def restored_em(tensors: dict[str, Tensor], data: TopicRows | None) -> EMState:
-    """What `tensors_of_em` was given, on these rows if they are the same in each step."""
+    """Restore the state that `tensors_of_em` saved, with these rows if every step has the same."""
     if data is not None:
         tensors = {name: value.to(data.design.X.device) for name, value in tensors.items()}
     sums = rows = None
@@ -222,7 +223,7 @@ def restored_em(tensors: dict[str, Tensor], data: TopicRows | None) -> EMState:
     if "rows.shape" in tensors and data is not None:
         rows = RowState(tensors["rows.shape"], tensors["rows.psi"])
         if rows.psi.shape != (data.n_rows, tensors["r"].numel()):
-            raise ValueError("the rows are others")
+            raise ValueError("the saved state of EM belongs to other rows")
     return EMState(restored_topics(tensors), sums, rows, data if rows is not None else None, int(tensors["n_steps"]))
 
 
@@ -230,14 +231,13 @@ def restored_em(tensors: dict[str, Tensor], data: TopicRows | None) -> EMState:
 
 
 def _first_rows(topics: Topics, data: TopicRows) -> RowState:
-    """Rows that are seen anew."""
+    """Return the state of rows that are new."""
     psi = data.design.times(topics.W)
     return RowState(first_counts(topics, data, psi) + topics.r.to(psi.dtype), psi)
 
 
 def first_counts(topics: Topics, data: TopicRows, psi: Tensor) -> Tensor:
-    """Σ_l E m_lkn (N, K) of rows that are seen anew: as the prior has them, then a few rounds of counts and
-    intensities."""
+    """Return Σ_l E m_lkn (N, K) for new rows: from the prior, then a few rounds of counts and intensities."""
     r, (V, t) = topics.r.to(psi.dtype), _label_terms(topics, data)
     counts = torch.zeros_like(psi)
     for _ in range(_N_FIRST):
@@ -247,27 +247,27 @@ def first_counts(topics: Topics, data: TopicRows, psi: Tensor) -> Tensor:
 
 
 def _label_terms(topics: Topics, data: TopicRows) -> tuple[Tensor, Tensor | None]:
-    """V (A, K), and t = log c (N, K) unless everything was observed."""
+    """Return V (A, K), and t = log c (N, K), or None if everything was observed."""
     weight = data.observed_weight(topics.V)
     return topics.V, None if weight is None else weight.log_()
 
 
 def _rate(psi: Tensor, t: Tensor | None) -> Tensor:
-    """Of q(u): c + e^{-ψ}."""
+    """Return the rate of q(u), c + e^{-ψ}."""
     return torch.exp(-psi).add_(1 if t is None else t.exp())
 
 
 def _intensities(rows: RowState, t: Tensor | None) -> Tensor:
-    """ũ = exp(E log u)."""
+    """Return ũ = exp(E log u)."""
     return torch.digamma(rows.shape).exp_().div_(_rate(rows.psi, t))
 
 
 def expected_counts(
     U: Tensor, V: Tensor, positives: SparsePattern, needs_labels: bool = True
 ) -> tuple[float, Tensor, Tensor]:
-    """Σ log(e^λ - 1) over positives, Σ_l E m_lkn (N, K) and Σ_n E m_lkn (A, K), for λ_ln = Σ_k v_lk u_kn.
+    """Return Σ log(e^λ - 1) over positives, Σ_l E m_lkn (N, K) and Σ_n E m_lkn (A, K), for λ_ln = Σ_k v_lk u_kn.
 
-    E m_lkn = v_lk u_kn / (1 - e^{-λ_ln}) at positives and 0 elsewhere: zeros that were observed cost nothing.
+    E m_lkn = v_lk u_kn / (1 - e^{-λ_ln}) at positives and 0 elsewhere, so observed zeros cost nothing.
     """
     rate = U.new_empty(positives.n_entries)
     size = max(1, _CHUNK // max(U.shape[1], 1))
@@ -287,6 +287,7 @@ def expected_counts(
 
 
 def _row_terms(topics: Topics, rows: RowState, t: Tensor | None) -> float:
+    """Return the sum over rows and topics in F."""
     r, a = topics.r.to(rows.shape.dtype), rows.shape
     each = (r - a).mul_(torch.digamma(a)).add_(torch.lgamma(a))
     each.addcmul_(r, torch.nn.functional.softplus(rows.psi if t is None else rows.psi + t), value=-1)
@@ -294,7 +295,7 @@ def _row_terms(topics: Topics, rows: RowState, t: Tensor | None) -> float:
 
 
 def _log_prior(topics: Topics, priors: Priors, n_data: int) -> float:
-    """In the coordinates log v, log λ and log r, whose modes the steps find."""
+    """Return the log prior in the coordinates log v, log λ and log r, whose modes the steps find."""
     K, strength = topics.n_topics, priors.shape_strength * n_data
     precision, squares = topics.precision.double(), topics.W.square().sum(1, dtype=torch.float64)
     of_weights = 0.5 * (K * precision.log() - precision * squares)

@@ -1,6 +1,6 @@
 """Gibbs sampling of the topic model: draws of V, W, r, λ, η and u from their posterior [BMLPL 7-8].
 
-One sweep, at the cost of positives alone; c_kn is the weight in topic k of the labels observed in row n, t = log c:
+A sweep, at the cost of the positives alone; c_kn is the weight in topic k of the labels observed in row n, t = log c:
 
     1  m_ln ~ Poisson(Σ_k v_lk u_kn), not 0, at positives; (m_lkn)_k ~ Multinomial(m_ln, ∝ v_lk u_kn)
        u is integrated out: m_kn ~ NB(r_k, σ(ψ_kn + t_kn))
@@ -11,9 +11,9 @@ One sweep, at the cost of positives alone; c_kn is the weight in topic k of the 
     5  M_lk ~ Poisson(v_lk Σ_{n where l is missing} u_kn);  η given m + M, V integrated out
        v_k ~ Dirichlet(η + m_lk + M_lk)
 
-M, the counts of what was not observed, are drawn for V alone: with them all labels are exposed alike, and V is
-Dirichlet. What is integrated out is drawn again before anything depends on it, so that the posterior stays as it is.
-A departure from the paper: the zero-truncated variable is m_ln, not each m_lkn.
+M, the counts of unobserved labels, are drawn for V alone: with them all labels have the same exposure, and V is
+Dirichlet. What is integrated out is drawn again before anything depends on it, so the posterior is preserved. A
+departure from the paper: the zero-truncated variable is m_ln, not each m_lkn.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ __all__ += ["gibbs_step", "start_gibbs"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Numbers in float64 that are made at a time, beside arrays of the size of the state.
+# The most float64 numbers formed at once, beside arrays of the size of the state.
 _CHUNK = 1 << 20
 # η ~ Gamma(1, 1).
 _ETA_SHAPE, _ETA_RATE = 1.0, 1.0
-# Beyond, e^{-ψ} has no place in float64; u is 0 long before.
+# Beyond this e^{-ψ} overflows float64; u is 0 long before.
 _LARGEST_EXPONENT = 700.0
-# What rounding leaves of the exposure of a label, as a share of all, where it was missing nowhere.
+# Rounding error in the exposure of a label that was missing nowhere, as a share of the total.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class GibbsOptions:
-    """What is drawn beside V and W. Up to `exact_below` weights a topic W is drawn by factors of A; beyond it by
-    conjugate gradients until residuals are `tolerance` of those of the start, `n_gradient_steps` at most."""
+    """What is drawn besides V and W. Up to `exact_below` weights per topic W is drawn through factors of A; beyond, by
+    at most `n_gradient_steps` of conjugate gradients, until residuals are `tolerance` times the initial ones."""
 
     priors: Priors = field(default_factory=Priors)
     learns_shapes: bool = True
@@ -67,7 +67,7 @@ class GibbsOptions:
 
 @dataclass(frozen=True, eq=False)
 class GibbsState:
-    """A draw: topics, u (N, K), and ψ = XW (N, K) which is known from W."""
+    """One draw: the topics, u (N, K), and ψ = XW (N, K), which follows from W."""
 
     topics: Topics
     U: Tensor
@@ -76,13 +76,13 @@ class GibbsState:
 
 
 class SweepInfo(NamedTuple):
-    """`objective`: log p(Y | V, u) of what was observed, at the state before the sweep, in nats."""
+    """`objective`: log p(Y | V, u) of the observed labels before the sweep, in nats."""
 
     objective: float
 
 
 def start_gibbs(topics: Topics, data: TopicRows, rng: Generator) -> GibbsState:
-    """Before the first sweep: u drawn given the counts that are expected under these topics."""
+    """Return the state before the first sweep, with u drawn given the expected counts under these topics."""
     psi, weight = data.design.times(topics.W), data.observed_weight(topics.V)
     counts = first_counts(topics, data, psi).double().cpu().numpy()
     return GibbsState(topics, _draw_intensities(counts, topics, psi, weight, rng), psi)
@@ -91,7 +91,7 @@ def start_gibbs(topics: Topics, data: TopicRows, rng: Generator) -> GibbsState:
 def gibbs_step(
     state: GibbsState, data: TopicRows, options: GibbsOptions, rng: Generator
 ) -> tuple[GibbsState, SweepInfo]:
-    """One sweep: everything is drawn once, given the rest."""
+    """Run one sweep, which draws everything once given the rest."""
     topics = state.topics
     weight = data.observed_weight(topics.V)
     fit, row_counts, counts = draw_counts(state.U, topics.V, data.positives, rng)
@@ -116,19 +116,19 @@ def gibbs_step(
 
 
 def draw_counts(U: Tensor, V: Tensor, positives: SparsePattern, rng: Generator) -> tuple[float, Integers, Integers]:
-    """Step 1: Σ log(e^λ - 1) over positives, m_kn = Σ_l m_lkn (N, K) and m_lk = Σ_n m_lkn (A, K)."""
+    """Run step 1: return Σ log(e^λ - 1) over positives, m_kn = Σ_l m_lkn (N, K) and m_lk = Σ_n m_lkn (A, K)."""
     of_rows, of_labels = _numpy(U), _numpy(V)
     row, label = _numpy(positives.row), _numpy(positives.label)
     n_topics, fit = of_rows.shape[1], 0.0
     row_counts = torch.zeros(of_rows.size, dtype=torch.int64)
     counts = torch.zeros(of_labels.size, dtype=torch.int64)
     for some in _blocks(len(row), n_topics):
-        # In float64, where products of two numbers of float32 are not 0.
+        # In float64, where a product of two float32 numbers does not underflow.
         weights = of_rows[row[some]].astype(np.float64) * of_labels[label[some]]
         rate = weights.sum(axis=1)
         fit += float((rate + np.log(-np.expm1(-rate))).sum())
         split = split_counts(zero_truncated_poisson(rate, rng), weights, rng)
-        # Most entries are 0: one or two topics have what a label has.
+        # Most entries are 0: one or two topics account for a label.
         entry, topic = np.nonzero(split)
         found = torch.from_numpy(split[entry, topic])
         for total, owner in ((row_counts, row[some]), (counts, label[some])):
@@ -142,7 +142,7 @@ def draw_counts(U: Tensor, V: Tensor, positives: SparsePattern, rng: Generator) 
 def _quadratic(
     row_counts: Integers, topics: Topics, psi: Tensor, t: Tensor | None, data: TopicRows, rng: Generator
 ) -> Quadratic:
-    """Step 2: ω is drawn, and the log density of w_k is a quadratic."""
+    """Run step 2: draw ω, which makes the log density of w_k quadratic."""
     r, m = _numpy(topics.r), torch.from_numpy(row_counts).to(psi)
     omega = _draw_rows(lambda counts, z: polya_gamma(counts + r, z, rng), psi, row_counts, _shifted(psi, t))
     target = (m - topics.r.to(psi.dtype)).mul_(0.5)
@@ -154,11 +154,11 @@ def _quadratic(
 def draw_weights(
     problem: Quadratic, W: Tensor, psi: Tensor, options: GibbsOptions, rng: Generator
 ) -> tuple[Tensor, Tensor]:
-    """w_k ~ N(A⁻¹ Xᵀg, A⁻¹), A = XᵀΩ_k X + Λ, and ψ = XW. Without a factor of A, by
+    """Draw w_k ~ N(A⁻¹ Xᵀg, A⁻¹), A = XᵀΩ_k X + Λ, and return it with ψ = XW. Without a factor of A the draw is
 
         w = δ + A⁻¹ Xᵀ(g + Ω^½ ε - Ω X δ),   δ ~ N(0, Λ⁻¹),  ε ~ N(0, I)
 
-    which is A⁻¹(Xᵀg + Xᵀ Ω^½ ε + Λ δ): the noise in brackets has the covariance A. W and ψ are where to start from.
+    which is A⁻¹(Xᵀg + Xᵀ Ω^½ ε + Λ δ): the noise in brackets has covariance A. The solver starts from W and ψ.
     """
     design, omega, target, precision, scale = problem
     assert scale == 1
@@ -183,7 +183,7 @@ def draw_weights(
 
 
 def _draw_precision(topics: Topics, priors: Priors, rng: Generator) -> Tensor:
-    """λ_d, of all but the constant."""
+    """Draw λ_d for all features but the constant."""
     K, squares = topics.n_topics, _numpy(topics.W.double().square().sum(1))
     drawn = rng.standard_gamma(1 + K / 2, len(squares)) * 2 / (K * priors.least_variance() + squares)
     precision = torch.from_numpy(drawn).to(topics.precision)
@@ -194,7 +194,7 @@ def _draw_precision(topics: Topics, priors: Priors, rng: Generator) -> Tensor:
 def _draw_shapes(
     row_counts: Integers, r: Tensor, psi: Tensor, t: Tensor | None, strength: float, rng: Generator
 ) -> Tensor:
-    """Step 3: r_k by tables of customers m_kn."""
+    """Run step 3: draw r_k through the tables of customers m_kn."""
     above = below = np.full(len(r), strength)
     shape, z = _numpy(r), _shifted(psi, t)
     for rows in _blocks(*row_counts.shape):
@@ -206,7 +206,7 @@ def _draw_shapes(
 def _draw_intensities(
     row_counts: Integers | Floats, topics: Topics, psi: Tensor, weight: Tensor | None, rng: Generator
 ) -> Tensor:
-    """Step 4: u_kn (N, K)."""
+    """Run step 4: draw u_kn (N, K)."""
     r = _numpy(topics.r)
 
     def draw(counts: Floats, log_odds: Floats, observed: Floats) -> Floats:
@@ -221,7 +221,7 @@ def _draw_intensities(
 
 
 def _draw_unseen(topics: Topics, U: Tensor, data: TopicRows, rng: Generator) -> tuple[Integers, Integers]:
-    """M_lk (A, K), and of all labels that have no place together (K,), which are missing everywhere or nowhere."""
+    """Draw M_lk (A, K), and the total (K,) for all inactive labels, which are missing everywhere or nowhere."""
     if data.mask is None:
         return np.zeros(topics.V.shape, np.int64), np.zeros(topics.n_topics, np.int64)
     total = U.sum(0, dtype=torch.float64)
@@ -234,19 +234,19 @@ def _draw_unseen(topics: Topics, U: Tensor, data: TopicRows, rng: Generator) -> 
 
 
 def draw_eta(counts: Integers, rest_counts: Integers, n_rest: int, eta: float, rng: Generator) -> float:
-    """η ~ p(η | counts), V integrated out, by variables beside it that make it gamma [Escobar and West 1995]:
+    """Draw η ~ p(η | counts), V integrated out, through auxiliary variables that make it gamma [Escobar and West 1995]:
 
         p(counts | η) ∝ ∏_k Γ(Lη)/Γ(Lη + n_k) ∏_l Γ(η + n_lk)/Γ(η),   n_k = Σ_l n_lk
         q_k ~ Beta(Lη, n_k),  l_lk ~ CRT(n_lk, η):   η ~ Gamma(a + Σ l_lk, b - L Σ_k log q_k)
 
-    Labels that have no place are one, with n_rest η: the law of the sum of their counts.
+    Inactive labels count as one label with n_rest η, which is the distribution of the sum of their counts.
     """
     L = len(counts) + n_rest
     tables = int(table_counts(counts, eta, rng).sum())
     if n_rest:
         tables += int(table_counts(rest_counts, n_rest * eta, rng).sum())
     in_topics = counts.sum(axis=0) + rest_counts
-    in_topics = in_topics[in_topics > 0]  # of the others q is 1
+    in_topics = in_topics[in_topics > 0]  # q is 1 for the others
     mine, others = _log_gamma(np.full(len(in_topics), L * eta), rng), _log_gamma(in_topics.astype(np.float64), rng)
     rate = _ETA_RATE + L * float((np.logaddexp(mine, others) - mine).sum())
     return max(float(rng.standard_gamma(_ETA_SHAPE + tables)) / rate, np.finfo(np.float64).tiny)
@@ -255,8 +255,8 @@ def draw_eta(counts: Integers, rest_counts: Integers, n_rest: int, eta: float, r
 def draw_labels(
     counts: Integers, rest_counts: Integers, n_rest: int, eta: float, rng: Generator
 ) -> tuple[Floats, Floats]:
-    """v_k ~ Dirichlet(η + counts): V (A, K), and (K,) of each label that has no place. Of these only the sum is drawn,
-    on which alone anything that was observed depends; each has an equal share, which is its mean given the sum."""
+    """Draw v_k ~ Dirichlet(η + counts): V (A, K), and (K,) for each inactive label. Of the latter only the sum is
+    drawn, since nothing observed depends on more; each gets an equal share, its mean given the sum."""
     logs = _log_gamma(counts + eta, rng)
     of_rest = np.full(len(rest_counts), -np.inf)
     if n_rest:
@@ -266,8 +266,8 @@ def draw_labels(
 
 
 def _log_gamma(shape: NDArray[np.floating[Any]], rng: Generator) -> Floats:
-    """log g, g ~ Gamma(shape, 1), as g' p^(1/shape) with g' ~ Gamma(shape + 1, 1) and p uniform: where a shape is as
-    small as η often is, g itself has no place in float64."""
+    """Draw log g, g ~ Gamma(shape, 1), as g' p^(1/shape) with g' ~ Gamma(shape + 1, 1) and p uniform: for a shape as
+    small as η often is, g itself underflows float64."""
     return np.asarray(np.log(rng.standard_gamma(shape + 1)) - rng.standard_exponential(shape.shape) / shape)
 
 
@@ -279,12 +279,12 @@ def _shifted(psi: Tensor, t: Tensor | None) -> Tensor:
 
 
 def _floored(drawn: Floats, like: Tensor) -> Tensor:
-    """Never 0, so that every label has a topic that it may come from; so little changes nothing."""
+    """Return the draws, at least the tiniest number above 0, so that some topic can explain every label."""
     return torch.from_numpy(drawn).to(like).clamp_min_(torch.finfo(like.dtype).tiny)
 
 
 def _draw_rows(draw: Callable[..., Floats], like: Tensor, *arrays: Tensor | Integers | Floats) -> Tensor:
-    """Of arrays (N, K) some rows at a time, in float64: what is drawn of them (N, K)."""
+    """Draw (N, K) from arrays (N, K), in blocks of rows and in float64."""
     result = torch.empty_like(like)
     for rows in _blocks(*like.shape):
         parts = [_numpy(part[rows]).astype(np.float64) if isinstance(part, Tensor) else part[rows] for part in arrays]

@@ -2,8 +2,8 @@
 
     v_lk = (η + m_lk) / (e_lk + ν_k),  e_lk = Σ_{n where l is observed} u_kn,  ν_k such that Σ_l v_lk = 1
 
-Where everything was observed e_lk is the same for all labels, and v_lk ∝ η + m_lk [BMLPL 12]. The Dirichlet's density
-is taken in the coordinates log v, where its mode is there for every η > 0.
+Where everything was observed, e_lk is the same for all labels and v_lk ∝ η + m_lk [BMLPL 12]. The Dirichlet density is
+taken in the coordinates log v, where it has its mode there for every η > 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from labelfield.topics.state import Topics
 
 __all__ = ["best_eta", "dirichlet_log_density", "normalised"]
 
-# η is learned within these bounds; of many labels the least is one count in all.
+# η is learned within these bounds; with many labels, the least η adds one count in total.
 _LEAST_ETA, _LARGEST_ETA = 1e-4, 0.05
 _N_NEWTON, _N_MINKA = 60, 20
 
@@ -24,7 +24,7 @@ _N_NEWTON, _N_MINKA = 60, 20
 def normalised(
     counts: Tensor, exposure: tuple[Tensor, Tensor] | None, n_rest: int, eta: float
 ) -> tuple[Tensor, Tensor]:
-    """V (A, K) and the weight of each of the n_rest other labels (K,), in float64, from expected counts m (A, K)."""
+    """Return V (A, K) and the weight (K,) of each of n_rest other labels, in float64, from expected counts m (A, K)."""
     above = counts.double() + eta
     rest = above.new_full(above.shape[1:], eta)
     if exposure is None:
@@ -33,9 +33,9 @@ def normalised(
     of_labels, of_rest = (part.double() for part in exposure)
     least = (torch.cat([of_labels, of_rest.unsqueeze(0)]) if n_rest else of_labels).min(0).values
     if not n_rest:
-        of_rest = least  # of no label: any for which what follows is positive
-    # Σ_l v_lk falls with ν_k, from above 1 where a label alone has η / (e + ν) = 1. Newton's steps on 1 / Σ, which is
-    # almost linear, do not overshoot.
+        of_rest = least  # belongs to no label; any value that keeps the following positive
+    # Σ_l v_lk decreases in ν_k, from above 1 where a single label alone has η / (e + ν) = 1. Newton's steps on 1 / Σ,
+    # which is almost linear, do not overshoot.
     nu = eta - least
     for _ in range(_N_NEWTON):
         under, under_rest = of_labels + nu, of_rest + nu
@@ -51,7 +51,7 @@ def normalised(
 
 
 def dirichlet_log_density(topics: Topics) -> float:
-    """Σ_k log Dirichlet(v_k; η) in the coordinates log v."""
+    """Return Σ_k log Dirichlet(v_k; η) in the coordinates log v."""
     K, L, eta = topics.n_topics, topics.n_labels, topics.eta
     tiny = torch.finfo(topics.V.dtype).tiny
     logs = topics.V.double().clamp_min(tiny).log().sum()
@@ -60,9 +60,9 @@ def dirichlet_log_density(topics: Topics) -> float:
 
 
 def best_eta(counts: Tensor, n_rest: int, eta: float) -> float:
-    """The η under which these counts (A, K) are most probable with V integrated out, by Minka's iteration from `eta`.
+    """Return the η that makes these counts (A, K) most probable, V integrated out, by Minka's iteration from `eta`.
 
-    In the joint density of V and η it would be the η of flat topics: V has to be integrated out.
+    V has to be integrated out: the joint density of V and η is highest for flat topics.
     """
     counts = counts.double()
     in_topics, L = counts.sum(0), counts.shape[0] + n_rest

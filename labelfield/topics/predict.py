@@ -1,4 +1,4 @@
-"""What a fitted topic model answers: probabilities, topics of labels and rows, draws of labels, what to ask for next."""
+"""What a fitted topic model answers: probabilities, topics of labels and rows, draws of labels, entropies."""
 
 from __future__ import annotations
 
@@ -87,8 +87,12 @@ class TopicPredictor(Predictor):
 
     def feature_relevance(self) -> NDArray[np.float32]:
         """Return the mean over topics, by their share, of the squared weight of each feature (D,)."""
-        W = self.model.W.mean(0)[:-1].double().cpu().numpy()
+        W = self.topic_weights().astype(np.float64)
         return np.asarray(W**2 @ self.model.share.double().cpu().numpy(), np.float32)
+
+    def topic_weights(self) -> NDArray[np.float32]:
+        """Return the weight of each feature in the ψ of each topic (D, K), as a mean over draws."""
+        return np.asarray(self.model.W.mean(0)[:-1].cpu().numpy(), np.float32)
 
     def proportions(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         """Return the share of each topic in each row (N, K); rows sum to one."""

@@ -1,7 +1,7 @@
-"""Rows as the topic model sees them: features that meet weights in products alone, positives, and what was observed.
+"""Rows as the topic model sees them: features, used only in products, positive labels, and what was observed.
 
-Labels that no row has, and of which all rows know the same, are alike to the model. They have no place in any array
-here: `labels` names those that have one.
+Labels that hold in no row, and about which all rows know the same, are alike to the model. The arrays here leave them
+out: they cover the active labels, which `labels` lists.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Design", "SparsePattern", "TopicRows", "active_labels", "topic_rows"
 
 
 class Design:
-    """Features with a constant beside them; of them only products are needed."""
+    """Features with a constant appended, used only in products."""
 
     def __init__(self, X: Tensor) -> None:
         self.X, self.transposed = X, transposed(X)
@@ -35,16 +35,16 @@ class Design:
         return int(self.X.shape[1]) + 1
 
     def times(self, W: Tensor) -> Tensor:
-        """W (D + 1, K) to (N, K)."""
+        """Return X W (N, K) for W (D + 1, K)."""
         return dot(self.X, W[:-1]).add_(W[-1])
 
     def transposed_times(self, G: Tensor) -> Tensor:
-        """G (N, K) to (D + 1, K)."""
+        """Return Xᵀ G (D + 1, K) for G (N, K)."""
         constant = G.sum(0, keepdim=True, dtype=torch.float64).to(G.dtype)
         return torch.cat([dot(self.transposed, G), constant])
 
     def squares(self) -> Tensor:
-        """Σ_n x_nd² (D + 1,); asked for in each step, and always the same."""
+        """Return Σ_n x_nd² (D + 1,), computed once since every step asks for it."""
         if self._squares is None:
             self._squares = self._sum_of_squares()
         return self._squares
@@ -56,7 +56,7 @@ class Design:
 
 
 class SparsePattern:
-    """Places (N, A) of a sparse array, by rows and by labels; values are given when they are needed."""
+    """The positions (N, A) of the entries of a sparse array, by rows and by labels; values are supplied when needed."""
 
     def __init__(self, places: sparse.csr_array, device: torch.device | str) -> None:
         self.shape = (int(places.shape[0]), int(places.shape[1]))
@@ -73,11 +73,11 @@ class SparsePattern:
         return int(self.label.numel())
 
     def sum_of_labels(self, values: Tensor | None, V: Tensor) -> Tensor:
-        """S V (N, K) for S with these values, or 1, at these places."""
+        """Return S V (N, K) for S with these values, or 1, at these positions."""
         return self._product(self.pointers, self.label, values, V, self.shape)
 
     def sum_of_rows(self, values: Tensor | None, U: Tensor) -> Tensor:
-        """Sᵀ U (A, K)."""
+        """Return Sᵀ U (A, K)."""
         turned = None if values is None else values[self.order]
         return self._product(self.turned_pointers, self.turned_row, turned, U, self.shape[::-1])
 
@@ -92,8 +92,8 @@ class SparsePattern:
 
 @dataclass(frozen=True, eq=False)
 class TopicRows:
-    """Rows of a data set. `mask` has the places that were observed (`is_missing` False) or were not (True); without a
-    mask everything was observed."""
+    """Rows of a data set. `mask` has the positions that were observed, or with `is_missing` those that were not;
+    without a mask everything was observed."""
 
     design: Design
     positives: SparsePattern
@@ -105,15 +105,15 @@ class TopicRows:
         return self.design.n_rows
 
     def observed_weight(self, V: Tensor) -> Tensor | None:
-        """c_kn = Σ_{l observed in row n} v_lk (N, K); None where that is 1."""
+        """Return c_kn = Σ_{l observed in row n} v_lk (N, K), or None where that is 1."""
         if self.mask is None:
             return None
         of_mask = self.mask.sum_of_labels(None, V)
         return (1 - of_mask if self.is_missing else of_mask).clamp_min_(_LEAST_WEIGHT)
 
     def exposure(self, U: Tensor) -> tuple[Tensor, Tensor] | None:
-        """e_lk = Σ_{n where l is observed} u_kn of each label that has a place (A, K), and of the others (K,); None
-        where it is the same for all."""
+        """Return e_lk = Σ_{n where l is observed} u_kn of active labels (A, K) and of others (K,), or None if all are
+        equal."""
         if self.mask is None:
             return None
         total = U.sum(0, dtype=torch.float64).to(U.dtype)
@@ -121,12 +121,12 @@ class TopicRows:
         return ((total - of_mask).clamp_min_(0), total) if self.is_missing else (of_mask, torch.zeros_like(total))
 
 
-# Of a row of which nothing was observed: so little changes nothing, and has a logarithm.
+# The weight of a row in which nothing was observed: too small to change anything, but with a logarithm.
 _LEAST_WEIGHT = 1e-6
 
 
 def active_labels(Y: sparse.csr_array, mask: sparse.csr_array | None) -> NDArray[np.int64]:
-    """The labels that have a place: those that hold somewhere, or that the mask names."""
+    """Return the active labels: those that hold somewhere, or that the mask names."""
     used = Y.indices if mask is None else np.concatenate([Y.indices, mask.indices])
     return np.unique(used).astype(np.int64)
 
@@ -139,7 +139,7 @@ def topic_rows(
     is_missing: bool = False,
     device: torch.device | str = "cpu",
 ) -> TopicRows:
-    """Rows whose labels, and those of the mask, are all among `labels`, which are sorted."""
+    """Build rows whose labels, and those of the mask, are all among `labels`, which are sorted."""
 
     def placed(array: sparse.csr_array) -> SparsePattern:
         columns = np.searchsorted(labels, array.indices)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labelfield.constraints import Flag, Integer, check_options
+from labelfield.constraints import Constraint, Flag, Integer, check_options
 
 __all__ = ["TopicSpec"]
 
-_CONSTRAINTS = {
+_CONSTRAINTS: dict[str, Constraint] = {
     "n_features": Integer(1),
     "n_labels": Integer(1),
     "n_placed": Integer(0),

@@ -21,9 +21,12 @@ from labelfield.topics.rows import Design
 
 __all__ = ["Quadratic", "conjugate_gradients", "matrices", "omega_of", "solve_exactly"]
 
+# Residuals below this share of the first ones are rounding.
+_ROUNDING = 1e-10
+
 
 def omega_of(total: Tensor, psi: Tensor) -> Tensor:
-    """ω = (m + r) tanh(ψ/2) / (2ψ), the mean of PG(m + r, ψ); (m + r)/4 at ψ = 0."""
+    """Return ω = (m + r) tanh(ψ/2) / (2ψ), the mean of PG(m + r, ψ); (m + r)/4 at ψ = 0."""
     half = psi.abs().mul(0.5).clamp_min_(1e-4)
     return torch.tanh(half).div_(half).mul_(total).mul_(0.25)
 
@@ -41,10 +44,10 @@ class Quadratic(NamedTuple):
 def conjugate_gradients(
     problem: Quadratic, W: Tensor, psi: Tensor, n_steps: int, tolerance: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """W (D + 1, K) and ψ = XW (N, K) after so many steps from there, for all topics at once; each lowers the quadratic.
+    """Return W (D + 1, K) and ψ = XW (N, K) after n_steps, for all topics at once; each step lowers the quadratic.
 
-    Steps end before that when all residuals are below `tolerance` times those of the start. Preconditioned by the
-    diagonal, as it would be if the ω of a topic were all the same.
+    Steps end early when all residuals are below `tolerance` times the initial ones. The preconditioner is the diagonal
+    of the matrix for a constant ω per topic.
     """
     design, omega, target, precision, scale = problem
     precision = precision.unsqueeze(1)
@@ -52,11 +55,12 @@ def conjugate_gradients(
     residual = design.transposed_times(torch.addcmul(target, omega, psi, value=-1)).mul_(scale) - precision * W
     z = residual / diagonal
     direction, size = z, _dots(residual, z)
-    enough = tolerance**2 * size
+    enough, settled = max(tolerance, _ROUNDING) ** 2 * size, _ROUNDING**2 * size
     for step in range(n_steps):
         along = design.times(direction)
         curved = design.transposed_times(omega * along).mul_(scale).add_(precision * direction)
-        length = (size / _dots(direction, curved).clamp_min_(1e-300)).to(W.dtype)
+        # A topic that has arrived stays: its residual is rounding, and a quotient of two such numbers may be anything.
+        length = torch.where(size > settled, size / _dots(direction, curved).clamp_min_(1e-300), 0.0).to(W.dtype)
         W, psi = torch.addcmul(W, direction, length), torch.addcmul(psi, along, length)
         if step == n_steps - 1:
             break
@@ -74,7 +78,7 @@ def _dots(a: Tensor, b: Tensor) -> Tensor:
 
 
 def solve_exactly(problem: Quadratic, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The W (D + 1, K) where the quadratic is least, by a factor of each topic's matrix, in float64; for small D."""
+    """Return the W (D + 1, K) that minimises the quadratic, by a float64 factor of each topic's matrix; for small D."""
     right = problem.scale * problem.design.transposed_times(problem.target).double()
     found = [
         torch.cholesky_solve(right[:, k : k + 1], cholesky(matrix, "XᵀΩX + Λ", jitter=0.0))
@@ -84,7 +88,7 @@ def solve_exactly(problem: Quadratic, dtype: torch.dtype = torch.float32) -> Ten
 
 
 def matrices(problem: Quadratic) -> Iterator[Tensor]:
-    """s XᵀΩ_k X + Λ (D + 1, D + 1), one topic after the other, in float64; X stays sparse."""
+    """Yield s XᵀΩ_k X + Λ (D + 1, D + 1) for each topic in turn, in float64; X stays sparse."""
     design, omega, _, precision, scale = problem
     X = design.X
     parts = [part.cpu().numpy() for part in (X.values(), X.col_indices(), X.crow_indices())]

@@ -1,16 +1,15 @@
-"""What a family of q(u) is, and what it is given: the prior p(u) = N(0, K_Z) and the covariances with the rows."""
+"""The interface of families of q(u), and their inputs: the prior p(u) = N(0, K_Z) and the covariances with the rows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
-from labelfield.linalg.processes import select_processes
 from labelfield.linalg.whitening import whitened
 
 __all__ = ["Family", "Moments", "Prior"]
@@ -24,7 +23,7 @@ class Moments(NamedTuple):
 
 
 class Prior:
-    """p(u) = N(0, K_Z + jitter I), with K_Z (M, M) or (P, M, M) in float64; factorised when first needed."""
+    """p(u) = N(0, K_Z + jitter I), with K_Z (M, M) or (P, M, M) in float64, factorised when first needed."""
 
     def __init__(self, K: Tensor, jitter: float) -> None:
         self.K = K
@@ -36,69 +35,54 @@ class Prior:
         return cholesky(self.K, "K_Z, the covariance of the inducing inputs,", self.jitter)
 
     def whiten(self, Kzx: Tensor) -> Tensor:
-        """A = L⁻¹ k(Z, X) (…, M, B), solved in float64 and returned in the type of the rows."""
+        """Return A = L⁻¹ k(Z, X) (…, M, B), solved in float64 and returned in the type of the rows."""
         return whitened(self.K, self.L, Kzx)
 
 
 class Family(nn.Module, ABC):
-    """q(u_p) = N(·, ·) for p = 1 … P; what belongs to a process is the p-th row of a parameter."""
+    """q(u_p) = N(·, ·) for p = 1 … P, where the p-th row of a parameter belongs to process p."""
 
-    # Parameters with a row for each process.
+    # The names of parameters that have one row per process.
     per_process: tuple[str, ...] = ("mean",)
 
     @abstractmethod
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
-        """Mean and variance (B, P) of h at rows with k(Z, X) (…, M, B) and k(x, x) (…, B)."""
+        """Return the mean and variance (B, P) of h at rows with k(Z, X) (…, M, B) and k(x, x) (…, B)."""
 
     @abstractmethod
     def coefficients(self, prior: Prior) -> Tensor:
-        """α (P, M) in float64, in which the mean of h_p at x is Σ_m k(x, z_m) α_pm."""
+        """Return α (P, M) in float64, for which the mean of h_p at x is Σ_m k(x, z_m) α_pm."""
 
     @abstractmethod
     def kl(self, prior: Prior) -> Tensor:
-        """KL(q(u_p) ‖ p(u_p)) (P,) in float64."""
-
-    def select(self, processes: Tensor) -> Self:
-        """q of these processes alone."""
-        return select_processes(self, processes)
+        """Return KL(q(u_p) ‖ p(u_p)) (P,) in float64."""
 
 
 def mean_parameter(n_inducing: int, n_processes: int) -> nn.Parameter:
-    """Means (P, M), at the prior's."""
+    """Make means (P, M) that start at those of the prior, 0."""
     return nn.Parameter(torch.zeros(n_processes, n_inducing))
 
 
 def factor_parameter(spread: float, *shape: int) -> nn.Parameter:
-    """Lower factors (…, M, M) at `spread` times I."""
+    """Make lower factors (…, M, M) that start at `spread` times I."""
     factor = torch.zeros(*shape)
-    # Not torch's eye: of a model without memory, as one to be loaded is, it would import torch's compiler.
+    # Not torch's eye, which imports torch's compiler on the meta device, where models to be loaded are built.
     factor.diagonal(dim1=-2, dim2=-1).fill_(spread)
     return nn.Parameter(factor)
 
 
-class FullFactors(Family):
-    """Families with a mean (P, M) and a lower factor of its own for each process (P, M, M), at `spread` times I."""
-
-    per_process = ("mean", "factor")
-
-    def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
-        super().__init__()
-        self.mean = mean_parameter(n_inducing, n_processes)
-        self.factor = factor_parameter(spread, n_processes, n_inducing, n_inducing)
-
-
 def mean_of(A: Tensor, m: Tensor) -> Tensor:
-    """Aᵀ m (B, P) for A (M, B), or (P, M, B) with a matrix for each process, and m (P, M)."""
+    """Return Aᵀ m (B, P) for A (M, B), or (P, M, B) per process, and m (P, M)."""
     return A.T @ m.T if A.dim() == 2 else torch.bmm(m.unsqueeze(1), A).squeeze(1).T
 
 
 def solved(factor: Tensor, m: Tensor) -> Tensor:
-    """factor⁻ᵀ m_p (P, M) in float64, for one lower factor (M, M) or one of each process (P, M, M)."""
+    """Return factor⁻ᵀ m_p (P, M) in float64, for one lower factor (M, M) or one per process (P, M, M)."""
     columns = m.double().T if factor.dim() == 2 else m.double().unsqueeze(2)
     result: Tensor = torch.linalg.solve_triangular(factor.mT, columns, upper=True)
     return result.T if factor.dim() == 2 else result.squeeze(2)
 
 
 def rows_first(values: Tensor) -> Tensor:
-    """(B,) to (B, 1), or (P, B) to (B, P)."""
+    """Return (B,) as (B, 1), or (P, B) as (B, P)."""
     return values.unsqueeze(1) if values.dim() == 1 else values.T

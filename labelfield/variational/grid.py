@@ -1,10 +1,9 @@
-"""Families of q(u) for inducing variables on a grid: u_j (m = n^d values) with a covariance that is a Kronecker product
-[DKL 4].
+"""Families of q(u) for inducing variables u_j on a grid (m = n^d values) with Kronecker covariances [DKL 4].
 
     q(u_j) = N(μ_j, S_j),  S_j = ⊗_d S_jd          p(u_j) = N(0, K_j),  K_j = ⊗_d K_jd,  K_jd Toeplitz
 
-Three of the paper's formulas are taken as corrected: S = L Lᵀ, as u = μ + L ε gives; -m where [DKL 10] has -D; and
-rank_d of [DKL 11] is m / n.
+Three formulas of the paper are corrected: S = L Lᵀ, as u = μ + L ε implies; -m where [DKL 10] has -D; and rank_d of
+[DKL 11] is m / n.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from labelfield.linalg.gaussian import kl_full_standard, tril_log_det
+from labelfield.linalg.gaussian import kl_full_standard
 from labelfield.linalg.kronecker import (
     kronecker_logdet,
     kronecker_multiply,
@@ -30,14 +29,15 @@ from labelfield.linalg.toeplitz import (
     toeplitz_solve,
     toeplitz_trace,
 )
+from labelfield.linalg.triangular import tril_log_det
 from labelfield.variational.base import factor_parameter, mean_parameter
 
 __all__ = ["GridFamily", "GridPrior", "Kronecker", "WhitenedKronecker"]
 
-# From so many points a dimension on the O(n²) recursions of Toeplitz matrices are faster than an n³ factorisation.
+# From this many points per dimension on, the O(n²) recursions of Toeplitz matrices are faster than an n³ factorisation.
 LARGE_GRID = 1024
 _NAME = "K_Z, the covariance of the grid,"
-# Once, at the start, a factor of K_d is worth its n³ up to so many points.
+# At the start, which happens once, a factor of K_d is worth its n³ up to this many points.
 _LARGEST_FACTORISED = 4096
 
 
@@ -57,7 +57,7 @@ class GridPrior:
 
     @cached_property
     def roots(self) -> Tensor:
-        """Cholesky factors R_jd of K_jd (J, d, n, n)."""
+        """The Cholesky factors R_jd of K_jd (J, d, n, n)."""
         return toeplitz_cholesky(self.columns, _NAME, self.jitter)
 
     @cached_property
@@ -72,18 +72,18 @@ class GridPrior:
         return levinson(self._jittered, _NAME)
 
     def log_dets(self) -> Tensor:
-        """log |K_jd| (J, d)."""
+        """Return log |K_jd| (J, d)."""
         return toeplitz_logdet(self._jittered, self._inverse) if self.is_large else tril_log_det(self.roots)
 
     def traces(self, L: Tensor) -> Tensor:
-        """tr(K_jd⁻¹ L_jd L_jdᵀ) (J, d) for factors (J, d, n, n)."""
+        """Return tr(K_jd⁻¹ L_jd L_jdᵀ) (J, d) for factors (J, d, n, n)."""
         if self.is_large:
             return toeplitz_trace(self._jittered, L, self._inverse)
         white: Tensor = torch.linalg.solve_triangular(self.roots.expand_as(L), L, upper=False)
         return white.square().sum((-2, -1))
 
     def quadratic(self, mean: Tensor) -> Tensor:
-        """μ_jᵀ K_j⁻¹ μ_j (J,)."""
+        """Return μ_jᵀ K_j⁻¹ μ_j (J,)."""
         if not self.is_large:
             return kronecker_solve_triangular(self.roots, mean.unsqueeze(-1)).square().sum((-2, -1))
         n, n_dimensions = self.n_points, self.columns.shape[1]
@@ -110,39 +110,42 @@ class GridFamily(nn.Module, ABC):
 
     @abstractmethod
     def values(self, prior: GridPrior) -> Tensor:
-        """The means of u (J, m)."""
+        """Return the means of u (J, m)."""
 
     @abstractmethod
     def roots(self, prior: GridPrior) -> Tensor:
-        """W_jd (J, d, n, n) with S_jd = W_jd W_jdᵀ."""
+        """Return W_jd (J, d, n, n) with S_jd = W_jd W_jdᵀ."""
 
     def values_and_roots(self, prior: GridPrior) -> tuple[Tensor, Tensor]:
-        """Both, which together may cost less."""
+        """Return both, which together may cost less."""
         return self.values(prior), self.roots(prior)
 
     @abstractmethod
     def kl(self, prior: GridPrior) -> Tensor:
-        """KL(q(u_j) ‖ p(u_j)) (J,) in float64."""
+        """Return KL(q(u_j) ‖ p(u_j)) (J,) in float64."""
 
     @abstractmethod
     def start(self, prior: GridPrior, values: Tensor, noise: float) -> None:
-        """Begin with these means of u (J, m), and as uncertain as if u had been measured in each dimension with noise
-        of so many shares of the prior's variance in all: directions of which that tells nothing stay as in the prior,
-        and cost no divergence. (Of several dimensions it is the product of what each would be by itself.)"""
+        """Start with these means of u (J, m), and as uncertain as if u had been measured in each dimension, with noise
+        of this share of the prior's variance overall.
+
+        Directions that such a measurement does not inform stay as in the prior and cost no divergence. In several
+        dimensions the covariance is the product of the one-dimensional ones.
+        """
 
     def draw(self, prior: GridPrior, noise: Tensor) -> Tensor:
-        """u = μ + (⊗_d W_d) ε (J, m, T) for standard normal ε of that shape [DKL 9]."""
+        """Return u = μ + (⊗_d W_d) ε (J, m, T) for standard normal ε of that shape [DKL 9]."""
         return self.values(prior).unsqueeze(-1) + kronecker_multiply(self.roots(prior), noise)
 
     def _lower(self) -> Tensor:
         return self.factor.tril()
 
     def _noise(self, noise: float) -> float:
-        """At each point: the more points, the more noise, so that a finer grid is as uncertain as a coarse one."""
+        """Return the noise per point. It grows with their number, so that fine and coarse grids are as uncertain."""
         return float(noise ** (1 / self.n_dimensions) * self.n_points)
 
     def _measured(self, prior: GridPrior, noise: float) -> Tensor:
-        """Cholesky factors (…, n, n) of (I + Rᵀ R / σ²)⁻¹, the covariances of v = R⁻¹ u after such measurements."""
+        """Return Cholesky factors (…, n, n) of (I + Rᵀ R / σ²)⁻¹, the covariances of v = R⁻¹ u once measured."""
         R = prior.roots
         precision = R.mT @ R / (self._noise(noise) * prior.columns[..., :1, None])
         precision.diagonal(dim1=-2, dim2=-1).add_(1)
@@ -150,7 +153,7 @@ class GridFamily(nn.Module, ABC):
         return torch.as_tensor(torch.linalg.cholesky(covariance))
 
     def _log_det(self) -> Tensor:
-        """log |⊗_d L_d L_dᵀ| (J,)."""
+        """Return log |⊗_d L_d L_dᵀ| (J,)."""
         return kronecker_logdet(tril_log_det(self.factor), self.n_points)
 
 
@@ -184,7 +187,7 @@ class WhitenedKronecker(GridFamily):
 
 
 class Kronecker(GridFamily):
-    """q(u_j) = N(μ_j, ⊗_d L_jd L_jdᵀ) itself, as the paper has it. It never factorises a large K_jd."""
+    """q(u_j) = N(μ_j, ⊗_d L_jd L_jdᵀ) itself, as in the paper. It never factorises a large K_jd."""
 
     def values(self, prior: GridPrior) -> Tensor:
         return self.mean
@@ -200,7 +203,7 @@ class Kronecker(GridFamily):
     @torch.no_grad()
     def start(self, prior: GridPrior, values: Tensor, noise: float) -> None:
         self.mean.copy_(values)
-        if self.n_points > _LARGEST_FACTORISED:  # independent, which diverges far from the prior
+        if self.n_points > _LARGEST_FACTORISED:  # independent points, with a large divergence
             variance = min(self._noise(noise), 1.0) * prior.columns[..., :1]
             self.factor.copy_(torch.diag_embed(variance.sqrt().expand(*self.factor.shape[:2], self.n_points)))
         else:

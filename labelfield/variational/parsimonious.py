@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
-from labelfield.linalg.gaussian import LEAST_VARIANCE, tril_log_det
+from labelfield.linalg.gaussian import LEAST_VARIANCE
+from labelfield.linalg.triangular import tril_log_det
 from labelfield.variational.base import Family, Moments, Prior, mean_of, mean_parameter, rows_first
 
 __all__ = ["Parsimonious"]
@@ -17,7 +18,7 @@ _SMALLEST_NOISE = 1e-6
 
 
 class Parsimonious(Family):
-    """2 M parameters a process and no factor of K_Z itself, so no jitter: P factors of K_Z + Σ_p instead.
+    """A family with 2 M parameters per process and P factors of K_Z + Σ_p, but none of K_Z itself and so no jitter.
 
     mean = k_iZ μ_p, variance = k_ii - k_iZ (K_Z + Σ_p)⁻¹ k_Zi.
     """
@@ -30,7 +31,7 @@ class Parsimonious(Family):
         self.log_noise = nn.Parameter(torch.full((n_processes, n_inducing), log(noise)))
 
     def _noise(self) -> Tensor:
-        """Σ (P, M) in float64, above 1e-6."""
+        """Return Σ (P, M) in float64, above 1e-6."""
         return self.log_noise.double().exp() + _SMALLEST_NOISE
 
     def _factor(self, prior: Prior) -> Tensor:
@@ -49,11 +50,11 @@ class Parsimonious(Family):
         return self.mean.double()
 
     def kl(self, prior: Prior) -> Tensor:
-        """½ [ μᵀ K μ - tr((K + Σ)⁻¹ K) + log |K + Σ| - log |Σ| ] of each p."""
+        """Return ½ [ μᵀ K μ - tr((K + Σ)⁻¹ K) + log |K + Σ| - log |Σ| ] for each p."""
         mu, noise, factor = self.mean.double(), self._noise(), self._factor(prior)
         quadratic = (mu * (mu.unsqueeze(1) @ prior.K).squeeze(1)).sum(1)
-        # tr((K + Σ)⁻¹ K) = M - tr((K + Σ)⁻¹ Σ)
-        # The inverse's diagonal from that of the factor: torch's own inverse cannot be captured on a GPU.
+        # tr((K + Σ)⁻¹ K) = M - tr((K + Σ)⁻¹ Σ). The diagonal of the inverse comes from the factor's inverse: torch's
+        # own inverse cannot be captured on a GPU.
         eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
         inverse = torch.linalg.solve_triangular(factor, eye, upper=False).square().sum(-2)
         trace = noise.shape[1] - (inverse * noise).sum(1)

@@ -1,4 +1,4 @@
-"""Whitened families: u_p = L v_p with L Lᵀ = K_Z, v_p ~ N(m_p, S_p), so that p(v) = N(0, I).
+"""Whitened families: u_p = L v_p with L Lᵀ = K_Z and v_p ~ N(m_p, S_p), so that p(v) = N(0, I).
 
 With A = L⁻¹ k_Z·: mean = Aᵀ m_p, variance = k_ii - ‖A_i‖² + A_iᵀ S_p A_i.
 """
@@ -14,7 +14,6 @@ from labelfield.linalg.gaussian import LEAST_VARIANCE, kl_diagonal_standard, kl_
 from labelfield.linalg.triangular import projected_square_norms
 from labelfield.variational.base import (
     Family,
-    FullFactors,
     Moments,
     Prior,
     factor_parameter,
@@ -28,7 +27,7 @@ __all__ = ["WhitenedDiagonal", "WhitenedFull", "WhitenedShared"]
 
 
 class WhitenedDiagonal(Family):
-    """S_p diagonal: costs a factor M less than a full one and ranks as well."""
+    """A diagonal S_p, which costs a factor M less than a full one and ranks as well."""
 
     per_process = ("mean", "log_var")
 
@@ -39,7 +38,7 @@ class WhitenedDiagonal(Family):
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)
-        # k_ii - ‖A_i‖² + Σ_m A_im² s_m in one product: the weights are s_m - 1.
+        # k_ii - ‖A_i‖² + Σ_m A_im² s_m in one product, with the weights s_m - 1.
         var = rows_first(kxx) + mean_of(A.square(), self.log_var.expm1())
         return Moments(mean_of(A, self.mean), var.clamp_min(LEAST_VARIANCE))
 
@@ -71,8 +70,15 @@ class WhitenedShared(Family):
         return kl_full_standard(self.mean, self.factor)
 
 
-class WhitenedFull(FullFactors):
-    """A full S_p for each process."""
+class WhitenedFull(Family):
+    """A full S_p per process."""
+
+    per_process = ("mean", "factor")
+
+    def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
+        super().__init__()
+        self.mean = mean_parameter(n_inducing, n_processes)
+        self.factor = factor_parameter(spread, n_processes, n_inducing, n_inducing)
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import runpy
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -17,12 +18,13 @@ import pytest
 import labelfield
 from labelfield import metrics
 from labelfield.cli.main import main
+from labelfield.cli.output import Bar
 
 COMMANDS = ("info", "convert", "split", "synth", "evaluate")
 
 
 def run(*arguments, check=0):
-    """A command in this process, as `main` runs it."""
+    """Run a command in this process, as `main` does."""
     stdout, stderr = io.StringIO(), io.StringIO()
     code = 0
     with redirect_stdout(stdout), redirect_stderr(stderr), patch("sys.argv", ["labelfield", *map(str, arguments)]):
@@ -34,6 +36,11 @@ def run(*arguments, check=0):
     return SimpleNamespace(stdout=stdout.getvalue(), stderr=stderr.getvalue())
 
 
+def message(done):
+    """What was said on stderr, in one line and without the box around it."""
+    return " ".join(done.stderr.replace("│", " ").split())
+
+
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
     path = tmp_path_factory.mktemp("cli") / "toy"
@@ -41,13 +48,14 @@ def toy(tmp_path_factory):
     return path
 
 
-def test_the_installed_command(toy):
+def test_the_installed_command(toy, monkeypatch, capsys):
     command = [Path(sys.executable).with_name("labelfield"), "info", toy, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(done.stdout)["splits"]["train"]["rows"] == 320
-    module = [sys.executable, "-m", "labelfield", "info", "nowhere"]
-    done = subprocess.run(module, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (3, "")
+    monkeypatch.setattr("sys.argv", ["labelfield", "info", "nowhere"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module("labelfield", run_name="__main__")
+    assert (stop.value.code, capsys.readouterr().out) == (3, "")
 
 
 def test_synth_equals_the_function(toy):
@@ -213,7 +221,10 @@ def test_overwrite(toy, tmp_path):
 
 
 def test_json_is_alone_on_stdout(toy, tmp_path):
-    for arguments in (["synth", "--out", tmp_path / "s"], ["split", toy / "train", "--out", tmp_path / "t"]):
+    for arguments in (
+        ["synth", "--rows", 50, "--out", tmp_path / "s"],
+        ["split", toy / "train", "--out", tmp_path / "t"],
+    ):
         json.loads(run(*arguments, "--json").stdout)
 
 
@@ -225,21 +236,22 @@ def test_bad_folder_from_a_stranger_is_refused(toy, tmp_path):
     assert "damaged" in run("info", tmp_path / "store", check=3).stderr
 
 
-def test_a_progress_bar_is_shown_on_a_terminal_alone(tmp_path):
-    """A second of work on a pseudo-terminal draws a bar on stderr; stdout holds JSON alone."""
-    code = (
-        "import labelfield.cli.output as o, time, sys\n"
-        "o._PATIENCE_S = 0.0\n"
-        "with o.Bar('working') as bar:\n"
-        "    for i in range(5): bar(i, 5); time.sleep(0.1)\n"
-        "print('{}')\n"
-    )
+def test_a_progress_bar_is_shown_on_a_terminal_alone(monkeypatch, capsys):
+    monkeypatch.setattr("labelfield.cli.output._PATIENCE_S", 0.0)
+
+    def work():
+        with Bar("working") as bar:
+            if bar.timer.ident is not None:
+                bar.timer.join()  # as work does that takes longer than the bar waits
+            bar(1, 5)
+
+    work()
+    assert capsys.readouterr() == ("", "")
     terminal, child = pty.openpty()
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=child, timeout=60, check=True)
-    os.close(child)
-    seen = os.read(terminal, 65536).decode()
+    with open(child, "w") as stderr, monkeypatch.context() as patched:
+        patched.setattr("sys.stderr", stderr)
+        work()
+        stderr.flush()
+        assert "working" in os.read(terminal, 65536).decode()
     os.close(terminal)
-    assert "working" in seen
-    assert done.stdout == b"{}\n"
-    quiet = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
-    assert quiet.stderr == b""
+    assert capsys.readouterr().out == ""

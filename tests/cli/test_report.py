@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from test_commands import run
+from test_commands import message, run
 
 import labelfield
 from labelfield import synth
@@ -14,11 +14,6 @@ from labelfield.report import make_page
 
 FEW = ["--device", "cpu", "--set=n_inducing=8", "--set=max_epochs=3", "--set=batch_size=60"]
 NAMES = [f"subject {number:02d}" for number in range(20)]
-
-
-def message(done):
-    """What was said on stderr, without the box around it."""
-    return " ".join(done.stderr.replace("│", " ").split())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,7 +76,7 @@ def test_an_older_page_stays(data, model, tmp_path):
     assert out.read_text() == "mine"
     assert "is a folder" in message(run("report", model, data, "--out", tmp_path, "--overwrite", check=2))
     os.mkfifo(tmp_path / "pipe")
-    assert "is no file" in message(run("report", model, data, "--out", tmp_path / "pipe", "--overwrite", check=2))
+    assert "is not a file" in message(run("report", model, data, "--out", tmp_path / "pipe", "--overwrite", check=2))
     assert "choose another folder" in message(run("report", model, data, "--out", out / "page.html", check=2))
 
 

@@ -1,10 +1,12 @@
-"""Random data sets."""
+"""Random data sets, and what tests of several formats share."""
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from scipy import sparse
 
-from labelfield import Dataset
+import labelfield
+from labelfield import DataError, Dataset
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 names = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), max_size=8)
@@ -46,3 +48,27 @@ def assert_same(a, b):
     assert (a.test is None) == (b.test is None)
     if a.test is not None:
         assert_same(a.test, b.test)
+
+
+def read_content(path, content, **options):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return labelfield.read(path, **options)
+
+
+def classes(dataset):
+    """The class of each row, by name."""
+    np.testing.assert_array_equal(np.diff(dataset.Y.indptr), 1)
+    return [dataset.label_names[i] for i in dataset.Y.indices]
+
+
+def assert_refused(path, content, line, words, **options):
+    """The file gives one DataError, on one line, that says where, what and what to do."""
+    with pytest.raises(DataError) as caught:
+        read_content(path, content, **options)
+    message = str(caught.value)
+    assert message.startswith(f"{path}:{line}: "), message
+    assert caught.value.line == line
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+    assert caught.value.fix

@@ -6,6 +6,7 @@ import lzma
 
 import numpy as np
 import pytest
+from strategies import assert_refused, read_content
 
 import labelfield
 from labelfield import DataError
@@ -46,18 +47,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case, tmp_path):
     content, line, words = REFUSED[case]
-    path = tmp_path / "rows.txt"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError) as caught:
-        labelfield.read(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}:{line}: "), message
-    assert caught.value.line == line
-    assert "\n" not in message
-    for word in words:
-        assert word in message
-    assert caught.value.fix
-    assert caught.value.expected
+    assert_refused(tmp_path / "rows.txt", content, line, words)
 
 
 # name: content, expected X, expected Y
@@ -88,9 +78,7 @@ HANDLED = {
 @pytest.mark.parametrize("case", HANDLED)
 def test_handled(case, tmp_path):
     content, X, Y = HANDLED[case]
-    path = tmp_path / "rows.txt"
-    path.write_bytes(content.encode())
-    dataset = labelfield.read(path)
+    dataset = read_content(tmp_path / "rows.txt", content)
     np.testing.assert_array_equal(dataset.X.toarray(), np.array(X, np.float32))
     np.testing.assert_array_equal(dataset.Y.toarray(), Y)
     assert dataset.X.nnz == np.count_nonzero(X)
@@ -123,7 +111,7 @@ def test_truncated_and_damaged_compressed_files(suffix, compress, tmp_path):
         whole[: len(whole) // 2] + b"garbage" * 9 + whole[len(whole) // 2 + 63 :],
     ):
         path.write_bytes(content)
-        with pytest.raises(DataError, match="cut short or damaged"):
+        with pytest.raises(DataError, match="truncated or damaged"):
             labelfield.read(path)
 
 
@@ -138,7 +126,7 @@ def test_empty_file(tmp_path):
 def test_a_file_without_rows(tmp_path):
     for content in ("\n", "  \n\n", "# only a comment\n"):
         (tmp_path / "rows.svm").write_text(content)
-        with pytest.raises(DataError, match=r"rows\.svm: the file holds no rows"):
+        with pytest.raises(DataError, match=r"rows\.svm: the file contains no rows"):
             labelfield.read(tmp_path / "rows.svm")
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
+from strategies import assert_refused, classes, read_content
 
 import labelfield
 from labelfield import DataError, Dataset
@@ -12,13 +13,7 @@ from labelfield.data.classes import class_name
 
 
 def read(tmp_path, content, name="d.svm", **options):
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return labelfield.read(tmp_path / name, **{"classes": True, **options})
-
-
-def classes(dataset):
-    np.testing.assert_array_equal(np.diff(dataset.Y.indptr), 1)
-    return [dataset.label_names[i] for i in dataset.Y.indices]
+    return read_content(tmp_path / name, content, **{"classes": True, **options})
 
 
 @pytest.mark.parametrize(
@@ -56,7 +51,7 @@ def test_svmlight(case, name, tmp_path):
 
 def test_what_scikit_learn_writes(tmp_path):
     X, y = sparse.random_array((30, 8), density=0.4, rng=np.random.default_rng(0)), np.arange(30) % 3 - 1.0
-    dump_svmlight_file(X, y, str(tmp_path / "d.svm"), zero_based=False, comment="one class a row")
+    dump_svmlight_file(X, y, str(tmp_path / "d.svm"), zero_based=False, comment="one class per row")
     dataset = labelfield.read(tmp_path / "d.svm", classes=True, n_features=8)
     np.testing.assert_allclose(dataset.X.toarray(), X.toarray(), rtol=1e-6)
     assert classes(dataset) == [str(int(c)) for c in y]
@@ -74,14 +69,14 @@ def test_features_are_read_as_ever(tmp_path):
 
 # name: content, the line named, and words of the message
 REFUSED = {
-    "two labels": ("1 1:1\n1,2 1:1\n", 2, ["two labels; expected one class a row", "--method mlgpf"]),
-    "three labels": ("1 1:1\n\n# c\n1,2,3 1:1\n", 4, ["3 labels; expected one class a row"]),
-    "no label": ("1 1:1\n 2:1\n", 2, ["no label; expected one class a row"]),
+    "two labels": ("1 1:1\n1,2 1:1\n", 2, ["two labels; expected one class per row", "--method mlgpf"]),
+    "three labels": ("1 1:1\n\n# c\n1,2,3 1:1\n", 4, ["3 labels; expected one class per row"]),
+    "no label": ("1 1:1\n 2:1\n", 2, ["no label; expected one class per row"]),
     "no label at the margin": ("2:1 3:1\n", 1, ["no label"]),
     "a value that is none": ("1 1:1\n-1 2:x\n", 2, ["'x'"]),
     "a class that is not UTF-8": ("1 1:1\nä 1:1\n".encode("latin-1"), 2, ["not UTF-8"]),
-    "two labels under a header": ("2 3 4\n1 1:1\n0,3 1:1\n", 3, ["two labels; expected one class a row"]),
-    "no label under a header": ("2 3 4\n1 1:1\n 1:1\n", 3, ["no label; expected one class a row"]),
+    "two labels under a header": ("2 3 4\n1 1:1\n0,3 1:1\n", 3, ["two labels; expected one class per row"]),
+    "no label under a header": ("2 3 4\n1 1:1\n 1:1\n", 3, ["no label; expected one class per row"]),
     "two labels in a late block": ("1 1:1\n" * 200_000 + "1,2 1:1\n", 200_001, ["two labels"]),
 }
 
@@ -89,14 +84,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case, tmp_path):
     content, line, words = REFUSED[case]
-    with pytest.raises(DataError) as caught:
-        read(tmp_path, content)
-    message = str(caught.value)
-    assert message.startswith(f"{tmp_path / 'd.svm'}:{line}: "), message
-    assert "\n" not in message
-    for word in words:
-        assert word in message
-    assert caught.value.fix
+    assert_refused(tmp_path / "d.svm", content, line, words, classes=True)
 
 
 def test_rows_to_predict_need_no_class(tmp_path):
@@ -155,8 +143,8 @@ def test_npz(y, names, expected, tmp_path):
         ({"y": np.array([0, 0.5])}, r"y\[1\] is 0.5; expected a class"),
         ({"y": np.array([np.nan, 1])}, r"y\[0\] is nan"),
         ({"y": np.array([1j, 1])}, "y holds complex128"),
-        ({"Y": np.array([[1, 0], [1, 1]])}, "row 1, counted from 0, has two labels; expected one class a row"),
-        ({"Y": np.array([[0, 0], [1, 0]])}, "row 0, counted from 0, has no label; expected one class a row"),
+        ({"Y": np.array([[1, 0], [1, 1]])}, r"row 1 \(counted from 0\) has two labels; expected one class per row"),
+        ({"Y": np.array([[0, 0], [1, 0]])}, r"row 0 \(counted from 0\) has no label; expected one class per row"),
     ],
 )
 def test_npz_refused(arrays, words, tmp_path):
@@ -174,14 +162,14 @@ def test_what_we_write_is_read_again(name, tmp_path):
     assert classes(again) == ["s", "q", "s"]
     several = Dataset(np.eye(2), [[1, 0], [1, 1]])
     labelfield.write(several, tmp_path / "other" / name)
-    with pytest.raises(DataError, match=r"two labels; expected one class a row"):
+    with pytest.raises(DataError, match=r"two labels; expected one class per row"):
         labelfield.read(tmp_path / "other" / name, classes=True)
 
 
 def test_arff(tmp_path):
     body = "@relation 'm: -C 2'\n@attribute a {0,1}\n@attribute b {0,1}\n@attribute x numeric\n@data\n"
     assert classes(read(tmp_path, body + "1,0,2\n0,1,3\n", "m.arff")) == ["a", "b"]
-    with pytest.raises(DataError, match=r"m\.arff: row 1, counted from 0, has no label"):
+    with pytest.raises(DataError, match=r"m\.arff: row 1 \(counted from 0\) has no label"):
         read(tmp_path, body + "1,0,2\n0,0,3\n", "m.arff")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from strategies import assert_refused, classes, read_content
 
 import labelfield
 from labelfield import DataError
@@ -17,13 +18,7 @@ TABLE = "length,width,species\n5.1,0,setosa\n7,-3.2e0,virginica\n0,0,setosa\n"
 
 
 def read(tmp_path, content, name="d.csv", **options):
-    path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return labelfield.read(path, **options)
-
-
-def classes(dataset):
-    return [dataset.label_names[i] for i in dataset.Y.indices]
+    return read_content(tmp_path / name, content, **options)
 
 
 def test_a_table(tmp_path):
@@ -51,6 +46,8 @@ READ = {
     "no newline at the end": ("1,2,a\n3,4,b", [[1, 2], [3, 4]], "ab", None),
     "a byte-order mark": ("\ufeffu,v,label\n1,2,a\n", [[1, 2]], "a", ["u", "v"]),
     "one row and no header": ("1,2,a\n", [[1, 2]], "a", None),
+    "one row and its label in front": ("label,u\na,3\n", [[3]], "a", ["u"]),
+    "numbers in quotes": ('u,label\n"1","a"\n"-2.5","b"\n', [[1], [-2.5]], "ab", ["u"]),
     "letters beyond ASCII": ("1,2,ä\n3,4,b\n", [[1, 2], [3, 4]], "äb", None),
 }
 
@@ -86,7 +83,9 @@ def test_the_label_column_can_be_chosen(chosen, tmp_path):
 
 def test_a_header_of_numbers_is_one_if_its_label_is_named(tmp_path):
     content = "0,1,label\n5,6,a\n"
-    with pytest.raises(DataError, match=r"d\.csv:1: the first line has numbers, and 'label' like a header.*label-col"):
+    with pytest.raises(
+        DataError, match=r"d\.csv:1: the first line contains numbers, and 'label' like a header.*label-col"
+    ):
         read(tmp_path, content)
     assert read(tmp_path, content, label_column="label").feature_names == ["0", "1"]
     assert classes(read(tmp_path, content, label_column=2)) == ["label", "a"]
@@ -112,10 +111,10 @@ def test_splits_share_their_classes(tmp_path):
 
 # name: content, the line named, and words of the message
 REFUSED = {
-    "an empty cell": ("u,v,label\n1,2,a\n1,,a\n", 3, ["an empty cell in column 'v'", "encode it as numbers"]),
+    "an empty cell": ("u,v,label\n1,2,a\n1,,a\n", 3, ["an empty cell in column 'v'", "encode them as numbers"]),
     "an empty last cell": ("label,u,v\na,1,2\na,1,\n", 3, ["an empty cell in column 'v'"]),
     "a blank cell": ("u,v,label\n1,  ,a\n", 2, ["an empty cell in column 'v'"]),
-    "a word": ("u,v,label\n1,red,a\n", 2, ["'red' in column 'v' is not a number", "Encode it as numbers"]),
+    "a word": ("u,v,label\n1,red,a\n", 2, ["'red' in column 'v' is not a number", "Encode it as a number"]),
     "a word without a header": ("1,2,a\n1,red,a\n", 2, ["'red' in column 2 is not a number"]),
     "a word behind the label": ("label,u,v\na,1,red\n", 2, ["'red' in column 'v'"]),
     "a word in the first row": ("1,red,a\n", 1, ["'red' in column 2"]),
@@ -131,7 +130,7 @@ REFUSED = {
     "a cell too few": ("u,v,label\n1,2,a\n1,a\n", 3, ["2 cells; expected 3 as in the first line"]),
     "a cell too many": ("u,v,label\n1,2,a\n1,2,a,\n", 3, ["4 cells; expected 3 as in the first line"]),
     "cells that even out": ("u,v,label\n1,2\n3,4,5,a\n", 2, ["2 cells"]),
-    "no class": ("u,label\n1,a\n2,\n", 3, ["no class in column 'label'", "one class a row"]),
+    "no class": ("u,label\n1,a\n2,\n", 3, ["no class in column 'label'", "one class per row"]),
     "a class on two lines": ('u,label\n1,a\n2,"b\nc"\n', 3, ["the class 'b\\nc'"]),
     "after a cell of two lines": ('u,label\n1,"a\n\n"\nx,a\n', 5, ["'x' in column 'u'"]),
     "two columns of one name": ("u,u,label\n1,2,a\n", 1, ["two columns are called 'u'"]),
@@ -148,20 +147,12 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case, tmp_path):
     content, line, words = REFUSED[case]
-    with pytest.raises(DataError) as caught:
-        read(tmp_path, content)
-    message = str(caught.value)
-    assert message.startswith(f"{tmp_path / 'd.csv'}:{line}: "), message
-    assert "\n" not in message
-    for word in words:
-        assert word in message
-    assert caught.value.fix
-    assert caught.value.expected
+    assert_refused(tmp_path / "d.csv", content, line, words)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("", "the file is empty"), ("\n \n", "the file holds no rows"), ("u,label\n", "the file holds no rows")],
+    [("", "the file is empty"), ("\n \n", "the file contains no rows"), ("u,label\n", "the file contains no rows")],
 )
 def test_without_rows(content, words, tmp_path):
     with pytest.raises(DataError, match=rf"d\.csv: {words}"):
@@ -246,7 +237,7 @@ def test_quick_equals_exact(rows, label, tmp_path_factory):
 
     quick = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("labelfield.data.csv_table._parse", lambda text: None)
+        patch.setattr("labelfield.data.csv_table._parse", lambda *_: None)
         assert outcome() == quick
 
 

@@ -6,7 +6,7 @@ from scipy import sparse
 from strategies import assert_same_array, datasets
 
 from labelfield import DataError, Dataset
-from labelfield.csr import gather_rows
+from labelfield.csr import as_features, gather_rows, verify
 from labelfield.data import Names
 
 
@@ -49,6 +49,57 @@ def test_duplicates_are_summed_as_scipy_means_them():
 def test_refused(X, Y, message):
     with pytest.raises(DataError, match=message):
         Dataset(X, Y)
+
+
+def in_our_form():
+    return sparse.csr_array(np.array([[1, 0, 2], [0, 3, 0]], np.float32))
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix])
+def test_an_array_in_our_form_is_not_copied(kind):
+    X = kind(in_our_form())
+    for again in (as_features(X), Dataset(X, np.eye(2)).X, Dataset(as_features(X), np.eye(2)).X):
+        assert isinstance(again, sparse.csr_array)
+        assert all(np.shares_memory(getattr(again, part), getattr(X, part)) for part in ("data", "indices", "indptr"))
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "expected"),
+    [
+        ("data", [1, np.nan, 3], "nan"),
+        ("data", [1, -np.inf, 3], "-inf"),
+        ("data", [0, 2, 3], [[0, 0, 2], [0, 3, 0]]),
+        ("indices", [2, 0, 1], [[2, 0, 1], [0, 3, 0]]),
+        ("indices", [0, 0, 1], [[3, 0, 0], [0, 3, 0]]),
+        ("indptr", [0, 1, 3], [[1, 0, 0], [0, 3, 2]]),
+    ],
+)
+def test_an_array_that_was_edited_is_checked_again(part, values, expected):
+    """An earlier check leaves no mark on an array, so that edits in place are seen."""
+    X = as_features(in_our_form())
+    assert X.has_canonical_format  # which SciPy remembers
+    getattr(X, part)[:] = values
+    if isinstance(expected, str):
+        with pytest.raises(DataError, match=rf"X\[0, 2\] is {expected}"):
+            Dataset(X, np.eye(2))
+    else:
+        tidy = Dataset(X, np.eye(2)).X
+        np.testing.assert_array_equal(tidy.toarray(), expected)
+        assert tidy.nnz == np.count_nonzero(expected)
+    Y = Dataset(np.eye(2), np.eye(2)).Y
+    Y.data[0] = 5
+    assert Dataset(np.eye(2), Y).Y.data.tolist() == [1, 1]
+
+
+def test_a_check_goes_on_across_blocks(monkeypatch):
+    monkeypatch.setattr("labelfield.csr._BLOCK", 2)
+    X = np.tril(np.ones((6, 6), np.float32))
+    assert_same_array(as_features(X), sparse.csr_array(X))
+    for position, column in ((1, 1), (4, 0), (20, 4), (19, 5)):
+        wrong = as_features(X)
+        wrong.indices[position] = column
+        with pytest.raises(DataError, match="unsorted or repeated"):
+            verify(wrong)
 
 
 def test_names_are_checked():

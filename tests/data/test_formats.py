@@ -176,7 +176,7 @@ class TestArff:
     def test_label_list(self, tmp_path):
         path = self.write(tmp_path)
         (tmp_path / "toy.xml").write_text('<labels><label name="unknown"/></labels>')
-        with pytest.raises(DataError, match=r"toy\.xml: label 'unknown' is no attribute"):
+        with pytest.raises(DataError, match=r"toy\.xml: label 'unknown' is not an attribute"):
             labelfield.read(path)
         (tmp_path / "toy.xml").write_text('<!DOCTYPE x [<!ENTITY a "b">]><labels/>')
         with pytest.raises(DataError, match="document type"):

@@ -108,7 +108,7 @@ def test_awkward_names(names, name, tmp_path):
 
 def test_lists_of_names_are_no_place_for_data(tmp_path):
     for name in ("labels.txt", "features.txt", "x.labels.txt"):
-        with pytest.raises(ValueError, match="kept for lists of names"):
+        with pytest.raises(ValueError, match="reserved for lists of names"):
             labelfield.write(toy(), tmp_path / name)
 
 

@@ -93,9 +93,9 @@ def test_row_pointers_that_fall_are_found(folder):
     indptr[3] = indptr[10]
     np.save(folder / "X_indptr.npy", indptr)
     dataset = labelfield.read(folder)
-    with pytest.raises(DataError, match="fall"):
+    with pytest.raises(DataError, match="decrease"):
         dataset.take([3])
-    with pytest.raises(DataError, match="fall"):
+    with pytest.raises(DataError, match="decrease"):
         verify(dataset)
 
 
@@ -106,7 +106,7 @@ def test_row_pointers_that_point_outside_are_found(folder, wrong):
     np.save(folder / "X_indptr.npy", indptr)
     dataset = labelfield.read(folder)
     for rows in ([9, 3], [10, 3]):
-        with pytest.raises(DataError, match="fall or point outside"):
+        with pytest.raises(DataError, match="decrease or point outside"):
             dataset.take(rows)
 
 

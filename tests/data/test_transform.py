@@ -78,7 +78,7 @@ def test_deskew_takes_rows_as_square_images(monkeypatch):
     assert transform(rows[:0]).shape == (0, 36)
     assert not transform.has_unit_norm
     assert transform.weights.shape == transform.fold(np.ones(36, np.float32)).shape == (36,)
-    with pytest.raises(ValueError, match="5 features are no square"):
+    with pytest.raises(ValueError, match="5 is not a square number"):
         RowTransform.fit("deskew", as_features(np.ones((2, 5))))
     with pytest.raises(ValueError, match="weight for each feature"):
         RowTransform("deskew")

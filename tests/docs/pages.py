@@ -1,4 +1,4 @@
-"""The pages of the documentation as something that can be run."""
+"""Run the pages of the documentation."""
 
 import ast
 import re
@@ -7,18 +7,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-# What comes out of an expression, where a page says so.
+# The value of an expression, as a page shows it.
 _ARROW = re.compile(r"# → (.*)$")
 
 
 def blocks(page):
-    """Each ```python and ```sh block of a page: its language, its line, its text."""
+    """Yield each ```python and ```sh block of a page: its language, its line, its text."""
     for found in re.finditer(r"^```(python|sh)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
         yield found[1], page[: found.start()].count("\n") + 2, found[2]
 
 
 def run_python(code, names, where):
-    """Statement by statement; an expression with an arrow must give what stands behind it."""
+    """Run code statement by statement; an expression with an arrow must have the value behind it."""
     lines = code.splitlines()
     for statement in ast.parse(code).body:
         arrow = _ARROW.search(lines[statement.end_lineno - 1])
@@ -31,8 +31,13 @@ def run_python(code, names, where):
 
 
 def commands(block):
-    """The lines of a block that call labelfield, without comments, with continued lines joined."""
+    """Yield the calls of labelfield and of the benchmarks in a block, each as program and arguments.
+
+    Comments are dropped, and continued lines joined.
+    """
     for line in block.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        if words[:1] == ["labelfield"]:
-            yield words[1:]
+        for program in ("labelfield", "python -m benchmarks"):
+            n_words = len(program.split())
+            if " ".join(words[:n_words]) == program:
+                yield program, words[n_words:]

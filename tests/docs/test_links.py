@@ -1,4 +1,4 @@
-"""Links between pages lead somewhere, in a repository browser as on the site, and no page is lost."""
+"""Links between pages lead somewhere, in a repository browser and on the site, and every page is listed."""
 
 import re
 
@@ -20,7 +20,7 @@ def links(path):
 
 
 def anchor(heading):
-    """As repository browsers make it, and MyST: lower case, no punctuation, dashes for blanks."""
+    """Return the anchor that repository browsers and MyST make: lower case, no punctuation, dashes for blanks."""
     kept = "".join(letter for letter in heading.lower() if letter.isalnum() or letter in "-_ ")
     return kept.strip().replace(" ", "-")
 
@@ -36,7 +36,7 @@ def test_links_lead_somewhere(path):
         name, _, heading = link.partition("#")
         target = (path.parent / name).resolve() if name else path
         assert target.exists(), f"{path.name}: {link}"
-        # The site has the folder docs and CONTRIBUTING.md; whatever else a page of it links to would be missing there.
+        # The site has the folder docs and CONTRIBUTING.md; a link to anything else would lead nowhere there.
         if path.parent == DOCS:
             assert DOCS in target.parents or target == ROOT / "CONTRIBUTING.md", (
                 f"{path.name}: {link} is not on the site"

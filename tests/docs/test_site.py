@@ -1,4 +1,4 @@
-"""The site builds without a warning and without a network, and what it shows of the code is there."""
+"""The site builds without a warning and without a network, and shows all commands and options."""
 
 import importlib.util
 import subprocess
@@ -7,8 +7,10 @@ import sys
 import pytest
 from pages import DOCS
 
+from labelfield import EnsembleClassifier
 from labelfield.cli.main import app
-from labelfield.estimators.saving import METHODS
+from labelfield.estimators.methods import METHODS
+from labelfield.estimators.options import parameters
 
 
 @pytest.mark.slow
@@ -17,9 +19,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
     done = subprocess.run([*command, DOCS, tmp_path / "html"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     api, cli = ((tmp_path / "html" / name).read_text() for name in ("API.html", "CLI.html"))
-    # Made from the code, and not lost on the way.
+    # Generated from the code.
     assert 'id="labelfield.MLGPFClassifier.predict_topk"' in api
-    assert "inducing inputs M" in api
+    assert "Number of inducing inputs M" in api
     assert 'id="labelfield-train"' in cli
     assert "--time-budget" in cli
 
@@ -34,28 +36,44 @@ def from_code():
 
 def test_all_commands_are_shown(from_code):
     page = from_code.commands()
-    several = ("bench run", "bench table", "recipe list", "recipe run")
-    single = {command.name or command.callback.__name__ for command in app.registered_commands}
-    assert {"report", "explain"} <= single
-    for name in (*single, *several):
+    names = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert {"report", "explain"} <= names
+    for name in names:
         assert f"## labelfield {name}\n" in page
     assert "| `--method` | mlgpf or topics for several labels" in page
     assert "(mlgpf, one_vs_each, robustmax, softmax, svdkl, topics) | `mlgpf` |" in page
     assert "| `--out` | The folder of the model.  | required |" in page
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_all_options_are_shown(from_code, method):
-    table = from_code.option_table(method)
-    assert "| `random_state` | `0` | seed |" in table
-    assert "| `max_epochs` | by the data | " in table
+@pytest.mark.parametrize(
+    "estimator", [*dict.fromkeys(METHODS.values()), EnsembleClassifier], ids=lambda one: one.__name__
+)
+def test_all_options_are_shown(from_code, estimator):
+    table = from_code.option_table(estimator.__name__)
+    for option in parameters(estimator).values():
+        assert f"| `{option.name}` | " in table
+        assert option.meaning in table.replace("\\|", "|")
 
 
-def test_docstrings_are_plain_text_but_for_code(from_code):
+def test_an_option_shows_default_meaning_and_constraint(from_code):
+    table = from_code.option_table("GPClassifier")
+    assert "| `kernel` | `None` | Name of a kernel" in table
+    assert "| `max_epochs` | `None` | Passes over the rows. | an integer of at least 1, or None |" in table
+    assert "| `schedule` | `'one_cycle'` |" in table
+    assert "| one of one_cycle, cosine, linear, constant |" in table
+
+
+def test_docstrings_are_plain_text_except_for_code(from_code):
     assert (
         from_code._escaped("what `fit` learns ends in _, *all* of it")
         == "what ``fit`` learns ends in \\_, \\*all\\* of it"
     )
+
+
+def test_docstrings_leave_options_to_the_table(from_code):
+    lines = ["A classifier of `rows`.", "", "Parameters", "----------", "a : int", "    A number."]
+    from_code.as_rst(None, "class", "labelfield.GPClassifier", None, None, lines)
+    assert lines == ["A classifier of ``rows``.", ""]
 
 
 def test_signatures_say_what_a_reader_wants_to_know(from_code):

@@ -1,4 +1,4 @@
-"""The skeletons of the how-tos keep the promises that our own kernels and likelihoods keep: they pass their tests."""
+"""The skeletons of the how-tos keep the promises that our own kernels, likelihoods and models keep."""
 
 import importlib.util
 import sys
@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 import torch
 from pages import DOCS, ROOT, blocks
+from sklearn.base import clone
 
-from labelfield import GPClassifier, MLGPFClassifier, synth
+import labelfield
+from labelfield import GPClassifier, MLGPFClassifier, metrics, synth
+from labelfield.estimators.methods import METHODS
+from labelfield.estimators.options import parameters
 from labelfield.kernels import names
 
 
 def load(path):
-    """A file of tests as a module."""
+    """Import a file of tests as a module."""
     spec = importlib.util.spec_from_file_location(f"theorems_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -22,11 +26,15 @@ def load(path):
     return module
 
 
+def code(page):
+    """Return the first block of Python on a page."""
+    return next(text for language, _, text in blocks((DOCS / page).read_text()) if language == "python")
+
+
 def skeleton(page, name):
-    """A class of the first block of a page."""
+    """Return a class from the first block of a page."""
     found = {"__name__": page}
-    first = next(text for language, _, text in blocks((DOCS / page).read_text()) if language == "python")
-    exec(compile(first, page, "exec"), found)
+    exec(compile(code(page), page, "exec"), found)
     return found[name]
 
 
@@ -78,8 +86,86 @@ def test_the_kernel_by_name_in_both_kinds_of_models(name):
         several.X, several.Y
     )
     assert np.isfinite(model.predict_proba(several.X)).all()
-    # Inducing inputs and a kernel of each class's own, of which a step takes some.
+    # Each class has its own inducing inputs and kernel, and a step takes those of some classes.
     sampled = {"n_negatives": 1, "classes_per_batch": 1, "batch_size": 20}
-    model = GPClassifier(kernel=name, inducing="per_class", own_kernel=True, n_inducing=10, max_epochs=10, **sampled)
+    model = GPClassifier(
+        kernel=name, inducing="per_class", kernel_per_class=True, n_inducing=10, max_epochs=10, **sampled
+    )
     model.fit(one.X, one.Y.indices)
     assert model.history_[-1]["bound"] > model.history_[0]["bound"]
+
+
+# A model: the skeleton is short, needs no dummies, and does what every classifier does.
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synth.make_multilabel(400, 100, 10, kernel="linear", seed=0).split(0.25)
+
+
+@pytest.fixture(scope="module")
+def linear_classifier():
+    return skeleton("how-to-add-a-model.md", "LinearClassifier")
+
+
+@pytest.fixture(scope="module")
+def fitted(linear_classifier, data):
+    return linear_classifier().fit(data.X, data.Y)
+
+
+def test_the_model_takes_fewer_than_60_lines():
+    lines = [line for line in code("how-to-add-a-model.md").splitlines() if line.strip()]
+    assert len(lines) < 60
+    # The page says how many there are.
+    assert f"these {len(lines)}\nlines" in (DOCS / "how-to-add-a-model.md").read_text()
+
+
+def test_the_model_learns_and_answers(fitted, data):
+    n_rows, n_labels = data.test.Y.shape
+    P, ranked = fitted.predict_proba(data.test.X), fitted.predict_topk(data.test.X, 3)
+    assert P.shape == (n_rows, n_labels)
+    assert ranked.nnz == 3 * n_rows
+    floor = metrics.popularity(data.Y, n_rows, 3)
+    assert metrics.precision_at_k(data.test.Y, ranked, 1) > metrics.precision_at_k(data.test.Y, floor, 1)
+    assert fitted.predict(data.test.X).shape == (n_rows, n_labels)
+    # It cannot tell new kinds of rows: only the first label's probability counts.
+    np.testing.assert_allclose(fitted.predict_uncertainty(data.test.X), 1 - P.max(1), atol=1e-6)
+
+
+def test_the_model_says_what_it_cannot_answer(fitted, data):
+    for ask in (fitted.predict_interval, fitted.predict_latent):
+        with pytest.raises(labelfield.CannotAnswerError):
+            ask(data.test.X)
+    assert fitted.feature_relevance() is None
+    assert fitted.topics() is None
+
+
+def test_the_model_is_cloned_and_fitted_in_parts(linear_classifier, data):
+    model = clone(linear_classifier(prior_scale=2.0))
+    assert model.get_params()["prior_scale"] == 2.0
+    for _ in range(3):
+        model.partial_fit(data.X, data.Y)
+    assert model.n_iter_ == 3
+    assert model.history_[-1]["bound"] > model.history_[0]["bound"]
+
+
+def test_the_model_takes_one_class_per_row(linear_classifier):
+    rings = synth.make_rings(100, 3, seed=0)
+    model = linear_classifier(max_epochs=3).fit(rings.X, rings.Y.indices)
+    np.testing.assert_allclose(model.predict_proba(rings.X).sum(1), 1, atol=1e-6)
+
+
+def test_the_model_is_saved_resumed_and_loaded(linear_classifier, fitted, data, tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "linear", linear_classifier)
+    fitted.save(tmp_path / "model")
+    again = labelfield.load(tmp_path / "model")
+    assert (again.predict_proba(data.test.X) == fitted.predict_proba(data.test.X)).all()
+    resumed = linear_classifier().fit(data.X, data.Y, checkpoint=tmp_path / "state.safetensors")
+    assert (resumed.predict_proba(data.test.X) == fitted.predict_proba(data.test.X)).all()
+
+
+def test_the_options_of_the_model_are_declared_once(linear_classifier, data):
+    found = parameters(linear_classifier)
+    assert all(option.meaning and option.kind for option in found.values())
+    with pytest.raises(ValueError, match=r"prior_scale=-1; expected a number of at least"):
+        linear_classifier(prior_scale=-1).fit(data.X, data.Y)

@@ -14,9 +14,11 @@ import gpytorch
 import pytest
 import torch
 
-from labelfield.linalg.kronecker import kronecker_product
-from labelfield.models.build_deep import DeepSpec, build_deep
+from labelfield.models.deep.spec import DeepSpec, build
+from tests.linalg.dense import kronecker_product
+from tests.models.bounds import as_csr
 
+pytestmark = pytest.mark.usefixtures("in_double")
 N, J, K = 10, 3, 4
 SIZE = {1: 9, 2: 6}
 VARIANCE = 1.7
@@ -53,26 +55,10 @@ class Theirs(gpytorch.models.ApproximateGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-@pytest.fixture(autouse=True)
-def in_double():
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-def labels():
-    dense = (torch.rand(N, K) < 0.4).double()
-    rows, columns = dense.nonzero(as_tuple=True)
-    pointers = torch.cat([torch.zeros(1, dtype=torch.long), dense.bool().sum(1).cumsum(0)]).int()
-    csr = torch.sparse_csr_tensor(pointers, columns.int(), torch.ones(len(rows)), size=(N, K), check_invariants=False)
-    return dense, csr
-
-
 @pytest.mark.parametrize("d", [1, 2])
 def test_value_and_gradient(d):
     n = SIZE[d]
-    dense, Y = labels()
+    dense = (torch.rand(N, K) < 0.4).double()
     h, A, b = 1.5 * torch.rand(N, J * d) - 0.75, torch.randn(K, J), torch.randn(K)
     mean, lengths = torch.randn(J, n**d), 0.3 + 0.3 * torch.rand(J, d)
     factor = 0.5 * torch.eye(n) + 0.1 * torch.randn(J, d, n, n).tril()
@@ -80,7 +66,7 @@ def test_value_and_gradient(d):
     subsets = tuple(tuple(range(d * j, d * j + d)) for j in range(J))
     jitter = 1e-3 / VARIANCE if d == 1 else TINY  # ours is a share of the variance
     options = {"posterior": "kronecker", "likelihood": "bernoulli", "n_points": 20, "jitter": jitter}
-    ours = build_deep(DeepSpec(J * d, K, None, J * d, subsets, n, **options), torch.nn.Identity())
+    ours = build(DeepSpec(J * d, K, None, J * d, subsets, n, **options), torch.nn.Identity())
     processes, q = ours.processes, ours.processes.family
     with torch.no_grad():
         processes.kernel.log_inverse_length.copy_(-lengths.view(processes.kernel.log_inverse_length.shape).log())
@@ -90,7 +76,7 @@ def test_value_and_gradient(d):
         ours.A.copy_(A)
         ours.b.copy_(b)
     our_h = h.clone().requires_grad_()  # the grid is where they are: in its linear part z = h
-    estimate = ours.elbo(our_h, Y, N)
+    estimate = ours.elbo(our_h, as_csr(dense), N)
     estimate.bound().backward()
 
     with gpytorch.settings.fast_computations(False, False, False):

@@ -8,14 +8,14 @@ import pytest
 from scipy import sparse
 
 import labelfield
-from labelfield import DeepKernelClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, synth
+from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, synth
 
 SMALL = {"device": "cpu", "max_epochs": 2, "batch_size": 50}
 
 
 @cache
 def several_labels():
-    """Sparse rows with several labels each, of which the last two never hold."""
+    """Make sparse rows with several labels each; the last two labels never hold."""
     data = synth.make_multilabel(160, 60, 14, seed=4)
     Y = data.Y
     Y.resize((160, 16))
@@ -24,7 +24,7 @@ def several_labels():
 
 @cache
 def three_classes(n_classes=3):
-    """Dense measurements: the first is far from 0 everywhere, the second is not, the third is mostly 0."""
+    """Make dense measurements: the first is far from 0 everywhere, the second is not, the third is mostly 0."""
     rng = np.random.default_rng(2)
     y = rng.integers(n_classes, size=120)
     X = rng.normal(size=(120, 4)) + y[:, None] * [1.5, 1.0, 0.5, -1.0]
@@ -35,12 +35,14 @@ def three_classes(n_classes=3):
 
 @cache
 def model_of(kind):
-    """A fitted model of each make."""
+    """Fit a model of this kind, once."""
     X, y = three_classes()
     data = several_labels()
     if kind in ("mlgpf", "ensemble"):
-        options = {"n_latent": 4, "n_inducing": 12, "ensemble": 2 if kind == "ensemble" else None}
-        return MLGPFClassifier(**options, **SMALL).fit(data.X, data.Y)
+        first = MLGPFClassifier(n_latent=4, n_inducing=12, **SMALL)
+        return (first if kind == "mlgpf" else EnsembleClassifier(estimator=first, n_members=2)).fit(data.X, data.Y)
+    if kind == "ensemble of classes":
+        return EnsembleClassifier(estimator=GPClassifier(n_inducing=6, **SMALL), n_members=2).fit(X, y)
     if kind in ("one_vs_each", "robustmax", "softmax"):
         return GPClassifier(likelihood=kind, n_inducing=6, **SMALL).fit(X, y)
     if kind == "two classes":
@@ -62,6 +64,7 @@ def model_of(kind):
 KINDS = (
     "mlgpf",
     "ensemble",
+    "ensemble of classes",
     "one_vs_each",
     "robustmax",
     "softmax",
@@ -76,7 +79,7 @@ KINDS = (
 
 
 def row_of(model, number=0):
-    """A row that a model takes, as CSR."""
+    """Return a row that a model takes, as CSR."""
     if model.n_features_in_ == several_labels().n_features:
         return several_labels().X[number : number + 1]
     return sparse.csr_array(three_classes(model.spec_.n_labels)[0][number : number + 1])
@@ -89,5 +92,5 @@ def model(request):
 
 @pytest.fixture(scope="session")
 def small():
-    """Functions that make the data and the models, each once."""
+    """Return functions that make data and models, each once."""
     return SimpleNamespace(model=model_of, row=row_of, several=several_labels, classes=three_classes, options=SMALL)

@@ -1,4 +1,4 @@
-"""What explain_row says of a row is what the model does."""
+"""What explain_row says about a row is what the model does."""
 
 from copy import deepcopy
 from unittest.mock import patch
@@ -9,27 +9,25 @@ import torch
 from scipy import sparse
 from scipy.special import logit
 
-from labelfield.errors import DataError
-from labelfield.estimators.deep import DeepKernelClassifier
-from labelfield.estimators.gp import GPClassifier
-from labelfield.explain import explain_row, intervals, topics
-from labelfield.explain.occlusion import feature_effects, label_log_odds
+from labelfield.errors import CannotAnswerError, DataError
+from labelfield.explain import explain_row, intervals
+from labelfield.explain.occlusion import feature_effects
 from labelfield.models.calibration import Calibration
+from labelfield.models.predictor import Block, Predictor
 
 
 def log_odds(model, X):
-    """Of all labels, by the methods that anyone may call."""
-    if isinstance(model, GPClassifier | DeepKernelClassifier) and model.label_kind_ == "classes":
-        P = model.predict_proba(X, calibrated=False).astype(np.float64)
-        return logit(np.clip(P, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).epsneg))
-    scores = model.decision_function(X)
-    return np.stack([-scores, scores], 1) if scores.ndim == 1 else scores
+    """Return the log-odds of all labels, from raw probabilities."""
+    P = model.predictor_.separate_proba(model.rows(X), calibrated=False).astype(np.float64)
+    found = logit(np.clip(P, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).epsneg))
+    # Two classes under a model of separate labels speak against each other.
+    return found - found[:, ::-1] if model.predictor_.normalises and found.shape[1] == 2 else found
 
 
 def without(model, x, feature):
-    """The row with a feature taken out: at 0, or at the mean that the model subtracts."""
+    """Return the row without a feature: at 0, or at the mean that the model subtracts."""
     dense = x.toarray()
-    shifts = model.row_transform_.shifts
+    shifts = model.members()[0].row_transform_.shifts
     dense[0, feature] = 0 if shifts is None else shifts[feature]
     return sparse.csr_array(dense)
 
@@ -62,13 +60,13 @@ def test_intervals(model, small):
     x = small.row(model)
     wide, narrow = (explain_row(model, x, k=2, level=level).labels for level in (0.9, 0.5))
     if intervals(model, x) is None:
-        assert model._method() in ("robustmax", "softmax", "topics")
+        with pytest.raises(CannotAnswerError):
+            model.predict_interval(x)
         assert all(label.interval is None for label in wide)
         return
     for outer, inner in zip(wide, narrow, strict=True):
         assert 0 <= outer.interval[0] < inner.interval[0] < inner.interval[1] < outer.interval[1] <= 1
-        if model._method() != "mlgpf":  # of an ensemble it is the first member's
-            assert outer.interval[0] < outer.probability < outer.interval[1]
+        assert outer.interval[0] < outer.probability < outer.interval[1]
 
 
 def test_which_methods_have_intervals(small):
@@ -82,6 +80,8 @@ def test_which_methods_have_intervals(small):
 
 KINDS_OF_INTERVALS = {
     "mlgpf": True,
+    "ensemble": True,
+    "ensemble of classes": True,
     "one_vs_each": True,
     "softmax": True,
     "svdkl": True,
@@ -95,13 +95,14 @@ KINDS_OF_INTERVALS = {
 
 @pytest.mark.parametrize("kind", ["one_vs_each", "svdkl of classes"])
 def test_the_interval_of_classes_holds_as_many_draws_as_it_says(kind, small):
-    """By other draws: of the utilities, which are independent, or of the processes that they are mixtures of."""
+    """Compare with other draws: of independent utilities, or of the processes that they are mixed from."""
     model = small.model(kind)
     x = small.row(model)
     low, high = intervals(model, x, 0.8)
     generator = torch.Generator().manual_seed(1)
     latent = model.predict_latent(x)
-    mean, var = (torch.from_numpy(part) for part in latent[:2])
+    moments = latent[:2] if kind == "one_vs_each" else latent[2:]
+    mean, var = (torch.from_numpy(part) for part in moments)
     f = mean + var.sqrt() * torch.randn(20_000, mean.shape[1], generator=generator)
     if kind != "one_vs_each":
         f = f @ model.model_.A.detach().T + model.model_.b.detach()
@@ -111,12 +112,15 @@ def test_the_interval_of_classes_holds_as_many_draws_as_it_says(kind, small):
 
 @pytest.mark.parametrize("kind", ["svdkl", "sampled topics"])
 def test_intervals_are_calibrated_as_probabilities_are(kind, small):
-    """The map keeps order, so that the ends of an interval are mapped to those of the mapped probabilities: with eight
-    draws exactly at a level whose ends are draws."""
+    """The map keeps order, so it maps the ends of an interval to those of the calibrated probabilities.
+
+    With eight draws this holds exactly at a level whose ends are draws.
+    """
     level = 5 / 7
     model = deepcopy(small.model(kind))
     x = small.row(model)
     model.model_.calibration = Calibration()
+    model.hold(model.fitted_)  # with this calibration
     plain = intervals(model, x, level)
     ranks = torch.from_numpy((-model.predict_proba(x, calibrated=False)).argsort(kind="stable").argsort())
     model.model_.calibration.slopes.mul_(1.7)
@@ -147,28 +151,26 @@ def test_two_classes_mirror_each_other(small):
 
 
 def test_log_odds_of_classes_are_finite_where_probabilities_are_certain():
-    class Certain(GPClassifier):
-        label_kind_ = "classes"
+    class Certain(Predictor):
+        n_labels, is_exclusive = 3, True
 
-        def decision_function(self, X):
-            return np.log(np.array([[1.0, 1e-38, 1e-38]], np.float32))
+        def probabilities(self, rows, calibrated=True):
+            yield Block(slice(0, 1), slice(0, 3), torch.tensor([[1.0, 1e-38, 0.0]]))
 
-    found = label_log_odds(Certain(), sparse.csr_array((1, 2)), np.arange(3))
+    found = Certain().log_odds(sparse.csr_array((1, 2)))
     assert np.isfinite(found).all()
     assert found[0, 0] > 16
 
 
 def test_measurements_are_taken_out_by_their_mean(small):
-    """A feature that is far from 0 in all rows is not set to 0, and one that lies at its mean does nothing."""
+    """A feature that is far from 0 in all rows is set to its mean, and does nothing where it lies there already."""
     model = small.model("one_vs_each")
     shifts = model.row_transform_.shifts
     assert shifts[0] > 40
     assert not shifts[1:].any()
     x = sparse.csr_array(np.array([[shifts[0], 1.0, 0.0, 2.0]], np.float32))
-    assert [name for name, _, _ in explain_row(model, x).labels[0].features] == ["feature 3", "feature 1"] or [
-        name for name, _, _ in explain_row(model, x).labels[0].features
-    ] == ["feature 1", "feature 3"]
-    # And where it is 0, that is a value to be taken out.
+    assert {name for name, _, _ in explain_row(model, x).labels[0].features} == {"feature 1", "feature 3"}
+    # Where it is 0, that is a value like any other.
     zero = sparse.csr_array(np.array([[0.0, 1.0, 0.0, 0.0]], np.float32))
     found = {name: value for name, value, _ in explain_row(model, zero).labels[0].features}
     assert found == {"feature 0": 0.0, "feature 1": 1.0}
@@ -203,7 +205,7 @@ def test_names(small):
     with pytest.raises(ValueError, match="3 feature names; expected 4"):
         explain_row(model, x, feature_names=names[:3])
     own = [name.upper() for name in names]
-    with patch.object(model, "feature_names_", own, create=True):  # what the model knows goes before
+    with patch.object(model.fitted_, "feature_names", own):  # the names that the model knows come first
         assert {name for name, _, _ in explain_row(model, x, feature_names=names).labels[0].features} <= set(own)
 
 
@@ -212,7 +214,7 @@ class TestTopics:
     def test_shares_sum_to_one(self, kind, small):
         model = small.model(kind)
         labels = np.array([15, 0, 7])  # the first has no place
-        shares = topics.topic_shares(model, small.row(model), labels)
+        shares = model.predictor_.topic_shares(model.rows(small.row(model)), labels)
         assert shares.shape == (3, 4)
         np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-12)
         assert (shares >= 0).all()
@@ -221,11 +223,11 @@ class TestTopics:
         model = small.model("topics")
         x, labels = small.row(model), np.array([2, 5])
         assert model.model_.labels[:6].tolist() == [0, 1, 2, 3, 4, 5]
-        X = model._rows(x).toarray()[0]
+        X = model.rows(x).toarray()[0]
         W, r, V = (part[0].numpy().astype(np.float64) for part in (model.model_.W, model.model_.r, model.model_.V))
         rate = V[labels] * r * np.exp(X @ W[:-1] + W[-1])
         expected = rate / rate.sum(1, keepdims=True)
-        np.testing.assert_allclose(topics.topic_shares(model, x, labels), expected, rtol=1e-4)
+        np.testing.assert_allclose(model.predictor_.topic_shares(model.rows(x), labels), expected, rtol=1e-4)
         for label in explain_row(model, x, n_inducing=2).labels:
             assert len(label.topics) == 2
             assert label.topics[0].share >= label.topics[1].share

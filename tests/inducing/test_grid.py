@@ -1,4 +1,4 @@
-"""Whatever finite features come, the grid has four points around each, and follows where most of them lie."""
+"""Every finite feature has four grid points around it, and the grid follows where most features lie."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def column(values, dtype=torch.float64):
 
 @given(SOME, SOME, st.integers(LEAST_GRID, 300), st.sampled_from([torch.float32, torch.float64]))
 def test_every_finite_feature_has_four_points_around_it(followed, values, n_points, dtype):
-    """Also far from those that the grid was made for. (Mathematically |z| < 1; so far away it rounds to 1.)"""
+    """This includes features far from those that the grid was placed on, where |z| < 1 rounds to 1."""
     grid, h = one_feature(n_points, dtype=dtype), column(values, dtype).requires_grad_()
     grid.follow(column(followed, dtype))
     z = grid.squash(h)

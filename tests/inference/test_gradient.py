@@ -39,22 +39,26 @@ def assert_same_arrays(a, b):
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
-def test_the_same_seed_gives_the_same_arrays(data):
-    a, b, c = (arrays(small(random_state=s).fit(data.X, data.Y)) for s in (3, 3, 4))
-    assert_same_arrays(a, b)
-    assert not np.array_equal(a["Phi"], c["Phi"])
+@pytest.fixture(scope="module")
+def uninterrupted(data):
+    return arrays(small().fit(data.X, data.Y))
+
+
+def test_the_same_seed_gives_the_same_arrays(data, uninterrupted):
+    same, other = (arrays(small(random_state=seed).fit(data.X, data.Y)) for seed in (0, 4))
+    assert_same_arrays(same, uninterrupted)
+    assert not np.array_equal(same["Phi"], other["Phi"])
 
 
 @pytest.mark.parametrize("stop_after", [1, 7, 17])
-def test_an_interrupted_run_resumes_to_the_same_arrays(stop_after, data, tmp_path, interrupt_after):
-    whole = arrays(small().fit(data.X, data.Y))
+def test_an_interrupted_run_resumes_to_the_same_arrays(stop_after, data, uninterrupted, tmp_path, interrupt_after):
     interrupt = interrupt_after(stop_after)
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Interrupted, match="SIGTERM"):
         small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt)
     assert interrupt.steps == stop_after
     resumed = small().fit(data.X, data.Y, checkpoint=path, resume=True)
-    assert_same_arrays(whole, arrays(resumed))
+    assert_same_arrays(uninterrupted, arrays(resumed))
     assert len(resumed.history_) == 6
 
 
@@ -107,14 +111,14 @@ def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, interrupt_aft
         small().fit(data.X, data.Y, checkpoint=path, resume=True)
 
 
-def test_time_budget_and_patience(data):
+def test_a_time_budget_or_a_plateau_ends_a_run(data):
     started = time.perf_counter()
-    quick = small(max_epochs=100_000, time_budget=0.3).fit(data.X, data.Y)
+    quick = small(max_epochs=100_000, time_budget=0.2).fit(data.X, data.Y)
     assert time.perf_counter() - started < 20
     assert 1 <= quick.n_iter_ < 100_000
     assert quick.history_[-1]["learning_rate"] < 1e-3, "the schedule ends with the budget"
-    options = {"schedule": "constant", "learning_rate": 0.3, "calibrated": False}
-    stopped = small(max_epochs=500, patience=2, **options).fit(data.X, data.Y)
+    options = {"schedule": "constant", "learning_rate": 0.3, "calibrate": False}
+    stopped = small(max_epochs=500, n_iter_no_change=2, **options).fit(data.X, data.Y)
     assert stopped.n_iter_ < 500
 
 
@@ -125,7 +129,7 @@ def test_validation_scores_are_kept(data):
 
 def test_held_out_rows_join_at_the_end(data):
     """They are left out until finishing begins, whether the schedule, a plateau or the clock ends it; then all join."""
-    for options in ({}, {"patience": 1, "schedule": "constant", "learning_rate": 0.3}, {"time_budget": 0.5}):
+    for options in ({}, {"n_iter_no_change": 1, "schedule": "constant", "learning_rate": 0.3}, {"time_budget": 0.3}):
         model, seen, rates = small(max_epochs=12, **options), [], []
 
         def watch(run, n_steps, model=model, seen=seen, rates=rates):
@@ -206,16 +210,14 @@ def test_a_run_that_mostly_failed_is_no_success(data):
         small(kernel="dot3", row_transform="none", max_epochs=1).fit(data.X * 1e15, data.Y)
 
 
-@pytest.mark.parametrize("change", [{"run": {}}, {"settings": None}, {"run": {"history": [], "nonsense": 1}}])
-def test_a_checkpoint_without_its_facts_is_damaged(change, data, tmp_path, interrupt_after):
+@pytest.mark.parametrize("name", ["generator", "model.Phi", "optimiser.0.exp_avg"])
+def test_a_checkpoint_without_its_tensors_is_damaged(name, data, tmp_path, interrupt_after):
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Interrupted):
         small().fit(data.X, data.Y, checkpoint=path, on_step=interrupt_after(1, signal.SIGINT))
     tensors, facts = read_checkpoint(path)
-    write_checkpoint(path, tensors, facts | change)
-    with pytest.raises(DataError, match="damaged"):
-        small().fit(data.X, data.Y, checkpoint=path, resume=True)
-    write_checkpoint(path, {n: t for n, t in tensors.items() if n != "generator"}, facts)
+    tensors.pop(name)
+    write_checkpoint(path, tensors, facts)
     with pytest.raises(DataError, match="damaged"):
         small().fit(data.X, data.Y, checkpoint=path, resume=True)
 

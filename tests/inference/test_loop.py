@@ -51,13 +51,18 @@ def sum_of_steps(run, n_steps):
     return run.epoch * n_steps + run.step
 
 
-def drive(algorithm, settings, monitor=Monitor(), **hooks):
+def drive(algorithm, settings, monitor=Monitor(), calibrate=None):
+    """Return the state at the end, and the run. `calibrate` is given the state that is held."""
+    held = []
     saved = Checkpoint.of(monitor)
     run = Run() if saved is None else saved.run(settings)
     run.max_epochs = settings.max_epochs
-    start = 0 if saved is None else algorithm.restore(saved.own_tensors())
-    loop = Loop(lambda run: algorithm, run, settings, monitor, **hooks)
-    return loop.drive(start), run
+    start = 0 if saved is None else saved.restore(algorithm.restore)
+    kept = None if calibrate is None else lambda: calibrate(held[-1])
+    loop = Loop(lambda run: algorithm, run, settings, monitor, calibrate=kept, hold=held.append)
+    end = loop.drive(start)
+    assert held[-1] == end
+    return end, run
 
 
 @pytest.mark.parametrize(
@@ -113,8 +118,11 @@ def test_the_algorithm_of_each_part_is_made_when_the_part_begins():
 
 
 def test_scores_are_kept_with_the_epochs():
-    _, run = drive(Counting(), Settings(max_epochs=3), validate=lambda state: {"state": float(state)})
-    assert [epoch.scores for epoch in run.history] == [{"state": 2.0}, {"state": 4.0}, {"state": 6.0}]
+    scores, held = iter([{"P@1": 1.0}, {"P@1": 2.0}, {"P@1": 3.0}]), []
+    monitor, run = Monitor(validate=lambda: next(scores)), Run(max_epochs=3)
+    Loop(lambda run: Counting(), run, Settings(max_epochs=3), monitor, hold=held.append).drive(0)
+    assert [epoch.scores["P@1"] for epoch in run.history] == [1.0, 2.0, 3.0]
+    assert held == [2, 4, 6, 6], "the state of each is in the model"
 
 
 def test_what_a_device_reports_late_is_counted_in_its_epoch():

@@ -8,6 +8,7 @@ import torch
 
 from labelfield import DeepKernelClassifier, MLGPFClassifier, synth
 from labelfield.inference.adam import RowAdam
+from labelfield.inference.deep import follow_features
 from labelfield.inference.source import DatasetSource, ResidentSource
 from labelfield.inference.stepper import Stepper
 from labelfield.linalg.cholesky import JitterWarning
@@ -19,7 +20,7 @@ def prepared(device, **options):
     """A model before training, its objective and its rows."""
     data = synth.make_multilabel(300, 80, 30, seed=2)
     estimator = MLGPFClassifier(
-        device=device, n_latent=6, n_inducing=20, batch_size=50, n_negatives=0, private="point", **options
+        device=device, n_latent=6, n_inducing=20, batch_size=50, n_negatives=0, label_linear="point", **options
     )
     return estimator, estimator.prepare(data.X, data.Y)
 
@@ -84,12 +85,12 @@ def test_what_is_drawn_is_the_same_whether_a_step_is_replayed_or_launched(stage,
             network="mlp", hidden=(20, 10), dropout=0.5, likelihood=likelihood, mixed_precision=False, device="cuda"
         )
         data = model.prepare(X, y)
-        model._follow_features(model.model_, data, 0)
+        follow_features(model.model_, data, 0)
         start = [p.detach().clone() for p in model.model_.parameters()]
         steps = Stepper(
-            model._objective_of(stage),
-            model._source(data),
-            RowAdam(model._rates(), 1e-3),
+            model.trainer_.objective(stage),
+            model.trainer_.source(data),
+            RowAdam([p for p in model.model_.parameters() if p.requires_grad], 1e-3),
             torch.Generator().manual_seed(0),
             is_capturable=is_captured,
         )

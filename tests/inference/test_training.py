@@ -335,6 +335,19 @@ class TestPartialTraining:
         assert [epoch.learning_rate for epoch in run.history] == [0.01] * 3
         assert not hasattr(kept[0].gradient, "source"), "the rows belong to the caller"
 
+    def test_steps_that_are_read_late_count_the_same(self, data):
+        """As on a GPU, which is asked only now and then."""
+        found = []
+        for steps_ahead in (1, 3, 64):
+            toy = Toy()
+            training = PartialTraining(toy, self.settings)
+            training.gradient.steps_ahead = steps_ahead
+            run = training.fit(toy.objective("part"), DatasetSource(data))
+            found.append((arrays(toy), run.history[0].bound))
+        for other, bound in found[1:]:
+            assert_same_arrays(other, found[0][0])
+            assert bound == pytest.approx(found[0][1], rel=1e-12)
+
     def test_neither_rows_are_held_out_nor_does_anything_end_it(self, data):
         toy = Toy()
         settings = Settings(**vars(self.settings) | {"n_iter_no_change": 1, "time_budget": 1e-9})

@@ -8,19 +8,13 @@ from sklearn.gaussian_process import kernels as sk
 from labelfield import Batch, Dataset
 from labelfield.inducing import Free, Subspace
 from labelfield.inducing.free import FreePoints
-from labelfield.kernels import DotPower, Linear, Matern, Scaled, SquaredExponential, Sum, White
+from labelfield.kernels import DotPower, Scaled, Sum, White, matern, squared_exponential
 from labelfield.kernels.names import kernel_from_name, kernel_names
 from labelfield.linalg.rows import dot, transposed
 
+pytestmark = pytest.mark.usefixtures("in_double")
 D, P = 7, 3
 NAMES = [name for name in kernel_names() if name != "…"] + ["se_ard + linear", "matern32 + dot2 + white"]
-
-
-@pytest.fixture(autouse=True)
-def in_double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def random_kernel(name):
@@ -68,13 +62,13 @@ def test_cross_and_diag_are_parts_of_the_gram_matrix(name):
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (SquaredExponential(0.7), sk.RBF(0.7)),
-        (Matern(0.5, 1.3), sk.Matern(1.3, nu=0.5)),
-        (Matern(1.5, 0.8), sk.Matern(0.8, nu=1.5)),
-        (Matern(2.5, 2.0), sk.Matern(2.0, nu=2.5)),
-        (Linear(), sk.DotProduct(0.0)),
+        (squared_exponential(0.7), sk.RBF(0.7)),
+        (matern(0.5, 1.3), sk.Matern(1.3, nu=0.5)),
+        (matern(1.5, 0.8), sk.Matern(0.8, nu=1.5)),
+        (matern(2.5, 2.0), sk.Matern(2.0, nu=2.5)),
+        (DotPower(1), sk.DotProduct(0.0)),
         (DotPower(3), sk.DotProduct(0.0) ** 3),
-        (Sum(Scaled(SquaredExponential(), 2.0), White(0.3)), 2.0 * sk.RBF(1.0) + sk.WhiteKernel(0.3)),
+        (Sum(Scaled(squared_exponential(), 2.0), White(0.3)), 2.0 * sk.RBF(1.0) + sk.WhiteKernel(0.3)),
     ],
 )
 def test_equal_to_scikit_learn(ours, theirs):
@@ -83,12 +77,12 @@ def test_equal_to_scikit_learn(ours, theirs):
 
 
 def test_one_length_per_process_is_each_kernel_in_turn():
-    stacked, X = SquaredExponential(n_processes=2), torch.tensor(rows(), dtype=torch.float64)
+    stacked, X = squared_exponential(n_processes=2), torch.tensor(rows(), dtype=torch.float64)
     with torch.no_grad():
         stacked.log_inverse_length.copy_(torch.tensor([0.5, -0.3]))
     for p, length in enumerate((np.exp(-0.5), np.exp(0.3))):
-        torch.testing.assert_close(stacked.gram(X)[p], SquaredExponential(length).gram(X))
-        torch.testing.assert_close(stacked.cross(X, X[:2])[p], SquaredExponential(length).cross(X, X[:2]))
+        torch.testing.assert_close(stacked.gram(X)[p], squared_exponential(length).gram(X))
+        torch.testing.assert_close(stacked.cross(X, X[:2])[p], squared_exponential(length).cross(X, X[:2]))
 
 
 @pytest.mark.parametrize("name", ["se_ard + linear", "matern52_ard", "linear_ard", "se_per_process", "dot2"])

@@ -1,21 +1,20 @@
 """Kernels of the distance of two numbers are the kernels of points on a line, and positive definite on every grid."""
 
-import gpytorch
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labelfield.kernels import Matern, SpectralMixture, SquaredExponential
+from labelfield.kernels import matern, squared_exponential
 from labelfield.kernels.names import LAG_KERNELS, lag_kernel_from_name
-from labelfield.linalg.processes import of_processes
+from labelfield.models.multiclass.processes import select_processes
 
 LAGS = torch.linspace(0, 2, 9, dtype=torch.float64)
 
 
-def random_kernel(name, n_processes, n_components=3, seed=0):
+def random_kernel(name, n_processes, seed=0):
     torch.manual_seed(seed)
-    kernel = lag_kernel_from_name(name, n_processes, n_components)
+    kernel = lag_kernel_from_name(name, n_processes)
     with torch.no_grad():
         for parameter in kernel.parameters():
             parameter.add_(torch.randn_like(parameter))
@@ -23,34 +22,22 @@ def random_kernel(name, n_processes, n_components=3, seed=0):
 
 
 @pytest.mark.parametrize("n_processes", [None, 2])
-@pytest.mark.parametrize("name", LAG_KERNELS[:4])
+@pytest.mark.parametrize("name", LAG_KERNELS)
 def test_the_kernel_of_points_on_a_line(name, n_processes):
     kernel = random_kernel(name, n_processes)
     K = kernel.gram(LAGS.unsqueeze(1)).view(-1, 9, 9)
     torch.testing.assert_close(kernel.of_lag(LAGS), K[:, 0])
 
 
-def test_the_spectral_mixture_is_that_of_gpytorch():
-    """Theirs has weights of any sum."""
-    ours = random_kernel("spectral_mixture", 2).double()
-    theirs = gpytorch.kernels.SpectralMixtureKernel(num_mixtures=3, batch_shape=torch.Size([2])).double()
-    theirs.mixture_weights = ours.logits.detach().softmax(1)
-    theirs.mixture_means = ours.log_frequency.detach().exp()[..., None, None]
-    theirs.mixture_scales = ours.log_width.detach().exp()[..., None, None]
-    points = LAGS.view(1, -1, 1)
-    torch.testing.assert_close(ours.of_lag(LAGS), theirs(points[:, :1], points).to_dense()[:, 0])
-
-
 @given(
     st.sampled_from(LAG_KERNELS),
     st.none() | st.integers(1, 3),
-    st.integers(1, 6),
     st.integers(1, 30),
     st.floats(0.01, 1),
     st.integers(0, 9999),
 )
-def test_positive_definite_on_every_grid(name, n_processes, n_components, n, step, seed):
-    kernel = random_kernel(name, n_processes, n_components, seed)
+def test_positive_definite_on_every_grid(name, n_processes, n, step, seed):
+    kernel = random_kernel(name, n_processes, seed)
     column = kernel.of_lag(step * torch.arange(n, dtype=torch.float64))
     assert column.dtype == torch.float64
     assert column.shape == (n_processes or 1, n)
@@ -82,34 +69,21 @@ class Lags(torch.nn.Module):
 @pytest.mark.parametrize("name", LAG_KERNELS)
 def test_the_kernels_of_some_processes_are_rows_of_all(name):
     kernel, chosen = random_kernel(name, 4), torch.tensor([3, 1])
-    torch.testing.assert_close(of_processes(kernel, chosen).of_lag(LAGS), kernel.of_lag(LAGS)[chosen])
-
-
-@pytest.mark.parametrize("n_components", [1, 2, 5, 20])
-def test_a_spectral_mixture_starts_smooth_with_frequencies_from_near_0_to_a_few_cycles(n_components):
-    kernel = SpectralMixture(n_components)
-    frequencies = kernel.log_frequency.exp()[0]
-    assert frequencies[0] < 0.05
-    assert (frequencies.diff() > 0).all()
-    assert frequencies[-1] < 2.01
-    with torch.no_grad():
-        assert kernel.of_lag(torch.tensor([0.1], dtype=torch.float64)) > 0.9
+    torch.testing.assert_close(select_processes(kernel, chosen).of_lag(LAGS), kernel.of_lag(LAGS)[chosen])
 
 
 @pytest.mark.parametrize("name", LAG_KERNELS)
 def test_a_kernel_without_memory_can_be_filled(name):
     kernel = random_kernel(name, 2)
     with torch.device("meta"):
-        empty = lag_kernel_from_name(name, 2, 3)
+        empty = lag_kernel_from_name(name, 2)
     empty.load_state_dict(kernel.state_dict(), assign=True)
     assert torch.equal(empty.of_lag(LAGS), kernel.of_lag(LAGS))
 
 
 def test_errors():
     with pytest.raises(ValueError, match="'cubic'; expected se, matern12"):
-        lag_kernel_from_name("cubic", None, 1)
-    with pytest.raises(ValueError, match="n_components=0"):
-        SpectralMixture(0)
-    for kernel in (SquaredExponential(n_features=2), Matern(0.5, n_features=2)):
+        lag_kernel_from_name("cubic", None)
+    for kernel in (squared_exponential(n_features=2), matern(0.5, n_features=2)):
         with pytest.raises(ValueError, match="takes one length"):
             kernel.of_lag(LAGS)

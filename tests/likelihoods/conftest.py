@@ -20,7 +20,7 @@ def moments():
 
 @pytest.fixture
 def draws_of():
-    """A function from moments (K,) and a number to so many draws of f (T, K)."""
+    """A function from moments (K,) and a number T to draws of f (T, K)."""
 
     def draw(mean, var, n_draws, seed=1):
         generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""What every likelihood of one class out of K promises."""
+"""Properties of every likelihood of one class out of K."""
 
 import pytest
 import torch
@@ -41,6 +41,17 @@ def test_extreme_values_are_finite(any_likelihood, dtype, variance):
     result = any_likelihood.predict_proba(mean, var)
     assert not result.requires_grad
     torch.testing.assert_close(result.sum(1), torch.ones(4, dtype=dtype), atol=1e-5, rtol=0)
+
+
+def test_permuting_the_classes_permutes_the_result(any_likelihood, moments):
+    mean, var, target = moments(30, 6)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    ours = any_likelihood.predict_proba(mean[:, order], var[:, order])
+    torch.testing.assert_close(ours, any_likelihood.predict_proba(mean, var)[:, order], atol=1e-12, rtol=1e-10)
+    found = any_likelihood.expected_log_prob(mean, var, target)
+    if torch.equal(found, any_likelihood.expected_log_prob(mean, var, target)):  # else it draws, for each column
+        permuted = any_likelihood.expected_log_prob(mean[:, order], var[:, order], order.argsort()[target])
+        torch.testing.assert_close(permuted, found)
 
 
 def test_chunks_do_not_change_anything(any_likelihood, moments, monkeypatch):

@@ -123,7 +123,6 @@ def test_quadratic_forms_are_dense_ones(B, J, d, n_points, seed):
 
 
 def test_quadratic_forms_of_a_large_grid():
-    """And their gradients."""
     n_points = 300
     W = torch.randn(2, 1, n_points, n_points, dtype=torch.float64, requires_grad=True)
     x = doubles(5, 2, 1, n_points=n_points)
@@ -166,17 +165,12 @@ def test_gradients_of_weights_and_forms():
     assert torch.autograd.gradcheck(value, (W, x.requires_grad_()))
 
 
-@pytest.mark.parametrize("x", [0.99, N - 1.99, float("inf"), -3.0])
-def test_outside_is_an_error(x):
-    with pytest.raises(ValueError, match=r"coordinates from .* within \[1, 6\]"):
-        locate(torch.tensor([2.0, x, float("nan")]), N)
-    cells, _ = locate(torch.tensor([2.0, x]), N, check=False)
+def test_coordinates_outside_have_a_valid_window():
+    cells, _ = locate(torch.tensor([2.0, 0.99, N - 1.99, float("inf"), -3.0, float("nan")]), N)
     assert ((cells >= 0) & (cells <= N - 4)).all()
 
 
 def test_shapes_that_do_not_fit_are_errors():
-    with pytest.raises(ValueError, match="at least 4"):
-        locate(torch.ones(1), 3)
     cells, t = locate(torch.ones(1, 1, 1), 5)
     with pytest.raises(ValueError, match="values for 5"):
         interpolate(torch.ones(1, 6, 1), cells, cubic_weights(t), 5)

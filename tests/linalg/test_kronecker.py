@@ -1,4 +1,4 @@
-"""What is done by the factors of a Kronecker product is what the whole product does."""
+"""Operations on the factors of a Kronecker product equal those on the whole product."""
 
 import pytest
 import torch
@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from labelfield.linalg.kronecker import (
     kronecker_logdet,
     kronecker_multiply,
-    kronecker_product,
     kronecker_solve_triangular,
     kronecker_trace,
 )
+from tests.linalg.dense import kronecker_product
 
 SIZES = (st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.booleans())
 
@@ -59,5 +59,5 @@ def test_gradients(d, is_shared):
 
 
 def test_sizes_that_do_not_fit_are_errors():
-    with pytest.raises(ValueError, match="5 rows for a product of 2 matrices of 2 rows"):
+    with pytest.raises(ValueError, match="V has 5 rows; a product of 2 matrices of 2 rows needs 4"):
         kronecker_multiply(torch.ones(1, 2, 2, 2), torch.ones(1, 5, 1))

@@ -1,4 +1,4 @@
-"""What follows from the first column of a Toeplitz matrix is what the whole matrix gives, and so are the gradients."""
+"""Results from the first column of a Toeplitz matrix, and their gradients, equal those of the whole matrix."""
 
 import math
 
@@ -101,7 +101,7 @@ def test_the_recursion_is_the_same_for_tensors_and_arrays():
 
 @given(*COLUMNS)
 def test_gradients_are_those_through_the_whole_matrix(kernel, n, batch, length, jitter):
-    """Of a factorisation and two triangular solves."""
+    """Compared with a factorisation and two triangular solves."""
     c, V = columns(kernel, n, batch, length, jitter).requires_grad_(), normal(*batch, n, 2).requires_grad_()
     G = normal(*batch, n, 2).cos()
     inverse = levinson(c)
@@ -137,7 +137,7 @@ def test_a_few_right_hand_sides_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_as_exact_as_a_factorisation(kernel):
-    """Of a condition of 1e8: what is left of the right-hand side."""
+    """The residual for a condition of 1e8."""
     c, V = columns(kernel, 200, jitter=1e-6), normal(200, 1)
     K = toeplitz(c)
     left = [(K @ X - V).norm() for X in (toeplitz_solve(c, V), torch.cholesky_solve(V, torch.linalg.cholesky(K)))]

@@ -1,4 +1,4 @@
-"""What is formed of triangular factors by blocks is what the whole factors give, and so are the gradients."""
+"""Functions of triangular factors, computed in blocks, and their gradients equal those of the whole factors."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is computed in one go is what its parts say, value and gradient."""
+"""The fused computation has the values and gradients of its parts."""
 
 import pytest
 import torch

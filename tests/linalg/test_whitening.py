@@ -30,7 +30,7 @@ def test_gradients(batch):
 
 
 def test_as_exact_as_through_the_factor():
-    """Of nearly dependent inducing inputs (condition 1e6): errors against float64 throughout, with C in float32."""
+    """For nearly dependent inducing inputs (condition 1e6): errors against float64 throughout, with C in float32."""
     torch.manual_seed(0)
     Z, X = torch.randn(60, 2, dtype=torch.float64), torch.randn(80, 2, dtype=torch.float64)
 

@@ -147,8 +147,8 @@ def test_lists_may_be_cut_far_behind_their_end():
     Y, P = random_case(20, 5, 0.5)
     close(metrics.precision_at_k(Y, P, 10**9), Y.nnz / 20 / 10**9)
     close(metrics.recall_at_k(Y, P, 10**9, unlabelled="drop"), 1)
-    with pytest.raises(ValueError, match="judged up to 2"):
-        metrics.judge(Y, P, 2).ndcg(3)
+    with pytest.raises(ValueError, match="ranked only up to k=2"):
+        metrics.score_ranking(Y, P, 2).ndcg(3)
 
 
 def test_popularity_ranks_by_training_frequency():

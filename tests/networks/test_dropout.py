@@ -11,7 +11,8 @@ from labelfield.networks import MLP, BagMLP, Dropout, NetworkSpec, build_network
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_the_mean_is_kept(p):
-    """By five standard errors of a mean of n numbers that are 1 / (1 - p) with probability 1 - p and else 0."""
+    """Within five standard errors of the mean of n numbers that are 1 / (1 - p) with probability 1 - p, and 0
+    otherwise."""
     dropout, n = Dropout(p), 100_000
     draw_dropout_from(dropout, torch.Generator().manual_seed(0))
     result = dropout(torch.ones(n, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Every network is the torch network it is said to be, reads sparse rows as dense ones, and starts as its seed says."""
+"""Every network equals its torch counterpart, reads sparse rows like dense ones, and starts from its seed."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def some_rows(n_rows, n_features, seed=0):
 
 
 def sparse_rows():
-    """Rows of which some are empty, whose first and last features never occur, and the same as a CSR tensor."""
+    """Dense rows, some of them empty, whose first and last features never occur, and the same as a CSR tensor."""
     dense = some_rows(B, D)
     dense[torch.rand(B, D, generator=torch.Generator().manual_seed(1)) < 0.6] = 0
     dense[[0, 3]], dense[:, [0, -1]] = 0, 0

@@ -1,11 +1,15 @@
-"""Tiny models of every method, with test rows."""
+"""Tiny models of every method with test rows, and predictions that are made up."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from labelfield import DeepKernelClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, synth
+from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier, synth
+from labelfield.metrics import score_ranking
+from labelfield.report import Counts
+from labelfield.report.predictions import Predictions
 
 FEW = {"device": "cpu", "max_epochs": 4, "batch_size": 60}
 
@@ -21,7 +25,7 @@ def _fit(estimator, data, y=None):
 
 
 def make_images(n, side=8, seed=0):
-    """Smooth bumps at three places, one a class."""
+    """Make images of smooth bumps at three places, one for each class."""
     rng = np.random.default_rng(seed)
     y = rng.integers(3, size=n)
     centre = np.array([[2, 2], [2, 5], [5, 3]])[y] + rng.normal(0, 0.3, (n, 2))
@@ -34,11 +38,12 @@ def _make(name):
     if name == "mlgpf":
         return _fit(MLGPFClassifier(n_latent=4, n_inducing=12, kernel="se_ard", **FEW), _labels())
     if name == "ensemble":
-        return _fit(MLGPFClassifier(n_latent=3, n_inducing=8, ensemble=2, **FEW), _labels(160))
+        first = MLGPFClassifier(n_latent=3, n_inducing=8, **FEW)
+        return _fit(EnsembleClassifier(estimator=first, n_members=2), _labels(160))
     if name == "few labels":
         case = _fit(MLGPFClassifier(n_inducing=8, **FEW), synth.make_multilabel(160, 30, 8, seed=1).split(0.25))
-        epochs = [{**epoch, "scores": {"P@1": 40.0}} for epoch in case.estimator.history_]
-        case.estimator.history_ = epochs
+        for epoch in case.estimator.history_:
+            epoch["scores"] = {"P@1": 40.0}
         return case
     if name == "gibbs":
         return _fit(
@@ -66,7 +71,7 @@ def _make(name):
 
 @pytest.fixture(scope="session")
 def fitted():
-    """A function from a name to a fitted model with test rows; each is made once."""
+    """Return a function from a name to a fitted model with test rows; each is made once."""
     made = {}
 
     def find(name):
@@ -75,3 +80,30 @@ def fitted():
         return made[name]
 
     return find
+
+
+def _made_up_labels(seed=0, n=200, k=40, density=0.1):
+    """Make up truth, probabilities that know something of it, and training counts to match."""
+    rng = np.random.default_rng(seed)
+    rate = density * k * rng.dirichlet(np.full(k, 0.5))
+    Y = rng.random((n, k)) < np.minimum(rate, 0.9)
+    P = np.clip(0.5 * Y + 0.6 * rng.random((n, k)) * (rate > 0.01), 0, 1)
+    counts = Counts(np.where(rate < 0.01, 0, rng.poisson(500 * rate)), 500)
+    judged = score_ranking(sparse.csr_array(Y.astype(np.float32)), P, 5)
+    return Predictions(judged, rng.random(n).round(1), True), counts, P
+
+
+def _made_up_classes(seed=0, n=120, k=6, n_known=None):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(k, size=n)
+    P = rng.dirichlet(np.ones(n_known or k), n)
+    Y = sparse.csr_array((np.ones(n, np.float32), y.astype(np.int32), np.arange(n + 1)), shape=(n, k))
+    p = np.where(y < P.shape[1], P[np.arange(n), np.minimum(y, P.shape[1] - 1)], np.nan)
+    wide = np.pad(P, ((0, 0), (0, k - P.shape[1])))
+    return Predictions(score_ranking(Y, wide, 5), 1 - P.max(1), False, p), Counts(np.bincount(y, minlength=k), n), P, y
+
+
+@pytest.fixture(scope="session")
+def made_up():
+    """Return functions that make up predictions from a seed."""
+    return SimpleNamespace(labels=_made_up_labels, classes=_made_up_classes)

@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from unittest.mock import patch
 
 import matplotlib as mpl
 import numpy as np
@@ -11,14 +12,14 @@ from labelfield.report import make_page, save_page, write_report
 from labelfield.report.markup import bar, picture, table, text
 from labelfield.report.svg import drawing, to_svg
 
-# What no name should be able to do to a page.
+# A name must not be able to change the page.
 EVIL = '<script>alert("a & b")</script>'
 VOID = {"meta", "img", "br"}
 ALWAYS = {"model", "scores", "trust", "frequency", "rows", "training"}
-# What each method has beside what all have.
+# The sections of each method beside those that all have.
 SECTIONS = {
     "mlgpf": {"neighbours", "features", "inducing"},
-    "ensemble": {"neighbours", "features", "inducing"},
+    "ensemble": {"neighbours", "features"},
     "topics": {"topics", "neighbours", "features"},
     "svdkl labels": {"neighbours"},
     "svdkl": set(),
@@ -31,7 +32,7 @@ SECTIONS = {
 
 
 class Page(HTMLParser):
-    """Reads a page and keeps what is in it; fails on tags that do not match."""
+    """A page that was read, with what is in it; tags that do not match fail."""
 
     def __init__(self, page):
         super().__init__()
@@ -67,10 +68,10 @@ def page_of(case, **names):
     from labelfield.estimators.inputs import as_rows
 
     rows = as_rows(estimator, case.X, reset=False)
-    return make_page(estimator, rows, estimator._encode(case.Y, rows.shape[0]), **names)
+    return make_page(estimator, rows, estimator.encode(case.Y, rows.shape[0]), **names)
 
 
-# Those that are a page of another's kind with another likelihood are among the slow ones.
+# Pages that differ little from others are among the slow tests.
 ALIKE = ("ensemble", "svdkl", "robustmax", "softmax", "point")
 
 
@@ -81,7 +82,7 @@ def test_every_method_has_a_page(name, fitted):
     page = page_of(fitted(name), title=f"{name} {EVIL}")
     read = Page(page)
     found = {tag_id for tag, key, tag_id in read.attributes if (tag, key) == ("section", "id")}
-    # Whether labels go together at all is for these tiny models to find.
+    # These tiny models may or may not find labels that go together.
     assert found - {"neighbours"} == (ALWAYS | SECTIONS[name]) - {"neighbours"}
     assert "neighbours" not in found or "neighbours" in SECTIONS[name]
     assert len(read.ids) == len(set(read.ids))
@@ -106,14 +107,8 @@ def test_names_cannot_leave_their_place(fitted):
     case = fitted("mlgpf")
     labels = [f"{EVIL}{i}" for i in range(25)]
     features = [f'" onload="x{i}' for i in range(60)]
-    before = getattr(case.estimator, "label_names_", None)
-    case.estimator.label_names_ = labels
-    try:
+    with patch.object(case.estimator.fitted_, "label_names", labels):
         page = page_of(case, title="$title", feature_names=features)
-    finally:
-        del case.estimator.label_names_
-        if before is not None:
-            case.estimator.label_names_ = before
     read = Page(page)
     assert "script" not in read.tags
     assert not any(key == "onload" for _, key, _ in read.attributes)
@@ -207,7 +202,7 @@ def test_a_single_row(fitted):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Figures take most of the time of a page; here their labels stand for them."""
+    """Leave out the figures, which take most of the time: their labels stand in for them."""
     monkeypatch.setattr("labelfield.report.plots.to_svg", lambda figure, name, label: f"<svg>{label}</svg>")
 
 
@@ -223,11 +218,11 @@ def test_features_without_names_are_numbers(fitted):
 
 @pytest.mark.usefixtures("undrawn")
 def test_captions_name_labels_and_not_counts(fitted):
-    """Of few labels each is a band, whose name is the label's."""
+    """If there are few labels, each is a band and gives it its name."""
     case = fitted("few labels")
     words = " ".join(" ".join(Page(page_of(case)).words).replace("\N{NO-BREAK SPACE}", " ").split())
-    assert re.search(r"\d+ % of P@\d come from label \d\.", words)
-    # The last epoch is as good as the one before: it has not risen.
+    assert re.search(r"\d+ % of P@\d comes from label \d\.", words)
+    # The last epoch is as good as the one before, not better.
     assert "more epochs would not help" in words
     assert "might still help" not in words
 
@@ -235,8 +230,8 @@ def test_captions_name_labels_and_not_counts(fitted):
 @pytest.mark.usefixtures("undrawn")
 def test_a_sampler_has_no_bound(fitted):
     words = " ".join(Page(page_of(fitted("gibbs"))).words)
-    assert "The log-likelihood in nats a row" in words
-    assert "The bound in nats a row" not in words
+    assert "The log-likelihood in nats per row" in words
+    assert "The bound in nats per row" not in words
     assert "it has converged" not in words
 
 

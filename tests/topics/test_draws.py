@@ -247,7 +247,7 @@ def test_polya_gamma_has_the_law_of_devroyes_method(h, z):
 
 
 def test_polya_gamma_adds_up_in_h():
-    """PG(a, z) + PG(b, z) = PG(a + b, z): real h are between the whole ones, where Devroye's method can judge."""
+    """PG(a, z) + PG(b, z) = PG(a + b, z): real h are between the whole ones, where Devroye's method can score_ranking."""
     rng = np.random.default_rng(14)
     ours = sum(polya_gamma(np.full(100_000, h), 0.8, rng) for h in (0.05, 0.25, 0.7))
     theirs = random_polyagamma(1.0, 0.8, size=100_000, method="devroye", random_state=rng)
@@ -294,16 +294,20 @@ def test_nothing_gives_nothing(name):
     [
         (zero_truncated_poisson, ([0.5, -1e-9],), "rate has negative"),
         (zero_truncated_poisson, (np.nan,), "rate has negative, infinite or undefined"),
-        (split_counts, ([1, 0, 2], [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]), "row 2 has a count of 2 and no weight"),
+        (
+            split_counts,
+            ([1, 0, 2], [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]),
+            "row 2 has a count of 2 to split, but no weight",
+        ),
         (split_counts, ([1], [[1.0, -1.0]]), "weights has negative"),
         (split_counts, ([2], [[1.0, np.inf]]), "infinite"),
-        (split_counts, ([-1], [[1.0]]), "integers from 0 on"),
+        (split_counts, ([-1], [[1.0]]), "integers of at least 0"),
         (split_counts, ([1.0], [[1.0]]), "dtype float64"),
         (split_counts, ([1, 1], [[1.0]]), r"counts of shape \(2,\), weights \(1, 1\)"),
         (split_counts, ([0], np.ones((1, 0))), "K ≥ 1"),
         (table_counts, ([3], 0.0), "expected numbers above 0"),
         (table_counts, ([3], -1.0), "concentration has negative"),
-        (table_counts, ([-3], 1.0), "integers from 0 on"),
+        (table_counts, ([-3], 1.0), "integers of at least 0"),
         (polya_gamma, (-0.1, 0.0), "h has negative"),
         (polya_gamma, (1.0, np.inf), "z has infinite"),
     ],

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from labelfield.topics.prediction import Drawn, label_probabilities
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.special import digamma, gammaln, roots_genlaguerre
@@ -19,10 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from labelfield.linalg.rows import to_tensor
 from labelfield.synth import make_topics
 from labelfield.topics import em
+from labelfield.topics.density import Drawn, label_probabilities
 from labelfield.topics.em import EMOptions, em_step, expected_counts, start_em
-from labelfield.topics.prediction import Drawn, label_probabilities
 from labelfield.topics.rows import active_labels, topic_rows
-from labelfield.topics.state import Priors, start_topics
+from labelfield.topics.start import start_topics
+from labelfield.topics.state import Priors
 
 FORMS = ["everything observed", "observed ones stored", "missing ones stored"]
 FIXED_ETA = EMOptions(learns_eta=False)
@@ -41,7 +43,7 @@ def masked(Y, is_observed, form):
 
 
 def small(form=FORMS[0], n_rows=40, n_features=12, n_labels=12, n_topics=3, *, every_label=True, seed=0):
-    """Rows of a planted problem, of which a third of the entries is hidden if there is a mask."""
+    """Rows of a planted problem; with a mask, a third of the entries is hidden."""
     dataset = make_topics(n_rows, n_features, n_labels, n_topics, seed=seed)
     is_observed = np.random.default_rng(seed).random((n_rows, n_labels)) < 2 / 3
     Y, mask, is_missing = masked(dataset.Y.toarray(), is_observed, form)
@@ -88,7 +90,7 @@ def fitted(X, Y, n_topics, mask=None, is_missing=False, *, n_steps=35, options=F
 
 
 def cosines(V, planted):
-    """Of topics with the planted ones, each with its own so that the sum is largest."""
+    """Cosines of topics with the planted ones, matched so that their sum is largest."""
     V, planted = (np.asarray(part) / np.linalg.norm(part, axis=0) for part in (V, planted))
     return (V.T @ planted)[linear_sum_assignment(-V.T @ planted)]
 
@@ -125,7 +127,8 @@ def test_a_step_on_all_rows_never_lowers_the_bound(n_gradient_steps, form):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("strength", [0.01, 1.0])
 def test_nor_does_it_from_anywhere(form, strength):
-    """Also where r is far off and its prior weak: its step is right for counts below 1, which are no tables."""
+    """This includes an r that is far off with a weak prior: its step is right even for counts below 1, which are no
+    tables."""
     options = EMOptions(2, Priors(shape_strength=strength), learns_eta=False)
     for seed in range(4):
         data = small(form, 25, 8, 6, 2, seed=seed, every_label=False)
@@ -155,11 +158,11 @@ def test_expected_tables_of_any_count_raise_the_terms_of_r():
     assert (after >= before - 1e-13 * (size + np.abs(better * S))).all()
 
 
-# F is what it is said to be.
+# F is what it claims to be.
 
 
 def seen(data):
-    """Dense: which labels of rows are positive, and which were observed, of those that have a place."""
+    """Dense: which labels of rows are positive, and which were observed, for the active labels."""
     Y = np.zeros(data.positives.shape, bool)
     Y[data.positives.row, data.positives.label] = True
     is_observed = np.ones_like(Y)
@@ -170,7 +173,7 @@ def seen(data):
 
 
 def others(topics, data):
-    """The weight (K,) of observed labels without a place: all are, or none where a mask stores what was observed."""
+    """The weight (K,) of observed inactive labels: all are, or none where a mask stores what was observed."""
     is_observed = data.mask is None or data.is_missing
     return is_observed * topics.n_rest * topics.rest.numpy()
 
@@ -261,7 +264,7 @@ def test_the_objective_is_the_bound_by_its_definition(form, seed):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_bound_is_below_the_log_posterior(form, seed):
-    """And not far below: q(u) q(m) is no more than a nat a row away."""
+    """The distance is at most one nat per row."""
     data, topics = two_topics(form, seed)
     state, _ = run(topics, data, FIXED_ETA, 3)
     _, info = em_step(state, data, FIXED_ETA)
@@ -361,7 +364,7 @@ def test_eta_is_learned_now_and_then_and_topics_stay_distributions():
     torch.testing.assert_close(state.topics.V.sum(0), torch.ones(3, dtype=torch.float64))
 
 
-# Rows of which nothing is known.
+# Rows without observed labels.
 
 
 @pytest.mark.parametrize("form", FORMS[1:])
@@ -404,7 +407,7 @@ def test_rows_and_labels_without_positives(form, n_topics):
     Y[::3] = 0
     Y[:, ::2] = 0
     is_observed = np.random.default_rng(0).random(Y.shape) < 0.7
-    is_observed[:, 7] = False  # a label of which nothing is known
+    is_observed[:, 7] = False  # a label that was never observed
     Y, mask, is_missing = masked(Y, is_observed, form)
     for labels in (np.arange(8), active_labels(Y, mask)):
         data = topic_rows(dataset.X.astype(np.float64), Y, labels, mask, is_missing)

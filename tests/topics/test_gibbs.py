@@ -15,7 +15,8 @@ from labelfield.topics import gibbs
 from labelfield.topics.em import EMOptions, em_step, start_em
 from labelfield.topics.gibbs import GibbsOptions, GibbsState, draw_weights, gibbs_step, start_gibbs
 from labelfield.topics.rows import active_labels, topic_rows
-from labelfield.topics.state import Priors, Topics, start_topics
+from labelfield.topics.start import start_topics
+from labelfield.topics.state import Priors, Topics
 from labelfield.topics.weights import Quadratic
 
 N, L, K, D = 12, 5, 2, 2
@@ -49,7 +50,7 @@ def from_prior(rng, n_rest=0):
 
 
 def drawn_data(state, rng, mask=None, is_missing=False):
-    """Labels of the rows given topics and u; where they were not observed, nobody knows."""
+    """Labels of the rows given topics and u, where they were observed."""
     rates = state.U.double() @ state.topics.V.double().T
     Y = rng.random(rates.shape) < -np.expm1(-rates.numpy())
     if mask is not None:

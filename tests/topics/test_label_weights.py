@@ -1,6 +1,6 @@
 """V is where its part of the bound is highest on the simplex, η where counts are most probable with V integrated out.
 
-All in float64, as the functions compute whatever they are given.
+All in float64, in which the functions compute.
 """
 
 import numpy as np

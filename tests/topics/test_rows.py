@@ -1,4 +1,4 @@
-"""What the topic model asks of rows is what dense algebra gives, and labels without a place are missed by nobody."""
+"""Operations of the topic model on rows equal dense algebra, and inactive labels can be left out."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from labelfield.linalg.rows import to_tensor
-from labelfield.topics.rows import Design, Pattern, active_labels, topic_rows
+from labelfield.topics.rows import Design, SparsePattern, active_labels, topic_rows
 
 SHAPES = (st.integers(1, 10), st.integers(1, 8), st.integers(1, 4), st.integers(0, 1000))
 
@@ -29,7 +29,7 @@ def assert_near(ours, dense):
 @given(*SHAPES)
 @settings(max_examples=15)
 def test_products_of_features_are_dense_ones(n_rows, n_features, n_topics, seed):
-    """With a column of ones beside them."""
+    """The dense features have a column of ones appended."""
     rng = np.random.default_rng(seed)
     X = random_places(n_rows, n_features, seed).astype(np.float64)
     X.data *= rng.normal(size=X.nnz)
@@ -56,7 +56,7 @@ def test_products_do_not_change_what_they_are_given():
 @settings(max_examples=15)
 def test_sums_over_places_are_dense_ones(n_rows, n_labels, n_topics, seed):
     places = random_places(n_rows, n_labels, seed)
-    pattern = Pattern(places, "cpu")
+    pattern = SparsePattern(places, "cpu")
     assert pattern.shape == places.shape
     assert pattern.n_entries == places.nnz
     entry = np.zeros(places.shape)
@@ -71,7 +71,10 @@ def test_sums_over_places_are_dense_ones(n_rows, n_labels, n_topics, seed):
 
 def test_places_are_none_or_all():
     V, U = uniform(3, 2), uniform(4, 2)
-    empty, full = Pattern(sparse.csr_array((4, 3)), "cpu"), Pattern(sparse.csr_array(np.ones((4, 3))), "cpu")
+    empty, full = (
+        SparsePattern(sparse.csr_array((4, 3)), "cpu"),
+        SparsePattern(sparse.csr_array(np.ones((4, 3))), "cpu"),
+    )
     assert not empty.sum_of_labels(None, V).any()
     assert not empty.sum_of_rows(None, U).any()
     assert_near(full.sum_of_labels(None, V), np.tile(V.sum(0), (4, 1)))
@@ -86,7 +89,7 @@ def test_what_was_observed_is_the_same_in_both_forms(n_rows, n_labels, n_topics,
     The form of missing ones has more to say: labels that it does not name were observed everywhere.
     """
     is_observed = random_places(n_rows, n_labels, seed, 0.6).toarray() > 0
-    n_all = n_labels + (0 if names_all else 3)  # three more, of which all is known, or nothing
+    n_all = n_labels + (0 if names_all else 3)  # three more labels, known in all rows or in none
     labels = np.arange(n_labels)
     X, Y = sparse.csr_array(np.ones((n_rows, 1))), sparse.csr_array((n_rows, n_labels), dtype=np.float32)
     V = uniform(n_all, n_topics, seed=seed)

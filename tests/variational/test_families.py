@@ -6,23 +6,16 @@ import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 from torch.func import functional_call
 
-from labelfield.kernels import SquaredExponential
+from labelfield.kernels import squared_exponential
 from labelfield.variational import Full, Parsimonious, Prior, WhitenedDiagonal, WhitenedFull, WhitenedShared
 
+pytestmark = pytest.mark.usefixtures("in_double")
 M, P, B, D = 5, 3, 4, 2
 FAMILIES = [WhitenedDiagonal, WhitenedShared, WhitenedFull, Full, Parsimonious]
 
 
-@pytest.fixture(autouse=True)
-def in_double():
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def problem(per_process=False):
-    kernel = SquaredExponential(1.0, n_processes=P if per_process else None)
+    kernel = squared_exponential(1.0, n_processes=P if per_process else None)
     if per_process:
         with torch.no_grad():
             kernel.log_inverse_length.copy_(torch.linspace(-0.5, 0.5, P))
@@ -121,7 +114,7 @@ def test_the_prior_has_no_divergence_and_its_own_variance():
 
 def test_parsimonious_with_z_at_the_rows_is_optimal():
     """For Gaussian noise the exact posterior at the rows is in the family: Σ = noise, μ = (K + Σ)⁻¹ y [FSGP 8]."""
-    kernel, X, y, noise = SquaredExponential(1.0), torch.randn(6, D), torch.randn(6), 0.3
+    kernel, X, y, noise = squared_exponential(1.0), torch.randn(6, D), torch.randn(6), 0.3
     prior = Prior(kernel.gram(X).detach(), 0.0)
     family = Parsimonious(6, 1)
     with torch.no_grad():

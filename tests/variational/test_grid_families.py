@@ -1,4 +1,4 @@
-"""What the families on a grid do by factors is what a Gaussian on all its points does."""
+"""Families on a grid, which work through factors, equal Gaussians on all points of the grid."""
 
 import pytest
 import torch
@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import labelfield.variational.grid as grid_module
-from labelfield.linalg.kronecker import kronecker_logdet, kronecker_product, kronecker_trace
+from labelfield.linalg.kronecker import kronecker_logdet, kronecker_trace
 from labelfield.linalg.toeplitz import toeplitz
 from labelfield.variational import GridPrior, Kronecker, WhitenedKronecker
+from tests.linalg.dense import kronecker_product
 
+pytestmark = pytest.mark.usefixtures("in_double")
 FAMILIES = [Kronecker, WhitenedKronecker]
 JITTER = 1e-4
 # d, n: few enough points that a matrix of all of them is small.
@@ -19,14 +21,6 @@ CASES = (st.sampled_from(FAMILIES), SIZES, st.integers(1, 3), st.booleans(), st.
 each_size = pytest.mark.parametrize(("d", "n"), [(1, 7), (2, 6), (3, 5)])
 each_family = pytest.mark.parametrize("kind", FAMILIES)
 each_prior = pytest.mark.parametrize("is_shared", [True, False])
-
-
-@pytest.fixture(autouse=True)
-def in_double():
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def columns(d, n, J=2, is_shared=False):
@@ -136,7 +130,7 @@ def test_determinants_traces_and_forms_by_factors(d, n, is_shared):
 @each_prior
 @pytest.mark.parametrize(("d", "n"), [(1, 5), (1, 30), (2, 6), (3, 5)])
 def test_large_grids_have_the_same_divergence_and_gradient(d, n, is_shared, monkeypatch):
-    """By the recursions of Toeplitz matrices as by Cholesky, whose gradients reach the columns, mean and factors."""
+    """The recursions for Toeplitz matrices and Cholesky agree, also in the gradients of columns, means and factors."""
     column, family = columns(d, n, 2, is_shared), random_family(Kronecker, d, n)
     results = []
     for least in (n + 1, n):
@@ -180,7 +174,7 @@ def test_it_starts_where_it_is_told(kind, d, n, is_shared, noise):
 @each_prior
 @each_size
 def test_the_plain_family_starts_independent_on_a_large_grid(d, n, is_shared, monkeypatch):
-    """With the variance of the noise, and without a factorisation of K."""
+    """It has the variance of the noise, and K is not factorised."""
     monkeypatch.setattr(grid_module, "_LARGEST_FACTORISED", n - 1)
     prior, family = GridPrior(columns(d, n, 2, is_shared), JITTER), random_family(Kronecker, d, n)
     values, noise = torch.randn(2, n**d), 0.3 / n**d

@@ -1,9 +1,9 @@
-"""J additive Gaussian processes, each on some features of a network, by interpolation from a grid [DKL 3].
+"""J additive Gaussian processes, each on some features of a network, interpolated from a grid [DKL 3].
 
     f_j(h) = w(h)ᵀ u_j,  w the local cubic interpolation from the grid
 
 Given u there is no variance left, so q(f_j) = N(wᵀ μ_j, wᵀ S_j w) exactly. With S_j = ⊗_d S_jd and w = ⊗_d w_d the
-variance is ∏_d w_dᵀ S_jd w_d: what four neighbouring points a dimension have.
+variance is ∏_d w_dᵀ S_jd w_d, which involves four neighbouring points per dimension.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.inducing.grid import Grid
-from labelfield.kernels import LagKernel
+from labelfield.kernels import Stationary
 from labelfield.linalg.gaussian import ROUNDING
 from labelfield.linalg.interpolation import banded_window_forms, cubic_weights, interpolate
 from labelfield.linalg.piecewise import CUBIC, SEXTIC, cubics, evaluate, sextics
@@ -22,30 +22,30 @@ from labelfield.variational.grid import GridFamily, GridPrior, WhitenedKronecker
 
 __all__ = ["GridProcesses"]
 
-# Processes start as if each had been measured once with noise of this share of its variance.
+# Processes start as if each had been measured once, with noise of this share of its variance.
 _NOISE = 1e-3
 
 
 class GridProcesses(nn.Module):
-    """The layer: a kernel of lags and a variance for each process or for all, a grid, and q(u)."""
+    """The layer: a kernel of lags and a variance, per process or shared, a grid, and q(u)."""
 
-    def __init__(self, kernel: LagKernel, grid: Grid, family: GridFamily, n_own: int, jitter: float = 1e-4) -> None:
+    def __init__(self, kernel: Stationary, grid: Grid, family: GridFamily, n_own: int, jitter: float = 1e-4) -> None:
         super().__init__()
         self.kernel, self.grid, self.family, self.jitter = kernel, grid, family, jitter
         self.log_variance = nn.Parameter(torch.zeros(n_own))
 
     def prior(self) -> GridPrior:
-        """p(u), of as many processes as have a kernel of their own."""
+        """Return p(u), for each process with its own kernel or for one that all share."""
         columns = self.kernel.of_lag(self.grid.lags(self.log_variance.device))
         columns = columns.view(-1, self.grid.n_dimensions, self.grid.n_points)
         variance = self.log_variance.double().exp()[:, None, None]
         if self.grid.n_dimensions == 1:
             return GridPrior(columns * variance, self.jitter)
-        # One variance a process: it goes to the first dimension.
+        # The variance of a process is applied in the first dimension.
         return GridPrior(torch.cat([columns[:, :1] * variance, columns[:, 1:]], 1), self.jitter)
 
     def moments_and_kl(self, h: Tensor) -> tuple[Moments, Tensor]:
-        """q(f) (B, J) at features (B, Q), and KL(q(u_j) ‖ p(u_j)) (J,); together they cost less."""
+        """Return q(f) (B, J) at features (B, Q), and KL(q(u_j) ‖ p(u_j)) (J,); together they cost less."""
         prior = self.prior()
         is_small = self.grid.n_dimensions == 1 and self.grid.n_points <= LARGEST_GRID
         if not is_small or not isinstance(self.family, WhitenedKronecker):
@@ -57,7 +57,7 @@ class GridProcesses(nn.Module):
         return Moments(mean, var.clamp_min(ROUNDING)), kl
 
     def moments(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
-        """q(f) (B, J) at features (B, Q)."""
+        """Return q(f) (B, J) at features (B, Q)."""
         prior = prior or self.prior()
         J, n, d = self.grid.n_processes, self.grid.n_points, self.grid.n_dimensions
         values, roots = self.family.values_and_roots(prior)
@@ -74,7 +74,7 @@ class GridProcesses(nn.Module):
     def draw(
         self, h: Tensor, n_samples: int, generator: torch.Generator | None = None, prior: GridPrior | None = None
     ) -> Tensor:
-        """Draws of f (T, B, J) at features, each from one u [DKL 9]: rows of a draw go together."""
+        """Return draws of f (T, B, J) at features, each from one u [DKL 9], which correlates the rows of a draw."""
         prior = prior or self.prior()
         mean = self.family.mean
         noise = torch.randn((*mean.shape, n_samples), dtype=mean.dtype, device=mean.device, generator=generator)
@@ -83,12 +83,12 @@ class GridProcesses(nn.Module):
         return interpolate(u, cells, cubic_weights(t), self.grid.n_points).movedim(-1, 0)
 
     def kl(self, prior: GridPrior | None = None) -> Tensor:
-        """KL(q(u_j) ‖ p(u_j)) (J,)."""
+        """Return KL(q(u_j) ‖ p(u_j)) (J,)."""
         return self.family.kl(prior or self.prior())
 
     @torch.no_grad()
     def start(self, h: Tensor) -> None:
-        """Follow features (N, Q), and begin as the sum of each process's features, a little uncertain."""
+        """Place the grid on features (N, Q), and start as the sum of each process's features, a little uncertain."""
         grid = self.grid
         grid.follow(h)
         at_points = grid.features()[grid.subsets]  # (J, d, n)
@@ -103,5 +103,5 @@ class GridProcesses(nn.Module):
         self.family.start(self.prior(), values.flatten(1), _NOISE)
 
     def prior_variance(self) -> Tensor:
-        """Of f at any features (J,) or (1,)."""
+        """Return the prior variance of f, the same at all features, (J,) or (1,)."""
         return self.log_variance.exp()

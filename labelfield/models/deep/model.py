@@ -1,10 +1,10 @@
 """Stochastic variational deep kernel learning [DKL].
 
     h = network(x) (Q features)      f_j ~ GP(0, k_j) on some of them, j = 1 … J      g = A f + b
-    p(y | g): a softmax for one class a row, Bernoulli for several labels a row
+    p(y | g): a softmax for one class per row, Bernoulli for several labels per row
 
-The plain network, which comes first and which everything is compared with, has the sum of each process's features in
-place of f_j; the processes start there too, so that training goes on where the network stopped.
+The plain network, which is trained first and serves as the baseline, has the sum of each process's features in place of
+f_j. The processes start there too, so that training continues where the network stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Baseline", "DeepKernel"]
 
 
 class Features(nn.Module):
-    """A network and how rows come to it: dense or sparse, in training on a GPU in bfloat16 where that is asked for."""
+    """A network with its inputs: dense or sparse rows; in training on a GPU optionally in bfloat16."""
 
     def __init__(self, network: nn.Module, *, takes_sparse: bool, is_own: bool, is_mixed: bool = False) -> None:
         super().__init__()
@@ -40,15 +40,14 @@ class Features(nn.Module):
         self.takes_sparse, self.is_own, self.is_mixed = takes_sparse, is_own, is_mixed
 
     def forward(self, X: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """h (B, Q) in the type of the rest of the model. What a network drops in training is drawn from the generator,
-        which is where the rows are."""
+        """Return h (B, Q) in the type of the rest of the model. The generator, on the rows' device, is for dropout."""
         if X.layout == torch.sparse_csr and not self.takes_sparse:
             X = X.to_dense()
         if not self.training:
             generator = None
         if generator is not None and not self.is_own:
             draw_dropout_from(self.network, generator)
-        # In training alone: predictions are the same whether or not the model was saved in between.
+        # In training only, so that predictions are the same whether or not the model was saved in between.
         is_mixed = self.is_mixed and self.training and X.device.type == "cuda"
         with (
             _seeded(generator) if self.is_own and generator is not None else nullcontext(),
@@ -60,9 +59,9 @@ class Features(nn.Module):
 
 @contextmanager
 def _seeded(generator: torch.Generator) -> Iterator[None]:
-    """Whatever draws from torch's own generators follows this one; they are then as they were."""
+    """Let torch's global generators follow this one, and restore them afterwards."""
     is_on_gpu = generator.device.type == "cuda"
-    # A generator on a GPU is seeded for each step, and need not be asked.
+    # A generator on a GPU is seeded for each step, so nothing need be read from it.
     seed = generator.initial_seed() if is_on_gpu else int(torch.randint(1 << 62, (), generator=generator))
     with torch.random.fork_rng(devices=[generator.device] if is_on_gpu else []):
         torch.manual_seed(seed)
@@ -92,19 +91,15 @@ class DeepKernel(nn.Module):
         self.is_multilabel, self.is_sampled, self.n_samples = is_multilabel, is_sampled, n_samples
         self.n_samples_predict, self.is_plain = n_samples_predict, is_plain
         self.bernoulli = Bernoulli(n_points)
-        self.calibration: nn.Module = Calibration() if is_multilabel else Temperature()
+        self.calibration: Calibration | Temperature = Calibration() if is_multilabel else Temperature()
         self.baseline: Baseline | None = None
 
     @property
     def n_labels(self) -> int:
         return int(self.b.shape[0])
 
-    @property
-    def n_processes(self) -> int:
-        return int(self.A.shape[1])
-
     def sums(self, h: Tensor) -> Tensor:
-        """What the plain network has in place of f (B, J): the sum of each process's features."""
+        """Return the sum of each process's features (B, J), which the plain network has in place of f."""
         return h[:, self.processes.grid.subsets].sum(-1)
 
     # The bound
@@ -118,30 +113,27 @@ class DeepKernel(nn.Module):
         n_negatives: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Elbo:
-        """An unbiased estimate of the bound [DKL 4] on n_data rows from the features (B, Q) and labels of a batch.
+        """Estimate the bound [DKL 4] on n_data rows, without bias, from the features (B, Q) and labels of a batch.
 
-        Draws are of f at each row, from its exact moments, or with `is_sampled` of u, for all rows the same. Several
-        labels a row need no draws beside the latter; for one class a row the softmax does.
+        f is drawn at each row from its exact moments, or with `is_sampled` u is drawn once for all rows. Several labels
+        per row need draws only in the latter case; for one class per row the softmax always does.
         """
         scale = n_data / h.shape[0]
         f, drawn, kl = self._latent_and_kl(h, generator)
         if not self.is_multilabel:
             each = mean_log_softmax(drawn @ self.A.T + self.b, first_columns(Y))
             return Elbo(each.sum(dtype=torch.float64) * scale, kl)
-        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
-        weight = None if weight is None else weight.to(self.b.dtype)
-        A, b = self._of(chosen)
+        A, b, column, weight = self._labels(Y, n_negatives, generator)
         if f is not None:
             g = Moments(torch.addmm(b, f.mean, A.T), f.var @ A.square().T)
             return Elbo(self.bernoulli.expected_log_prob(*g, Y, column, weight) * scale, kl)
-        plain, total = Bernoulli(1), torch.zeros((), dtype=torch.float64, device=h.device)
+        total = torch.zeros((), dtype=torch.float64, device=h.device)
         for f_drawn in drawn:
-            mean = torch.addmm(b, f_drawn, A.T)
-            total = total + plain.expected_log_prob(mean, torch.zeros_like(mean), Y, column, weight)
+            total = total + _certain_fit(torch.addmm(b, f_drawn, A.T), Y, column, weight)
         return Elbo(total * (scale / self.n_samples), kl)
 
     def _latent_and_kl(self, h: Tensor, generator: torch.Generator | None) -> tuple[Moments | None, Tensor, Tensor]:
-        """The moments of f, unless u is drawn; draws of f (T, B, J), as far as they are needed; the divergence."""
+        """Return the moments of f, unless u is drawn; draws of f (T, B, J), as far as needed; and the divergence."""
         if self.is_sampled:
             prior = self.processes.prior()
             return None, self.processes.draw(h, self.n_samples, generator, prior), self.processes.kl(prior).sum()
@@ -153,8 +145,13 @@ class DeepKernel(nn.Module):
         )
         return f, torch.addcmul(f.mean, f.var.sqrt(), noise), kl.sum()
 
-    def _of(self, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        return (self.A, self.b) if labels is None else (take(self.A, labels), take(self.b, labels))
+    def _labels(
+        self, Y: Tensor, n_negatives: int | None, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Choose all labels or some: return their A and b, the column of each entry of Y, and the columns' weights."""
+        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
+        A, b = (self.A, self.b) if chosen is None else (take(self.A, chosen), take(self.b, chosen))
+        return A, b, column, None if weight is None else weight.to(b.dtype)
 
     def plain_log_prob(
         self,
@@ -165,37 +162,34 @@ class DeepKernel(nn.Module):
         n_negatives: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Elbo:
-        """The log-likelihood of n_data rows under the plain network; there is nothing to diverge."""
+        """Return the log-likelihood of n_data rows under the plain network, with a divergence of 0."""
         nothing = torch.zeros((), dtype=torch.float64, device=h.device)
         scale = n_data / h.shape[0]
-        # A square mixing is the identity until the processes come.
+        # A square mixing stays the identity until the processes are trained.
         is_fixed = self.A.shape[0] == self.A.shape[1]
         if not self.is_multilabel:
             A = self.A.detach() if is_fixed else self.A
             each = mean_log_softmax((self.sums(h) @ A.T + self.b).unsqueeze(0), first_columns(Y))
             return Elbo(each.sum(dtype=torch.float64) * scale, nothing)
-        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
-        weight = None if weight is None else weight.to(self.b.dtype)
-        A, b = self._of(chosen)
+        A, b, column, weight = self._labels(Y, n_negatives, generator)
         mean = torch.addmm(b, self.sums(h), (A.detach() if is_fixed else A).T)
-        fit = Bernoulli(1).expected_log_prob(mean, torch.zeros_like(mean), Y, column, weight)
-        return Elbo(fit * scale, nothing)
+        return Elbo(_certain_fit(mean, Y, column, weight) * scale, nothing)
 
     # Predicting
 
     def latent(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
-        """q(f) (B, J) at features; of the plain network the sums of features, without a doubt."""
+        """Return q(f) (B, J) at features; for the plain network the sums of features, without variance."""
         if not self.is_plain:
             return self.processes.moments(h, prior)
         sums = self.sums(h)
         return Moments(sums, torch.zeros_like(sums))
 
     def utilities(self, f: Moments) -> Moments:
-        """q(g) (B, K), one label at a time; they go together through A."""
+        """Return the marginals of q(g) (B, K), which A makes correlated between labels."""
         return Moments(torch.addmm(self.b, f.mean, self.A.T), f.var @ self.A.square().T)
 
     def predict_proba(self, f: Moments) -> Tensor:
-        """The probability of each label (B, K), with the uncertainty of f integrated out; it has no gradient."""
+        """Return the probability of each label (B, K), with the uncertainty of f integrated out; it has no gradient."""
         if self.is_plain:
             return plain_proba(torch.addmm(self.b, f.mean, self.A.T), self.is_multilabel)
         if self.is_multilabel:
@@ -203,17 +197,22 @@ class DeepKernel(nn.Module):
         return expected_mixed_softmax(f.mean, f.var, self.A, self.b, self.n_samples_predict)
 
     def keep_baseline(self) -> None:
-        """Keep the plain network as it is now, beside the model."""
+        """Keep a copy of the plain network in its present state."""
         self.baseline = Baseline(self)
 
 
+def _certain_fit(g: Tensor, Y: Tensor, column: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the log-likelihood of labels under utilities g (B, K) without uncertainty."""
+    return Bernoulli(1).expected_log_prob(g, torch.zeros_like(g), Y, column, weight)
+
+
 def plain_proba(g: Tensor, is_multilabel: bool) -> Tensor:
-    """Probabilities (B, K) from utilities that are known."""
+    """Return probabilities (B, K) from utilities without uncertainty."""
     return torch.sigmoid(g) if is_multilabel else g.softmax(1)
 
 
 class Baseline(nn.Module):
-    """The plain network: features, their sums, the mixing, no processes. It is not trained further."""
+    """The plain network: features, their sums and the mixing, without processes. It is not trained further."""
 
     def __init__(self, model: DeepKernel) -> None:
         super().__init__()
@@ -225,5 +224,5 @@ class Baseline(nn.Module):
         self.requires_grad_(False)
 
     def predict_proba(self, sums: Tensor) -> Tensor:
-        """The probability of each label (B, K) from the sums of features (B, J)."""
+        """Return the probability of each label (B, K) from the sums of features (B, J)."""
         return plain_proba(torch.addmm(self.get_buffer("b"), sums, self.get_buffer("A").T), self.is_multilabel)

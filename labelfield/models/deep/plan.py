@@ -1,4 +1,4 @@
-"""Defaults for a network with Gaussian processes on its features: a rule of N, D and K."""
+"""Default sizes and rates for a network with Gaussian processes on its features, as a rule of N, D and K."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEEP_STEPS, _BAG_STEPS = 3000, 500
 
 @dataclass(frozen=True)
 class DeepPlan:
-    """What the rule for deep kernels chose."""
+    """The sizes and rates that the rule for deep kernels chose."""
 
     network: str
     hidden: tuple[int, ...]
@@ -44,15 +44,15 @@ def plan(
     subset_size: int,
     grid_size: int | None,
 ) -> DeepPlan:
-    """Sizes and rates of a network with Gaussian processes on its features.
+    """Return the sizes and rates of a network with Gaussian processes on its features, for a data set of this size.
 
     | what | rule | why |
     |---|---|---|
-    | network | bag for a vocabulary, else mlp; cnn where asked for | words are sparse |
-    | J, processes | as many as classes; of several labels a row at most 512 | the paper's; the mixing is K × J |
-    | grid | 64, 20 or 10 points a dimension for 1, 2 or 3 features of a process | cells shorter than lengths |
-    | posterior | whitened up to 1,024 points a dimension, else not | a factor of K_d is cheap until then |
-    | B, rows a batch | 500 for a vocabulary, 1,000 from 100,000 rows on, else 250 | enough steps in an epoch |
+    | network | bag for a vocabulary, else mlp; cnn where requested | words are sparse |
+    | J, processes | as many as classes; with several labels per row at most 512 | as in the paper; A is K × J |
+    | grid | 64, 20 or 10 points per dimension for 1, 2 or 3 features per process | cells shorter than lengths |
+    | posterior | whitened up to 1,024 points per dimension, else not | a factor of K_d is cheap until then |
+    | B, rows per batch | 500 for a vocabulary, 1,000 from 100,000 rows on, else 250 | enough steps per epoch |
     | epochs | 500 steps for a vocabulary, else 3,000, from 4 to 60; as many jointly | converged by then |
     | learning rate | 3e-3 for a vocabulary, else 1e-3, jointly half of that | embeddings start small |
     | dropout | 0.5 for a vocabulary and images, else 0.2 | best on the tables of the benchmarks |

@@ -16,6 +16,7 @@ from labelfield.likelihoods.monte_carlo import normal_draws
 from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
+from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.deep.model import Baseline, DeepKernel, Features
 from labelfield.models.deep.start import FeatureError, require_features
 from labelfield.models.predictor import (
@@ -87,7 +88,7 @@ class DeepPredictor(Predictor):
             yield Block(block, slice(0, self.n_labels), P)
 
     def latent(self, rows: sparse.csr_array) -> Latent:
-        widths = (self.n_labels,) * 2 + (self.model.n_processes,) * 2
+        widths = (self.n_labels,) * 2 + (self.model.A.shape[1],) * 2
         with advising_on_memory(FEWER_ROWS):
             found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
         for block, h in self.features(rows):
@@ -172,14 +173,14 @@ class BaselinePredictor(Predictor):
     """Answers of the plain network that a deep kernel model started from."""
 
     def __init__(self, baseline: Baseline, model: DeepKernel) -> None:
-        self.baseline, self.model = baseline, model
+        self.network, self.model = baseline, model
         self.n_labels, self.is_exclusive = model.n_labels, not model.is_multilabel
-        self.calibration = baseline.calibration
+        self.calibration: Calibration | Temperature = baseline.calibration
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        for block, h in features_of(self.baseline.features, rows, self.model.b.device):
+        for block, h in features_of(self.network.features, rows, self.model.b.device):
             for part in row_blocks(len(h), self.n_labels, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
                 with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                    P = self.baseline.predict_proba(self.model.sums(h[part]))
+                    P = self.network.predict_proba(self.model.sums(h[part]))
                     P = calibrated_probabilities(self.calibration, P) if calibrated else P
                 yield Block(slice(block.start + part.start, block.start + part.stop), slice(0, self.n_labels), P)

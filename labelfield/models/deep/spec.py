@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from labelfield.models.sparse import MOST_POINTS
 from labelfield.networks import NetworkSpec, build_network
 from labelfield.variational.grid import Kronecker, WhitenedKronecker
 
-__all__ = ["CONSTRAINTS", "MOST_DIMENSIONS", "DeepSpec", "build"]
+__all__ = ["CONSTRAINTS", "MOST_DIMENSIONS", "DeepSpec", "build", "checked_subsets"]
 
 MOST_DIMENSIONS = 3
 # The most numbers that q(u) may have: beyond it no machine has the memory.
@@ -82,7 +83,7 @@ class DeepSpec:
                 raise ValueError(f"the network is described by other words: {error}") from None
         elif not isinstance(described, NetworkSpec | None):
             raise ValueError(f"network={described!r}; expected its description")
-        object.__setattr__(self, "subsets", _subsets(self.subsets, self.n_outputs))
+        object.__setattr__(self, "subsets", checked_subsets(self.subsets, self.n_outputs))
         if isinstance(self.network, NetworkSpec) and (
             self.network.n_outputs != self.n_outputs or self.network.n_features != self.n_features
         ):
@@ -109,8 +110,8 @@ class DeepSpec:
         return self.n_processes
 
 
-def _subsets(subsets: Any, n_outputs: int) -> tuple[tuple[int, ...], ...]:
-    """Check which features each process is on: as many for each, and only features that exist."""
+def checked_subsets(subsets: Any, n_outputs: float = inf) -> tuple[tuple[int, ...], ...]:
+    """Check which features each process is on: as many for each, and only those of the n_outputs that exist."""
     expected = f"a list for each process of 1 to {MOST_DIMENSIONS} numbers of features, as many in each"
     if not isinstance(subsets, list | tuple) or not subsets or not all(isinstance(s, list | tuple) for s in subsets):
         raise ValueError(f"subsets={subsets!r}; expected {expected}")
@@ -120,10 +121,8 @@ def _subsets(subsets: Any, n_outputs: int) -> tuple[tuple[int, ...], ...]:
     for subset in subsets:
         for feature in subset:
             if not isinstance(feature, int) or isinstance(feature, bool) or not 0 <= feature < n_outputs:
-                raise ValueError(
-                    f"subsets has the feature {feature!r}; expected numbers from 0 to {n_outputs - 1}, which the "
-                    "network gives"
-                )
+                most = "" if n_outputs == inf else f" to {n_outputs - 1}, which the network gives"
+                raise ValueError(f"subsets has the feature {feature!r}; expected numbers from 0{most}")
         if len(set(subset)) < len(subset):
             raise ValueError(f"subsets has {tuple(subset)}; expected each feature once")
     return tuple(tuple(subset) for subset in subsets)

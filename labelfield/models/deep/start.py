@@ -12,13 +12,13 @@ from labelfield.networks import Network
 
 __all__ = ["FeatureError", "require_features", "start"]
 
-# Its square is still a number.
+# The largest feature whose square is finite in float32.
 _LARGEST_FEATURE = 1e18
 
 
 def start(model: DeepKernel, counts: NDArray[np.int64], n_rows: int, seed: int) -> None:
-    """Fill a model in place: a built-in network is drawn; A is the identity, or drawn where it is not square; b is at
-    the log-odds of each label, or 0 for classes."""
+    """Fill a model in place: draw the weights of a built-in network; set A to the identity, or draw it if it is not
+    square; set b to the log-odds of each label, or to 0 for classes."""
     generator = torch.Generator().manual_seed(seed)
     network = model.features.network
     if isinstance(network, Network):
@@ -35,16 +35,16 @@ def start(model: DeepKernel, counts: NDArray[np.int64], n_rows: int, seed: int) 
 
 
 def require_features(h: Tensor, first_row: int = 0) -> None:
-    """Features must be finite, and their squares too: one error that names the first row whose are not."""
+    """Check that features and their squares are finite, and name the first row where they are not."""
     is_bad = ~(h.abs() < _LARGEST_FEATURE).all(1)
     if bool(is_bad.any()):
         row = int(is_bad.nonzero()[0, 0])
         found = f"as large as {h[row].abs().max():.3g}" if bool(torch.isfinite(h[row]).all()) else "that are not finite"
         raise FeatureError(
-            f"the network gives features {found} for row {first_row + row}; check the row, the network and its "
-            "weights; scale its last layer, or lower learning_rate"
+            f"the network gives features {found} for row {first_row + row}; check the row and the weights of the "
+            "network, scale its last layer or lower learning_rate"
         )
 
 
 class FeatureError(ValueError):
-    """What a network gives cannot be used."""
+    """Features of a network that cannot be used."""

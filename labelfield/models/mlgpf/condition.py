@@ -1,4 +1,4 @@
-"""Latent processes given labels that are known for a row [TH 4.37]."""
+"""The latent processes given known labels of a row [TH 4.37]."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SETTLED = 1e-6
 
 
 def condition(model: MLGPF, h: Moments, X: Rows, observed: Tensor, n_steps: int = 50) -> Moments:
-    """q(h) sharpened by labels that are known for these rows [TH 4.37].
+    """Return q(h) conditioned on the known labels of these rows [TH 4.37].
 
-    `observed` (B, K) is sparse CSR with +1 where a label is known to hold and -1 where it is known not to. The mode of
-    q(h) p(y_o | h) is found by Newton's method; the variances are the marginal ones of the Gaussian that has the
-    curvature of the mode (Laplace's approximation).
+    `observed` (B, K) is sparse CSR, with +1 where a label is known to hold and -1 where it is known not to. The mode of
+    q(h) p(y_o | h) is found by Newton's method; the variances are the marginal ones of the Gaussian with the curvature
+    at the mode (Laplace's approximation).
     """
     pointers, columns = observed.crow_indices().long(), observed.col_indices().long()
     means = means_at(model, h, X, entry_rows(pointers), columns)
@@ -45,7 +45,7 @@ def condition(model: MLGPF, h: Moments, X: Rows, observed: Tensor, n_steps: int 
 
 
 class _Known(NamedTuple):
-    """Labels that are known: their rows, loadings, mean utilities under q(h), and signs."""
+    """Known labels: their rows, loadings, mean utilities under q(h), and signs."""
 
     rows: Tensor
     Phi: Tensor
@@ -54,16 +54,16 @@ class _Known(NamedTuple):
 
 
 def _condition_rows(h: Moments, known: _Known, n_steps: int) -> Moments:
-    """`condition` for so few rows that the loadings of all their known labels fit in memory."""
+    """Run `condition` for few enough rows that the loadings of all their known labels fit in memory."""
     rows, Phi, _, signs = known
     precision = 1 / h.var
-    offsets = known.means - (h.mean[rows] * Phi).sum(1)  # the bias, and what private processes say
+    offsets = known.means - (h.mean[rows] * Phi).sum(1)  # the bias, and the labels' linear processes
 
     def utility(estimate: Tensor) -> Tensor:
         return (estimate[rows] * Phi).sum(1) + offsets
 
     def log_density(estimate: Tensor) -> Tensor:
-        """log q(h) p(y_o | h) of each row, up to a constant: concave in h."""
+        """Return log q(h) p(y_o | h) of each row, up to a constant; it is concave in h."""
         prior = -0.5 * (precision * (estimate - h.mean).square()).sum(1)
         return prior.index_add(0, rows, logsigmoid(signs * utility(estimate)))
 
@@ -74,7 +74,7 @@ def _condition_rows(h: Moments, known: _Known, n_steps: int) -> Moments:
         gradient = -precision * (estimate - h.mean)
         gradient = gradient.index_add(0, rows, (signs * wrong).unsqueeze(1) * Phi)
         direction = _solve_rows(precision, rows, wrong * (1 - wrong), Phi, gradient)
-        # A full step may jump over the mode; each row takes the first halving that does not lose.
+        # A full step may overshoot the mode; each row takes the first halving that does not lower its density.
         share = torch.ones_like(best)
         for _ in range(_HALVINGS):
             trial = estimate + share.unsqueeze(1) * direction
@@ -95,9 +95,9 @@ def _condition_rows(h: Moments, known: _Known, n_steps: int) -> Moments:
 
 
 def _marginal_variances(var: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor) -> Tensor:
-    """The diagonal of (diag(1 / v_i) + Σ_o c_o φ_o φ_oᵀ)⁻¹ of each row i, by Woodbury's identity.
+    """Return the diagonal of (diag(1 / v_i) + Σ_o c_o φ_o φ_oᵀ)⁻¹ for each row i, by Woodbury's identity.
 
-    With U = √c Φ_o and D = diag(v): D - D Uᵀ (I + U D Uᵀ)⁻¹ U D, factorised for some rows at once.
+    With U = √c Φ_o and D = diag(v) it is that of D - D Uᵀ (I + U D Uᵀ)⁻¹ U D, factorised for several rows at once.
     """
     place, width = entry_places(rows, var.shape[0])
     if width == 0:
@@ -117,9 +117,9 @@ def _marginal_variances(var: Tensor, rows: Tensor, curvature: Tensor, Phi: Tenso
 
 
 def _solve_rows(precision: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor, gradient: Tensor) -> Tensor:
-    """(diag(precision_i) + Σ_o c_o φ_o φ_oᵀ)⁻¹ gradient_i for each row i, by conjugate gradients.
+    """Return (diag(precision_i) + Σ_o c_o φ_o φ_oᵀ)⁻¹ gradient_i for each row i, by conjugate gradients.
 
-    They end after as many steps as a row has known labels, plus one: the matrix is a diagonal of that rank changed.
+    They end after one step more than a row has known labels: the matrix is a diagonal plus a matrix of that rank.
     """
     x = torch.zeros_like(gradient)
     residual = gradient
@@ -141,7 +141,7 @@ def _solve_rows(precision: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor,
 
 
 def means_at(model: MLGPF, h: Moments, X: Rows, rows: Tensor, columns: Tensor) -> Tensor:
-    """The mean utilities of these entries."""
+    """Return the mean utilities at these rows and columns."""
     result = h.mean.new_empty(rows.numel())
     for labels in label_slices(model, h):
         inside = ((columns >= labels.start) & (columns < labels.stop)).nonzero().squeeze(1)

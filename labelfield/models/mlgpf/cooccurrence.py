@@ -1,4 +1,4 @@
-"""Which features occur with which label: what private processes have weights for."""
+"""Which features occur with which label: the linear processes of labels have weights for these alone."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from labelfield.linalg.rows import entry_rows
 
 __all__ = ["LabelFeatures", "occurring_features"]
 
-# Pairs (label, feature) that are counted at once, and entries that are counted in them.
+# The most pairs (label, feature) that are counted at once, and the most entries that are counted in them.
 _BLOCK_PAIRS = 1 << 23
 _BLOCK_ENTRIES = 1 << 22
 
 
 class LabelFeatures(NamedTuple):
-    """The features that occur with each label: pointers (K + 1,), and features sorted within a label.
+    """The features that occur with each label: pointers (K + 1,), and features sorted within each label.
 
-    `waiting` marks those that occur with it in held-out rows alone.
+    `waiting` marks those that occur with the label only in held-out rows.
     """
 
     pointers: NDArray[np.int64]
@@ -39,7 +39,7 @@ def occurring_features(
     held_out: NDArray[np.int64] | None = None,
     device: torch.device | str = "cpu",
 ) -> LabelFeatures:
-    """The pattern of these rows. A label has at most `most` features; of more, the most frequent with it stay."""
+    """Return the features that occur with each label in these rows, at most `most`: those most frequent with it."""
     is_held = np.zeros(X.shape[0], np.int64)
     is_held[[] if held_out is None else held_out] = 1
     rows = _Features(
@@ -65,7 +65,7 @@ class _Features(NamedTuple):
 
 
 def _cuts(X: sparse.csr_array, rows_of: sparse.csr_array) -> NDArray[np.int64]:
-    """Where to cut the labels, so that the entries and the pairs of each block fit in memory."""
+    """Return where to cut the labels, so that the entries and the pairs of each block fit in memory."""
     n_labels = rows_of.shape[0]
     work = np.cumsum(np.diff(X.indptr)[rows_of.indices], dtype=np.int64)
     ends = np.searchsorted(work, np.arange(_BLOCK_ENTRIES, int(work[-1]) if work.size else 0, _BLOCK_ENTRIES))
@@ -74,12 +74,12 @@ def _cuts(X: sparse.csr_array, rows_of: sparse.csr_array) -> NDArray[np.int64]:
 
 
 def _count(rows: _Features, rows_of: sparse.csr_array, n_features: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For some labels: how many features each has, these features, and which of them occur in held-out rows alone."""
+    """Return, for some labels, their numbers of features, these features, and which occur only in held-out rows."""
     device, n_labels = rows.indices.device, rows_of.shape[0]
     row = torch.from_numpy(rows_of.indices.astype(np.int64)).to(device)
     label = entry_rows(torch.from_numpy(rows_of.indptr.astype(np.int64)).to(device), row.numel())
     first, counts = rows.pointers[row].long(), (rows.pointers[row + 1] - rows.pointers[row]).long()
-    # Of each entry of each row of each label: which (label, feature, held out) it is.
+    # For each entry of each row of each label: the number of its triple (label, feature, held out).
     pair = torch.repeat_interleave(torch.arange(row.numel(), device=device), counts)
     entry = torch.arange(pair.numel(), device=device) + (first - counts.cumsum(0) + counts)[pair]
     cell = 2 * (label[pair] * n_features + rows.indices[entry]) + rows.is_held[row][pair]
@@ -88,7 +88,7 @@ def _count(rows: _Features, rows_of: sparse.csr_array, n_features: int, most: in
     cells = total.nonzero().squeeze(1)
     sizes = torch.bincount(cells // n_features, minlength=n_labels)
     if int(sizes.max()) > most:
-        # Most frequent first within each label; of equally frequent ones the smaller feature.
+        # Most frequent first within each label; the smaller feature first if equally frequent.
         order = (-total[cells]).sort(stable=True).indices
         order = order[(cells[order] // n_features).sort(stable=True).indices]
         place = torch.arange(cells.numel(), device=device) - (sizes.cumsum(0) - sizes)[cells[order] // n_features]

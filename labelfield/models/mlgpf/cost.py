@@ -1,4 +1,4 @@
-"""The memory that training a multi-label factor model takes, before any of it is taken."""
+"""The memory that training a multi-label factor model takes, estimated in advance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["n_parameters", "training_bytes"]
 
 
 def n_parameters(spec: Spec) -> int:
-    """How many numbers a model of this make has to learn, kernels of one number each left out."""
+    """Return the number of parameters of a model with this spec, except for kernels with a single parameter."""
     d, k, p, m = spec.n_features, spec.n_labels, spec.n_latent, spec.n_inducing
     seen = spec.n_support or d
     inputs = {"free": m * seen, "fixed": 0, "subspace": m * spec.rank, "subspace_basis": spec.rank * (m + d)}
@@ -22,11 +22,11 @@ def n_parameters(spec: Spec) -> int:
 
 
 def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
-    """The largest arrays of a step on so many rows and labels, with the parameters and the optimiser's share."""
+    """Return the bytes of the parameters with the optimiser's share, and of the largest arrays of such a step."""
     p, m, b = spec.n_latent, spec.n_inducing, batch_size
     seen = spec.n_support or spec.n_features
     fixed = seen * (m if spec.inducing == "fixed" else spec.rank if spec.inducing == "subspace" else 0)
-    # Matrices of processes that have a kernel each, or a full covariance each, come P times.
+    # Processes with a kernel each, or with a full covariance each, have P matrices.
     gram = 6 * DOUBLE * m * m
     cross = DOUBLE * 4 * m * b
     if "per_process" in spec.kernel or spec.posterior == "parsimonious":
@@ -35,5 +35,5 @@ def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
         gram, cross = gram + 2 * DOUBLE * p * m * m, cross + 2 * FLOAT * p * m * b
     weighted = 3 * FLOAT * seen * m if "_ard" in spec.kernel else 0
     labels = FLOAT * (8 * b * n_labels + 3 * n_labels * p)
-    labels += 20 * spec.n_label_linear  # the layout of the labels' own weights
+    labels += 20 * spec.n_label_linear  # the layout of the labels' linear weights
     return BYTES_PER_PARAMETER * n_parameters(spec) + FLOAT * fixed + gram + cross + weighted + labels + 32 * b * p

@@ -1,9 +1,10 @@
-"""A private linear process for each label: f_k = Σ_p φ_kp h_p + b_k + w_kᵀ x with w_k ~ N(0, τ² I).
+"""A linear process for each label: f_k = Σ_p φ_kp h_p + b_k + w_kᵀ x with w_k ~ N(0, τ² I).
 
-The shared processes see a row through M inducing inputs; the private one sees its very words. Its weights exist only
-for features that occur with the label in training, so that D × K never materialises: all others are 0, as the prior's
-mean is. They are a point estimate with τ given, or a mean-field Gaussian whose τ is learned with the bound. (Of a point
-estimate the density has no maximum in τ: it grows without end as τ and the weights shrink together.)
+The shared processes see a row through M inducing inputs; the linear process of a label sees the row's features
+themselves. Its weights exist only for features that occur with the label in training, so a D × K matrix is never
+formed; all other weights are 0, the mean of the prior. The weights are a point estimate with a given τ, or a mean-field
+Gaussian whose τ is learned through the bound. (For a point estimate the density has no maximum in τ: it grows without
+limit as τ and the weights shrink together.)
 """
 
 from __future__ import annotations
@@ -15,29 +16,30 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import dot, entry_rows, squared, take, transposed
 from labelfield.models.mlgpf.cooccurrence import LabelFeatures
 
 __all__ = ["LABEL_LINEAR", "LabelLinear"]
 
 LABEL_LINEAR = ("off", "point", "mean_field")
-# Weights are laid out densely for some labels at a time, in about so many numbers: what a core's cache holds, or what
-# keeps a GPU busy. (EUR-Lex on 2 cores: a product with 64 labels at a time runs twice as fast as with 1,700.)
+# Weights are laid out densely for a few labels at a time, in about this many numbers, which fit in a core's cache or
+# keep a GPU busy. (EUR-Lex on 2 cores: a product with 64 labels at a time runs twice as fast as with 1,700.)
 _SCRATCH = {"cpu": 5 << 16, "cuda": 1 << 26}
-# Mean-field weights start this sure.
+# The initial deviation of mean-field weights.
 _SPREAD = 0.1
 
 
 class _Layout(NamedTuple):
-    """Where the weights of some labels lie when they are laid out as (D, labels)."""
+    """Where the weights of some labels lie in a dense (D, labels) scratch matrix."""
 
-    columns: slice  # of the result
-    weights: slice  # which of the weights
-    cells: Tensor  # where in the flat (D, labels) scratch
+    columns: slice  # in the result
+    weights: slice  # in the vector of weights
+    cells: Tensor  # positions in the flattened scratch matrix
 
 
 class LabelLinear(nn.Module):
-    """Weights of K labels on the features (pointers, features) they occur with."""
+    """The weights of K labels on the features (pointers, features) that occur with them."""
 
     def __init__(self, n_labels: int, n_features: int, n_weights: int, kind: str, scale: float) -> None:
         super().__init__()
@@ -52,10 +54,11 @@ class LabelLinear(nn.Module):
         self._all: list[_Layout] | None = None
 
     def fill(self, pattern: LabelFeatures) -> None:
-        """Say which weights there are, and which of them wait.
+        """Set which weights there are, and which of them wait.
 
-        A weight that occurs in held-out rows alone would learn from all other rows that its label does not hold, and
-        the held-out rows would say that the model is worse than it is. Such weights stay 0 until these rows join.
+        A weight whose feature occurs with the label only in held-out rows would learn from all other rows that the
+        label does not hold, and the held-out rows would make the model look worse than it is. Such weights stay 0 until
+        these rows join.
         """
         for name in ("pointers", "features", "waiting"):
             self.get_buffer(name).copy_(torch.from_numpy(getattr(pattern, name)))
@@ -67,9 +70,9 @@ class LabelLinear(nn.Module):
 
     @torch.no_grad()
     def pruned(self, tolerance: float) -> LabelLinear:
-        """The same point estimate without the smallest weights of each label: together of norm `tolerance` at most.
+        """Return this point estimate without the smallest weights of each label, together of norm `tolerance` at most.
 
-        By the inequality of Cauchy and Schwarz no utility of a row of norm 1 changes by more than that.
+        By the Cauchy-Schwarz inequality no utility of a row of norm 1 changes by more than that.
         """
         assert self.kind == "point"
         pointers, features = self.get_buffer("pointers"), self.get_buffer("features")
@@ -77,7 +80,7 @@ class LabelLinear(nn.Module):
         label = entry_rows(pointers, features.numel())
         order = squares.sort(stable=True).indices
         order = order[label[order].sort(stable=True).indices]
-        # The sum of the squares up to each weight within its label, smallest first.
+        # The sum of squares up to each weight within its label, smallest first.
         sums = squares[order].cumsum(0)
         before = torch.cat([sums.new_zeros(1), sums])[pointers[:-1]]
         kept = order[sums - before[label[order]] > tolerance**2].sort().values
@@ -90,12 +93,12 @@ class LabelLinear(nn.Module):
         return result
 
     def select(self, labels: Tensor | slice | None = None) -> LabelLinearSubset:
-        """The weights of these labels, or all. Of labels by number only these weights get a gradient: a sparse one."""
+        """Return the weights of these labels, or of all. Labels given by number alone get a gradient, a sparse one."""
         pointers, features, waiting = (self.get_buffer(name) for name in ("pointers", "features", "waiting"))
         log_var: Tensor | None = self.log_var if self.kind == "mean_field" else None
         weights: Tensor = self.weights
         if labels is None or (isinstance(labels, slice) and labels == slice(0, len(pointers) - 1)):
-            if self._all is None or self._all_device() != weights.device:
+            if not self._all or self._all[0].cells.device != weights.device:
                 self._all = self._lay_out(pointers.diff(), features)
             return LabelLinearSubset(self, weights, log_var, waiting, pointers.diff(), self._all)
         if isinstance(labels, slice):
@@ -112,14 +115,11 @@ class LabelLinear(nn.Module):
         return LabelLinearSubset(self, weights, log_var, waiting[chosen], sizes, layouts)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the layout, which is made anew where it is needed."""
+        """Leave out the layout, which is computed again when needed."""
         return self.__dict__ | {"_all": None}
 
-    def _all_device(self) -> torch.device | None:
-        return self._all[0].cells.device if self._all else None
-
     def _lay_out(self, sizes: Tensor, features: Tensor) -> list[_Layout]:
-        """For labels with so many weights each, on these features, one label after the other."""
+        """Return the layouts of labels with these numbers of weights, on these features, one label after another."""
         width = max(16, _SCRATCH[sizes.device.type] // max(self.n_features, 1) // 16 * 16)  # whole vector registers
         ends = [0, *sizes.cumsum(0)[width - 1 :: width].tolist()]
         if sizes.numel() % width:
@@ -135,33 +135,31 @@ class LabelLinear(nn.Module):
 
 
 class LabelLinearSubset(NamedTuple):
-    """The weights of some labels: what a step reads of private processes."""
+    """The weights of some labels, as a step uses them."""
 
     process: LabelLinear
     weights: Tensor
     log_var: Tensor | None
     waiting: Tensor
-    sizes: Tensor  # weights of each label
+    sizes: Tensor  # the number of weights per label
     layouts: list[_Layout]
 
     def means(self, X: Tensor) -> Tensor:
-        """Means of w_kᵀ x (B, labels)."""
+        """Return the means of w_kᵀ x (B, labels)."""
         return self._product(self.weights, X)
 
     def variances(self, X: Tensor) -> Tensor | None:
-        """Their variances, if there are any."""
+        """Return their variances, or None for a point estimate."""
         if self.log_var is None:
             return None
-        # What waits says nothing of its label; a variance would say that there is something to wait for.
+        # Weights that wait have no effect on their label yet, and so no variance either.
         return self._product(self.log_var.exp().masked_fill(self.waiting, 0), squared(X))
 
     def _product(self, weights: Tensor, X: Tensor) -> Tensor:
-        apply: Any = _SparseWeightProduct.apply  # torch's is untyped
-        result: Tensor = apply(weights, X, self.layouts, self.process.n_features, self.waiting)
-        return result
+        return apply(_SparseWeightProduct, weights, X, self.layouts, self.process.n_features, self.waiting)
 
     def kl(self, label_weight: Tensor | None = None) -> Tensor:
-        """KL(q(w) ‖ p(w)) in float64, each label counted so much; of a point estimate -log p(w), up to a constant."""
+        """Return KL(q(w) ‖ p(w)) in float64, labels weighted; for a point estimate -log p(w), up to a constant."""
         squares = self.weights.square()
         if self.log_var is None:
             each = 0.5 / self.process.scale**2 * squares

@@ -93,7 +93,8 @@ class FactorPredictor(Predictor):
         self, rows: sparse.csr_array, ask: Callable[[Moments], tuple[Tensor, ...]], calibrated: bool
     ) -> Iterator[tuple[slice, slice, list[Tensor]]]:
         """Yield what `ask` makes of q(f), for each block of rows and labels, calibrated as probabilities on request."""
-        calibrated = calibrated and not self.calibration.is_identity()
+        calibration = self.model.calibration
+        calibrated = calibrated and not calibration.is_identity()
         for block, X, h in self.row_blocks(rows):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 best = top_k(self.model, h, X, N_RANKS)[0] if calibrated else None
@@ -102,7 +103,7 @@ class FactorPredictor(Predictor):
                     answers = list(ask(f))
                     if best is not None:
                         rank = ranks_of(best, labels)
-                        answers = [self.calibration(answer, rank) for answer in answers]
+                        answers = [calibration(answer, rank) for answer in answers]
                 yield block, labels, answers
 
     def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
@@ -176,8 +177,9 @@ class FactorPredictor(Predictor):
         return None if relevance is None else np.asarray(relevance.detach().cpu().numpy(), np.float32)
 
     def processes(self, labels: Tensor | None = None) -> LatentProcesses:
-        model, every = self.model, slice(None)
-        chosen = every if labels is None else labels
+        model = self.model
+        labels = None if labels is None else labels.to(model.b.device)
+        chosen = slice(None) if labels is None else labels
 
         def offsets(X: Tensor) -> Tensor:
             """Return the means (B, K) of the linear processes of these labels."""

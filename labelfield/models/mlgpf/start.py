@@ -28,10 +28,10 @@ def start(
     basis: str = "svd",
     device: torch.device | str = "cpu",
 ) -> None:
-    """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, q's means off centre.
+    """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, and random means of q.
 
-    The means are drawn from N(0, start_mean²), so that Φ is pulled at from the first step on. The rows are looked at on
-    this device, wherever the model is.
+    The means are drawn from N(0, start_mean²), so that Φ has a gradient from the first step on. The rows are processed
+    on this device, independently of where the model is.
     """
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -43,7 +43,7 @@ def start(
             model.inducing.refresh()
             gram = vectors @ vectors.T
             centres = kmeans(coordinates, spec.n_inducing, rng, device=device)
-            # Coordinates are products with the basis; the weights that give them are G⁻¹ times these.
+            # Coordinates are products with the basis; the weights that give them are G⁻¹ times the coordinates.
             model.inducing.A.copy_(torch.from_numpy(pad_rows(centres @ np.linalg.pinv(gram), spec.n_inducing)))
         else:
             fill_shared(model.inducing, X, spec.n_inducing, spec.n_support, rng, device)
@@ -52,12 +52,12 @@ def start(
         model.b.copy_(torch.from_numpy(np.log(odds)))
         model.Phi.normal_(0, spec.n_latent**-0.5, generator=generator)
         mean = model.family.get_parameter("mean")
-        # Drawn inducing input by inducing input, whatever the layout.
+        # Drawn one inducing input after another, independently of the layout.
         mean.copy_(torch.empty(mean.shape[::-1]).normal_(0, start_mean, generator=generator).T)
 
 
 def basis_vectors(X: sparse.csr_array, rank: int, basis: str, rng: np.random.Generator) -> NDArray[np.float32]:
-    """The basis X̃ (R, D): leading right singular vectors, or centres of the rows."""
+    """Return the basis X̃ (R, D): leading right singular vectors, or centres of the rows."""
     if basis not in BASES:
         raise ValueError(f"basis={basis!r}; expected one of {', '.join(BASES)}")
     return singular_vectors(X, rank, rng) if basis == "svd" else kmeans(X, rank, rng)

@@ -1,4 +1,4 @@
-"""The most probable labels of rows, found without integrating over every label, and without missing one."""
+"""The most probable labels of rows, found exactly but without integrating over every label."""
 
 from __future__ import annotations
 
@@ -15,44 +15,45 @@ from labelfield.variational import Moments
 
 __all__ = ["BLOCK_ENTRIES", "label_blocks", "label_slices", "probit_order", "top_k", "top_k_of_mean"]
 
-# Rows times labels whose utilities exist at once.
+# The most rows times labels whose utilities exist at once.
 BLOCK_ENTRIES = 1 << 23
-# How many candidates a cheap look at the utilities keeps for each label asked for.
+# The number of candidates, chosen by their means, per requested label.
 _CANDIDATES = 4
 _LEAST_CANDIDATES = 24
-# Labels per row that each model of several names at least.
+# The least number of labels per row that each of several models names.
 _FIRST_CANDIDATES = 64
-# How much longer a variance takes that is asked for by itself.
+# How much longer a single variance takes than one of a whole block.
 _GATHERED = 48
-# Rows whose other labels are looked at together.
+# The number of rows whose remaining labels are checked together.
 _SUSPECT_ROWS = 256
 
 
 def label_blocks(model: MLGPF, h: Moments, X: Rows) -> Iterator[tuple[slice, Moments]]:
-    """q(f) of all labels, some at a time: no more than a few million entries exist at once, whatever K."""
+    """Yield q(f) for blocks of labels, so that only a few million entries exist at once for any K."""
     for labels in label_slices(model, h):
-        with torch.no_grad():  # not around the yield, which would leave gradients off in whoever asks
+        with torch.no_grad():  # not around the yield, which would disable gradients in the caller
             f = model.utilities(h, X, labels)
         yield labels, f
 
 
 def label_slices(model: MLGPF, h: Moments) -> Iterator[slice]:
+    """Yield slices of the labels, each small enough for these rows."""
     step = max(1, BLOCK_ENTRIES // max(h.mean.shape[0], 1))
     for start in range(0, model.n_labels, step):
         yield slice(start, min(start + step, model.n_labels))
 
 
 def probit_order(f: Moments) -> Tensor:
-    """mean / √(1 + π v / 8): E σ(f) is close to σ of this, so it ranks almost as the integral does."""
+    """Return mean / √(1 + π v / 8): E σ(f) is close to σ of this, so it ranks almost as the integral does."""
     return f.var.mul(torch.pi / 8).add_(1).rsqrt_().mul_(f.mean)
 
 
 def top_k(model: MLGPF, h: Moments, X: Rows, k: int) -> tuple[Tensor, Tensor]:
-    """The k most probable labels of each row and their probabilities E σ(f), most probable first.
+    """Return the k most probable labels of each row and their probabilities E σ(f), most probable first.
 
-    Of each block of labels those with the largest means are candidates, and the quadrature decides among them and the
-    best so far. A bound then proves of every other label that it is not among the best; where it does not, the
-    quadrature decides. So variances, which cost as much as means, are formed for few labels.
+    In each block of labels those with the largest means are candidates, and quadrature decides between them and the
+    best so far. A bound then proves for nearly every other label that it is not among the best; the rest are decided by
+    quadrature. So variances, which cost as much as means, are computed for few labels.
     """
     k = min(k, model.n_labels)
     best = torch.empty(h.mean.shape[0], 0, dtype=torch.long, device=h.mean.device)
@@ -71,32 +72,31 @@ def top_k(model: MLGPF, h: Moments, X: Rows, k: int) -> tuple[Tensor, Tensor]:
 
 
 class _Variances:
-    """The variances of the utilities of a block: exact where asked for, and bounded everywhere.
+    """The variances of the utilities of a block: exact where requested, and bounded everywhere.
 
-    Σ_p φ_kp² s_ip ≤ max_p s_ip ‖φ_k‖². Processes share a kernel, so that their variances s_ip are much alike, and the
-    bound is a few percent above.
+    Σ_p φ_kp² s_ip ≤ max_p s_ip ‖φ_k‖². Processes share a kernel, so their s_ip are similar, and the bound is close.
     """
 
     def __init__(self, model: MLGPF, h: Moments, X: Rows, labels: slice, n_asked: int) -> None:
         self.h, self.all = h, partial(model.variances, h, X, labels)
         self.squares = model.Phi[labels].square()
         has_own = model.label_linear is not None and model.label_linear.kind == "mean_field"
-        # For many labels of a row one product for all is cheaper.
+        # For many labels per row one product for all labels is cheaper.
         is_full = has_own or _GATHERED * n_asked > len(self.squares) or self._is_large(n_asked * h.mean.shape[0])
         self.full = self.all() if is_full else None
 
     def _is_large(self, n_entries: int) -> bool:
-        """Whether the loadings of so many entries are too much for memory."""
+        """Return whether the loadings of this many entries take too much memory."""
         return n_entries * self.squares.shape[1] > 4 * BLOCK_ENTRIES
 
     def select(self, columns: Tensor) -> Tensor:
-        """Of these labels of each row (B, n)."""
+        """Return the variances of these labels of each row (B, n)."""
         if self.full is not None:
             return self.full.gather(1, columns)
         return torch.bmm(self.squares[columns], self.h.var.unsqueeze(2)).squeeze(2)
 
     def at(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Of single entries."""
+        """Return the variances of single entries."""
         if self.full is None and self._is_large(rows.numel()):
             self.full = self.all()
         if self.full is not None:
@@ -104,14 +104,14 @@ class _Variances:
         return (self.h.var[rows] * self.squares[columns]).sum(1)
 
     def bound_at(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """No variance of these entries is above this."""
+        """Return upper bounds of the variances of single entries."""
         if self.full is not None:
             return self.full[rows, columns]
         largest, norms = self._factors
         return largest[rows] * norms[columns]
 
     def plus_half_bound(self, mean: Tensor, rows: slice) -> Tensor:
-        """mean + v / 2 of these rows with the bound of each v, which is not formed."""
+        """Return mean + v / 2 for these rows, with v at its bound, which is not formed."""
         if self.full is not None:
             return torch.add(mean[rows], self.full[rows], alpha=0.5)
         largest, norms = self._factors
@@ -119,12 +119,12 @@ class _Variances:
 
     @cached_property
     def _factors(self) -> tuple[Tensor, Tensor]:
-        """The bound is their outer product."""
-        return self.h.var.amax(1), self.squares.sum(1) * (1 + 1e-5)  # and a little for rounding
+        """The two factors whose outer product is the bound."""
+        return self.h.var.amax(1), self.squares.sum(1) * (1 + 1e-5)  # with a margin for rounding
 
 
 def _largest(labels: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest values of each row, largest first; of equal ones the smaller label comes first."""
+    """Return the k largest values of each row, largest first; among equal values the smaller label comes first."""
     order = labels.sort(dim=1).indices
     labels, values = labels.gather(1, order), values.gather(1, order)
     order = values.sort(dim=1, descending=True, stable=True).indices[:, :k]
@@ -134,14 +134,14 @@ def _largest(labels: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _with_overlooked(
     model: MLGPF, mean: Tensor, var: _Variances, first_label: int, chosen: Tensor, best: Tensor, values: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Let in the labels of a block that were no candidates and yet belong to the best.
+    """Add labels of a block that were not candidates but belong to the best.
 
-    σ(f) ≤ e^λf for every λ in [0, 1], so E σ(f) ≤ exp(λ m + λ² v / 2). With λ = 1 that clears nearly all labels, with
-    the best λ most of the others; what is left is integrated.
+    σ(f) ≤ e^λf for every λ in [0, 1], so E σ(f) ≤ exp(λ m + λ² v / 2). With λ = 1 this excludes nearly all labels, and
+    with the best λ most of the others; the rest are integrated.
     """
-    least = values[:, -1:].log()  # at most 0, since no probability is above 1
+    least = values[:, -1:].log()  # at most 0, since probabilities are at most 1
     found = []
-    for start in range(0, mean.shape[0], _SUSPECT_ROWS):  # an array for all rows is slow to get
+    for start in range(0, mean.shape[0], _SUSPECT_ROWS):  # allocating an array for all rows is slow
         part = slice(start, start + _SUSPECT_ROWS)
         suspect = (var.plus_half_bound(mean, part) >= least[part]).scatter_(1, chosen[part], False)
         found.append(suspect.nonzero() + torch.tensor([start, 0], device=mean.device))
@@ -153,7 +153,7 @@ def _with_overlooked(
     if rows.numel() == 0:
         return best, values
     p = model.likelihood.predict_proba(mean[rows, columns], var.at(rows, columns))
-    # Rows differ in how many they have: each gets as many columns as the longest, the empty ones at -1.
+    # Rows have different numbers of these labels: each gets as many columns as the longest, with -1 in the empty ones.
     place, width = entry_places(rows, best.shape[0])
     extra = torch.full((best.shape[0], width), -1.0, dtype=values.dtype, device=values.device)
     numbers = torch.zeros(extra.shape, dtype=best.dtype, device=best.device)

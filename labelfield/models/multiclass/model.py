@@ -2,8 +2,8 @@
 
     f_k = b_k + GP(0, k_k),  k = 1 … K            p(y | f): one-vs-each, robustmax or softmax (labelfield.likelihoods)
 
-The bound is Σ_i E log p(y_i | f_i) - Σ_k KL_k. One-vs-each makes its first term a sum over rivals of the row's class,
-so that a step may look at some classes alone [TH 3.36].
+The bound is Σ_i E log p(y_i | f_i) - Σ_k KL_k. One-vs-each makes its first term a sum over the rivals of a row's class,
+so that a step may use some classes alone [TH 3.36].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["MultiClassGP"]
 
 
 class MultiClassGP(nn.Module):
-    """The model: parts are given, the bias b (K,) is its own. With `rivals`, these are drawn by how they scored."""
+    """The model: its parts are given, the bias b (K,) is its own. With `rivals`, rivals are drawn by their scores."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class MultiClassGP(nn.Module):
         return int(self.b.shape[0])
 
     def moments(self, X: Rows, classes: Tensor | None = None, part: ClassSubset | None = None) -> Moments:
-        """q(f) of rows for these classes, or all (B, C)."""
+        """Return q(f) of rows for these classes, or for all (B, C)."""
         return self._with_bias((part or self.utilities.select(classes)).moments(X), classes)
 
     def _with_bias(self, f: Moments, classes: Tensor | None) -> Moments:
@@ -61,10 +61,10 @@ class MultiClassGP(nn.Module):
         likelihood: MultiClass | None = None,
         generator: torch.Generator | None = None,
     ) -> Elbo:
-        """An unbiased estimate of the bound on n_data rows from a batch with one class a row, Y in CSR.
+        """Estimate the bound on n_data rows, without bias, from a batch with one class per row, Y in CSR.
 
-        With `n_negatives` a step looks at the classes of the batch and so many drawn rivals, and no others. A row
-        counts n_data / B, or its `row_weight` where rows were not drawn with equal chances.
+        With `n_negatives` a step uses only the classes of the batch and this many drawn rivals. A row counts n_data / B
+        times, or `row_weight` times where rows were not drawn with equal probability.
         """
         classes, weight, target = self._choose(first_columns(Y), n_negatives, generator)
         part = self.utilities.select(classes)

@@ -1,4 +1,4 @@
-"""Defaults for a model with one process per class: a rule of N, D and K."""
+"""Default sizes and rates for a model with one process per class, as a rule of N, D and K."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLASS_STEPS = 3000
 
 @dataclass(frozen=True)
 class ClassPlan:
-    """What the rule for multi-class models chose."""
+    """The sizes and rates that the rule for multi-class models chose."""
 
     kernel: str
     kernel_per_class: bool
@@ -32,16 +32,16 @@ class ClassPlan:
 def plan(
     n_rows: int, n_features: int, n_classes: int, posterior: str | None = None, inducing: str | None = None
 ) -> ClassPlan:
-    """Sizes and rates of a model with a process for each class.
+    """Return the sizes and rates of a model with a process per class, for a data set of this size.
 
     | what | rule | why |
     |---|---|---|
-    | kernel | se_linear_ard for a vocabulary, else matern32_ard | as for several labels a row |
-    | inducing inputs | shared by all classes: 400, at most N / 4, 800 from 100,000 rows on | they help each class |
-    | kernels | of each class's own with inducing inputs of its own, else shared | K_Z is then factorised once |
-    | posterior | full up to 2^24 covariances and 100,000 rows, else diagonal | then time is better spent on M |
+    | kernel | se_linear_ard for a vocabulary, else matern32_ard | as for several labels per row |
+    | inducing inputs | shared by all classes: 400, at most N / 4, 800 from 100,000 rows on | they help every class |
+    | kernels | per class if inducing inputs are per class, else shared | K_Z is then factorised once |
+    | posterior | full up to 2^24 covariances and 100,000 rows, else diagonal | time is then better spent on M |
     | epochs | as many as make 3,000 steps, from 10 to 200 | converged by then |
-    | rivals | all classes up to 200, else 100 drawn for each batch | beyond, all classes cost more than they teach |
+    | rivals | all classes up to 200, else 100 drawn per batch | beyond, all classes cost more than they teach |
     """
     is_own = inducing == "per_class"
     has_many_rows = n_rows >= MANY_ROWS

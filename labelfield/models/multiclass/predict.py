@@ -128,4 +128,10 @@ class ClassPredictor(Predictor):
         if not isinstance(utilities, SparseUtilities):
             return None
         b = self.model.b.detach()
-        return LatentProcesses(*utilities.select(labels), mixing=None, b=b if labels is None else b[labels])
+        labels = None if labels is None else labels.to(b.device)
+        parts, has_own_points = utilities.select(labels), self.spec.inducing == "per_class"
+        return LatentProcesses(*parts, None, b if labels is None else b[labels], has_own_points=has_own_points)
+
+    def process_blocks(self) -> Iterator[LatentProcesses]:
+        found = map(self.processes, self.class_blocks())
+        return (block for block in found if block is not None)

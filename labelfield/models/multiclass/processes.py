@@ -1,8 +1,10 @@
-"""The utilities of many classes: a Gaussian process each, or a linear function each, and what a step needs of some."""
+"""The utilities of many classes: a Gaussian process or a linear function per class, and the part that a step uses."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from copy import deepcopy
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,53 +12,33 @@ from torch import Tensor, nn
 from labelfield.inducing import Free, PerClass
 from labelfield.kernels import Kernel, Points
 from labelfield.linalg.rows import Projected, Rows, dot, n_rows, take
+from labelfield.models.sparse import unexplained_share
 from labelfield.variational import Family, Moments, Prior
 
-__all__ = ["ClassSubset", "LinearUtilities", "SparseUtilities", "Utilities"]
+__all__ = ["ClassSubset", "LinearUtilities", "SparseUtilities", "select_processes"]
 
-
-class ClassSubset(Protocol):
-    """The processes of some classes, for one step."""
-
-    def moments(self, X: Rows) -> Moments:
-        """q(f - b) at rows (B, C)."""
-        ...
-
-    def kl(self) -> Tensor:
-        """How far each is from its prior (C,), in float64."""
-        ...
-
-    def unexplained_share(self, X: Rows) -> Tensor:
-        """The share of the prior variance (B,) that the inducing inputs leave open, as a mean over classes."""
-        ...
-
-
-class Utilities(Protocol):
-    """The processes of all classes."""
-
-    def select(self, classes: Tensor | None = None) -> ClassSubset:
-        """Those of these classes, each named once, or of all."""
-        ...
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class SparseUtilities(nn.Module):
-    """Sparse Gaussian processes: inducing inputs shared by all classes or of each class's own, and so the kernel."""
+    """Sparse Gaussian processes, whose inducing inputs and kernel are either shared by all classes or per class."""
 
     def __init__(self, kernel: Kernel, inducing: Free | PerClass, family: Family, jitter: float = 1e-6) -> None:
         super().__init__()
         self.kernel, self.inducing, self.family, self.jitter = kernel, inducing, family, jitter
 
     def select(self, classes: Tensor | None = None) -> SparseSubset:
+        """Return the processes of these classes, each named once, or of all."""
         kernel, inducing, family = self.kernel, self.inducing, self.family
         if classes is not None:
-            kernel, family = kernel.select(classes), family.select(classes)
-            inducing = inducing.select(classes) if isinstance(inducing, PerClass) else inducing
+            kernel, family = select_processes(kernel, classes), select_processes(family, classes)
+            inducing = select_processes(inducing, classes) if isinstance(inducing, PerClass) else inducing
         points = inducing.points()
         return SparseSubset(kernel, points, Prior(kernel.gram(points), self.jitter), family)
 
 
 class SparseSubset(NamedTuple):
-    """What a step forms once for all its rows."""
+    """The processes of some classes, with what a step forms once for all its rows."""
 
     kernel: Kernel
     points: Points
@@ -64,22 +46,20 @@ class SparseSubset(NamedTuple):
     family: Family
 
     def moments(self, X: Rows) -> Moments:
+        """Return q(f - b) at rows (B, C)."""
         return self.family.moments(self.prior, self.kernel.cross(X, self.points).mT, self.kernel.diag(X))
 
     def kl(self) -> Tensor:
+        """Return the divergence of each process from its prior (C,), in float64."""
         return self.family.kl(self.prior)
 
     def unexplained_share(self, X: Rows) -> Tensor:
-        """The share of the prior variance (B,) that the inducing inputs leave open, as a mean over classes."""
-        kxx = self.kernel.diag(X)
-        explained = self.prior.whiten(self.kernel.cross(X, self.points).mT).square().sum(-2)
-        share = ((kxx - explained) / kxx.clamp_min(1e-12)).clamp(0, 1)
-        return share if share.dim() == 1 else share.mean(0)
+        """Return the share of the prior variance (B,) that the inducing inputs leave open, averaged over classes."""
+        return unexplained_share(self.kernel, self.points, self.prior, X)
 
 
 class LinearUtilities(nn.Module):
-    """f_k = w_kᵀ x with w_k ~ N(0, τ² I) as a point estimate [TH 3.22–23]: no uncertainty, and -log p(w) for the
-    divergence, up to a constant."""
+    """f_k = w_kᵀ x with a point estimate of w_k ~ N(0, τ² I) [TH 3.22–23]: no variance; -log p(w) as divergence."""
 
     per_process = ("weights",)
 
@@ -89,18 +69,19 @@ class LinearUtilities(nn.Module):
         self.scale = scale
 
     def select(self, classes: Tensor | None = None) -> LinearSubset:
+        """Return the weights of these classes, each named once, or of all."""
         return LinearSubset(self.weights if classes is None else take(self.weights, classes), self.scale)
 
 
 class LinearSubset(NamedTuple):
-    """The weights of some classes."""
+    """The weights of some classes, with the same methods as `SparseSubset`."""
 
     weights: Tensor
     scale: float
 
     def moments(self, X: Rows) -> Moments:
         if isinstance(X, Projected):
-            raise ValueError("projected rows have lost the features that linear utilities see")
+            raise ValueError("projected rows have lost the features that linear utilities need")
         mean = dot(X, self.weights.T.contiguous())
         return Moments(mean, torch.zeros_like(mean))
 
@@ -108,5 +89,23 @@ class LinearSubset(NamedTuple):
         return self.weights.double().square().sum(1) / (2 * self.scale**2)
 
     def unexplained_share(self, X: Rows) -> Tensor:
-        """A point estimate leaves nothing open."""
+        """Return 0 for every row: a point estimate leaves nothing open."""
         return self.weights.new_zeros(n_rows(X))
+
+
+ClassSubset = SparseSubset | LinearSubset
+
+
+def select_processes(module: Module, processes: Tensor) -> Module:
+    """Return the module for these processes alone, each named once, at a cost that does not depend on the others.
+
+    Parameters that a module names in `per_process` keep only these rows, and their gradients are sparse; everything
+    else is shared. The result serves for one step: it has no parameters of its own.
+    """
+    copies = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+    for part in module.modules():
+        for name in getattr(part, "per_process", ()):
+            parameter = part.get_parameter(name)
+            copies[id(parameter)] = take(parameter, processes)
+    # A copy in which each tensor is replaced by the one given for it.
+    return deepcopy(module, copies)

@@ -19,15 +19,15 @@ from labelfield.models.sparse import fill_shared, pad_rows
 
 __all__ = ["start", "typical_length"]
 
-# Pairs of rows whose distances say how long a length is.
+# The number of pairs of rows whose distances set the initial length.
 _N_PAIRS = 2000
 
 
 def start(
     model: MultiClassGP, spec: ClassSpec, X: sparse.csr_array, Y: sparse.csr_array, seed: int, device: torch.device
 ) -> None:
-    """Fill a model in place: Z from the rows, of each class's own where it has its own; lengths from how far rows are
-    apart; b at the logarithm of how often each class occurs."""
+    """Fill a model in place: Z from the rows (those of each class where Z is per class), lengths from the distances
+    between rows, and b at the log frequency of each class."""
     rng = np.random.default_rng(seed)
     counts = np.bincount(Y.indices, minlength=spec.n_labels)
     with torch.no_grad():
@@ -49,7 +49,7 @@ def start(
 def _centres_of_classes(
     X: sparse.csr_array, Y: sparse.csr_array, spec: ClassSpec, rng: np.random.Generator, device: torch.device
 ) -> NDArray[np.float32]:
-    """k-means centres of the rows of each class (K, M, D); a class with fewer rows takes some of other classes too."""
+    """Return k-means centres of the rows of each class (K, M, D); a class with too few rows borrows random ones."""
     result = np.empty((spec.n_labels, spec.n_inducing, spec.n_features), np.float32)
     order = np.argsort(Y.indices, kind="stable")
     ends = np.cumsum(np.bincount(Y.indices, minlength=spec.n_labels))
@@ -65,7 +65,7 @@ def _centres_of_classes(
 
 
 def typical_length(X: sparse.csr_array, rng: np.random.Generator) -> float:
-    """√(half the median squared distance of two rows), at which a kernel exp(-r² / 2ℓ²) is 1/e between them."""
+    """Return √(half the median squared distance of two rows), for which a kernel exp(-r² / 2ℓ²) is 1/e between them."""
     first, second = rng.integers(X.shape[0], size=(2, _N_PAIRS))
     differences = sparse.csr_array(gather_rows(X, first) - gather_rows(X, second))
     squared = squared_norms(to_tensor(differences.astype(np.float32)), None).numpy()

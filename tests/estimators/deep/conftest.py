@@ -24,5 +24,5 @@ def fitted(rings):
 
 @pytest.fixture(scope="session")
 def several(data):
-    """A model of several labels a row."""
+    """A model of several labels per row."""
     return small(network_epochs=8, row_transform="unit").fit(data.X, data.Y)

@@ -85,6 +85,17 @@ class Poisoned(nn.Module):
         return torch.where(X[:, :1] > 50, self.value, self.layer(X))
 
 
+class Linear(nn.Module):
+    """A linear layer, then perhaps a norm, times a factor."""
+
+    def __init__(self, factor=1.0, n_features=2, norm=None):
+        super().__init__()
+        self.layer, self.factor, self.norm = nn.Linear(n_features, 3), factor, norm or nn.Identity()
+
+    def forward(self, X):
+        return self.factor * self.norm(self.layer(X))
+
+
 def seeded(make, *arguments, **options):
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -21,7 +21,7 @@ class TestLearning:
         assert linear.score(X.toarray(), y) < 0.6
         assert fitted.score(X, y) > 0.95
 
-    def test_several_labels_a_row_are_ranked_better_than_by_popularity(self, data, several):
+    def test_several_labels_per_row_are_ranked_better_than_by_popularity(self, data, several):
         popular = precision_at_k(data.test.Y, popularity(data.Y, data.test.n_rows, 1), 1)
         assert precision_at_k(data.test.Y, several.predict_topk(data.test.X, 1), 1) > 2 * popular
         assert several.spec_.likelihood == "bernoulli"
@@ -61,7 +61,7 @@ class TestStages:
         expected = [name for name, count in zip(STAGES, epochs, strict=True) for _ in range(count)]
         assert [epoch["stage"] for epoch in model.history_] == expected
         assert model.n_iter_ == sum(epochs)
-        assert list(model.stage_settings()) == [s for s, count in zip(STAGES, epochs, strict=True) if count]
+        assert list(model.trainer_.stage_settings()) == [s for s, count in zip(STAGES, epochs, strict=True) if count]
         assert model.spec_.is_plain == (not n_process and not n_joint)
         assert model.spec_.has_baseline == (n_network > 0 and not model.spec_.is_plain)
         assert model.spec_.has_baseline == any(name.startswith("baseline.") for name in arrays(model))
@@ -73,7 +73,8 @@ class TestStages:
     @pytest.mark.parametrize("n_processes", [None, 5])
     @pytest.mark.parametrize("subset_size", [1, 2])
     def test_the_network_alone_is_a_softmax_of_its_logits(self, n_processes, subset_size, rings):
-        model = small(**ALONE, n_processes=n_processes, subset_size=subset_size).fit(rings.X, rings.Y.indices)
+        options = {"n_processes": n_processes, "subset_size": subset_size, "network_epochs": 6}
+        model = small(**ALONE, **options).fit(rings.X, rings.Y.indices)
         X, A, b = rings.test.X, *(getattr(model.model_, name).detach().numpy() for name in "Ab")
         sums = model.transform(X).reshape(100, -1, subset_size).sum(2)
         assert sums.shape[1] == (n_processes or 3)
@@ -83,8 +84,8 @@ class TestStages:
         assert power != 1
         np.testing.assert_allclose(model.predict_proba(X), softmax(power * logits, 1), atol=1e-5)
         latent = model.predict_latent(X)
-        np.testing.assert_allclose(latent.f_mean, sums, rtol=1e-5, atol=1e-6)
-        assert not latent.f_var.any()
+        np.testing.assert_allclose(latent.h_mean, sums, rtol=1e-5, atol=1e-6)
+        assert not latent.h_var.any()
         bound = model.bound(X, rings.test.Y.indices)
         assert bound["kl"] == 0
         log_prob = np.log(softmax(logits, 1))[np.arange(100), rings.test.Y.indices].sum()
@@ -94,14 +95,14 @@ class TestStages:
                 ask(X)
 
     def test_the_network_alone_of_several_labels(self, data):
-        model = tiny(**ALONE, calibrated=False).fit(data.X, data.Y)
+        model = tiny(**ALONE, calibrate=False).fit(data.X, data.Y)
         b = model.model_.b.detach().numpy()
         logits = model.transform(data.test.X) + b  # a square mixing stays the identity
         np.testing.assert_allclose(model.predict_proba(data.test.X), expit(logits), rtol=1e-5, atol=1e-7)
 
     @pytest.mark.parametrize(("network", "process_epochs"), [("mlp", 3), ("own", 3), ("mlp", 0)])
     def test_the_baseline_is_the_plain_network_as_it_was(self, network, process_epochs, rings):
-        options = {"calibrated": False, "network": seeded(Own) if network == "own" else network, "network_epochs": 5}
+        options = {"calibrate": False, "network": seeded(Own) if network == "own" else network, "network_epochs": 5}
         y, epochs = rings.Y.indices, {"process_epochs": process_epochs}
         whole, alone = (small(**options, **rest).fit(rings.X, y) for rest in (epochs, ALONE))
         X = rings.test.X
@@ -112,17 +113,17 @@ class TestStages:
     @pytest.mark.parametrize("left_out", ["process_epochs", "max_epochs"])
     def test_processes_begin_where_the_network_ended(self, left_out, rings):
         """Before they have learned anything they are as sure of the same classes, but for their doubts."""
-        rates = {"process_learning_rate": 1e-9, "joint_learning_rate": 1e-9, "calibrated": False, left_out: 0}
+        rates = {"process_learning_rate": 1e-9, "joint_learning_rate": 1e-9, "calibrate": False, left_out: 0}
         model = small(**rates).fit(rings.X, rings.Y.indices)
         h = torch.from_numpy(model.transform(rings.X))
         # Almost all features are where the grid takes them as they are.
         assert (model.model_.processes.grid.squash(h).abs() <= 0.8).float().mean() > 0.98
-        np.testing.assert_allclose(model.predict_latent(rings.X).f_mean, h, atol=0.1 * h.abs().max())
+        np.testing.assert_allclose(model.predict_latent(rings.X).h_mean, h, atol=0.1 * h.abs().max())
         best = [ask(rings.X).argmax(1) for ask in (model.predict_proba, model.baseline_proba)]
         assert np.mean(best[0] == best[1]) > 0.9
 
     def test_a_baseline_of_several_labels(self, data):
-        whole, alone = (tiny(calibrated=False, **rest).fit(data.X, data.Y) for rest in ({}, ALONE))
+        whole, alone = (tiny(calibrate=False, **rest).fit(data.X, data.Y) for rest in ({}, ALONE))
         np.testing.assert_array_equal(whole.baseline_proba(data.test.X), alone.predict_proba(data.test.X))
         best = whole.baseline_topk(data.test.X, 4)
         np.testing.assert_array_equal(best.toarray(), alone.predict_topk(data.test.X, 4).toarray())
@@ -140,27 +141,26 @@ class TestStages:
             model.baseline_proba(few.X)
 
     def test_a_time_budget_is_shared_by_all(self, few):
-        model = tiny(network_epochs=10**5, process_epochs=10**5, max_epochs=10**5, time_budget=0.3)
+        model = tiny(network_epochs=10**5, process_epochs=10**5, max_epochs=10**5, time_budget=0.1)
         model.fit(few.X, few.Y.indices)
         assert {epoch["stage"] for epoch in model.history_} == set(STAGES)
-        assert sum(s.time_budget for s in model.stage_settings().values()) == pytest.approx(0.3)
+        assert sum(s.time_budget for s in model.trainer_.stage_settings().values()) == pytest.approx(0.1)
         assert model.n_iter_ < 10**5
 
 
 VARIANTS = [
-    *({"kernel": kernel} for kernel in ("matern12", "matern32", "matern52", "spectral_mixture")),
-    {"kernel": "spectral_mixture", "n_mixtures": 2},
+    *({"kernel": kernel} for kernel in ("matern12", "matern32", "matern52")),
     {"posterior": "kronecker"},
     {"moments": "sampled"},
     {"moments": "sampled", "n_samples": 3},
     {"n_samples": 4},
-    {"own_kernel": False},
+    {"kernel_per_process": False},
     {"likelihood": "bernoulli"},
     {"likelihood": "bernoulli", "moments": "sampled"},
     {"n_samples_predict": 7},
     {"jitter": 0.1},
     *({"subset_size": size, "grid_size": 6, "posterior": p} for size in (2, 3) for p in ("kronecker", None)),
-    {"subset_size": 2, "own_kernel": False, "kernel": "spectral_mixture"},
+    {"subset_size": 2, "kernel_per_process": False, "kernel": "matern32"},
     {"subsets": [[0, 1], [1, 2], [2, 0]], "grid_size": 6},
     {"subsets": np.array([[0], [1], [0], [1]])},
     {"n_processes": 2},
@@ -191,14 +191,22 @@ def test_variants(options, few, plain_variant, tmp_path):
     if options.get("likelihood") != "bernoulli":
         np.testing.assert_allclose(P.sum(1), 1, rtol=1e-5)
     assert not np.array_equal(P, plain_variant)
-    assert (latent.f_var > 0).all()
-    assert latent.f_mean.shape == latent.f_var.shape == (120, model.spec_.n_processes)
-    assert latent.g_mean.shape == latent.g_var.shape == (120, 3)
+    assert (latent.h_var > 0).all()
+    assert latent.h_mean.shape == latent.h_var.shape == (120, model.spec_.n_processes)
+    assert latent.f_mean.shape == latent.f_var.shape == (120, 3)
     assert np.isfinite(bound["bound"])
     assert bound["kl"] > 0
     assert np.isfinite([epoch["bound"] for epoch in model.history_]).all()
     model.save(tmp_path / "m")
     np.testing.assert_array_equal(labelfield.load(tmp_path / "m", device="cpu").predict_proba(X), P)
+
+
+@pytest.mark.parametrize("grid_size", [64, 600])
+def test_a_fine_grid_starts_as_close_to_the_prior_as_a_coarse_one(grid_size, few):
+    model = tiny(grid_size=grid_size)
+    model.prepare(few.X, few.Y.indices)
+    with torch.no_grad():
+        assert (model.model_.processes.kl() < 60).all()
 
 
 def test_subsets_say_which_features_each_process_is_on(few):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from deep_cases import WORDS, Own, OwnSparse, Poisoned, Wrong, quietly, seeded, tiny
+from deep_cases import WORDS, Linear, Own, OwnSparse, Poisoned, Wrong, quietly, seeded, tiny
 from scipy import sparse
 from torch import nn
 
@@ -133,12 +133,12 @@ class TestNetworksOfTheUsersOwn:
         X = few.X.toarray()
         model = tiny(network=Poisoned(value)).fit(X, few.Y.indices)
         # A row among those that say where the grid is to be, whatever its number is among them.
-        monkeypatch.setattr("labelfield.estimators.deep_training._SEEN_ROWS", 50)
+        monkeypatch.setattr("labelfield.inference.deep._SEEN_ROWS", 50)
         row = np.random.default_rng(0).permutation(120)[:50].max()
         X[row, 0] = 99
         with pytest.raises(DataError, match=f"features that are not finite for row {row};"):
             tiny(network=Poisoned(value)).fit(X, few.Y.indices)
-        monkeypatch.setattr("labelfield.estimators.deep_prediction._MOST_ROWS", 7)
+        monkeypatch.setattr("labelfield.models.deep.predict._MOST_ROWS", 7)
         for ask in (model.predict, model.predict_proba, model.transform, model.baseline_proba):
             with pytest.raises(DataError, match=f"features that are not finite for row {row};"):
                 ask(X)
@@ -147,12 +147,31 @@ class TestNetworksOfTheUsersOwn:
     def test_a_row_that_nobody_looked_at_before(self, network_epochs, few, monkeypatch):
         X, row = few.X.toarray(), np.random.default_rng(0).permutation(120)[-1]
         X[row, 0] = 99
-        monkeypatch.setattr("labelfield.estimators.deep_training._SEEN_ROWS", 50)
+        monkeypatch.setattr("labelfield.inference.deep._SEEN_ROWS", 50)
         expected = "training broke down" if network_epochs else f"not finite for row {row};"
         model = tiny(network=Poisoned(), network_epochs=network_epochs, batch_size=120)
         with pytest.raises(LabelfieldError, match=expected):
             quietly(model.fit, X, few.Y.indices)
 
-    def test_a_batch_of_one_row_is_too_few_for_batch_norm(self, few):
-        with pytest.raises(ValueError, match="more than 1 value per channel"):
-            tiny(network=Own(), batch_size=1).fit(few.X, few.Y.indices)
+    def test_features_too_large_to_square(self, few):
+        with pytest.raises((DataError, ValueError), match=r"as large as 1\.[0-9]*e\+2|as large as [0-9.]+e\+(19|20)"):
+            tiny(network=Linear(1e20)).fit(few.X, few.Y.indices)
+        assert np.isfinite(tiny(network=Linear(1e10)).fit(few.X, few.Y.indices).predict_proba(few.X)).all()
+
+    @pytest.mark.parametrize("network", [Own(), Linear(norm=nn.BatchNorm1d(3))])
+    def test_a_batch_of_one_row_is_too_few_for_batch_norm(self, network, few):
+        message = r"cannot take, in training, rows of shape \(1, 2\): .*more than 1 value per channel"
+        with pytest.raises(ValueError, match=message):
+            tiny(network=network, batch_size=1).fit(few.X, few.Y.indices)
+
+    def test_dense_rows_may_be_as_wide_as_images(self):
+        X = np.random.default_rng(0).random((40, 9000), np.float32)
+        assert tiny(network=Linear(n_features=9000)).fit(X, np.arange(40) % 3).predict(X).shape == (40,)
+
+    def test_a_warning_says_that_no_gradient_reaches_the_network(self, few):
+        class Cut(Linear):
+            def forward(self, X):
+                return super().forward(X).detach()
+
+        with pytest.warns(UserWarning, match="no gradient reaches"):
+            tiny(network=Cut(), network_epochs=0).fit(few.X, few.Y.indices)

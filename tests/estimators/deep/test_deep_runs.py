@@ -2,12 +2,15 @@
 
 import pickle
 import signal
+from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from deep_cases import (
     ALONE,
+    STAGES,
     WORDS,
     Own,
     arrays,
@@ -20,7 +23,9 @@ from torch import nn
 
 import labelfield
 from labelfield import DataError
+from labelfield.inference.fitting import rows_source
 from labelfield.inference.signals import Interrupted
+from labelfield.inference.training import PartialTraining
 
 
 class TestSeeds:
@@ -91,10 +96,45 @@ class TestSeeds:
         with pytest.raises(DataError, match="the checkpoint was made in the stage 'joint'; expected one of network"):
             tiny(**ALONE).fit(X, y, checkpoint=path, resume=True)
 
-    def test_rows_that_do_not_fit_as_dense_ones_come_sparse(self, few, monkeypatch):
+    def test_a_resumed_training_may_go_on_longer(self, few, tmp_path):
+        def stop(run, _):
+            if run.stage == "joint":
+                raise Interrupted(2)
+
+        path = tmp_path / "c"
+        with pytest.raises(Interrupted):
+            tiny(max_epochs=2).fit(few.X, few.Y.indices, checkpoint=path, on_step=stop)
+        model = tiny(max_epochs=4, time_budget=100).fit(few.X, few.Y.indices, checkpoint=path, resume=True)
+        assert [epoch["stage"] for epoch in model.history_].count("joint") == 4
+        with pytest.raises(DataError, match="another"):
+            tiny(max_epochs=4, joint_learning_rate=0.1).fit(few.X, few.Y.indices, checkpoint=path, resume=True)
+
+    def test_seconds_are_those_of_all_stages(self, few):
+        history = tiny(network_epochs=3, max_epochs=2).fit(few.X, few.Y.indices).history_
+        seconds = [epoch["seconds"] for epoch in history]
+        assert seconds == sorted(seconds)
+
+
+class TestRows:
+    """Dense rows are one tensor while there is room; others come batch by batch."""
+
+    @pytest.fixture
+    def as_batches(self):
+        with patch("labelfield.inference.deep.rows_source", wraps=rows_source) as source:
+            yield source
+
+    def test_dense_rows_that_do_not_fit_come_sparse(self, few, as_batches, monkeypatch):
         dense = arrays(tiny().fit(few.X, few.Y.indices))
-        monkeypatch.setattr("labelfield.estimators.deep_training.free_bytes", lambda device: 1)
+        as_batches.assert_not_called()
+        monkeypatch.setattr("labelfield.inference.deep.free_bytes", lambda device: 1)
         assert_same_arrays(dense, arrays(tiny().fit(few.X, few.Y.indices)))
+        as_batches.assert_called()
+
+    def test_sparse_rows_are_not_made_dense_at_once(self, as_batches):
+        X = np.zeros((400, 300), np.float32)
+        X[np.arange(400), np.arange(400) % 300] = 1
+        tiny(network="mlp", **ALONE).fit(X, np.arange(400) % 3)
+        as_batches.assert_called()
 
 
 class TestPartialFit:
@@ -131,6 +171,23 @@ class TestPartialFit:
             with pytest.raises(ValueError, match="there is no baseline"):
                 found.baseline_proba(few.X)
 
+    @pytest.mark.parametrize("options", [{"max_epochs": 0}, {}], ids=str)
+    def test_it_goes_on_at_the_rates_of_the_joint_stage(self, options, few, tmp_path):
+        rates = {"joint_learning_rate": 1e-3, "process_learning_rate": 2e-2}
+        model = tiny(batch_size=None, **options, **rates).fit(few.X[:60], few.Y.indices[:60])
+        model.save(tmp_path / "m")
+        for one in (model, labelfield.load(tmp_path / "m", device="cpu"), pickle.loads(pickle.dumps(model))):
+            with patch("labelfield.inference.deep.PartialTraining", wraps=PartialTraining) as training:
+                one.partial_fit(few.X, few.Y.indices)
+            (_, settings, _), rates = training.call_args.args, training.call_args.kwargs["rates"]
+            assert settings == replace(model.settings_, learning_rate=1e-3)
+            assert {rates[parameter] for parameter in one.model_.features.parameters()} == {1.0}
+            assert {rates[parameter] for parameter in one.model_.processes.parameters()} == {20.0}
+
+    def test_rates_may_change_after_fit(self, few):
+        model = tiny().fit(few.X, few.Y.indices).set_params(joint_learning_rate=1e-4)
+        assert model.partial_fit(few.X, few.Y.indices).history_[-1]["learning_rate"] == 1e-4
+
     def test_after_fit_the_baseline_stays(self, few):
         model = tiny().fit(few.X, few.Y.indices)
         P, plain = model.predict_proba(few.X), model.baseline_proba(few.X)
@@ -143,9 +200,11 @@ def test_what_training_will_cost_changes_nothing(few):
     """`labelfield train` tries a step before it begins; BatchNorm must not remember it."""
     told, untold = tiny(network=seeded(Own)), tiny(network=seeded(Own))
     prepared = told.prepare(few.X, few.Y.indices)
-    assert told.seconds_per_step(prepared) > 0
-    assert told.training_bytes() > 0
-    assert told.n_whole_epochs() == pytest.approx(2.1)
+    cost = told.training_cost(prepared)
+    assert cost.seconds > 0
+    assert cost.n_bytes > 0
+    assert list(cost.stages) == list(STAGES)
+    assert told.trainer_.n_whole_epochs() == pytest.approx(2.1)
     told.train_prepared(prepared)
     assert_same_arrays(arrays(told), arrays(untold.fit(few.X, few.Y.indices)))
 
@@ -154,8 +213,8 @@ def test_what_training_will_cost_changes_nothing(few):
     ("options", "summary"),
     [
         ({}, "3 labels; network mlp 8, 3 processes on 1 features each, kernel se, grid of 8, softmax"),
-        (ALONE, "3 labels; network mlp 8 alone"),
-        ({"hidden": (), **ALONE}, "3 labels; network mlp alone"),
+        (ALONE, "3 labels; only the network mlp 8"),
+        ({"hidden": (), **ALONE}, "3 labels; only the network mlp"),
         ({"network": nn.Linear(2, 4), "subset_size": 2}, "network torch.nn.modules.linear.Linear, 2 processes on 2"),
     ],
 )

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from deep_cases import ALONE, WORDS, small, tiny
+from deep_cases import ALONE, WORDS, Linear, small, tiny
 from scipy import sparse
 
 import labelfield
@@ -92,7 +92,7 @@ for folder in sorted(Path(sys.argv[1]).iterdir()):
         np.testing.assert_array_equal(again.baseline_proba(X), model.baseline_proba(X))
 
     @pytest.mark.parametrize("form", ["indicators", "sparse indicators", "lists"])
-    def test_one_class_a_row_in_other_forms(self, form, few, tmp_path):
+    def test_one_class_per_row_in_other_forms(self, form, few, tmp_path):
         y = few.Y.indices
         forms = {"indicators": np.eye(3, dtype=int)[y], "sparse indicators": few.Y, "lists": [[int(i)] for i in y]}
         Y = forms[form]
@@ -115,13 +115,13 @@ class TestDamagedModels:
         tiny().fit(few.X, few.Y.indices).save(folder)
         return artifact.load_artifact(folder)
 
-    def damage(self, saved, config=None, arrays=None):
+    def damage(self, saved, config=None, arrays=None, network=None):
         changed = saved[0] | (config or {}), saved[1] | (arrays or {}), saved[2]
         with (
-            patch("labelfield.estimators.saving.load_artifact", lambda path: changed),
+            patch("labelfield.estimators.persistence.load_artifact", lambda path: changed),
             pytest.raises(ModelError) as caught,
         ):
-            labelfield.load("model")
+            labelfield.load("model", network=network)
         message = str(caught.value)
         assert message.startswith("model: ")
         assert "\n" not in message
@@ -147,7 +147,6 @@ class TestDamagedModels:
             {"n_features": 10**9},
             {"subsets": [[0]] * 100_000},
             {"subsets": [[0, 1, 2]] * 3, "grid_size": 1300},
-            {"kernel": "spectral_mixture", "n_mixtures": 10**11},
             {"n_samples": 10**11},
             {"n_samples_predict": 10**11},  # which would be felt in prediction
             *(
@@ -206,8 +205,8 @@ class TestDamagedModels:
                     {"kernel": "__import__('os')"},
                     {"posterior": "best"},
                     {"moments": "all"},
-                    {"own_kernel": False},
-                    {"own_kernel": 1},
+                    {"kernel_per_process": False},
+                    {"kernel_per_process": 1},
                     {"has_baseline": False},
                     {"is_plain": "no"},
                     {"subsets": [[0], [1]]},
@@ -241,3 +240,11 @@ class TestDamagedModels:
         for name in ("calibration.power", "baseline.calibration.power", "processes.grid.scale", "rows.weights"):
             self.damage(saved, arrays={name: -arrays[name]})
         self.damage(saved, arrays={"surplus": arrays["b"]})
+        for name in ("processes.family.factor", "processes.log_variance"):  # with which nothing is finite
+            self.damage(saved, arrays={name: arrays[name] * 0 + 1e30})
+
+    def test_weights_of_a_network_of_the_users_own(self, few, tmp_path):
+        tiny(network=Linear()).fit(few.X, few.Y.indices).save(tmp_path / "m")
+        saved, name = artifact.load_artifact(tmp_path / "m"), "features.network.layer.weight"
+        for change in (lambda a: a.double(), lambda a: a.half(), lambda a: a * float("nan")):
+            self.damage(saved, arrays={name: change(saved[1][name])}, network=Linear())

@@ -1,0 +1,1 @@
+"""Pictures: figures of recipes, and those of docs/BENCHMARKS.md."""

@@ -1,0 +1,1 @@
+"""Measure time and memory in processes of their own."""

@@ -1,0 +1,75 @@
+"""All studies, and how to run one and append its record."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.paths import DATA, RECORDS
+from benchmarks.provenance import accelerator
+from benchmarks.record import append_study
+from labelfield.errors import LabelfieldError
+
+__all__ = ["STUDIES", "Study", "run_study"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study measures, the module and function that do so, and the data set and device they need."""
+
+    about: str
+    module: str
+    function: str = "run"
+    data: str | None = None
+    needs_gpu: bool = False
+
+    def load(self) -> Callable[[], dict[str, Any]]:
+        """Import the function that makes the results."""
+        found: Callable[[], dict[str, Any]] = getattr(
+            importlib.import_module(f"benchmarks.studies.{self.module}"), self.function
+        )
+        return found
+
+
+def _on_gpu(about: str, module: str, function: str = "run_on_gpu", data: str | None = None) -> Study:
+    return Study(f"{about}, on a GPU", module, function, data, needs_gpu=True)
+
+
+STUDIES = {
+    "reading": Study("reading EUR-Lex text: time against scikit-learn, and memory", "reading", data="eurlex-4k"),
+    "scores": Study("ranking scores: time against napkinXC, and for a million rows", "scores"),
+    "large": Study("a million synthetic rows drawn, written, opened and read in batches", "large", data="eurlex-4k"),
+    "revealed": Study("MLGPF with one label of each row known, and the time per row", "revealed", data="eurlex-4k"),
+    "ensemble": Study("what each member of an ensemble adds on EUR-Lex", "ensemble", data="eurlex-4k"),
+    "steps": Study("one step of the papers' model: ours, GPyTorch's and GPflow's", "steps"),
+    "subspace": Study("a step with inducing inputs in a subspace, against the number of features", "subspace"),
+    "trust": Study("whether uncertainty finds mistakes, and intervals contain the truth", "trust", data="eurlex-4k"),
+    "scale": Study("the cost of a step as labels and features grow", "scale"),
+    "multiclass": Study("rings, and steps with many classes", "multiclass"),
+    "covertype": Study("one-vs-each on Covertype, beside scikit-learn", "multiclass", "run_covertype", "covertype"),
+    "deep-steps": Study("a step of deep kernels, beside GPyTorch's", "deep_cost", "run_steps"),
+    "deep-scaling": Study("a step of deep kernels against the number of inducing points", "deep_cost", "run_scaling"),
+    "topics": Study("topics: AUC, few labels observed, and the cost of a step", "topics", data="eurlex-4k"),
+    "gpu": _on_gpu("EUR-Lex, Delicious and Bibtex", "gpu", "run", "eurlex-4k"),
+    "gpu-scale": _on_gpu("an epoch of the largest data sets", "scale"),
+    "gpu-mnist": _on_gpu("the thesis' six methods on MNIST", "multiclass", data="mnist"),
+    "gpu-deep": _on_gpu("deep kernels on EUR-Lex, and their overhead", "deep", data="eurlex-4k"),
+    "gpu-deep-tables": _on_gpu("deep kernels on the paper's tables", "deep", "run_tables", "adult"),
+    "gpu-mnist-binary": _on_gpu("deep kernels on odd and even digits", "deep", "run_mnist_binary", "mnist"),
+    "gpu-topics": _on_gpu("topics of EUR-Lex", "topics", data="eurlex-4k"),
+}
+
+
+def run_study(name: str) -> Path:
+    """Run a study and append its record; return the file of the record."""
+    study = STUDIES.get(name)
+    if study is None:
+        raise LabelfieldError(f"no study {name!r}; there are {', '.join(STUDIES)}")
+    if study.data and not (DATA / study.data).is_dir():
+        raise LabelfieldError(f"{name}: not measured, {study.data} is not at {DATA}; set LABELFIELD_DATA")
+    if study.needs_gpu and accelerator() is None:
+        raise LabelfieldError(f"{name}: not measured, there is no GPU here")
+    return append_study(RECORDS, name, study.load()(), f"python -m benchmarks bench {name}")

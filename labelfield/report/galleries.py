@@ -1,0 +1,192 @@
+"""The sections that show rather than measure: ten rows, similar labels, features, inducing inputs, topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labelfield.explain import InducingInput
+from labelfield.report.examples import LEVEL, Example
+from labelfield.report.facts import Facts
+from labelfield.report.markup import bar, element, muted, paragraph, percent, picture, section, table, text, verdict
+
+__all__ = ["features", "inputs", "neighbours", "ten_rows", "topics"]
+
+# Missed labels of a row that are named.
+_MOST_MISSED = 6
+# Classes of a row that are less probable are left out.
+_HARDLY = 0.005
+
+
+def ten_rows(facts: Facts) -> str:
+    """Show rows with what the model predicts for them."""
+    said = [
+        "These rows are meant to be instructive: the surest that are right, the surest that are wrong (start here: is "
+        "the model wrong, or the label?), and the least sure of both kinds, with different first labels if possible. "
+        "Rows are counted from 0."
+    ]
+    if any(guess.interval for example in facts.examples for guess in example.guesses):
+        said.append(
+            f"The thin line is the {100 * LEVEL:.0f} % credible interval of the probability: it is wide where the "
+            "model has seen few similar rows."
+        )
+    if facts.carried:
+        said.append("+ and − mark features that speak for and against the first label.")
+    groups: dict[str, str] = {}
+    for place, example in enumerate(facts.examples):
+        image = picture(facts.images[place], f"row {example.row} as an image") if facts.images else ""
+        card = _card(facts, example, image, facts.carried[place] if facts.carried else [])
+        groups[example.kind] = groups.get(example.kind, "") + card
+    n = len(facts.examples)
+    title = "Ten rows" if n == 10 else f"{n} {'row' if n == 1 else 'rows'}"
+    shown = [f"<h3>{text(kind.capitalize())}</h3>{element('div', own, class_='cards')}" for kind, own in groups.items()]
+    return section("rows", title, paragraph(*said), *shown)
+
+
+def _card(facts: Facts, example: Example, image: str, carried: Sequence[tuple[str, float, float]]) -> str:
+    guesses, names = example.guesses, facts.label_names
+    if facts.identity.has_classes:
+        guesses = [own for i, own in enumerate(guesses) if i == 0 or own.p >= _HARDLY or own.is_right]
+    lines = []
+    for guess in guesses:
+        ends = "" if guess.interval is None else " " + muted("–".join(f"{100 * end:.0f}" for end in guess.interval))
+        lines.append(
+            f'<li>{verdict(guess.is_right)}<span class="label">{text(names[guess.label])}</span>'
+            f'<span class="p">{percent(guess.p)}{ends}</span>{bar(guess.p, guess.interval)}</li>'
+        )
+    below = ""
+    if example.missed:
+        named = ", ".join(str(names[label]) for label in example.missed[:_MOST_MISSED])
+        more = len(example.missed) - _MOST_MISSED
+        what = "true" if facts.identity.has_classes else "also true"
+        below += f"<p><em>{what}:</em> {text(named)}{f' and {more} more' if more > 0 else ''}</p>"
+    elif not any(guess.is_right for guess in example.guesses):
+        below += "<p><em>no labels are recorded for this row</em></p>"
+    if carried:
+        signed = (
+            f"{'+' if effect >= 0 else '−'}&nbsp;{text(_with_value(facts, name, value))}"
+            for name, value, effect in carried
+        )
+        below += f'<p class="words">{", ".join(signed)}</p>'
+    head = (
+        f'<header><h4>Row {example.row:,}</h4><span class="kind">uncertainty {example.uncertainty:.2f}</span>'
+        f"{image}</header>"
+    )
+    return element("article", f"{head}<ol>{''.join(lines)}</ol>{below}")
+
+
+def _with_value(facts: Facts, name: str, value: float) -> str:
+    """Return a feature, with its value where that means something."""
+    if not facts.learned.has_values:
+        return name
+    shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{name} =\N{NO-BREAK SPACE}{shown.replace('-', '−')}"
+
+
+def neighbours(facts: Facts) -> str:
+    """Show labels that go together."""
+    rows = [
+        [
+            f"{text(own.name)} {muted(f'{facts.counts.of_labels[own.number]:,}')}",
+            ", ".join(f"{text(name)}&nbsp;{muted(f'{value:.2f}')}" for name, value in own.neighbours),
+        ]
+        for own in facts.learned.neighbours
+    ]
+    if not rows:
+        return ""
+    said = (
+        "Look at whether these labels make sense together: what the model learns about one label helps similar ones. "
+        "These are the most frequent labels; similarities are those of their loadings, from −1 to 1."
+    )
+    shown = table(["label, training rows", "similar labels"], rows, class_="wide")
+    return section("neighbours", "Labels that go together", paragraph(said), shown)
+
+
+def features(facts: Facts) -> str:
+    """Show the features that matter most."""
+    found, image = facts.learned.features, facts.learned.relevance_picture
+    if image is not None:
+        said = "Look for the pixels that matter: the more ink, the more a difference there counts."
+        shown = element("div", picture(image, "relevance of pixels"), class_="relevance")
+    elif found:
+        most = max(value for _, value in found) or 1.0
+        said = (
+            "Look for names that should not matter, such as row numbers or dates: they would mean that the model has "
+            f"found a shortcut. Bars show relevance relative to the strongest feature, {found[0][0]}."
+        )
+        said += "" if facts.learned.topics else _about_names(facts)  # said there already
+        items = (
+            f'<li><span class="label">{text(name)}</span>{bar(value / most)}</li>' for name, value in found if value > 0
+        )
+        shown = element("ol", "".join(items), class_="features")
+    else:
+        return ""
+    return section("features", "Features that matter", paragraph(said), shown)
+
+
+def _about_names(facts: Facts) -> str:
+    """Say how features without names could get some."""
+    if facts.learned.has_names:
+        return ""
+    return (
+        " Features have no names here and are counted from 0; a file features.txt beside the rows, with one name per "
+        "line, names them."
+    )
+
+
+def inputs(facts: Facts) -> str:
+    """Show inducing inputs, as pictures or by their strongest features."""
+    learned = facts.learned
+    said = f"The model summarises the training rows by {learned.n_inputs:,} artificial ones."
+    if learned.pictures:
+        said += (
+            " The ones shown here speak most strongly for each class. Look for pictures that are typical of their "
+            "class, or that lie between two."
+        )
+        cells = (
+            f"<figure>{picture(image, f'an inducing input that speaks for {name}')}"
+            f"<figcaption>{text(name)}</figcaption></figure>"
+            for name, image in learned.pictures
+        )
+        shown = element("div", "".join(cells), class_="pictures")
+    elif learned.inputs:
+        said += (
+            " The ones listed here move labels most; each is described by its strongest features. Look for features "
+            "that belong together: each line is a theme."
+        )
+        said += "" if learned.features else _about_names(facts)  # said there already
+        rows = [
+            [_speaks_for(own), text(", ".join(_with_value(facts, name, value) for name, value in own.features))]
+            for own in learned.inputs
+        ]
+        shown = table(["speaks for", "strongest features"], rows, class_="wide")
+    else:
+        return ""
+    return section("inducing", "Inducing inputs", paragraph(said), shown)
+
+
+def _speaks_for(own: InducingInput) -> str:
+    if own.of_class is not None:
+        return text(own.of_class)
+    raised = [name for name, value in own.labels if value > 0]
+    return text(", ".join(raised)) if raised else muted("no label")
+
+
+def topics(facts: Facts) -> str:
+    """Show topics with their labels and features."""
+    found = facts.learned.topics
+    if not found:
+        return ""
+    rows = []
+    for topic in found:
+        labels = (f"{text(name)}&nbsp;{muted(f'{100 * w:.0f}')}" for name, w in topic.labels if w >= 0.005)
+        rows.append(
+            [f"{topic.number} {muted(percent(topic.share))}", ", ".join(labels), text(", ".join(topic.features))]
+        )
+    share = percent(sum(topic.share for topic in found), 0)
+    said = (
+        "Look for topics whose labels belong together; a topic with labels of every kind holds what is left over. "
+        f"Numbers beside labels are their weights in the topic, in percent. These are {len(found)} of "
+        f"{facts.learned.n_topics} topics, from which {share} of the labels come.{_about_names(facts)}"
+    )
+    shown = table(["topic, share", "labels", "features that raise it"], rows, class_="wide topics")
+    return section("topics", "Topics", paragraph(said), shown)
