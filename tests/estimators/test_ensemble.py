@@ -357,9 +357,9 @@ def test_nothing_is_overlooked(monkeypatch):
     """Members that disagree: the best mean may be on no member's short list."""
     monkeypatch.setattr("labelfield.models.mlgpf.topk._FIRST_CANDIDATES", 4)
     generator = torch.Generator().manual_seed(0)
-    model = build(Spec(3, 300, n_latent=2, n_inducing=2))
+    model = build(Spec(3, 120, n_latent=2, n_inducing=2))
     f = [
-        Moments(4 * torch.randn(40, 300, generator=generator), 5 * torch.rand(40, 300, generator=generator))
+        Moments(4 * torch.randn(15, 120, generator=generator), 5 * torch.rand(15, 120, generator=generator))
         for _ in range(3)
     ]
     best, values = top_k_of_mean([model] * 3, f, 1)
