@@ -7,5 +7,11 @@ from labelfield import synth
 
 @pytest.fixture(scope="session")
 def data():
-    """Enough training rows for a calibration, and more labels than a row's ranking tells apart."""
+    """Rows as wide as words are many."""
+    return synth.make_multilabel(600, 200, 40, seed=4).split(0.25)
+
+
+@pytest.fixture(scope="session")
+def few_words():
+    """Enough training rows for a calibration, and as few of all else as tell models apart."""
     return synth.make_multilabel(400, 60, 30, seed=4).split(0.25)

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
 
-N_FEATURES, N_LABELS, N_TEST = 12, 5, 40
+N_FEATURES, N_LABELS, N_TEST = 12, 5, 30
 WORDS = np.array(["ant", "bee", "cat", "dog", "eel"])
 
 
@@ -81,7 +81,7 @@ SINGLE = {
     "topics": Case(topics(), has_intervals=False, **NO_PROCESSES),
     "topics, classes": Case(topics(), has_classes=True, has_intervals=False, **NO_PROCESSES),
     "topics, online": Case(topics(algorithm="online_em", batch_size=100), has_intervals=False, **NO_PROCESSES),
-    "topics, gibbs": Case(topics(algorithm="gibbs", n_draws=6, max_epochs=20), **NO_PROCESSES),
+    "topics, gibbs": Case(topics(algorithm="gibbs", n_draws=5, max_epochs=20), **NO_PROCESSES),
 }
 ENSEMBLES = {
     "ensemble of mlgpf": Case(ensemble(mlgpf()), has_bound=False),
@@ -90,7 +90,7 @@ ENSEMBLES = {
     "ensemble of svdkl": Case(ensemble(deep()), has_classes=True, has_bound=False),
     "ensemble of svdkl, labels": Case(ensemble(deep()), has_bound=False),
     "ensemble of topics": Case(ensemble(topics()), has_intervals=False, **NO_PROCESSES),
-    "ensemble of topics, gibbs": Case(ensemble(topics(algorithm="gibbs", n_draws=6, max_epochs=20)), **NO_PROCESSES),
+    "ensemble of topics, gibbs": Case(ensemble(topics(algorithm="gibbs", n_draws=5, max_epochs=20)), **NO_PROCESSES),
 }
 CASES = SINGLE | ENSEMBLES
 

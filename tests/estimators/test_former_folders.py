@@ -1,4 +1,4 @@
-"""Model folders of layout 4, one of each kind: they load, answer as they did, and are saved again as the present one."""
+"""Model folders of layout 4, one of each kind: they load, answer as they did, and are saved in the present layout."""
 
 import json
 import shutil

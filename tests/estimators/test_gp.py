@@ -261,7 +261,7 @@ class TestAnswers:
         powered = np.exp(float(model.model_.calibration.power) * (f - f.max(2, keepdims=True)))
         P = powered / powered.sum(2, keepdims=True)
         for end, share in zip(model.predict_interval(X, 0.8), (0.1, 0.9), strict=True):
-            np.testing.assert_allclose((P < end).mean(0), share, atol=0.04)
+            np.testing.assert_allclose((end > P).mean(0), share, atol=0.04)
 
     def test_feature_relevance(self, few, fitted):
         assert fitted["softmax"].feature_relevance().shape == (2,)

@@ -21,6 +21,11 @@ def small(**options):
 
 
 @pytest.fixture(scope="module")
+def data(few_words):
+    return few_words
+
+
+@pytest.fixture(scope="module")
 def fitted(data):
     return small().fit(data.X, data.Y)
 
@@ -102,8 +107,8 @@ class TestAnswers:
         whole, bound = answers(), fitted.bound(X, Y)
         monkeypatch.setattr("labelfield.models.mlgpf.topk.BLOCK_ENTRIES", 1000)
         monkeypatch.setattr("labelfield.models.mlgpf.predict.BLOCK_ROWS", 37)
-        for found, expected in zip(answers(), whole, strict=True):
-            found, expected = (part.toarray() if sparse.issparse(part) else part for part in (found, expected))
+        for now, then in zip(answers(), whole, strict=True):
+            found, expected = (part.toarray() if sparse.issparse(part) else part for part in (now, then))
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
         assert fitted.bound(X, Y) == pytest.approx(bound, rel=1e-6)
 
@@ -184,8 +189,8 @@ class TestPartialFit:
                 raise KeyboardInterrupt
             return elbo(*args, **options)
 
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(type(model.model_), "elbo", interrupted)
+        monkeypatch.setattr(type(model.model_), "elbo", interrupted)
+        with pytest.raises(KeyboardInterrupt):
             model.partial_fit(data.X, data.Y)
         now = model.predict_proba(data.test.X)
         assert not np.array_equal(now, before)

@@ -17,7 +17,9 @@ every = pytest.mark.parametrize("cls", [*SMALL, EnsembleClassifier], ids=lambda 
 every_single = pytest.mark.parametrize("cls", SMALL, ids=lambda cls: cls.__name__)
 # Options that are no scalars, or that are checked where they are read.
 READ_ELSEWHERE = {
-    **dict.fromkeys((MLGPFClassifier, GPClassifier, TopicClassifier), {"device", "random_state"}),
+    MLGPFClassifier: {"device", "random_state"},
+    GPClassifier: {"device", "random_state"},
+    TopicClassifier: {"device", "random_state"},
     DeepKernelClassifier: {"device", "random_state", "network", "hidden", "channels", "image_shape", "subsets"},
     EnsembleClassifier: {"estimator"},
 }

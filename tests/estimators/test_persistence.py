@@ -16,7 +16,7 @@ from labelfield.data import Names
 from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
 
-X = TEST.X
+X, Y = TEST.X[:10], TEST.Y[:10]
 every = pytest.mark.parametrize("name", CASES)
 NAN = float("nan")
 
@@ -49,14 +49,8 @@ class TestRoundTrips:
         assert again.label_names() == model.label_names()
         assert again.summary() == model.summary()
         assert again.n_parameters() == model.n_parameters()
-        again.save(tmp_path / "m")  # replaced
-        same_answers(labelfield.load(tmp_path / "m", device="cpu"), model, name)
-
-    @every
-    def test_options_come_back(self, name, tmp_path):
-        fitted(name).save(tmp_path / "m")
-        found = labelfield.load(tmp_path / "m", device="cpu").get_params()
-        for option, value in fitted(name).get_params().items():
+        found = again.get_params()
+        for option, value in model.get_params().items():
             if option != "estimator":
                 expected = list(value) if isinstance(value, tuple) else value
                 assert found[option] == ("cpu" if option == "device" else expected), option
@@ -74,7 +68,7 @@ class TestRoundTrips:
         names = ["mlgpf", "one_vs_each", "svdkl", "topics", "ensemble of mlgpf"]
         for number, name in enumerate(names):
             fitted(name).save(tmp_path / f"m{number}", [f"name {i}" for i in range(N_LABELS)])
-        labelfield.write(labelfield.Dataset(X, TEST.Y), tmp_path / "rows")
+        labelfield.write(labelfield.Dataset(X, Y), tmp_path / "rows")
         script = (
             "import sys, numpy as np, labelfield\n"
             "data = labelfield.read(sys.argv[1] + '/rows')\n"
@@ -122,6 +116,11 @@ class TestRoundTrips:
         again.partial_fit(TRAIN.X, TRAIN.y)
         assert not np.array_equal(again.predict_proba(X), model.predict_proba(X))
 
+    def test_a_folder_can_be_replaced(self, tmp_path):
+        fitted("mlgpf").save(tmp_path / "m")
+        fitted("topics").save(tmp_path / "m")
+        same_answers(labelfield.load(tmp_path / "m", device="cpu"), fitted("topics"), "topics")
+
     def test_loading_works_in_inference_mode(self, tmp_path):
         fitted("mlgpf").save(tmp_path / "m")
         with torch.inference_mode():
@@ -130,7 +129,7 @@ class TestRoundTrips:
                 np.testing.assert_array_equal(again.predict_topk(X).data, fitted("mlgpf").predict_topk(X).data)
 
     def test_numpy_numbers_are_numbers(self, tmp_path):
-        mlgpf(max_epochs=np.int64(1), n_iter_no_change=np.int64(3), jitter=np.float32(1e-4)).fit(X, TEST.Y).save(
+        mlgpf(max_epochs=np.int64(1), n_iter_no_change=np.int64(3), jitter=np.float32(1e-4)).fit(X, Y).save(
             tmp_path / "m"
         )
         assert labelfield.load(tmp_path / "m").settings_.n_iter_no_change == 3
@@ -346,8 +345,11 @@ POSITIVE = {
 class TestDamagedModels:
     """By someone who also mends the checksums."""
 
-    def damage(self, name, tmp_path, config=None, arrays=None):
-        saved = artifact.load_artifact(tmp_path)
+    def save(self, name, folder):
+        fitted(name).save(folder)
+        return artifact.load_artifact(folder)
+
+    def damage(self, name, saved, config=None, arrays=None):
         changed = {**saved[0]}
         for place, value in (config or {}).items():
             part, _, key = place.partition(".")
@@ -356,62 +358,62 @@ class TestDamagedModels:
         with (
             patch("labelfield.estimators.persistence.load_artifact", lambda path: fake),
             patch("labelfield.estimators.persistence.load_feature_names", lambda path, config: None),
-            pytest.raises(ModelError) as caught,
         ):
-            labelfield.load("model")
-            pytest.fail(f"{name}: {config or list(arrays)} was not refused")
-        assert str(caught.value).startswith("model: ")
-        assert "\n" not in str(caught.value)
+            try:
+                labelfield.load("model")
+            except ModelError as error:
+                message = str(error)
+            else:
+                pytest.fail(f"{name}: {config or list(arrays)} was not refused")
+        assert message.startswith("model: ")
+        assert "\n" not in message
 
     @pytest.mark.parametrize("name", [*OF_METHODS])
     def test_descriptions(self, name, tmp_path):
-        fitted(name).save(tmp_path)
+        saved = self.save(name, tmp_path)
         is_multi_class = "threshold" not in fitted(name).get_params()
         for change in EVERYWHERE + OF_METHODS[name]:
             if not (is_multi_class and "options.threshold" in change):
-                self.damage(name, tmp_path, config=change)
+                self.damage(name, saved, config=change)
         assert labelfield.load(tmp_path)
 
     @pytest.mark.parametrize("name", ENSEMBLES)
     def test_descriptions_of_ensembles(self, name, tmp_path):
-        fitted(name).save(tmp_path)
+        saved = self.save(name, tmp_path)
         for change in OF_ENSEMBLES:
-            self.damage(name, tmp_path, config=change)
+            self.damage(name, saved, config=change)
         if CASES[name].has_classes:
-            self.damage(name, tmp_path, config={"classes": ["ant", "bee"]})
-        members = artifact.load_artifact(tmp_path)[0]["members"]
+            self.damage(name, saved, config={"classes": ["ant", "bee"]})
+        members = saved[0]["members"]
         of_other = members[1] | {"method": "softmax" if "topics" in name else "topics"}
         wider = members[1] | {"n_features": 13}
         for changed in ([members[0]], [*members, members[0]], [members[0], of_other], [members[0], wider]):
-            self.damage(name, tmp_path, config={"members": changed})
+            self.damage(name, saved, config={"members": changed})
 
     @pytest.mark.parametrize("name", ARRAYS)
     def test_numbers(self, name, tmp_path):
-        fitted(name).save(tmp_path)
-        found = artifact.load_artifact(tmp_path)[1]
+        found = (saved := self.save(name, tmp_path))[1]
         for array in ARRAYS[name]:
             values = found[array]
             for damaged in (values * NAN, values[:0], values.double(), values.unsqueeze(0)):
-                self.damage(name, tmp_path, arrays={array: damaged})
+                self.damage(name, saved, arrays={array: damaged})
         some = next(iter(found.values()))
-        self.damage(name, tmp_path, arrays={"surplus": some})
+        self.damage(name, saved, arrays={"surplus": some})
 
     @pytest.mark.parametrize("name", POSITIVE)
     def test_numbers_that_must_be_positive(self, name, tmp_path):
-        fitted(name).save(tmp_path)
-        found = artifact.load_artifact(tmp_path)[1]
+        found = (saved := self.save(name, tmp_path))[1]
         prefix = "member.0." if name in ENSEMBLES else ""
         for array in [*POSITIVE[name], f"{prefix}training.label_counts"]:
             for damaged in (-found[array] - 1, found[array] * NAN):
-                self.damage(name, tmp_path, arrays={array: damaged})
+                self.damage(name, saved, arrays={array: damaged})
 
     def test_calibrations_that_would_change_the_ranking(self, tmp_path):
-        fitted("mlgpf").save(tmp_path)
-        self.damage("mlgpf", tmp_path, arrays={"calibration.offsets": torch.arange(6.0)})
+        saved = self.save("mlgpf", tmp_path)
+        self.damage("mlgpf", saved, arrays={"calibration.offsets": torch.arange(6.0)})
 
     def test_patterns_that_point_outside(self, tmp_path):
-        fitted("mlgpf, label linear").save(tmp_path)
-        found = artifact.load_artifact(tmp_path)[1]
+        found = (saved := self.save("mlgpf, label linear", tmp_path))[1]
         for array in ("label_linear.pointers", "label_linear.features"):
             for damaged in (found[array] + 10**6, found[array] - 10**6):
-                self.damage("mlgpf", tmp_path, arrays={array: damaged})
+                self.damage("mlgpf", saved, arrays={array: damaged})

@@ -15,6 +15,11 @@ def small(**options):
 
 
 @pytest.fixture(scope="module")
+def data(few_words):
+    return few_words
+
+
+@pytest.fixture(scope="module")
 def fitted(data):
     return small().fit(data.X, data.Y)
 
