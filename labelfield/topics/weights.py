@@ -55,12 +55,12 @@ def conjugate_gradients(
     residual = design.transposed_times(torch.addcmul(target, omega, psi, value=-1)).mul_(scale) - precision * W
     z = residual / diagonal
     direction, size = z, _dots(residual, z)
-    enough = max(tolerance, _ROUNDING) ** 2 * size
+    enough, settled = max(tolerance, _ROUNDING) ** 2 * size, _ROUNDING**2 * size
     for step in range(n_steps):
         along = design.times(direction)
         curved = design.transposed_times(omega * along).mul_(scale).add_(precision * direction)
         # A topic that has arrived stays: its residual is rounding, and a quotient of two such numbers may be anything.
-        length = torch.where(size > enough, size / _dots(direction, curved).clamp_min_(1e-300), 0.0).to(W.dtype)
+        length = torch.where(size > settled, size / _dots(direction, curved).clamp_min_(1e-300), 0.0).to(W.dtype)
         W, psi = torch.addcmul(W, direction, length), torch.addcmul(psi, along, length)
         if step == n_steps - 1:
             break

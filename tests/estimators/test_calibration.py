@@ -40,6 +40,6 @@ def test_every_door_shows_the_same_probability(fitted):
 
 def test_it_can_be_turned_off(fitted):
     data, _ = fitted
-    model = MLGPFClassifier(n_latent=3, n_inducing=20, max_epochs=2, calibrated=False).fit(data.X, data.Y)
+    model = MLGPFClassifier(n_latent=3, n_inducing=20, max_epochs=2, calibrate=False).fit(data.X, data.Y)
     assert model.settings_.held_out == 0
     assert model.model_.calibration.is_identity()

@@ -15,8 +15,8 @@ from sklearn.model_selection import GridSearchCV
 
 import labelfield
 from labelfield import CannotAnswerError, DataError, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
-from labelfield.estimators.ensemble import MOST_MEMBERS, _calibrate_mean, _held_out_scores, _mean
-from labelfield.inference.calibrating import N_REMEMBERED
+from labelfield.estimators.ensemble import MOST_MEMBERS
+from labelfield.inference.calibrating import N_REMEMBERED, _mean, calibrate_mean, held_out_scores
 from labelfield.inference.run import Settings
 from labelfield.inference.signals import Interrupted
 from labelfield.models.calibration import Temperature
@@ -184,7 +184,7 @@ class TestTheWhole:
 
     def test_only_mlgpf_takes_up_known_labels(self):
         known = sparse.csr_array((N_TEST, N_LABELS))
-        with pytest.raises(CannotAnswerError, match="models of topics cannot take up known labels"):
+        with pytest.raises(CannotAnswerError, match="only factor models .mlgpf. can take up known labels"):
             fitted("ensemble of topics").condition(X, known)
         model = fitted("ensemble of mlgpf")
         for wrong, message in ((known[:3], "observed has shape"), (7 * sparse.csr_array(TEST.Y), "other values")):
@@ -210,7 +210,7 @@ class TestTheWhole:
     def test_blocks_change_nothing(self, monkeypatch):
         names = ("ensemble of mlgpf", "ensemble of one_vs_each")
         whole = [(m.predict_proba(X), m.predict_topk(X, 3), m.predict_interval(X)) for m in map(fitted, names)]
-        monkeypatch.setattr("labelfield.estimators.ensemble._MOST_ROWS", 7)
+        monkeypatch.setattr("labelfield.models.ensemble._MOST_ROWS", 7)
         monkeypatch.setattr("labelfield.models.predictor._DRAWN_ENTRIES", 1024 * N_LABELS * 7)
         for name, (P, top, ends) in zip(names, whole, strict=True):
             np.testing.assert_allclose(fitted(name).predict_proba(X), P, rtol=1e-5, atol=1e-6)
@@ -329,7 +329,7 @@ class TestMemories:
         mean = _mean(memories, 3)
         np.testing.assert_allclose(mean.toarray(), [[0, 0, 0.45], [0, 0.25, 0.1]])
         assert mean.nnz == 6
-        assert _held_out_scores(memories, 3)[1]["together"][0] == 50
+        assert held_out_scores(memories, 3)[1]["together"][0] == 50
 
     def test_without_held_out_rows_there_is_nothing_to_learn(self):
         model = ensemble(gp(max_epochs=1)).fit(X, TEST.y)
@@ -349,7 +349,7 @@ class TestMemories:
         memory["p"][:, 0] = 0.05
         memory["true_labels"][:20] = memory["labels"][:20, 0].int()
         calibration = Temperature()
-        _calibrate_mean(calibration, [memory, memory], n_classes)
+        calibrate_mean(calibration, [memory, memory], n_classes)
         assert 0.8 < float(calibration.power) < 1.25
 
 

@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from labelfield.models.build_multiclass import CLASS_INDUCING, CLASS_POSTERIORS, LIKELIHOODS
 from scipy import sparse
 
 import labelfield

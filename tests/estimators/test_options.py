@@ -8,7 +8,7 @@ import pytest
 from method_cases import TEST, deep, gp, mlgpf, topics
 
 from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
-from labelfield.constraints import Flag, Integer, OneOf, Real, Word, check_options
+from labelfield.constraints import Auto, Flag, Integer, OneOf, Real, Word, check_options
 from labelfield.estimators.methods import METHODS, has_classes, method_options, new_estimator
 from labelfield.estimators.options import check_parameters, parameters, plain_options
 
@@ -19,9 +19,9 @@ every_single = pytest.mark.parametrize("cls", SMALL, ids=lambda cls: cls.__name_
 READ_ELSEWHERE = {
     **dict.fromkeys((MLGPFClassifier, GPClassifier, TopicClassifier), {"device", "random_state"}),
     DeepKernelClassifier: {"device", "random_state", "network", "hidden", "channels", "image_shape", "subsets"},
-    EnsembleClassifier: {"estimator", "n_members"},
+    EnsembleClassifier: {"estimator"},
 }
-KINDS = {Integer: "int", Real: "float", OneOf: "str", Word: "str", Flag: "bool"}
+KINDS = {Integer: "int", Real: "float", OneOf: "str", Word: "str", Flag: "bool", Auto: "int"}
 
 
 class TestDeclarations:

@@ -2,45 +2,48 @@
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from labelfield import DeepKernelClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
+from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
 
 SPARSE = "predict answers with a sparse indicator, whatever form Y had: with very many labels a dense one is too large"
 ROUNDING = "probabilities are float32: their last bit may depend on where in memory a row lies; asked for is less"
+PARTS = "members that see rows differently cannot be fitted in parts"
+MULTI_LABEL = {
+    "check_classifiers_multilabel_output_format_predict": SPARSE,
+    "check_classifiers_multilabel_representation_invariance": SPARSE,
+}
 REASONS = {
     GPClassifier: {"check_methods_sample_order_invariance": ROUNDING},
-    MLGPFClassifier: {
-        "check_methods_sample_order_invariance": ROUNDING,
-        "check_classifiers_multilabel_output_format_predict": SPARSE,
-        "check_classifiers_multilabel_representation_invariance": SPARSE,
-    },
-    DeepKernelClassifier: {
-        "check_classifiers_multilabel_output_format_predict": SPARSE,
-        "check_classifiers_multilabel_representation_invariance": SPARSE,
-    },
-    TopicClassifier: {
-        "check_classifiers_multilabel_output_format_predict": SPARSE,
-        "check_classifiers_multilabel_representation_invariance": SPARSE,
+    MLGPFClassifier: {"check_methods_sample_order_invariance": ROUNDING, **MULTI_LABEL},
+    DeepKernelClassifier: MULTI_LABEL,
+    TopicClassifier: MULTI_LABEL,
+    EnsembleClassifier: {
+        **MULTI_LABEL,
+        "check_fit_score_takes_y": PARTS,
+        "check_n_features_in_after_fitting": PARTS,
+        "check_estimators_partial_fit_n_features": PARTS,
     },
 }
 
 
 @parametrize_with_checks(
     [
-        # A step takes as long for few rows as for many: few large ones are enough here.
-        MLGPFClassifier(n_latent=3, n_inducing=10, max_epochs=8, batch_size=150, learning_rate=0.5),
-        GPClassifier(n_inducing=10, max_epochs=4, batch_size=150, learning_rate=0.5),
-        # As few epochs as tell the checks' blobs apart.
+        # A step takes as long for few rows as for many: a few large ones are enough to tell the checks' blobs apart.
+        MLGPFClassifier(n_latent=2, n_inducing=10, max_epochs=6, batch_size=300, learning_rate=0.2),
+        GPClassifier(n_inducing=6, max_epochs=2, batch_size=300, learning_rate=0.3),
         DeepKernelClassifier(
             hidden=(16,),
             dropout=0.0,
             grid_size=8,
-            network_epochs=5,
+            network_epochs=3,
             process_epochs=1,
             max_epochs=1,
-            batch_size=60,
-            learning_rate=0.05,
+            batch_size=300,
+            learning_rate=0.2,
+            n_samples_predict=16,
+            keep_baseline=False,
         ),
-        TopicClassifier(max_epochs=10),
+        TopicClassifier(max_epochs=8),
+        EnsembleClassifier(estimator=TopicClassifier(max_epochs=8), n_members=2),
     ],
     expected_failed_checks=lambda estimator: REASONS[type(estimator)],
 )

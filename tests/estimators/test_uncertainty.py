@@ -8,9 +8,6 @@ from scipy import sparse
 from labelfield import EnsembleClassifier, MLGPFClassifier, synth
 from labelfield.models.sparse import POSTERIORS, unexplained_share
 
-from benchmarks.studies.trust import with_independent_features, with_permuted_features
-from labelfield import MLGPFClassifier
-
 
 def small(**options):
     options = {"n_latent": 8, "n_inducing": 40, "max_epochs": 6, "learning_rate": 0.05, "batch_size": 60} | options

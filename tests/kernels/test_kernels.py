@@ -8,7 +8,7 @@ from sklearn.gaussian_process import kernels as sk
 from labelfield import Batch, Dataset
 from labelfield.inducing import Free, Subspace
 from labelfield.inducing.free import FreePoints
-from labelfield.kernels import DotPower, matern, Scaled, squared_exponential, Sum, White
+from labelfield.kernels import DotPower, Scaled, Sum, White, matern, squared_exponential
 from labelfield.kernels.names import kernel_from_name, kernel_names
 from labelfield.linalg.rows import dot, transposed
 
