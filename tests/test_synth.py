@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from labelfield.topics.prediction import Drawn, label_probabilities
 
 import labelfield
 from labelfield.linalg.rows import to_tensor

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from labelfield.topics.prediction import Drawn, label_probabilities, log_odds, topic_proportions
 from scipy import sparse
 
 from labelfield.linalg.rows import to_tensor

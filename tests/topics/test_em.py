@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from labelfield.topics.prediction import Drawn, label_probabilities
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.special import digamma, gammaln, roots_genlaguerre
