@@ -247,7 +247,7 @@ def test_polya_gamma_has_the_law_of_devroyes_method(h, z):
 
 
 def test_polya_gamma_adds_up_in_h():
-    """PG(a, z) + PG(b, z) = PG(a + b, z): real h are between the whole ones, where Devroye's method can score_ranking."""
+    """PG(a, z) + PG(b, z) = PG(a + b, z): Devroye's method is the reference for whole h, which real h are between."""
     rng = np.random.default_rng(14)
     ours = sum(polya_gamma(np.full(100_000, h), 0.8, rng) for h in (0.05, 0.25, 0.7))
     theirs = random_polyagamma(1.0, 0.8, size=100_000, method="devroye", random_state=rng)

@@ -41,7 +41,7 @@ class TestAnswers:
         with patch.object(several, "threshold", 0.2):
             np.testing.assert_array_equal(several.predict(X).toarray(), P >= 0.2)
         best = several.predict(X, k=3)
-        assert best.sum(1).tolist() == [3] * 150
+        assert best.sum(1).tolist() == [3] * data.test.n_rows
         np.testing.assert_array_equal(best.toarray() > 0, several.predict_topk(X, 3).toarray() > 0)
         assert (np.where(best.toarray(), P, 1).min(1) >= np.where(best.toarray(), 0, P).max(1)).all()
         np.testing.assert_allclose(expit(several.decision_function(X)), raw, rtol=1e-3, atol=1e-6)

@@ -128,7 +128,7 @@ class TestBadInput:
         for ask in (fitted.predict_proba, fitted.predict_topk, fitted.decision_function, fitted.transform):
             assert ask(none).shape == (0, 3)
         assert fitted.predict_latent(none).h_var.shape == (0, 3)
-        assert several.predict(sparse.csr_array((0, 200))).shape == (0, 40)
+        assert several.predict(sparse.csr_array((0, several.n_features_in_))).shape == (0, several.spec_.n_labels)
 
     def test_wrong_width_and_nothing_fitted(self, fitted):
         with pytest.raises(ValueError, match="X has 3 features, but DeepKernelClassifier is expecting 2"):

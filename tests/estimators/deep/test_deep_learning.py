@@ -25,7 +25,7 @@ class TestLearning:
         popular = precision_at_k(data.test.Y, popularity(data.Y, data.test.n_rows, 1), 1)
         assert precision_at_k(data.test.Y, several.predict_topk(data.test.X, 1), 1) > 2 * popular
         assert several.spec_.likelihood == "bernoulli"
-        assert several.spec_.n_processes == 40
+        assert several.spec_.n_processes == data.n_labels
 
     @pytest.mark.parametrize("hidden", [(16,), (256,)])  # embeddings with gradients that are dense and sparse
     def test_wide_sparse_rows(self, hidden):

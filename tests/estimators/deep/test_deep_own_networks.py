@@ -76,12 +76,12 @@ class TestNetworksOfTheUsersOwn:
             labelfield.load(tmp_path / "mlgpf", network=Own())
 
     def test_one_that_takes_sparse_rows(self, data, tmp_path):
-        options = {"network": seeded(OwnSparse, 200, 40), "network_epochs": 10, "row_transform": "unit"}
-        model = tiny(**options).fit(data.X, data.Y)
+        sizes = data.n_features, data.n_labels
+        model = tiny(network=seeded(OwnSparse, *sizes), network_epochs=10, row_transform="unit").fit(data.X, data.Y)
         popular = precision_at_k(data.test.Y, popularity(data.Y, data.test.n_rows, 1), 1)
         assert precision_at_k(data.test.Y, model.predict_topk(data.test.X, 1), 1) > 1.5 * popular
         model.save(tmp_path / "m")
-        again = labelfield.load(tmp_path / "m", network=OwnSparse(200, 40), device="cpu")
+        again = labelfield.load(tmp_path / "m", network=OwnSparse(*sizes), device="cpu")
         np.testing.assert_array_equal(again.predict_proba(data.test.X), model.predict_proba(data.test.X))
 
     def test_rows_wider_than_dense_ones_may_be(self):
