@@ -12,7 +12,7 @@ PACKAGE = ROOT / "labelfield"
 # What each room may import from. Reading downwards is the direction drawn in docs/ARCHITECTURE.md.
 FOUNDATION = {"errors", "progress", "version", "csr", "atomic", "constraints", "memory"}
 MAY_IMPORT = {
-    **dict.fromkeys(("errors", "progress", "version", "atomic", "constraints", "memory"), set()),
+    **{name: set() for name in ("errors", "progress", "version", "atomic", "constraints", "memory")},
     "csr": {"errors"},
     "linalg": FOUNDATION,
     "kernels": FOUNDATION | {"linalg"},
