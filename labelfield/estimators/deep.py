@@ -99,7 +99,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
 
 
 def _is_dense(X: sparse.csr_array) -> bool:
-    """Whether at least an eighth of the numbers are not 0, in whatever form rows came."""
+    """Return whether at least an eighth of the numbers are not 0, in whatever form rows came."""
     return bool(8 * X.nnz >= X.shape[0] * X.shape[1])
 
 

@@ -175,7 +175,7 @@ def _first_member(estimator: Any) -> Any:
 
 
 def _build_member(member: Classifier, rows: TrainingRows) -> Dataset:
-    """Build a member for checked rows, of which all members hold out the same."""
+    """Build a member for checked rows; all members hold out the same ones."""
     check_parameters(member)
     member.n_features_in_ = rows.X.shape[1]
     seed = choose_seed(member.random_state)
@@ -183,7 +183,7 @@ def _build_member(member: Classifier, rows: TrainingRows) -> Dataset:
 
 
 def _are_alike(one: Classifier, other: Classifier) -> bool:
-    """Whether training both would give the same model twice."""
+    """Return whether training both would give the same model twice."""
 
     def make(member: Classifier) -> tuple[Any, ...]:
         spec = member.spec_

@@ -79,7 +79,7 @@ def _describe_ensemble(estimator: Classifier, model: EnsembleModel) -> tuple[Con
         members.append(config)
         arrays |= {f"member.{number}.{name}": value for name, value in own.items()}
     given = plain_options(estimator)
-    # Those of the first member, but for the time, of which members get a share.
+    # The options as given: members share the time.
     options = members[0]["options"]
     if given.estimator is not None:
         options = _describe_options(given.estimator, model.members[0].settings_.seed)

@@ -48,7 +48,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     data = Dataset(X if is_online else transform(X), Y)
     if options.n_topics > Y.shape[1]:
         raise ValueError(
-            f"n_topics={options.n_topics}; expected no more topics than labels, of which there are {Y.shape[1]}"
+            f"n_topics={options.n_topics}; expected at most {Y.shape[1]}, the number of labels"
         )
     placed = np.arange(Y.shape[1]) if names_all_labels else active_labels(Y, None if mask is None else mask.places)
     spec = TopicSpec(
@@ -89,7 +89,7 @@ class TopicClassifier(Classifier):
     epochs are on all rows: four of EM, a third of online EM, half of Gibbs sampling. EM then ends its first part at
     five times the tolerance. `partial_fit` takes steps of online EM and keeps the map.
 
-    Entries of Y may be missing, and then count as nothing at all: NaN in a dense Y, or as `fit` is told.
+    Entries of Y may be missing, and then count as nothing at all: NaN in a dense Y, or as arguments of `fit` say.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ class TopicClassifier(Classifier):
             raise
 
     def _give_all_labels_a_place(self, mask: Mask | None) -> None:
-        """Let any label hold in the rows to come, what was observed of which is in the mask."""
+        """Let any label hold in the rows to come; the mask says what was observed of them."""
         fitted, old = self.fitted_, self.model_
         if not self.topic_trainer().is_online():
             spec = replace(fitted.spec, n_placed=fitted.spec.n_labels, n_draws=1)

@@ -68,7 +68,7 @@ class Trainer(Protocol):
 class GradientTrainer:
     """Trains all parameters of a model in one stage by gradients of `objective`, and calibrates its predictor.
 
-    `source` gives batches of a data set, `batches` decides which rows form one, `calibrate` is told the held-out rows,
+    `source` gives batches of a data set, `batches` decides which rows form one, `calibrate` is given the held-out rows,
     `begin_more` is called before the first `train_more`, and `finish` after `train`.
     """
 

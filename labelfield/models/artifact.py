@@ -34,7 +34,7 @@ class ModelError(LabelfieldError):
 
 
 def is_model(folder: Path) -> bool:
-    """Whether the folder claims to be a saved model."""
+    """Return whether the folder claims to be a saved model."""
     return (folder / _CONFIG).is_file()
 
 
@@ -82,13 +82,13 @@ def _digest_of_file(path: Path) -> str:
 
 
 def _digest_of_config(config: dict[str, Any]) -> str:
-    """Of everything but the checksums."""
+    """Return the digest of everything but the checksums."""
     content = {name: value for name, value in config.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list[str] | None]:
-    """What `save_artifact` wrote: config, arrays, labels."""
+    """Return what `save_artifact` wrote: config, arrays, labels."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder. Check the path")
     if not is_model(folder) and (folder / CHECKPOINT).exists():
@@ -112,13 +112,13 @@ def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list
 
 
 def load_feature_names(folder: Path, config: dict[str, Any]) -> list[str] | None:
-    """What features were called in training, for the config that `load_artifact` gave; None where unknown."""
+    """Return what features were called in training, for the config that `load_artifact` gave; None where unknown."""
     expected = config.get("sha256")
     return _read_lines(folder, _FEATURES, expected if isinstance(expected, dict) else {})
 
 
 def _read_lines(folder: Path, name: str, expected: dict[str, Any]) -> list[str] | None:
-    """The lines of a list, if there is one."""
+    """Return the lines of a list, if there is one."""
     path = folder / name
     if not path.exists():
         if name in expected:

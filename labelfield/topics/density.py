@@ -34,7 +34,7 @@ def log_odds(X: Tensor, W: Tensor) -> Tensor:
 
 
 def label_probabilities(X: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
-    """Of rows: the probability of each label that has a place (N, A), and that of any other one (N,)."""
+    """Return the probability of each label that has a place (N, A), and that of any other one (N,)."""
     placed = torch.zeros(X.shape[0], drawn.V.shape[1], dtype=X.dtype, device=X.device)
     rest = placed.new_zeros(X.shape[0])
     for V, of_rest, W, shape in zip(*drawn, strict=True):
@@ -48,7 +48,7 @@ def label_probabilities(X: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
 
 
 def topic_proportions(X: Tensor, drawn: Drawn) -> Tensor:
-    """The share of each topic in what a row is expected to have, r_k e^{ψ_k} (N, K); rows sum to one. Over draws it is
+    """Return the share of each topic in what a row is expected to have, r_k e^{ψ_k} (N, K); rows sum to one. Over draws it is
     the mean: topics of a chain that mixes so well as to exchange them would be lost in it."""
     shares = [(log_odds(X, W).double() + r.log()).softmax(1) for W, r in zip(drawn.W, drawn.r, strict=True)]
     return torch.stack(shares).mean(0).to(X.dtype)

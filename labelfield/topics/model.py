@@ -48,7 +48,7 @@ class TopicModel(nn.Module):
         self.eta.fill_(draws[-1].eta)
 
     def topics(self) -> Topics:
-        """The estimate, or the last draw."""
+        """Return the estimate, or the last draw."""
         V, rest, W, r = (part[-1] for part in self.drawn())
         n_rest = self.n_labels - len(V)
         return Topics(V, rest, n_rest, W, r.double(), self.precision, float(self.eta))
@@ -61,22 +61,22 @@ class TopicModel(nn.Module):
         return Topics(V, few.rest, 0, few.W, few.r, few.precision, few.eta)
 
     def drawn(self) -> Drawn:
-        """All there is."""
+        """Return all draws, or the one estimate."""
         return Drawn(self.V, self.rest, self.W, self.r)
 
     def mean_weights(self) -> Tensor:
-        """The mean over draws of V (A, K)."""
+        """Return the mean over draws of V (A, K)."""
         return self.V.mean(0)
 
     def predict_proba(self, X: Tensor) -> Tensor:
-        """The probability of each label (N, L), in closed form."""
+        """Return the probability of each label (N, L), in closed form."""
         placed, rest = label_probabilities(X, self.drawn())
         if len(self.labels) == self.n_labels:
             return placed
         return rest.unsqueeze(1).repeat(1, self.n_labels).index_copy_(1, self.labels, placed)
 
     def check(self) -> None:
-        """What a file may have wrong."""
+        """Raise a ValueError for what may be wrong in a file."""
         is_sorted = bool((self.labels.diff() > 0).all())
         if not is_sorted or (
             len(self.labels) and not (int(self.labels[0]) >= 0 and int(self.labels[-1]) < self.n_labels)

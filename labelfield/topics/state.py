@@ -3,7 +3,7 @@
     y_ln = 1(m_ln ≥ 1),  m_ln = Σ_k m_lkn,  m_lkn ~ Poisson(v_lk u_kn),  u_kn ~ Gamma(r_k, scale e^{ψ_kn}),  ψ = Xw
     v_k ~ Dirichlet(η),  w_dk ~ N(0, 1/λ_d),  λ_d ~ Gamma(1, K s²/2),  r_k ~ Gamma(g N, g N)
 
-L labels, of which A have a place, K topics, N rows, D features and a constant.
+L labels, A of them with a place of their own, K topics, N rows, D features and a constant.
 """
 
 from dataclasses import dataclass
@@ -49,12 +49,12 @@ class Topics:
 
 
 def tensors_of(topics: Topics) -> dict[str, Tensor]:
-    """All of it, to be kept in a file."""
+    """Return everything as tensors that a file can hold."""
     numbers = {"n_rest": torch.tensor(topics.n_rest), "eta": torch.tensor(topics.eta, dtype=torch.float64)}
     return {name: getattr(topics, name) for name in ("V", "rest", "W", "r", "precision")} | numbers
 
 
 def restored_topics(tensors: dict[str, Tensor]) -> Topics:
-    """What `tensors_of` was given."""
+    """Return the topics that `tensors_of` was given."""
     values = {name: tensors[name] for name in ("V", "rest", "W", "r", "precision")}
     return Topics(**values, n_rest=int(tensors["n_rest"]), eta=float(tensors["eta"]))

@@ -186,3 +186,12 @@ def test_a_gpu_learns_what_a_cpu_learns():
     here, there = (MLGPFClassifier(device=d, **options).fit(data.X, data.Y) for d in ("cpu", "cuda"))
     a, b = (m.predict_proba(data.X) for m in (here, there))
     assert np.abs(a - b).mean() < 0.01
+
+
+def test_fixed_sizes_of_dense_rows_fit_in_their_matrix():
+    """A captured step has room for almost any batch, but never for more entries than a full matrix has."""
+    rows = sparse.csr_array(np.ones((90, 7), np.float32))
+    labels = sparse.csr_array(np.eye(90, 3, dtype=np.float32))
+    sizes = ResidentSource(labelfield.Dataset(rows, labels), torch.device("cpu")).fixed_sizes(20)
+    assert sizes.X == 20 * 7
+    assert sizes.Y <= 20 * 3
