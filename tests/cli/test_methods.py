@@ -199,7 +199,7 @@ def test_config_is_a_file_that_train_takes(kind, folder, tmp_path):
         ("svdkl for classes", "n_negatives=3", "softmax needs all classes"),
         ("svdkl for classes", "dropout=1", "dropout=1; expected a number from 0 to 0.99"),
         ("topics by em", "n_topics=0", "n_topics=0; expected an integer of at least 1"),
-        ("topics by em", "n_topics=25", "n_topics=25, and there are 8 labels; expected no more topics than labels"),
+        ("topics by em", "n_topics=25", "n_topics=25; expected at most 8, the number of labels"),
         ("topics by em", "n_topics=many", "n_topics='many'; expected an integer"),
         ("topics by em", "algorithm=magic", "algorithm='magic'; expected one of em, online_em, gibbs"),
         ("topics by em", "n_gradient_steps=-1", "n_gradient_steps=-1"),

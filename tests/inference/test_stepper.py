@@ -5,8 +5,9 @@ import copy
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
-from labelfield import DeepKernelClassifier, MLGPFClassifier, synth
+from labelfield import Dataset, DeepKernelClassifier, MLGPFClassifier, synth
 from labelfield.inference.adam import RowAdam
 from labelfield.inference.deep import follow_features
 from labelfield.inference.source import DatasetSource, ResidentSource
@@ -192,6 +193,6 @@ def test_fixed_sizes_of_dense_rows_fit_in_their_matrix():
     """A captured step has room for almost any batch, but never for more entries than a full matrix has."""
     rows = sparse.csr_array(np.ones((90, 7), np.float32))
     labels = sparse.csr_array(np.eye(90, 3, dtype=np.float32))
-    sizes = ResidentSource(labelfield.Dataset(rows, labels), torch.device("cpu")).fixed_sizes(20)
+    sizes = ResidentSource(Dataset(rows, labels), torch.device("cpu")).fixed_sizes(20)
     assert sizes.X == 20 * 7
     assert sizes.Y <= 20 * 3

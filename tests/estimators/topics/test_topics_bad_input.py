@@ -17,7 +17,7 @@ from labelfield import DataError
     [
         ({"n_topics": 0}, "n_topics=0; expected an integer of at least 1"),
         ({"n_topics": 2.5}, "n_topics=2.5"),
-        ({"n_topics": 31}, "n_topics=31, and there are 30 labels; expected no more topics than labels"),
+        ({"n_topics": 31}, "n_topics=31; expected at most 30, the number of labels"),
         ({"algorithm": "magic"}, "algorithm='magic'; expected one of em, online_em, gibbs"),
         ({"algorithm": None}, "algorithm=None"),
         ({"n_gradient_steps": -1}, "n_gradient_steps=-1"),
