@@ -126,7 +126,7 @@ class TestWrongValues:
             (gp(posterior="point", kernel="se"), "needs kernel='linear'"),
             (gp(posterior="point", likelihood="robustmax"), "has no gradient"),
             (topics(row_transform="cube"), "row_transform='cube'; expected one of"),
-            (topics(n_topics=6), "n_topics=6, and there are 5 labels"),
+            (topics(n_topics=6), "n_topics=6; expected at most 5"),
             (deep(network="resnet"), "network='resnet'; expected one of"),
         ],
     )
