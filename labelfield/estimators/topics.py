@@ -47,9 +47,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     is_online = options.algorithm == "online_em"
     data = Dataset(X if is_online else transform(X), Y)
     if options.n_topics > Y.shape[1]:
-        raise ValueError(
-            f"n_topics={options.n_topics}; expected at most {Y.shape[1]}, the number of labels"
-        )
+        raise ValueError(f"n_topics={options.n_topics}; expected at most {Y.shape[1]}, the number of labels")
     placed = np.arange(Y.shape[1]) if names_all_labels else active_labels(Y, None if mask is None else mask.places)
     spec = TopicSpec(
         n_features=X.shape[1] * len(transform.views),

@@ -63,7 +63,7 @@ class _Resident:
         """Return a number of entries that almost no random batch of n_rows exceeds."""
         expected = n_rows * self.counts.mean() + _DEVIATIONS * self.counts.std() * n_rows**0.5
         # No more than the cells of a full matrix, which dense rows would exceed.
-        return min(int(expected) + 1, int(self.counts.sum()), n_rows * self.width)
+        return int(min(int(expected) + 1, self.counts.sum(), n_rows * self.width))
 
 
 class _ResidentTensor:

@@ -48,7 +48,9 @@ def label_probabilities(X: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
 
 
 def topic_proportions(X: Tensor, drawn: Drawn) -> Tensor:
-    """Return the share of each topic in what a row is expected to have, r_k e^{ψ_k} (N, K); rows sum to one. Over draws it is
-    the mean: topics of a chain that mixes so well as to exchange them would be lost in it."""
+    """Return the share of each topic in what a row is expected to have, r_k e^{ψ_k} (N, K); rows sum to one.
+
+    Over draws it is the mean: topics of a chain that mixes so well as to exchange them would be lost in it.
+    """
     shares = [(log_odds(X, W).double() + r.log()).softmax(1) for W, r in zip(drawn.W, drawn.r, strict=True)]
     return torch.stack(shares).mean(0).to(X.dtype)

