@@ -1,7 +1,7 @@
 """Trainers: what trains a model, at first on all its rows and later on further ones.
 
 `Trainer` is what a classifier is given. `GradientTrainer` serves every model with a bound; deep kernels train in stages
-(`labelfield.inference.deep`), topics by EM or sampling (`labelfield.inference.topic_fitting`).
+(`labelfield.inference.deep`), topics by EM or sampling (`labelfield.inference.topics`).
 """
 
 import time
