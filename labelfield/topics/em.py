@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from labelfield.memory import row_blocks
 from labelfield.topics.label_weights import best_eta, dirichlet_log_density, normalised
 from labelfield.topics.rows import SparsePattern, TopicRows
 from labelfield.topics.state import Priors, Topics
@@ -196,9 +197,7 @@ def expected_counts(
     E m_lkn = v_lk u_kn / (1 - e^{-λ_ln}) at positives and 0 elsewhere, so observed zeros cost nothing.
     """
     rate = U.new_empty(positives.n_entries)
-    size = max(1, _CHUNK // max(U.shape[1], 1))
-    for first in range(0, positives.n_entries, size):
-        some = slice(first, first + size)
+    for some in row_blocks(positives.n_entries, U.shape[1], entries=_CHUNK, most=_CHUNK):
         torch.sum(U[positives.row[some]] * V[positives.label[some]], 1, out=rate[some])
     rate.clamp_min_(torch.finfo(rate.dtype).tiny)
     share = torch.expm1(-rate).neg_()

@@ -16,7 +16,7 @@ Dirichlet. What is integrated out is drawn again before anything depends on it, 
 departure from the paper: the zero-truncated variable is m_ln, not each m_lkn.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelfield.linalg.cholesky import cholesky
+from labelfield.memory import row_blocks
 from labelfield.topics.draws import polya_gamma, split_counts, table_counts, zero_truncated_poisson
 from labelfield.topics.em import first_counts, shifted
 from labelfield.topics.rows import SparsePattern, TopicRows
@@ -107,9 +108,8 @@ def draw_counts(U: Tensor, V: Tensor, positives: SparsePattern, rng: Generator) 
     of_rows, of_labels = _numpy(U), _numpy(V)
     row, label = _numpy(positives.row), _numpy(positives.label)
     n_topics, fit = of_rows.shape[1], 0.0
-    row_counts = torch.zeros(of_rows.size, dtype=torch.int64)
-    counts = torch.zeros(of_labels.size, dtype=torch.int64)
-    for some in _blocks(len(row), n_topics):
+    row_counts, counts = (torch.zeros(part.size, dtype=torch.int64) for part in (of_rows, of_labels))
+    for some in row_blocks(len(row), n_topics, entries=_CHUNK, most=_CHUNK):
         # In float64, where a product of two float32 numbers does not underflow.
         weights = of_rows[row[some]].astype(np.float64) * of_labels[label[some]]
         rate = weights.sum(axis=1)
@@ -182,7 +182,7 @@ def _draw_shapes(
     """Run step 3: draw r_k through the tables of customers m_kn."""
     above = below = np.full(len(r), strength)
     shape, z = _numpy(r), shifted(psi, t)
-    for rows in _blocks(*row_counts.shape):
+    for rows in row_blocks(*row_counts.shape, entries=_CHUNK, most=_CHUNK):
         above = above + table_counts(row_counts[rows], shape, rng).sum(axis=0)
         below = below + np.logaddexp(0, _numpy(z[rows]).astype(np.float64)).sum(axis=0)
     return torch.from_numpy(rng.standard_gamma(above) / below).to(r)
@@ -243,9 +243,7 @@ def draw_labels(
     """Draw v_k ~ Dirichlet(η + counts): V (A, K), and (K,) for each inactive label. Of the latter only the sum is
     drawn, since nothing observed depends on more; each gets an equal share, its mean given the sum."""
     logs = _log_gamma(counts + eta, rng)
-    of_rest = np.full(len(rest_counts), -np.inf)
-    if n_rest:
-        of_rest = _log_gamma(rest_counts + n_rest * eta, rng)
+    of_rest = _log_gamma(rest_counts + n_rest * eta, rng) if n_rest else np.full(len(rest_counts), -np.inf)
     total = np.logaddexp(np.logaddexp.reduce(logs, axis=0), of_rest)
     return np.exp(logs - total), np.exp(of_rest - total) / max(n_rest, 1)
 
@@ -267,16 +265,10 @@ def _floored(drawn: Floats, like: Tensor) -> Tensor:
 def _draw_rows(draw: Callable[..., Floats], like: Tensor, *arrays: Tensor | Integers | Floats) -> Tensor:
     """Draw (N, K) from arrays (N, K), in blocks of rows and in float64."""
     result = torch.empty_like(like)
-    for rows in _blocks(*like.shape):
+    for rows in row_blocks(*like.shape, entries=_CHUNK, most=_CHUNK):
         parts = [_numpy(part[rows]).astype(np.float64) if isinstance(part, Tensor) else part[rows] for part in arrays]
         result[rows] = torch.from_numpy(draw(*parts)).to(like)
     return result
-
-
-def _blocks(n: int, width: int) -> Iterator[slice]:
-    size = max(1, _CHUNK // max(width, 1))
-    for first in range(0, n, size):
-        yield slice(first, first + size)
 
 
 def _numpy(tensor: Tensor) -> NDArray[Any]:

@@ -78,7 +78,7 @@ class TopicPredictor(Predictor):
         """Return the share of each topic in all labels times that of each label in the topic (L, K)."""
         model = self.model
         whole = model.share.new_zeros(model.n_labels, len(model.share))
-        whole[model.labels] = model.mean_weights() * model.share
+        whole[model.labels] = model.V.mean(0) * model.share
         return whole
 
     def feature_relevance(self) -> NDArray[np.float32]:
@@ -119,7 +119,7 @@ class TopicPredictor(Predictor):
 
     def first_labels(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the n labels with the largest weight in each topic (K, n), largest first, and their weights."""
-        V = self.model.mean_weights()
+        V = self.model.V.mean(0)
         weight, place = V.topk(min(n, V.shape[0]), dim=0)
         return self.model.labels[place].T.cpu().numpy(), weight.T.cpu().numpy()
 

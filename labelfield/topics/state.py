@@ -49,12 +49,12 @@ class Topics:
 
 
 def tensors_of(topics: Topics) -> dict[str, Tensor]:
-    """All of it, to be kept in a file."""
+    """Return the topics as named tensors, to be kept in a file."""
     numbers = {"n_rest": torch.tensor(topics.n_rest), "eta": torch.tensor(topics.eta, dtype=torch.float64)}
     return {name: getattr(topics, name) for name in ("V", "rest", "W", "r", "precision")} | numbers
 
 
 def restored_topics(tensors: dict[str, Tensor]) -> Topics:
-    """What `tensors_of` was given."""
+    """Return the topics that `tensors_of` was given."""
     values = {name: tensors[name] for name in ("V", "rest", "W", "r", "precision")}
     return Topics(**values, n_rest=int(tensors["n_rest"]), eta=float(tensors["eta"]))
