@@ -5,10 +5,9 @@ from itertools import pairwise
 from math import isqrt, prod
 from typing import Any
 
-from labelfield.networks.bag import BagMLP
 from labelfield.networks.base import Network
 from labelfield.networks.cnn import CNN, KERNEL_SIZE, pooled_shape
-from labelfield.networks.mlp import MLP
+from labelfield.networks.mlp import MLP, BagMLP
 
 NETWORKS = ("mlp", "bag", "cnn")
 # Sizes beyond any plausible network: columns are numbered in 32 bits, and 2³² weights take 16 GiB.
