@@ -115,9 +115,8 @@ class RowAdam:
             number, _, name = key.partition(".")
             self.state[int(number)][name] = value.to(self.parameters[int(number)].device)
         for parameter, state in zip(self.parameters, self.state, strict=True):
-            if not state:
-                continue
             shapes = {name: value.shape for name, value in state.items()}
             moments = {"exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-            if shapes not in ({**moments, "step": counted} for counted in (torch.Size(), parameter.shape[:1])):
+            allowed = [{}, *({**moments, "step": counted} for counted in (torch.Size(), parameter.shape[:1]))]
+            if shapes not in allowed:
                 raise ValueError("the optimiser state of a parameter has another shape")

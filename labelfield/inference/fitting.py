@@ -42,27 +42,21 @@ class Trainer(Protocol):
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         """Train on these rows from the start, or from where a checkpoint left off."""
-        ...
 
     def train_more(self, data: Dataset, past: Past) -> Run:
         """Train for one more epoch, on these rows."""
-        ...
 
     def stage_settings(self) -> dict[str, Settings]:
         """Return how each stage of the training goes, by name; a training in one stage has the empty name."""
-        ...
 
     def n_whole_epochs(self) -> float:
         """Return how many epochs of the whole model take as long as the training, unless something ends it earlier."""
-        ...
 
     def seconds_per_step(self, data: Dataset) -> float:
         """Return how long a step takes on these rows, by trying one; the model stays as it is."""
-        ...
 
     def fingerprint(self) -> tuple[Any, ...]:
         """Return what the result depends on beside the spec, the settings and the rows."""
-        ...
 
 
 class GradientTrainer:

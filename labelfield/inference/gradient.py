@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from labelfield.errors import DataError
 from labelfield.inference.adam import RowAdam
 from labelfield.inference.checkpoint import under
-from labelfield.inference.clock import Clock
 from labelfield.inference.loop import Algorithm, Info, breakdown
-from labelfield.inference.run import Run, Settings
+from labelfield.inference.run import Clock, Run, Settings
 from labelfield.inference.source import Source
 from labelfield.inference.stepper import Objective, Stepper, all_finite
 from labelfield.linalg.cholesky import FactorisationError
@@ -51,15 +50,10 @@ class Gradient(Algorithm[nn.Module]):
         """Take rows from this source until `close`."""
         if source.n_rows == 0:
             raise DataError("there are no training rows", expected="at least one", fix="Check the training data.")
-        self.source, self.batches, self.held_out = source, batches, self.settings.held_out_rows(source.n_rows)
+        self.source, self.batches, how = source, batches, self.settings
+        self.held_out = how.held_out_rows(source.n_rows)
         self.stepper = Stepper(
-            objective,
-            source,
-            self.optimiser,
-            self.generator,
-            kl_weight=self.settings.kl_weight,
-            clip_norm=self.settings.clip_norm,
-            is_capturable=is_capturable,
+            objective, source, self.optimiser, self.generator, how.kl_weight, how.clip_norm, is_capturable
         )
 
     def close(self) -> None:
@@ -116,9 +110,8 @@ class Gradient(Algorithm[nn.Module]):
     def _skip(self, run: Run, problem: str, n_steps: int) -> str:
         """Count bad steps and warn of them, or raise if they are too many; return the problem and what to do."""
         self.n_bad_steps += n_steps
-        advice = (
-            f"{problem}. Lower learning_rate (now {self.settings.learning_rate:g}), set clip_norm, or scale the rows"
-        )
+        rate = self.settings.learning_rate
+        advice = f"{problem}. Lower learning_rate (now {rate:g}), set clip_norm, or scale the rows"
         if self.n_bad_steps > _MOST_BAD_STEPS or not all_finite(self.parameters):
             raise breakdown(run, advice)
         for _ in range(n_steps):

@@ -1,7 +1,5 @@
 """Sources of batches: rows in memory, on disk, or on a GPU."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -21,27 +19,28 @@ _DEVIATIONS = 6.0
 class Source(Protocol):
     """Rows and labels of a training set, by row number."""
 
-    @property
-    def n_rows(self) -> int: ...
+    n_rows: int
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         """Return X and Y (sparse CSR) of these rows."""
-        ...
 
 
 class DatasetSource:
     """Rows gathered from a data set, in memory or memory-mapped."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self.dataset = dataset
-
-    @property
-    def n_rows(self) -> int:
-        return self.dataset.n_rows
+        self.dataset, self.n_rows = dataset, dataset.n_rows
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         batch = Batch.gather(self.dataset, rows, device)
         return batch.X, batch.Y
+
+
+class Sizes(NamedTuple):
+    """The numbers of entries of the features and the labels of a batch."""
+
+    X: int
+    Y: int
 
 
 class _Resident:
@@ -106,23 +105,12 @@ class ResidentSource:
         return self.X.count(rows) <= sizes.X and self.Y.count(rows) <= sizes.Y
 
 
-class Sizes(NamedTuple):
-    """The numbers of entries of the features and the labels of a batch."""
-
-    X: int
-    Y: int
-
-
 class TensorSource:
     """Rows that are tensors in memory: dense ones, or rows that were projected onto a basis once."""
 
     def __init__(self, X: Tensor | Projected, dataset: Dataset) -> None:
-        self.X = X
+        self.X, self.n_rows = X, dataset.n_rows
         self.labels = Dataset(dataset.X[:, :0], dataset.Y)
-
-    @property
-    def n_rows(self) -> int:
-        return self.labels.n_rows
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         chosen = torch.from_numpy(rows)

@@ -7,6 +7,7 @@ and its arrays hold what the stages before it have learned.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,18 +57,13 @@ def train(
     settings: Settings,
     *,
     monitor: Monitor = Monitor(),
-    calibrate: Calibrate | None = None,
-    batches: Batches | None = None,
-    is_capturable: bool = False,
+    **options: Any,
 ) -> Run:
     """Maximise the bound that `objective(X, Y, n_data, generator)` estimates over all parameters of the model.
 
-    The other arguments are those of `Stage` and `Monitor`.
+    `options` are further fields of `Stage`.
     """
-    stage = Stage(
-        "", settings, objective, lambda: source, calibrate=calibrate, batches=batches, is_capturable=is_capturable
-    )
-    return train_stages(model, [stage], monitor)
+    return train_stages(model, [Stage("", settings, objective, lambda: source, **options)], monitor)
 
 
 def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = Monitor()) -> Run:
