@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 from torch import Tensor
 
 from labelfield.data import Dataset
@@ -112,8 +111,7 @@ class GradientTrainer:
         if self._more is None:
             self.begin_more()
             self._more = PartialTraining(self.model, self.settings, past.epochs())
-        batches = self.batches(data)
-        return self._more.fit(self.objective, self.source(data), batches)
+        return self._more.fit(self.objective, self.source(data), self.batches(data))
 
     def stage_settings(self) -> dict[str, Settings]:
         return {"": self.settings}
@@ -132,12 +130,9 @@ class GradientTrainer:
 def rows_source(data: Dataset, device: torch.device) -> Source:
     """Return rows that stay on the GPU if they take at most a quarter of what is free there, else batch by batch."""
     free = free_bytes(device) if device.type == "cuda" else None
-    is_small = free is not None and 4 * (_bytes(data.X) + _bytes(data.Y)) < free
+    parts = [part for array in (data.X, data.Y) for part in (array.data, array.indices, array.indptr)]
+    is_small = free is not None and 4 * sum(part.nbytes for part in parts) < free
     return ResidentSource(data, device) if is_small else DatasetSource(data)
-
-
-def _bytes(array: sparse.csr_array) -> int:
-    return int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)
 
 
 def seconds_per_step(model: Any, objective: Objective, source: Source, n_data: int) -> float:

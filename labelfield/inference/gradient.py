@@ -26,6 +26,9 @@ _STEPS_AHEAD = 64
 # From the rows of an epoch in random order, the size of a batch, the number of batches, and a generator: the batches.
 Batches = Callable[[NDArray[np.int64], int, int, np.random.Generator], list[NDArray[np.int64]]]
 
+# The parameters to train, each at that many times the learning rate.
+Rates = Mapping[nn.Parameter, float]
+
 
 class Gradient(Algorithm[nn.Module]):
     """Steps of Adam. The state is the model, which each step changes in place.
@@ -33,9 +36,7 @@ class Gradient(Algorithm[nn.Module]):
     A step that fails is left out: its rows come again in the next epoch. Too many in succession are no accident.
     """
 
-    def __init__(
-        self, model: nn.Module, settings: Settings, seed: int, rates: Mapping[nn.Parameter, float] | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, settings: Settings, seed: int, rates: Rates | None = None) -> None:
         """Train the parameters in `rates`, each at that many times the rate of the settings; by default all, at 1."""
         self.model, self.settings = model, settings
         rates = dict.fromkeys(model.parameters(), 1.0) if rates is None else rates

@@ -23,8 +23,7 @@ class OneVsEach(MultiClass):
     needs_all_classes = False
 
     def __init__(self, n_points: int = 10, n_samples: int = 256) -> None:
-        self.n_points = n_points
-        self.n_samples = n_samples
+        self.n_points, self.n_samples = n_points, n_samples
 
     def _expected_log_prob(
         self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None

@@ -65,8 +65,7 @@ class RobustMax(MultiClass):
     def __init__(self, epsilon: float = 1e-3, n_points: int = 20) -> None:
         if not 0 < epsilon < 1:
             raise ValueError(f"epsilon={epsilon}; expected a number between 0 and 1")
-        self.epsilon = epsilon
-        self.n_points = n_points
+        self.epsilon, self.n_points = epsilon, n_points
 
     def _expected_log_prob(
         self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None

@@ -63,9 +63,9 @@ class TopicModel(nn.Module):
         """Return all draws, or the one estimate."""
         return Drawn(self.V, self.rest, self.W, self.r)
 
-    def predict_proba(self, X: Tensor) -> Tensor:
-        """Return the probability of each label (N, L), in closed form."""
-        placed, rest = label_probabilities(X, self.drawn())
+    def predict_proba(self, X: Tensor, drawn: Drawn | None = None) -> Tensor:
+        """Return the probability of each label (N, L), in closed form, for these draws or for all."""
+        placed, rest = label_probabilities(X, drawn or self.drawn())
         if len(self.labels) == self.n_labels:
             return placed
         return rest.unsqueeze(1).repeat(1, self.n_labels).index_copy_(1, self.labels, placed)

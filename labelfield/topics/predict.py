@@ -14,7 +14,7 @@ from labelfield.errors import CannotAnswerError
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.predictor import Block, Predictor, calibrated_probabilities
-from labelfield.topics.density import LARGEST_LOG_ODDS, Drawn, label_probabilities, log_odds, topic_proportions
+from labelfield.topics.density import LARGEST_LOG_ODDS, Drawn, log_odds, topic_proportions
 from labelfield.topics.model import TopicModel
 from labelfield.topics.spec import TopicSpec
 
@@ -69,8 +69,7 @@ class TopicPredictor(Predictor):
             drawn = []
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 for parts in zip(*model.drawn(), strict=True):
-                    placed, rest = label_probabilities(X, Drawn(*(part.unsqueeze(0) for part in parts)))
-                    P = rest.unsqueeze(1).repeat(1, self.n_labels).index_copy_(1, model.labels, placed)
+                    P = model.predict_proba(X, Drawn(*(part.unsqueeze(0) for part in parts)))
                     drawn.append(P / P.sum(1, keepdim=True).clamp_min(_SMALLEST) if self.is_exclusive else P)
             yield block, torch.stack(drawn)
 
