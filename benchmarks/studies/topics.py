@@ -59,7 +59,7 @@ def _step_seconds(problems: dict[str, Any]) -> dict[str, float]:
     """Return for each problem the lowest over rounds of the mean of some steps; problems take turns."""
     import torch
 
-    from labelfield.topics.em import EMOptions, em_step, start_em
+    from labelfield.topics.em import EMOptions, EMState, em_step
     from labelfield.topics.rows import active_labels, topic_rows
     from labelfield.topics.start import start_topics
     from labelfield.topics.state import Priors
@@ -68,7 +68,7 @@ def _step_seconds(problems: dict[str, Any]) -> dict[str, float]:
     for name, (X, Y) in problems.items():
         rows = topic_rows(X, Y, active_labels(Y, None))
         start = start_topics(rows, _N_TOPICS, Y.shape[1], Priors(), torch.Generator().manual_seed(0))
-        states[name] = (em_step(start_em(start), rows, options)[0], rows)
+        states[name] = (em_step(EMState(start), rows, options)[0], rows)
     seconds: dict[str, list[float]] = {name: [] for name in states}
     for _ in range(_N_ROUNDS):
         for name, (state, rows) in states.items():

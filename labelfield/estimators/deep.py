@@ -26,8 +26,7 @@ from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.inputs import Labels, require_classes, require_one_class
 from labelfield.estimators.options import count_of
 from labelfield.inference.deep import STAGE_TIME, DeepTrainer, follow_features
-from labelfield.inference.run import Settings
-from labelfield.inference.schedule import SCHEDULES
+from labelfield.inference.run import SCHEDULES, Settings
 from labelfield.models.deep.cost import training_bytes
 from labelfield.models.deep.plan import DeepPlan, plan
 from labelfield.models.deep.predict import DeepPredictor, rows_for_network

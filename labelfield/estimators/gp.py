@@ -24,7 +24,7 @@ from labelfield.inference.calibrating import fit_calibration, remember
 from labelfield.inference.class_batches import ClassBatches
 from labelfield.inference.fitting import GradientTrainer
 from labelfield.inference.gradient import Batches
-from labelfield.inference.schedule import SCHEDULES
+from labelfield.inference.run import SCHEDULES
 from labelfield.linalg.rows import Rows
 from labelfield.models.elbo import Elbo
 from labelfield.models.multiclass.cost import training_bytes

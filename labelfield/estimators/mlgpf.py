@@ -26,7 +26,7 @@ from labelfield.estimators.options import count_of
 from labelfield.inducing import Subspace
 from labelfield.inference.calibrating import N_REMEMBERED, fit_calibration, remember
 from labelfield.inference.fitting import GradientTrainer, rows_source
-from labelfield.inference.schedule import SCHEDULES
+from labelfield.inference.run import SCHEDULES
 from labelfield.inference.source import Source, TensorSource
 from labelfield.linalg.rows import Projected, Rows
 from labelfield.memory import advising_on_memory

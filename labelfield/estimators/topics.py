@@ -20,7 +20,7 @@ from labelfield.estimators.inputs import Labels
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_seed, count_of, plain_options
 from labelfield.inference.fitting import Past
-from labelfield.inference.topic_fitting import TopicOptions, TopicTrainer
+from labelfield.inference.topics import TopicOptions, TopicTrainer
 from labelfield.topics.cost import training_bytes
 from labelfield.topics.model import TopicModel
 from labelfield.topics.plan import ALGORITHMS, finishing_epochs, plan

@@ -1,11 +1,14 @@
 """Adam, with a step that costs no more than the rows of its gradient."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
+_FUSED: dict[str, Any] = {"beta1": _FIRST, "beta2": _SECOND, "eps": _TINY, "weight_decay": 0.0}
+_FUSED |= {"amsgrad": False, "maximize": False}
 
 
 class RowAdam:
@@ -74,22 +77,9 @@ class RowAdam:
     ) -> None:
         means, squares, steps = ([state[name] for *_, state in parts] for name in ("exp_avg", "exp_avg_sq", "step"))
         torch._foreach_add_(steps, 1)
-        torch._fused_adam_(
-            [parameter for parameter, *_ in parts],
-            [gradient for _, gradient, _ in parts],
-            means,
-            squares,
-            [],
-            steps,
-            lr=self._rate if scale == 1 else self._rate * scale,
-            beta1=_FIRST,
-            beta2=_SECOND,
-            weight_decay=0.0,
-            eps=_TINY,
-            amsgrad=False,
-            maximize=False,
-            found_inf=is_bad,
-        )
+        parameters, gradients = [parameter for parameter, *_ in parts], [gradient for _, gradient, _ in parts]
+        rate = self._rate if scale == 1 else self._rate * scale
+        torch._fused_adam_(parameters, gradients, means, squares, [], steps, lr=rate, found_inf=is_bad, **_FUSED)
         torch._foreach_sub_(steps, [is_bad] * len(steps))  # a bad step does not count
 
     def _update_rows(
@@ -115,9 +105,8 @@ class RowAdam:
             number, _, name = key.partition(".")
             self.state[int(number)][name] = value.to(self.parameters[int(number)].device)
         for parameter, state in zip(self.parameters, self.state, strict=True):
-            if not state:
-                continue
             shapes = {name: value.shape for name, value in state.items()}
             moments = {"exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-            if shapes not in ({**moments, "step": counted} for counted in (torch.Size(), parameter.shape[:1])):
+            allowed = [{}, *({**moments, "step": counted} for counted in (torch.Size(), parameter.shape[:1]))]
+            if shapes not in allowed:
                 raise ValueError("the optimiser state of a parameter has another shape")

@@ -105,9 +105,6 @@ def _mean(memories: Sequence[dict[str, Tensor]], n_labels: int) -> sparse.csr_ar
     counts = np.bincount(row, minlength=n_rows)
     place = np.arange(order.size) - (np.cumsum(counts) - counts)[row[order]]
     kept = order[place < n_kept]
-    shape = (n_rows, n_kept)
-    lists = (
-        torch.from_numpy(label[kept].reshape(shape)),
-        torch.from_numpy(total[kept].astype(np.float32).reshape(shape)),
-    )
-    return to_csr([lists], n_kept, n_labels)
+    parts = (label[kept], total[kept].astype(np.float32))
+    labels, p = (torch.from_numpy(part.reshape(n_rows, n_kept)) for part in parts)
+    return to_csr([(labels, p)], n_kept, n_labels)

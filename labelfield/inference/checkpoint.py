@@ -24,6 +24,7 @@ State = TypeVar("State")
 HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "n_iter_no_change", "tol")
 _FORMAT = "labelfield checkpoint 3"
 _MEMORY = "memory."
+_AGAIN = "Start again with --overwrite."
 # What reading or using the contents of a damaged file raises.
 _DAMAGE = (SafetensorError, OSError, KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError)
 
@@ -50,9 +51,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with _as_damage(path), safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT:
-                raise DataError(
-                    "the checkpoint was written by another version", path=path, fix="Start again with --overwrite."
-                )
+                raise DataError("the checkpoint was written by another version", path=path, fix=_AGAIN)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
             facts = json.loads(metadata["facts"])
             if metadata["sha256"] != _digest(tensors):
@@ -71,9 +70,7 @@ def _as_damage(path: Path) -> Iterator[None]:
         raise
     except _DAMAGE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"the checkpoint is damaged ({reason})", path=path, fix="Start again with --overwrite."
-        ) from None
+        raise DataError(f"the checkpoint is damaged ({reason})", path=path, fix=_AGAIN) from None
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -106,10 +103,17 @@ class Checkpoint:
             return None
         return cls(path, monitor.identity, *read_checkpoint(path))
 
-    def stage(self) -> str:
-        """Return the stage in which the checkpoint was written."""
+    def place(self, stages: list[str]) -> int:
+        """Return the number of the stage in which the checkpoint was written."""
         with _as_damage(self.path):
-            return str(self.facts["run"]["stage"])
+            stage = str(self.facts["run"]["stage"])
+        if stage not in stages:
+            raise self._differs(f"in the stage {stage!r}", f"one of {', '.join(stages)}")
+        return stages.index(stage)
+
+    def _differs(self, how: str, expected: str) -> DataError:
+        fix = "Resume with the options it was started with, or start again with --overwrite."
+        return DataError(f"the checkpoint was made {how}", path=self.path, expected=expected, fix=fix)
 
     def run(self, settings: Settings) -> Run:
         """Return the run. It may go on for longer or shorter; nothing else may differ."""
@@ -117,12 +121,8 @@ class Checkpoint:
             theirs, ours = self.facts["settings"], asdict(settings)
             differs = [name for name in ours if name not in HOW_LONG and ours[name] != theirs[name]]
             if differs or self.facts["identity"] != self.identity:
-                raise DataError(
-                    f"the checkpoint was made with another {differs[0] if differs else 'model or other training data'}",
-                    path=self.path,
-                    expected="the same options and data",
-                    fix="Resume with the options it was started with, or start again with --overwrite.",
-                )
+                other = differs[0] if differs else "model or other training data"
+                raise self._differs(f"with another {other}", "the same options and data")
             run = dict(self.facts["run"])
             run["history"] = [Epoch(**epoch) for epoch in run["history"]]
             return Run(**run | {"memory": under(_MEMORY, self.tensors)})

@@ -116,7 +116,9 @@ class DeepTrainer:
     # Stages
 
     def _stage(self, name: str, data: Dataset) -> Stage:
-        has_network = name != "processes"
+        # A step through the network can be replayed, unless it is one of the user's own, which may do anything.
+        has_network, network = name != "processes", self.model.features.network
+        can_replay = not has_network or (isinstance(network, Network) and network.is_capturable)
         begins_processes = [name] == [stage for stage in self.stages if stage != "network"][:1]
         return Stage(
             name,
@@ -128,7 +130,7 @@ class DeepTrainer:
             # Scores after an epoch of the network are its own: the processes do not know its features yet.
             enter=lambda: setattr(self.model, "is_plain", name == "network"),
             calibrate=lambda rows: self._calibrate(data.take(rows), name),
-            is_capturable=not self.n_negatives and (self._is_network_capturable() or not has_network),
+            is_capturable=not self.n_negatives and can_replay,
         )
 
     def _begin_processes(self, data: Dataset) -> None:
@@ -160,11 +162,6 @@ class DeepTrainer:
             return dict.fromkeys([*processes, model.A, model.b], 1.0)
         scale = self.rates["processes"] / self.rates["joint"]
         return dict.fromkeys([*network, model.A, model.b], 1.0) | dict.fromkeys(processes, scale)
-
-    def _is_network_capturable(self) -> bool:
-        """Whether a step through the network can be replayed: one of the user's own may do anything."""
-        network = self.model.features.network
-        return isinstance(network, Network) and network.is_capturable
 
     def _feature_source(self, data: Dataset) -> Source:
         """Return the features of all rows: the network rests while the processes are fitted."""

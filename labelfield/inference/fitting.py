@@ -1,7 +1,7 @@
 """Trainers: what trains a model, at first on all its rows and later on further ones.
 
 `Trainer` is what a classifier is given. `GradientTrainer` serves every model with a bound; deep kernels train in stages
-(`labelfield.inference.deep`), topics by EM or sampling (`labelfield.inference.topic_fitting`).
+(`labelfield.inference.deep`), topics by EM or sampling (`labelfield.inference.topics`).
 """
 
 import time
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 from torch import Tensor
 
 from labelfield.data import Dataset
@@ -42,27 +41,21 @@ class Trainer(Protocol):
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         """Train on these rows from the start, or from where a checkpoint left off."""
-        ...
 
     def train_more(self, data: Dataset, past: Past) -> Run:
         """Train for one more epoch, on these rows."""
-        ...
 
     def stage_settings(self) -> dict[str, Settings]:
         """Return how each stage of the training goes, by name; a training in one stage has the empty name."""
-        ...
 
     def n_whole_epochs(self) -> float:
         """Return how many epochs of the whole model take as long as the training, unless something ends it earlier."""
-        ...
 
     def seconds_per_step(self, data: Dataset) -> float:
         """Return how long a step takes on these rows, by trying one; the model stays as it is."""
-        ...
 
     def fingerprint(self) -> tuple[Any, ...]:
         """Return what the result depends on beside the spec, the settings and the rows."""
-        ...
 
 
 class GradientTrainer:
@@ -118,8 +111,7 @@ class GradientTrainer:
         if self._more is None:
             self.begin_more()
             self._more = PartialTraining(self.model, self.settings, past.epochs())
-        batches = self.batches(data)
-        return self._more.fit(self.objective, self.source(data), batches)
+        return self._more.fit(self.objective, self.source(data), self.batches(data))
 
     def stage_settings(self) -> dict[str, Settings]:
         return {"": self.settings}
@@ -138,12 +130,9 @@ class GradientTrainer:
 def rows_source(data: Dataset, device: torch.device) -> Source:
     """Return rows that stay on the GPU if they take at most a quarter of what is free there, else batch by batch."""
     free = free_bytes(device) if device.type == "cuda" else None
-    is_small = free is not None and 4 * (_bytes(data.X) + _bytes(data.Y)) < free
+    parts = [part for array in (data.X, data.Y) for part in (array.data, array.indices, array.indptr)]
+    is_small = free is not None and 4 * sum(part.nbytes for part in parts) < free
     return ResidentSource(data, device) if is_small else DatasetSource(data)
-
-
-def _bytes(array: sparse.csr_array) -> int:
-    return int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)
 
 
 def seconds_per_step(model: Any, objective: Objective, source: Source, n_data: int) -> float:

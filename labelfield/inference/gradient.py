@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from labelfield.errors import DataError
 from labelfield.inference.adam import RowAdam
 from labelfield.inference.checkpoint import under
-from labelfield.inference.clock import Clock
 from labelfield.inference.loop import Algorithm, Info, breakdown
-from labelfield.inference.run import Run, Settings
+from labelfield.inference.run import Clock, Run, Settings
 from labelfield.inference.source import Source
 from labelfield.inference.stepper import Objective, Stepper, all_finite
 from labelfield.linalg.cholesky import FactorisationError
@@ -27,6 +26,9 @@ _STEPS_AHEAD = 64
 # From the rows of an epoch in random order, the size of a batch, the number of batches, and a generator: the batches.
 Batches = Callable[[NDArray[np.int64], int, int, np.random.Generator], list[NDArray[np.int64]]]
 
+# The parameters to train, each at that many times the learning rate.
+Rates = Mapping[nn.Parameter, float]
+
 
 class Gradient(Algorithm[nn.Module]):
     """Steps of Adam. The state is the model, which each step changes in place.
@@ -34,9 +36,7 @@ class Gradient(Algorithm[nn.Module]):
     A step that fails is left out: its rows come again in the next epoch. Too many in succession are no accident.
     """
 
-    def __init__(
-        self, model: nn.Module, settings: Settings, seed: int, rates: Mapping[nn.Parameter, float] | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, settings: Settings, seed: int, rates: Rates | None = None) -> None:
         """Train the parameters in `rates`, each at that many times the rate of the settings; by default all, at 1."""
         self.model, self.settings = model, settings
         rates = dict.fromkeys(model.parameters(), 1.0) if rates is None else rates
@@ -51,15 +51,10 @@ class Gradient(Algorithm[nn.Module]):
         """Take rows from this source until `close`."""
         if source.n_rows == 0:
             raise DataError("there are no training rows", expected="at least one", fix="Check the training data.")
-        self.source, self.batches, self.held_out = source, batches, self.settings.held_out_rows(source.n_rows)
+        self.source, self.batches, how = source, batches, self.settings
+        self.held_out = how.held_out_rows(source.n_rows)
         self.stepper = Stepper(
-            objective,
-            source,
-            self.optimiser,
-            self.generator,
-            kl_weight=self.settings.kl_weight,
-            clip_norm=self.settings.clip_norm,
-            is_capturable=is_capturable,
+            objective, source, self.optimiser, self.generator, how.kl_weight, how.clip_norm, is_capturable
         )
 
     def close(self) -> None:
@@ -116,9 +111,8 @@ class Gradient(Algorithm[nn.Module]):
     def _skip(self, run: Run, problem: str, n_steps: int) -> str:
         """Count bad steps and warn of them, or raise if they are too many; return the problem and what to do."""
         self.n_bad_steps += n_steps
-        advice = (
-            f"{problem}. Lower learning_rate (now {self.settings.learning_rate:g}), set clip_norm, or scale the rows"
-        )
+        rate = self.settings.learning_rate
+        advice = f"{problem}. Lower learning_rate (now {rate:g}), set clip_norm, or scale the rows"
         if self.n_bad_steps > _MOST_BAD_STEPS or not all_finite(self.parameters):
             raise breakdown(run, advice)
         for _ in range(n_steps):

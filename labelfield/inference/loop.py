@@ -12,8 +12,7 @@ from torch import Tensor
 
 from labelfield.errors import LabelfieldError
 from labelfield.inference.checkpoint import save_run
-from labelfield.inference.clock import Clock
-from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.inference.run import Clock, Epoch, Monitor, Run, Settings
 from labelfield.inference.signals import Interrupted, stop_requests
 
 State = TypeVar("State")
@@ -46,7 +45,6 @@ class Algorithm(Protocol[State]):
 
     def step(self, state: State, run: Run) -> tuple[State, Info]:
         """Return the state after step `run.step` of epoch `run.epoch`, and what is known of the steps so far."""
-        ...
 
     def collect(self, run: Run) -> Info:
         """Return what is known of the steps that `step` has not reported yet."""
@@ -70,11 +68,9 @@ class Algorithm(Protocol[State]):
 
     def tensors(self, state: State) -> dict[str, Tensor]:
         """Return everything that is needed to go on later."""
-        ...
 
     def restore(self, tensors: dict[str, Tensor]) -> State:
         """Return the state that `tensors` was given."""
-        ...
 
 
 class Loop(Generic[State]):
@@ -170,16 +166,8 @@ class Loop(Generic[State]):
             self.hold(state)
             scores = self.monitor.validate()
         before = max((epoch.seconds for epoch in run.history if epoch.stage != run.stage), default=0.0)
-        run.history.append(
-            Epoch(
-                epoch=len(run.history),
-                bound=run.sum_bound / run.n_good_steps,
-                learning_rate=self.algorithm.step_size(state, run),
-                seconds=before + run.seconds,
-                scores=scores,
-                stage=run.stage,
-            )
-        )
+        bound, rate = run.sum_bound / run.n_good_steps, self.algorithm.step_size(state, run)
+        run.history.append(Epoch(len(run.history), bound, rate, before + run.seconds, scores, run.stage))
         run.epoch += 1
         run.begin_epoch()
         run.is_stopped_early = self._has_stalled() or (self.algorithm.is_settled(state) and self._has_converged())

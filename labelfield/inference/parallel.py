@@ -54,11 +54,9 @@ def train_in_parallel(
         except BaseException:
             has_failed.set()
             raise
-        errors = [future.exception() for future in done]
-        if any(errors):
+        if any(future.exception() for future in done):
             has_failed.set()
-    errors = [future.exception() for future in futures]
-    for error in errors:
+    for error in [future.exception() for future in futures]:
         if error is not None and not isinstance(error, _AbandonedError):
             raise error
     return [future.result() for future in futures]

@@ -1,15 +1,17 @@
-"""What describes a training run: its settings, where it stands, its history, and who watches it."""
+"""What describes a training run: its settings, where it stands, how far it is, its history, and who watches it."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from math import inf
+from math import cos, inf, pi
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from labelfield.inference.schedule import SCHEDULES
+SCHEDULES = ("one_cycle", "cosine", "linear", "constant")
+_RISE = 0.3  # the share of a one-cycle run in which the rate rises
+_START, _END = 1 / 25, 1e-4
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,80 @@ class Run:
     def bounds(self) -> list[float]:
         """Return the bounds of this stage's epochs."""
         return [epoch.bound for epoch in self.history if epoch.stage == self.stage]
+
+
+def rate_factor(schedule: str, share: float) -> float:
+    """Return the factor on the learning rate when `share` (0 to 1) of the run is done."""
+    share = min(max(share, 0.0), 1.0)
+    if schedule == "one_cycle":
+        if share < _RISE:
+            return _between(_START, 1.0, share / _RISE)
+        return _between(1.0, _END, (share - _RISE) / (1 - _RISE))
+    if schedule == "cosine":
+        return _between(1.0, _END, share)
+    if schedule == "linear":
+        return 1.0 + (_END - 1.0) * share
+    if schedule == "constant":
+        return 1.0
+    raise ValueError(f"schedule={schedule!r}; expected one of {', '.join(SCHEDULES)}")
+
+
+def _between(start: float, end: float, share: float) -> float:
+    """Interpolate from start to end along half a cosine."""
+    return end + (start - end) * 0.5 * (1 + cos(pi * share))
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far a run is, by epochs or by the clock, whichever is further; hence its rate, and when it finishes and ends.
+
+    The schedule takes the first epochs; in the last `finishing_epochs` all rows take part.
+    """
+
+    run: Run
+    settings: Settings
+
+    def rate(self) -> float:
+        """Return the learning rate of the next step."""
+        if self.run.is_finishing:
+            return self.settings.learning_rate * (1 - self._share_finished())
+        share = min(self._share_done() / self._schedule_share(), 1.0)
+        return self.settings.learning_rate * rate_factor(self.settings.schedule, share)
+
+    def is_finishing_due(self) -> bool:
+        """Return whether the schedule is over, or was ended early, and finishing is still to come."""
+        if self.settings.finishing_epochs == 0 or self.run.is_finishing:
+            return False
+        return self.run.is_stopped_early or self._share_done() >= self._schedule_share() - 1e-9
+
+    def is_over(self) -> bool:
+        """Return whether the run ends here, even if epochs are left."""
+        budget = self.settings.time_budget
+        if budget is not None and self.run.seconds >= budget:
+            return True
+        if self.run.is_finishing and self._share_finished() >= 1:
+            return True
+        return self.run.is_stopped_early and not self.is_finishing_due()
+
+    def _n_epochs(self) -> float:
+        return self.run.epoch + self.run.step / self.run.n_steps
+
+    def _share_done(self) -> float:
+        done, budget = self._n_epochs() / self.settings.max_epochs, self.settings.time_budget
+        return done if budget is None else max(done, self.run.seconds / budget)
+
+    def _schedule_share(self) -> float:
+        """Return the share of the run that the schedule takes; the rest is finishing."""
+        return 1 - self.settings.finishing_epochs / self.settings.max_epochs
+
+    def _share_finished(self) -> float:
+        assert self.run.finishing_epoch is not None
+        n_epochs, budget = self._n_epochs() - self.run.finishing_epoch, self.settings.time_budget
+        share = n_epochs / max(self.settings.finishing_epochs, 1)
+        if budget is not None:
+            left = max(budget - self.run.finishing_seconds, 1e-9)
+            share = max(share, (self.run.seconds - self.run.finishing_seconds) / left)
+        return min(share, 1.0)
 
 
 Callback = Callable[[Run, int], None]

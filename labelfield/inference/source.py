@@ -1,7 +1,6 @@
 """Sources of batches: rows in memory, on disk, or on a GPU."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -21,27 +20,28 @@ _DEVIATIONS = 6.0
 class Source(Protocol):
     """Rows and labels of a training set, by row number."""
 
-    @property
-    def n_rows(self) -> int: ...
+    n_rows: int
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         """Return X and Y (sparse CSR) of these rows."""
-        ...
 
 
 class DatasetSource:
     """Rows gathered from a data set, in memory or memory-mapped."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self.dataset = dataset
-
-    @property
-    def n_rows(self) -> int:
-        return self.dataset.n_rows
+        self.dataset, self.n_rows = dataset, dataset.n_rows
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         batch = Batch.gather(self.dataset, rows, device)
         return batch.X, batch.Y
+
+
+class Sizes(NamedTuple):
+    """The numbers of entries of the features and the labels of a batch."""
+
+    X: int
+    Y: int
 
 
 class _Resident:
@@ -66,64 +66,40 @@ class _Resident:
         return int(min(int(expected) + 1, self.counts.sum(), n_rows * self.width))
 
 
-class _ResidentTensor:
-    """Dense rows on a device, with the interface of `_Resident`; they have no entries to count."""
-
-    def __init__(self, X: Tensor) -> None:
-        self.X = X
-
-    def rows(self, rows: Tensor, _: int) -> Tensor:
-        return self.X.index_select(0, rows)
-
-    def count(self, _: NDArray[np.int64]) -> int:
-        return 0
-
-    def capacity(self, _: int) -> int:
-        return 0
-
-
 class ResidentSource:
     """All rows on a GPU, where batches are gathered without waiting for it."""
 
     def __init__(self, dataset: Dataset, device: torch.device, X: Tensor | None = None) -> None:
         """Take X, dense rows on the device, in place of the rows of the data set if it is given."""
-        self.n_rows = dataset.n_rows
-        self.X = _Resident(dataset.X, device) if X is None else _ResidentTensor(X)
+        self.n_rows, self.X = dataset.n_rows, _Resident(dataset.X, device) if X is None else X
         self.Y = _Resident(dataset.Y, device)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
-        chosen = torch.from_numpy(rows).to(device)
-        return self.gather(chosen, Sizes(self.X.count(rows), self.Y.count(rows)))
+        return self.gather(torch.from_numpy(rows).to(device), self._sizes(lambda part: part.count(rows)))
 
     def gather(self, rows: Tensor, sizes: Sizes) -> tuple[Rows, Tensor]:
         """Return these rows, padded with entries of value 0 up to these sizes."""
-        return self.X.rows(rows, sizes.X), self.Y.rows(rows, sizes.Y)
+        X = self.X.index_select(0, rows) if isinstance(self.X, Tensor) else self.X.rows(rows, sizes.X)
+        return X, self.Y.rows(rows, sizes.Y)
 
     def fixed_sizes(self, n_rows: int) -> Sizes:
         """Return sizes that fit almost any batch of n_rows."""
-        return Sizes(self.X.capacity(n_rows), self.Y.capacity(n_rows))
+        return self._sizes(lambda part: part.capacity(n_rows))
 
     def fits(self, rows: NDArray[np.int64], sizes: Sizes) -> bool:
-        return self.X.count(rows) <= sizes.X and self.Y.count(rows) <= sizes.Y
+        return all(own <= most for own, most in zip(self._sizes(lambda part: part.count(rows)), sizes, strict=True))
 
-
-class Sizes(NamedTuple):
-    """The numbers of entries of the features and the labels of a batch."""
-
-    X: int
-    Y: int
+    def _sizes(self, size_of: Callable[[_Resident], int]) -> Sizes:
+        """Return the sizes of both parts; dense rows have no entries to count."""
+        return Sizes(0 if isinstance(self.X, Tensor) else size_of(self.X), size_of(self.Y))
 
 
 class TensorSource:
     """Rows that are tensors in memory: dense ones, or rows that were projected onto a basis once."""
 
     def __init__(self, X: Tensor | Projected, dataset: Dataset) -> None:
-        self.X = X
+        self.X, self.n_rows = X, dataset.n_rows
         self.labels = Dataset(dataset.X[:, :0], dataset.Y)
-
-    @property
-    def n_rows(self) -> int:
-        return self.labels.n_rows
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         chosen = torch.from_numpy(rows)

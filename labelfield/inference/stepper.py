@@ -23,7 +23,6 @@ class Estimate(Protocol):
 
     def bound(self, kl_weight: float) -> Tensor:
         """Return the bound in nats, with its divergence weighted by `kl_weight`."""
-        ...
 
 
 # From rows, their labels, the number of rows of the data set, and a generator on the same device.
@@ -57,7 +56,6 @@ class Stepper:
         source: Source,
         optimiser: RowAdam,
         generator: torch.Generator,
-        *,
         kl_weight: float = 1.0,
         clip_norm: float | None = None,
         is_capturable: bool = False,

@@ -4,18 +4,18 @@ Each stage has its own objective, rows, parameters and schedule. One checkpoint 
 and its arrays hold what the stages before it have learned.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from labelfield.errors import DataError
 from labelfield.inference.checkpoint import Checkpoint
-from labelfield.inference.gradient import Batches, Gradient
+from labelfield.inference.gradient import Batches, Gradient, Rates
 from labelfield.inference.loop import Loop
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.inference.signals import stop_requests
@@ -30,18 +30,17 @@ Calibrate = Callable[[NDArray[np.int64]], dict[str, Tensor]]
 class Stage:
     """A part of a training.
 
-    `begin` is called when the stage starts, but not when it is resumed; then, in both cases, `enter`; then `rates` (the
-    parameters to train, each at that many times the learning rate; None for all at 1) and, once the model is as the
-    stage takes it up, `source`. `calibrate` is given the rows that were held out. `batches` makes batches of rows; by
-    default these are cut from their random order. An objective whose shapes depend on nothing but the sizes of the
-    batch `is_capturable` on a GPU.
+    `begin` is called when the stage starts, but not when it is resumed; then, in both cases, `enter`; then `rates`
+    (None for all parameters at 1) and, once the model is as the stage takes it up, `source`. `calibrate` is given the
+    rows that were held out. `batches` makes batches of rows; by default these are cut from their random order. An
+    objective whose shapes depend on nothing but the sizes of the batch `is_capturable` on a GPU.
     """
 
     name: str
     settings: Settings
     objective: Objective
     source: Callable[[], Source]
-    rates: Callable[[], Mapping[nn.Parameter, float] | None] = lambda: None
+    rates: Callable[[], Rates | None] = lambda: None
     begin: Callable[[], None] = lambda: None
     enter: Callable[[], None] = lambda: None
     calibrate: Calibrate | None = None
@@ -56,24 +55,19 @@ def train(
     settings: Settings,
     *,
     monitor: Monitor = Monitor(),
-    calibrate: Calibrate | None = None,
-    batches: Batches | None = None,
-    is_capturable: bool = False,
+    **options: Any,
 ) -> Run:
     """Maximise the bound that `objective(X, Y, n_data, generator)` estimates over all parameters of the model.
 
-    The other arguments are those of `Stage` and `Monitor`.
+    `options` are further fields of `Stage`.
     """
-    stage = Stage(
-        "", settings, objective, lambda: source, calibrate=calibrate, batches=batches, is_capturable=is_capturable
-    )
-    return train_stages(model, [stage], monitor)
+    return train_stages(model, [Stage("", settings, objective, lambda: source, **options)], monitor)
 
 
 def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = Monitor()) -> Run:
     """Train a model through all stages; a run that was interrupted goes on in the stage where it was."""
     saved = Checkpoint.of(monitor)
-    first = 0 if saved is None else _place(saved, stages)
+    first = 0 if saved is None else saved.place([stage.name for stage in stages])
     run = Run()
     with stop_requests():
         for stage in stages[first:]:
@@ -92,19 +86,6 @@ def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = M
     return run
 
 
-def _place(saved: Checkpoint, stages: Sequence[Stage]) -> int:
-    """Return the number of the stage in which a checkpoint was written."""
-    names = [stage.name for stage in stages]
-    if saved.stage() not in names:
-        raise DataError(
-            f"the checkpoint was made in the stage {saved.stage()!r}",
-            path=saved.path,
-            expected=f"one of {', '.join(names)}",
-            fix="Resume with the options it was started with, or start again with --overwrite.",
-        )
-    return names.index(saved.stage())
-
-
 def _seed(settings: Settings, n_epochs_before: int) -> int:
     """Return the seed of a stage. If two stages drew the same numbers, dropout would hide the same units of the same
     rows once more and regularise nothing."""
@@ -117,12 +98,7 @@ class PartialTraining:
     """Training that goes on with other rows: one epoch per call, at a constant rate, with the same optimiser."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        settings: Settings,
-        history: Iterable[Epoch] = (),
-        *,
-        rates: Mapping[nn.Parameter, float] | None = None,
+        self, model: nn.Module, settings: Settings, history: Iterable[Epoch] = (), rates: Rates | None = None
     ) -> None:
         self.settings = replace(
             settings, schedule="constant", n_iter_no_change=None, time_budget=None, held_out=0, finishing_epochs=0

@@ -8,12 +8,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from labelfield.likelihoods.chunks import chunks
-from labelfield.likelihoods.softplus import softplus_moments
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.quadrature import gauss_hermite
 from labelfield.linalg.rows import entry_rows
+
+
+def softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return E softplus(f), E σ(f) and ½ E σ'(f) under N(mean, var): the value and its derivatives by mean and var."""
+    deviation = var.sqrt()
+    value, d_mean, d_var = torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(mean)
+    for node, weight in zip(*gauss_hermite(n_points), strict=True):
+        f = torch.add(mean, deviation, alpha=node)
+        value.add_(softplus(f), alpha=weight)
+        sigma = torch.sigmoid(f)
+        d_mean.add_(sigma, alpha=weight)
+        d_var.add_(sigma.sub(sigma.square()), alpha=0.5 * weight)
+    return value, d_mean, d_var
 
 
 class _SumSoftplus(torch.autograd.Function):
@@ -45,7 +58,7 @@ class Bernoulli:
     def expected_softplus(self, mean: Tensor, var: Tensor, column_weight: Tensor | None = None) -> Tensor:
         """Return Σ_bk c_k E softplus(f_bk) as a float64 scalar, for means and variances (B, K) and weights c (K,)."""
         if column_weight is None:
-            column_weight = torch.ones(mean.shape[1], dtype=mean.dtype, device=mean.device)
+            column_weight = mean.new_ones(mean.shape[1])
         return apply(_SumSoftplus, mean, var, column_weight, self.n_points)
 
     def expected_log_prob(
@@ -61,15 +74,15 @@ class Bernoulli:
 
         Entries of Y that are 0 are not labels. A label that holds counts `positive_weight` (K,) times.
         """
-        softplus = self.expected_softplus(mean, var, column_weight)
+        total = self.expected_softplus(mean, var, column_weight)
         row = entry_rows(Y.crow_indices(), column.numel())
         own, counted = mean[row, column], Y.values()
         if positive_weight is not None:
             counted = counted * positive_weight[Y.col_indices().long()]
             # log σ(f) = f - softplus(f), and the sum over all labels already has the softplus once.
             more = (counted - Y.values()).to(own.dtype)
-            softplus = softplus + self.expected_softplus(own[None], var[row, column][None], more)
-        return (own * counted).sum(dtype=torch.float64) - softplus
+            total = total + self.expected_softplus(own[None], var[row, column][None], more)
+        return (own * counted).sum(dtype=torch.float64) - total
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
         """Return E σ(f) (B, K), the probability of each label, with the uncertainty of f integrated out."""

@@ -4,46 +4,14 @@ Its logarithm is a sum over rivals, so a sample of weighted rivals gives an unbi
 f_ℓ) = -E softplus(N(m_ℓ - m_y, s_ℓ + s_y)) [TH 3.36], is one-dimensional, with derivatives in closed form.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from labelfield.likelihoods.chunks import chunks
+from labelfield.likelihoods.bernoulli import softplus_moments
+from labelfield.likelihoods.chunks import RowSums
 from labelfield.likelihoods.monte_carlo import expected_softmax
 from labelfield.likelihoods.multiclass import MultiClass
-from labelfield.likelihoods.softplus import softplus_moments
 from labelfield.linalg.autograd import apply
-
-
-class _SumRivals(torch.autograd.Function):
-    """Σ_{ℓ≠y} w_ℓ E softplus(f_ℓ - f_y) (B,) and, in the same pass, its derivatives, without a (Q, B, C) tensor.
-
-    Nothing is read from the device, so a GPU can capture it.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor, n_points: int) -> Tensor:
-        total = mean.new_empty(mean.shape[0])
-        d_mean, d_var = torch.empty_like(mean), torch.empty_like(var)
-        for rows in chunks(mean.shape, mean.device):
-            m, v, own = mean[rows], var[rows], target[rows].unsqueeze(1)
-            weight = rival_weight.expand(m.shape).scatter(1, own, 0.0)
-            value, by_mean, by_var = softplus_moments(m - m.gather(1, own), v + v.gather(1, own), n_points)
-            total[rows] = value.mul_(weight).sum(1)
-            by_mean.mul_(weight)
-            by_var.mul_(weight)
-            # The class of a row is in all of its differences: its mean with a minus, its variance with a plus.
-            d_mean[rows] = by_mean.scatter_(1, own, -by_mean.sum(1, keepdim=True))
-            d_var[rows] = by_var.scatter_(1, own, by_var.sum(1, keepdim=True))
-        ctx.save_for_backward(d_mean, d_var)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        d_mean, d_var = ctx.saved_tensors
-        scale = gradients[0].unsqueeze(1)
-        return d_mean.mul(scale), d_var.mul(scale), None, None, None
 
 
 class OneVsEach(MultiClass):
@@ -55,16 +23,25 @@ class OneVsEach(MultiClass):
     needs_all_classes = False
 
     def __init__(self, n_points: int = 10, n_samples: int = 256) -> None:
-        self.n_points = n_points
-        self.n_samples = n_samples
+        self.n_points, self.n_samples = n_points, n_samples
 
     def _expected_log_prob(
         self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None
     ) -> Tensor:
         """Return Σ_{ℓ≠y} w_ℓ E log σ(f_y - f_ℓ) [TH 3.36]."""
-        if rival_weight is None:
-            rival_weight = torch.ones(mean.shape[1], dtype=mean.dtype, device=mean.device)
-        return -apply(_SumRivals, mean, var, target, rival_weight.to(mean.dtype), self.n_points)
+        every = mean.new_ones(mean.shape[1]) if rival_weight is None else rival_weight.to(mean.dtype)
+
+        def moments(m: Tensor, v: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+            """Return Σ_{ℓ≠y} w_ℓ E softplus(f_ℓ - f_y) of some rows and its derivatives, without a (Q, B, C) tensor."""
+            own = target[rows].unsqueeze(1)
+            weight = every.expand(m.shape).scatter(1, own, 0.0)
+            found = softplus_moments(m - m.gather(1, own), v + v.gather(1, own), self.n_points)
+            value, by_mean, by_var = (part.mul_(weight) for part in found)
+            # The class of a row is in all of its differences: its mean with a minus, its variance with a plus.
+            by_mean.scatter_(1, own, -by_mean.sum(1, keepdim=True))
+            return value.sum(1), by_mean, by_var.scatter_(1, own, by_var.sum(1, keepdim=True))
+
+        return -apply(RowSums, mean, var, moments)
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
         return expected_softmax(mean, var, self.n_samples)

@@ -5,12 +5,11 @@ one-dimensional, and its products are formed as sums of logarithms.
 """
 
 from math import log, pi
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from labelfield.likelihoods.chunks import chunks
+from labelfield.likelihoods.chunks import RowSums, chunks
 from labelfield.likelihoods.multiclass import MultiClass
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.gaussian import LEAST_DIVISOR
@@ -21,25 +20,6 @@ from labelfield.linalg.quadrature import gauss_hermite
 _FAR = 38.0
 
 
-class _ChanceLargest(torch.autograd.Function):
-    """S_y (B,) and, in the same pass, the derivatives of the quadrature, without a (Q, B, K) tensor."""
-
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor, target: Tensor, n_points: int) -> Tensor:
-        total = mean.new_empty(mean.shape[0])
-        d_mean, d_var = torch.empty_like(mean), torch.empty_like(var)
-        for rows in chunks(mean.shape, mean.device):
-            total[rows], d_mean[rows], d_var[rows] = _moments(mean[rows], var[rows], target[rows], n_points)
-        ctx.save_for_backward(d_mean, d_var)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        d_mean, d_var = ctx.saved_tensors
-        scale = gradients[0].unsqueeze(1)
-        return d_mean.mul(scale), d_var.mul(scale), None, None
-
-
 def _log_below(f: Tensor, mean: Tensor, deviation: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
     """Return x_ℓ = (f - m_ℓ)/√s_ℓ and log Φ(x_ℓ) (B, K), the latter 0 for the row's own class, for f and own (B, 1)."""
     x = f.sub(mean).div_(deviation).clamp_(-_FAR, _FAR)
@@ -47,7 +27,7 @@ def _log_below(f: Tensor, mean: Tensor, deviation: Tensor, own: Tensor) -> tuple
 
 
 def _moments(mean: Tensor, var: Tensor, target: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return S_y (B,) and its derivatives with respect to the means and variances (B, K).
+    """Return S_y (B,) and its derivatives with respect to the means and variances (B, K), without a (Q, B, K) tensor.
 
     With f = m_y + √s_y z and g_ℓ = ∂∏Φ/∂f by factor ℓ: ∂/∂m_ℓ = -g_ℓ and ∂/∂s_ℓ = -g_ℓ x_ℓ/(2√s_ℓ) for a rival, ∂/∂m_y
     = Σ_ℓ g_ℓ and ∂/∂s_y = Σ_ℓ g_ℓ z/(2√s_y).
@@ -85,15 +65,15 @@ class RobustMax(MultiClass):
     def __init__(self, epsilon: float = 1e-3, n_points: int = 20) -> None:
         if not 0 < epsilon < 1:
             raise ValueError(f"epsilon={epsilon}; expected a number between 0 and 1")
-        self.epsilon = epsilon
-        self.n_points = n_points
+        self.epsilon, self.n_points = epsilon, n_points
 
     def _expected_log_prob(
         self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None
     ) -> Tensor:
         """Return S_y log(1-ε) + (1-S_y) log(ε/(K-1)) [TH 3.39]."""
         other = log(self._other(mean.shape[1]))
-        return apply(_ChanceLargest, mean, var, target, self.n_points) * (log(1 - self.epsilon) - other) + other
+        S = apply(RowSums, mean, var, lambda m, v, rows: _moments(m, v, target[rows], self.n_points))
+        return S * (log(1 - self.epsilon) - other) + other
 
     @torch.no_grad()
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:

@@ -20,8 +20,7 @@ class Softmax(MultiClass):
     needs_all_classes = True
 
     def __init__(self, n_samples: int = 8, n_samples_predict: int = 256) -> None:
-        self.n_samples = n_samples
-        self.n_samples_predict = n_samples_predict
+        self.n_samples, self.n_samples_predict = n_samples, n_samples_predict
 
     def _expected_log_prob(
         self, mean: Tensor, var: Tensor, target: Tensor, rival_weight: Tensor | None, generator: torch.Generator | None

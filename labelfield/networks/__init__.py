@@ -1,12 +1,9 @@
 """Networks that turn dense rows, sparse rows or images into features."""
 
-from labelfield.networks.bag import BagMLP
-from labelfield.networks.base import Network
-from labelfield.networks.build import NETWORKS, NetworkSpec, build_network, square_image_shape
+from labelfield.networks.base import Dropout, Network, draw_dropout_from
+from labelfield.networks.build import NETWORKS, NetworkSpec, build_network, count_outputs, square_image_shape
 from labelfield.networks.cnn import CNN
-from labelfield.networks.dropout import Dropout, draw_dropout_from
-from labelfield.networks.mlp import MLP
-from labelfield.networks.own import count_outputs
+from labelfield.networks.mlp import MLP, BagMLP
 
 __all__ = [
     "CNN",

@@ -1,7 +1,9 @@
-"""The interface of networks that compute features."""
+"""The interface of networks that compute features, and what they have in common: weights, and dropout that can be
+reproduced."""
 
 from abc import ABC, abstractmethod
 from math import prod, sqrt
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,15 +29,48 @@ class Network(nn.Module, ABC):
         return True
 
 
-def empty(*shape: int) -> nn.Parameter:
-    """Make weights to be filled. torch's own layers would draw them at once, from its global generator."""
-    return nn.Parameter(torch.zeros(shape))
+class Layer(nn.Module):
+    """Weights W and b of these shapes, to be drawn. torch's own layers draw at once, from its global generator."""
+
+    def __init__(self, *shape: int, n_outputs: int) -> None:
+        super().__init__()
+        self.W, self.b = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(n_outputs))
+
+    @torch.no_grad()
+    def start(self, gain: float, generator: torch.Generator) -> None:
+        """Draw W ~ N(0, gain / inputs per output) and set b = 0. With gain 2, ReLUs preserve scale (He et al.)."""
+        n_inputs = prod(self.W.shape) // self.b.numel()
+        drawn = torch.empty(self.W.shape, dtype=self.W.dtype, device=generator.device)
+        self.W.copy_(drawn.normal_(0, sqrt(gain / n_inputs), generator=generator))
+        self.b.zero_()
 
 
-@torch.no_grad()
-def draw_weights(W: Tensor, b: Tensor, gain: float, generator: torch.Generator) -> None:
-    """Draw W ~ N(0, gain / inputs per output) and set b = 0. With gain 2, ReLUs preserve scale (He et al.)."""
-    n_inputs = prod(W.shape) // b.numel()
-    drawn = torch.empty(W.shape, dtype=W.dtype, device=generator.device)
-    W.copy_(drawn.normal_(0, sqrt(gain / n_inputs), generator=generator))
-    b.zero_()
+class Dropout(nn.Module):
+    """In training, sets each number to 0 with probability p and divides it by 1 - p otherwise; afterwards does nothing.
+
+    torch's own dropout draws from a global generator, so a resumed training would see other masks.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if self.generator is None:
+            raise RuntimeError("dropout has no generator to draw from; call draw_dropout_from first")
+        kept = torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
+        return x * kept.div_(1 - self.p)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A generator of a GPU could not be loaded on a machine without one.
+        return {**self.__dict__, "generator": None}
+
+
+def draw_dropout_from(module: nn.Module, generator: torch.Generator) -> None:
+    """Let all dropout in a module, in the order of its parts, draw from this generator, on the module's device."""
+    for part in module.modules():
+        if isinstance(part, Dropout):
+            part.generator = generator

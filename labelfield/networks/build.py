@@ -1,14 +1,21 @@
-"""Networks from the words and numbers that options and saved models use."""
+"""Networks from the words and numbers that options and saved models use.
 
+A network of the user's own is tried on some rows before anything is trained.
+"""
+
+import warnings
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt, prod
 from typing import Any
 
-from labelfield.networks.bag import BagMLP
+import torch
+from torch import Tensor, nn
+
 from labelfield.networks.base import Network
 from labelfield.networks.cnn import CNN, KERNEL_SIZE, pooled_shape
-from labelfield.networks.mlp import MLP
+from labelfield.networks.mlp import MLP, BagMLP
 
 NETWORKS = ("mlp", "bag", "cnn")
 # Sizes beyond any plausible network: columns are numbered in 32 bits, and 2³² weights take 16 GiB.
@@ -79,12 +86,11 @@ def _integers(name: str, values: Any, most: int) -> tuple[int, ...]:
 
 def build_network(spec: NetworkSpec) -> Network:
     """Build the network that the spec describes, with all weights 0."""
-    if spec.name == "mlp":
-        return MLP(spec.n_features, spec.hidden, spec.n_outputs, spec.dropout)
-    if spec.name == "bag":
-        return BagMLP(spec.n_features, spec.hidden, spec.n_outputs, spec.dropout)
-    assert spec.image_shape is not None
-    return CNN(spec.image_shape, spec.channels, spec.hidden, spec.n_outputs, spec.dropout)
+    rest = (spec.hidden, spec.n_outputs, spec.dropout)
+    if spec.name == "cnn":
+        assert spec.image_shape is not None
+        return CNN(spec.image_shape, spec.channels, *rest)
+    return MLP(spec.n_features, *rest) if spec.name == "mlp" else BagMLP(spec.n_features, *rest)
 
 
 def square_image_shape(n_features: int) -> tuple[int, int, int] | None:
@@ -94,3 +100,40 @@ def square_image_shape(n_features: int) -> tuple[int, int, int] | None:
         if side > 0 and n_channels * side**2 == n_features:
             return n_channels, side, side
     return None
+
+
+def count_outputs(own: nn.Module, X: Tensor) -> int:
+    """Return how many features a network gives for rows X, by asking a copy of it; raise a ValueError if it gives none.
+
+    A warning says if no gradient would reach its parameters.
+    """
+    network = deepcopy(own).to(X.device)
+    h = _try(network.eval(), X)
+    if not isinstance(h, Tensor) or h.dim() != 2 or h.shape[0] != X.shape[0] or not h.is_floating_point():
+        found = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
+        raise ValueError(f"the network gives {found} for {X.shape[0]} rows; expected a tensor ({X.shape[0]}, Q)")
+    if h.dtype != X.dtype:
+        raise ValueError(f"the network gives features of {h.dtype}; expected {X.dtype}, as rows are")
+    trained = _try(network.train(), X)
+    if isinstance(trained, Tensor) and not trained.requires_grad and any(p.requires_grad for p in network.parameters()):
+        warnings.warn(
+            f"no gradient reaches the parameters of the network {type(network).__name__}: they will not be trained",
+            UserWarning,
+            stacklevel=6,  # the call of fit
+        )
+    return int(h.shape[1])
+
+
+def _try(network: nn.Module, X: Tensor) -> Any:
+    """Return what a network makes of rows; anything that it raises becomes one error."""
+    try:
+        # Torch's generators are afterwards as they were, even if the network draws from them.
+        with torch.random.fork_rng(devices=[X.device] if X.device.type == "cuda" else []):
+            return network(X)
+    except Exception as error:  # it may raise anything
+        mode = ", in training," if network.training else ""
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"the network {type(network).__name__} cannot take{mode} rows of shape {tuple(X.shape)}: "
+            f"{type(error).__name__}: {reason}"
+        ) from None

@@ -7,25 +7,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d
 
-from labelfield.networks.base import Network, draw_weights, empty
-from labelfield.networks.dropout import Dropout
+from labelfield.networks.base import Dropout, Layer, Network
 from labelfield.networks.mlp import MLP
 
 KERNEL_SIZE = 5
 
 
-class Convolution(nn.Module):
+class Convolution(Layer):
     """A 5×5 convolution that keeps the size of an image."""
 
     def __init__(self, n_inputs: int, n_outputs: int) -> None:
-        super().__init__()
-        self.W, self.b = empty(n_outputs, n_inputs, KERNEL_SIZE, KERNEL_SIZE), empty(n_outputs)
+        super().__init__(n_outputs, n_inputs, KERNEL_SIZE, KERNEL_SIZE, n_outputs=n_outputs)
 
     def forward(self, images: Tensor) -> Tensor:
         return conv2d(images, self.W, self.b, padding=KERNEL_SIZE // 2)
-
-    def start(self, gain: float, generator: torch.Generator) -> None:
-        draw_weights(self.W, self.b, gain, generator)
 
 
 class CNN(Network):

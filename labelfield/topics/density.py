@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from labelfield.linalg.rows import dot
+from labelfield.memory import row_blocks
 
 # Beyond it e^ψ has no place in float32; every label of the topic holds long before.
 LARGEST_LOG_ODDS = 80.0
@@ -29,7 +30,7 @@ class Drawn(NamedTuple):
 
 
 def log_odds(X: Tensor, W: Tensor) -> Tensor:
-    """ψ (N, K) of sparse or dense rows."""
+    """Return ψ (N, K) of sparse or dense rows."""
     return dot(X, W[:-1]) + W[-1]
 
 
@@ -40,10 +41,8 @@ def label_probabilities(X: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
     for V, of_rest, W, shape in zip(*drawn, strict=True):
         odds, r = log_odds(X, W).clamp_(max=LARGEST_LOG_ODDS).exp_(), shape.to(X.dtype)
         rest -= torch.expm1(-(torch.log1p(odds * of_rest) @ r))
-        size = max(1, _CHUNK // max(V.numel(), 1))
-        for first in range(0, len(odds), size):
-            each = torch.log1p(odds[first : first + size].unsqueeze(1) * V)
-            placed[first : first + size] -= torch.expm1(-(each @ r))
+        for rows in row_blocks(len(odds), V.numel(), entries=_CHUNK, most=_CHUNK):
+            placed[rows] -= torch.expm1(-(torch.log1p(odds[rows].unsqueeze(1) * V) @ r))
     return placed / len(drawn.r), rest / len(drawn.r)
 
 

@@ -11,6 +11,8 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import rgamma
 
+from labelfield.memory import row_blocks
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -40,7 +42,7 @@ def split_counts(counts: ArrayLike, weights: ArrayLike, rng: Generator) -> Integ
     if counts.ndim != 1 or weights.ndim != 2 or len(counts) != len(weights) or weights.shape[1] == 0:
         raise ValueError(f"counts of shape {counts.shape}, weights {weights.shape}; expected (n,) and (n, K), K ≥ 1")
     result = np.zeros(weights.shape, np.int64)
-    for rows in _slices(len(counts), max(1, _CHUNK // weights.shape[1])):
+    for rows in row_blocks(len(counts), weights.shape[1], entries=_CHUNK, most=_CHUNK):
         m, w, part = counts[rows], _at_least_zero(weights[rows], "weights"), result[rows]
         largest = w.max(axis=1)
         if np.any(m[largest == 0] > 0):
@@ -66,18 +68,15 @@ def _multinomial(counts: Integers, weights: Floats, rng: Generator) -> Integers:
     """Draw from NumPy's multinomial, which draws categories in turn and gives the rest to the last one. With the
     largest weight last, rounding can neither exhaust the remaining probability nor give a count to a weight of 0."""
     p = weights / weights.sum(axis=1, keepdims=True)
-    largest = p.argmax(axis=1)
-    _swap_with_last(p, largest)
+    rows, largest = np.arange(len(p)), p.argmax(axis=1)
+
+    def swap_with_last(array: NDArray[Any]) -> None:
+        array[rows, largest], array[:, -1] = array[:, -1].copy(), array[rows, largest]
+
+    swap_with_last(p)
     result = rng.multinomial(counts, p)
-    _swap_with_last(result, largest)
+    swap_with_last(result)
     return np.asarray(result, np.int64)
-
-
-def _swap_with_last(array: NDArray[Any], column: NDArray[np.intp]) -> None:
-    rows = np.arange(len(array))
-    last = array[:, -1].copy()
-    array[:, -1] = array[rows, column]
-    array[rows, column] = last
 
 
 def table_counts(counts: ArrayLike, concentration: ArrayLike, rng: Generator) -> Integers:
@@ -184,18 +183,13 @@ def _units(counts: Integers) -> Iterator[tuple[slice, NDArray[np.intp], Integers
     many small ones: the slice of counts in a piece and, per unit, its count's place in the slice and its own in the
     count."""
     ends = np.cumsum(counts)
-    for units in _slices(int(ends[-1]) if len(ends) else 0, _CHUNK):
+    for units in row_blocks(int(ends[-1]) if len(ends) else 0, 1, entries=_CHUNK, most=_CHUNK):
         first, last = np.searchsorted(ends, [units.start, units.stop - 1], side="right")
         here = slice(int(first), int(last) + 1)
         begins = ends[here] - counts[here]
         n_here = np.minimum(ends[here], units.stop) - np.maximum(begins, units.start)
         owner = np.repeat(np.arange(len(begins)), n_here)
         yield here, owner, np.arange(units.start, units.stop) - begins[owner]
-
-
-def _slices(n: int, step: int) -> Iterator[slice]:
-    for start in range(0, n, step):
-        yield slice(start, min(start + step, n))
 
 
 def _at_least_zero(values: ArrayLike, name: str) -> Floats:

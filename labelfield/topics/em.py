@@ -12,17 +12,17 @@ so F may fall when η changes. Departures from the paper: it uses E u in place o
 such bound; and the zero-truncated variable is m_ln, not each m_lkn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
+from labelfield.memory import row_blocks
 from labelfield.topics.label_weights import best_eta, dirichlet_log_density, normalised
 from labelfield.topics.rows import SparsePattern, TopicRows
-from labelfield.topics.state import Priors, Topics, restored_topics, tensors_of
+from labelfield.topics.state import Priors, Topics
 from labelfield.topics.weights import Quadratic, conjugate_gradients, omega_of, solve_exactly
 
 # The most numbers formed at once for the products of two rows at each positive.
@@ -55,25 +55,19 @@ class RowState(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Statistics summed over rows: Σ_n m_lkn (A, K), exposures (A, K) and (K,) where labels were missing, the expected
-    tables of r_k (K,) and Σ_n log(1 + c e^ψ) (K,)."""
+    """Statistics summed over rows: Σ_n m_lkn (A, K), the expected tables of r_k (K,), Σ_n log(1 + c e^ψ) (K,), and
+    where labels were missing exposures (A, K) and (K,)."""
 
     counts: Tensor
-    exposure: Tensor | None
-    exposure_rest: Tensor | None
     tables: Tensor
     softplus: Tensor
-
-    def scaled(self, scale: float) -> Sums:
-        """Return the sums for `scale` times as many rows."""
-        exposure = None if self.exposure is None else self.exposure * scale
-        rest = None if self.exposure_rest is None else self.exposure_rest * scale
-        return Sums(self.counts * scale, exposure, rest, self.tables * scale, self.softplus * scale)
+    exposure: Tensor | None = None
+    exposure_rest: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class EMState:
-    """The state of EM. `rows` are those of the last step; a step on the same rows continues from there."""
+    """The state of EM. `rows` belong to `rows_of`, the rows of the last step; a step on these continues from there."""
 
     topics: Topics
     sums: Sums | None = None
@@ -82,36 +76,26 @@ class EMState:
     n_steps: int = 0
 
 
-class StepInfo(NamedTuple):
-    """`objective`: F before the step, in nats, estimated for all rows from the rows of the step."""
-
-    objective: float
-
-
-def start_em(topics: Topics) -> EMState:
-    """Return the state before the first step."""
-    return EMState(topics)
-
-
 def em_step(
     state: EMState, data: TopicRows, options: EMOptions, *, rate: float = 1.0, n_data: int | None = None
-) -> tuple[EMState, StepInfo]:
+) -> tuple[EMState, float]:
     """Take a step on rows that represent n_data rows; with a rate below 1, earlier ones keep the rest (online EM).
 
-    On all rows and with rate 1 this is EM.
+    On all rows and with rate 1 this is EM. Return also F before the step, estimated for all rows from these.
     """
     topics, n_data = state.topics, n_data or data.n_rows
     scale = n_data / data.n_rows
-    is_known = state.rows is not None and state.rows_of is data
-    rows = state.rows if is_known and state.rows is not None else _first_rows(topics, data)
+    rows, t = state.rows, _log_observed(topics, data)
+    if rows is None or state.rows_of is not data:
+        psi = data.design.times(topics.W)
+        rows = RowState(first_counts(topics, data, psi) + topics.r.to(psi.dtype), psi)
     # The E-step, and F of the state before it.
-    V, t = _label_terms(topics, data)
-    fit, row_counts, counts = expected_counts(_intensities(rows, t), V, data.positives)
+    fit, row_counts, counts = expected_counts(_intensities(rows, t), topics.V, data.positives)
     objective = scale * (fit + _row_terms(topics, rows, t)) + _log_prior(topics, options.priors, n_data)
     # W, for the best q(u) given the counts.
-    total, psi = row_counts + topics.r.to(row_counts.dtype), rows.psi
-    shifted = psi if t is None else psi + t
-    omega = omega_of(total, shifted)
+    r, psi = topics.r.to(row_counts.dtype), rows.psi
+    total = row_counts + r
+    omega = omega_of(total, shifted(psi, t))
     target = row_counts - 0.5 * total  # κ
     if t is not None:
         target = torch.addcmul(target, omega, t, value=-1)
@@ -124,30 +108,22 @@ def em_step(
     if rate < 1:
         W, psi = torch.lerp(topics.W, W, rate), torch.lerp(rows.psi, psi, rate)
     # r, by the expected number of tables [BMLPL 17]; then q(u).
-    shifted = psi if t is None else psi + t
-    r = topics.r.to(row_counts.dtype)
     tables = (torch.digamma(total) - torch.digamma(r)).mul_(r).sum(0, dtype=torch.float64)
-    softplus = torch.nn.functional.softplus(shifted).sum(0, dtype=torch.float64)
-    sums = Sums(counts, None, None, tables, softplus)
+    sums = Sums(counts, tables, softplus(shifted(psi, t)).sum(0, dtype=torch.float64))
     topics = replace(topics, W=W)
     if options.learns_shapes:
-        topics = replace(topics, r=_best_shapes(_blended(state.sums, sums, rate, scale), options.priors, n_data))
+        blended, strength = _blended(state.sums, sums, rate, scale), options.priors.shape_strength * n_data
+        shapes = (strength + blended.tables) / (strength + blended.softplus)
+        topics = replace(topics, r=shapes.clamp(*_SHAPES))
     rows = RowState(row_counts + topics.r.to(row_counts.dtype), psi)
     if (exposure := data.exposure(rows.shape / _rate(psi, t))) is not None:
         sums = sums._replace(exposure=exposure[0], exposure_rest=exposure[1])
     sums = _blended(state.sums, sums, rate, scale)
-    first = topics
-    topics = _maximised(topics, sums, options, state.n_steps)
+    best = _maximised(topics, sums, options, state.n_steps)
     if state.sums is None and data.positives.n_entries == 0:
         # Identical topics would stay identical; until there are labels, random weights tell them apart.
-        topics = replace(topics, V=first.V, rest=first.rest)
-    return EMState(topics, sums, rows, data, state.n_steps + 1), StepInfo(objective)
-
-
-def _best_shapes(sums: Sums, priors: Priors, n_data: int) -> Tensor:
-    """Return the r that maximises the bound of F by the expected tables."""
-    strength = priors.shape_strength * n_data
-    return ((strength + sums.tables) / (strength + sums.softplus)).clamp(*_SHAPES)
+        best = replace(best, V=topics.V, rest=topics.rest)
+    return EMState(best, sums, rows, data, state.n_steps + 1), objective
 
 
 def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_steps: int) -> Topics:
@@ -161,28 +137,18 @@ def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_steps: int) -> 
     eta = topics.eta
     if options.learns_eta and n_steps in _WHEN_ETA:
         eta = best_eta(sums.counts, topics.n_rest, eta)
-    exposure = None
-    if sums.exposure is not None and sums.exposure_rest is not None:
-        exposure = (sums.exposure, sums.exposure_rest)
-    V, rest = normalised(sums.counts, exposure, topics.n_rest, eta)
+    V, rest = normalised(sums.counts, sums.exposure, sums.exposure_rest, topics.n_rest, eta)
     return replace(topics, V=V.to(topics.V.dtype), rest=rest.to(topics.rest.dtype), eta=eta)
 
 
 def _blended(before: Sums | None, now: Sums, rate: float, scale: float) -> Sums:
     """Return (1 - rate) of the earlier sums plus rate of those of these rows, both scaled to all rows."""
-    new = now.scaled(scale)
+    new = [None if part is None else part * scale for part in now]
     if before is None or rate >= 1:
-        return new
-    exposure, exposure_rest = new.exposure, new.exposure_rest
-    if exposure is not None and exposure_rest is not None and before.exposure is not None:
-        assert before.exposure_rest is not None
-        exposure = torch.lerp(before.exposure, exposure, rate)
-        exposure_rest = torch.lerp(before.exposure_rest, exposure_rest, rate)
-    counts, tables, softplus = (
-        torch.lerp(old, own, rate)
-        for old, own in ((before.counts, new.counts), (before.tables, new.tables), (before.softplus, new.softplus))
-    )
-    return Sums(counts, exposure, exposure_rest, tables, softplus)
+        return Sums(*new)  # type: ignore[arg-type]  # None: no exposures
+    pairs = zip(before, new, strict=True)
+    blended = (own if own is None or old is None else torch.lerp(old, own, rate) for old, own in pairs)
+    return Sums(*blended)  # type: ignore[arg-type]
 
 
 def is_settled(state: EMState, options: EMOptions) -> bool:
@@ -190,53 +156,27 @@ def is_settled(state: EMState, options: EMOptions) -> bool:
     return not options.learns_eta or state.n_steps > max(_WHEN_ETA) + 2
 
 
-def tensors_of_em(state: EMState) -> dict[str, Tensor]:
-    """Return the whole state as named tensors, to be saved in a file."""
-    parts: dict[str, Tensor | None] = {**tensors_of(state.topics), "n_steps": torch.tensor(state.n_steps)}
-    if state.sums is not None:
-        parts |= {f"sums.{name}": value for name, value in state.sums._asdict().items()}
-    if state.rows is not None:
-        parts |= {f"rows.{name}": value for name, value in state.rows._asdict().items()}
-    return {name: value for name, value in parts.items() if value is not None}
-
-
-def restored_em(tensors: dict[str, Tensor], data: TopicRows | None) -> EMState:
-    """Restore the state that `tensors_of_em` saved, with these rows if every step has the same."""
-    if data is not None:
-        tensors = {name: value.to(data.design.X.device) for name, value in tensors.items()}
-    sums = rows = None
-    if "sums.counts" in tensors:
-        sums = Sums(*(tensors.get(f"sums.{name}") for name in Sums._fields))  # type: ignore[arg-type]  # None: no mask
-    if "rows.shape" in tensors and data is not None:
-        rows = RowState(tensors["rows.shape"], tensors["rows.psi"])
-        if rows.psi.shape != (data.n_rows, tensors["r"].numel()):
-            raise ValueError("the saved state of EM belongs to other rows")
-    return EMState(restored_topics(tensors), sums, rows, data if rows is not None else None, int(tensors["n_steps"]))
-
-
 # Rows
-
-
-def _first_rows(topics: Topics, data: TopicRows) -> RowState:
-    """Return the state of rows that are new."""
-    psi = data.design.times(topics.W)
-    return RowState(first_counts(topics, data, psi) + topics.r.to(psi.dtype), psi)
 
 
 def first_counts(topics: Topics, data: TopicRows, psi: Tensor) -> Tensor:
     """Return Σ_l E m_lkn (N, K) for new rows: from the prior, then a few rounds of counts and intensities."""
-    r, (V, t) = topics.r.to(psi.dtype), _label_terms(topics, data)
-    counts = torch.zeros_like(psi)
+    r, t, counts = topics.r.to(psi.dtype), _log_observed(topics, data), torch.zeros_like(psi)
     for _ in range(_N_FIRST):
         intensities = _intensities(RowState(counts + r, psi), t)
-        _, counts, _ = expected_counts(intensities, V, data.positives, needs_labels=False)
+        _, counts, _ = expected_counts(intensities, topics.V, data.positives, needs_labels=False)
     return counts
 
 
-def _label_terms(topics: Topics, data: TopicRows) -> tuple[Tensor, Tensor | None]:
-    """Return V (A, K), and t = log c (N, K), or None if everything was observed."""
+def _log_observed(topics: Topics, data: TopicRows) -> Tensor | None:
+    """Return t = log c (N, K), or None if everything was observed."""
     weight = data.observed_weight(topics.V)
-    return topics.V, None if weight is None else weight.log_()
+    return None if weight is None else weight.log_()
+
+
+def shifted(psi: Tensor, t: Tensor | None) -> Tensor:
+    """Return the log-odds ψ + t."""
+    return psi if t is None else psi + t
 
 
 def _rate(psi: Tensor, t: Tensor | None) -> Tensor:
@@ -257,9 +197,7 @@ def expected_counts(
     E m_lkn = v_lk u_kn / (1 - e^{-λ_ln}) at positives and 0 elsewhere, so observed zeros cost nothing.
     """
     rate = U.new_empty(positives.n_entries)
-    size = max(1, _CHUNK // max(U.shape[1], 1))
-    for first in range(0, positives.n_entries, size):
-        some = slice(first, first + size)
+    for some in row_blocks(positives.n_entries, U.shape[1], entries=_CHUNK, most=_CHUNK):
         torch.sum(U[positives.row[some]] * V[positives.label[some]], 1, out=rate[some])
     rate.clamp_min_(torch.finfo(rate.dtype).tiny)
     share = torch.expm1(-rate).neg_()
@@ -277,7 +215,7 @@ def _row_terms(topics: Topics, rows: RowState, t: Tensor | None) -> float:
     """Return the sum over rows and topics in F."""
     r, a = topics.r.to(rows.shape.dtype), rows.shape
     each = (r - a).mul_(torch.digamma(a)).add_(torch.lgamma(a))
-    each.addcmul_(r, torch.nn.functional.softplus(rows.psi if t is None else rows.psi + t), value=-1)
+    each.addcmul_(r, softplus(shifted(rows.psi, t)), value=-1)
     return float(each.sum(dtype=torch.float64) - len(a) * torch.lgamma(topics.r).sum())
 
 

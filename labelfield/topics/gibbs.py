@@ -16,9 +16,9 @@ Dirichlet. What is integrated out is drawn again before anything depends on it, 
 departure from the paper: the zero-truncated variable is m_ln, not each m_lkn.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelfield.linalg.cholesky import cholesky
+from labelfield.memory import row_blocks
 from labelfield.topics.draws import polya_gamma, split_counts, table_counts, zero_truncated_poisson
-from labelfield.topics.em import first_counts
+from labelfield.topics.em import first_counts, shifted
 from labelfield.topics.rows import SparsePattern, TopicRows
 from labelfield.topics.state import Priors, Topics
 from labelfield.topics.weights import Quadratic, conjugate_gradients, matrices
@@ -42,6 +43,8 @@ _CHUNK = 1 << 20
 _ETA_SHAPE, _ETA_RATE = 1.0, 1.0
 # Beyond this e^{-ψ} overflows float64; u is 0 long before.
 _LARGEST_EXPONENT = 700.0
+# Conjugate gradients take at most this many steps, until residuals are below this share of the initial ones.
+_N_GRADIENT_STEPS, _TOLERANCE = 1000, 1e-5
 # Rounding error in the exposure of a label that was missing nowhere, as a share of the total.
 _ROUNDING = 1e-9
 
@@ -49,15 +52,13 @@ _ROUNDING = 1e-9
 @dataclass(frozen=True)
 class GibbsOptions:
     """What is drawn besides V and W. Up to `exact_below` weights per topic W is drawn through factors of A; beyond, by
-    at most `n_gradient_steps` of conjugate gradients, until residuals are `tolerance` times the initial ones."""
+    conjugate gradients."""
 
     priors: Priors = field(default_factory=Priors)
     learns_shapes: bool = True
     learns_precision: bool = True
     learns_eta: bool = True
     exact_below: int = 32
-    n_gradient_steps: int = 1000
-    tolerance: float = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +68,6 @@ class GibbsState:
     topics: Topics
     U: Tensor
     psi: Tensor
-    n_steps: int = 0
-
-
-class SweepInfo(NamedTuple):
-    """`objective`: log p(Y | V, u) of the observed labels before the sweep, in nats."""
-
-    objective: float
 
 
 def start_gibbs(topics: Topics, data: TopicRows, rng: Generator) -> GibbsState:
@@ -83,15 +77,14 @@ def start_gibbs(topics: Topics, data: TopicRows, rng: Generator) -> GibbsState:
     return GibbsState(topics, _draw_intensities(counts, topics, psi, weight, rng), psi)
 
 
-def gibbs_step(
-    state: GibbsState, data: TopicRows, options: GibbsOptions, rng: Generator
-) -> tuple[GibbsState, SweepInfo]:
-    """Run one sweep, which draws everything once given the rest."""
+def gibbs_step(state: GibbsState, data: TopicRows, options: GibbsOptions, rng: Generator) -> tuple[GibbsState, float]:
+    """Run one sweep, which draws everything once given the rest. Return also log p(Y | V, u) of the observed labels
+    before it."""
     topics = state.topics
     weight = data.observed_weight(topics.V)
     fit, row_counts, counts = draw_counts(state.U, topics.V, data.positives, rng)
     exposed = state.U if weight is None else state.U * weight
-    info = SweepInfo(fit - float(exposed.sum(dtype=torch.float64)))
+    objective = fit - float(exposed.sum(dtype=torch.float64))
     t = None if weight is None else weight.log()
     W, psi = draw_weights(_quadratic(row_counts, topics, state.psi, t, data, rng), topics.W, state.psi, options, rng)
     topics = replace(topics, W=W)
@@ -107,7 +100,7 @@ def gibbs_step(
         topics = replace(topics, eta=draw_eta(counts, unseen_rest, topics.n_rest, topics.eta, rng))
     V, rest = draw_labels(counts, unseen_rest, topics.n_rest, topics.eta, rng)
     topics = replace(topics, V=_floored(V, topics.V), rest=_floored(rest, topics.rest))
-    return GibbsState(topics, U, psi, state.n_steps + 1), info
+    return GibbsState(topics, U, psi), objective
 
 
 def draw_counts(U: Tensor, V: Tensor, positives: SparsePattern, rng: Generator) -> tuple[float, Integers, Integers]:
@@ -115,9 +108,8 @@ def draw_counts(U: Tensor, V: Tensor, positives: SparsePattern, rng: Generator) 
     of_rows, of_labels = _numpy(U), _numpy(V)
     row, label = _numpy(positives.row), _numpy(positives.label)
     n_topics, fit = of_rows.shape[1], 0.0
-    row_counts = torch.zeros(of_rows.size, dtype=torch.int64)
-    counts = torch.zeros(of_labels.size, dtype=torch.int64)
-    for some in _blocks(len(row), n_topics):
+    row_counts, counts = (torch.zeros(part.size, dtype=torch.int64) for part in (of_rows, of_labels))
+    for some in row_blocks(len(row), n_topics, entries=_CHUNK, most=_CHUNK):
         # In float64, where a product of two float32 numbers does not underflow.
         weights = of_rows[row[some]].astype(np.float64) * of_labels[label[some]]
         rate = weights.sum(axis=1)
@@ -139,7 +131,7 @@ def _quadratic(
 ) -> Quadratic:
     """Run step 2: draw ω, which makes the log density of w_k quadratic."""
     r, m = _numpy(topics.r), torch.from_numpy(row_counts).to(psi)
-    omega = _draw_rows(lambda counts, z: polya_gamma(counts + r, z, rng), psi, row_counts, _shifted(psi, t))
+    omega = _draw_rows(lambda counts, z: polya_gamma(counts + r, z, rng), psi, row_counts, shifted(psi, t))
     target = (m - topics.r.to(psi.dtype)).mul_(0.5)
     if t is not None:
         target = torch.addcmul(target, omega, t, value=-1)
@@ -170,10 +162,8 @@ def draw_weights(
     of_prior = design.times(prior)
     of_rows = torch.from_numpy(rng.standard_normal(omega.shape, dtype=np.float32)).to(omega)
     target = (of_rows * omega.sqrt()).add_(target).addcmul_(omega, of_prior, value=-1)
-    found, _ = conjugate_gradients(
-        problem._replace(target=target), W - prior, psi - of_prior, options.n_gradient_steps, options.tolerance
-    )
-    W = found + prior
+    problem = problem._replace(target=target)
+    W = conjugate_gradients(problem, W - prior, psi - of_prior, _N_GRADIENT_STEPS, _TOLERANCE)[0] + prior
     return W, design.times(W)
 
 
@@ -191,8 +181,8 @@ def _draw_shapes(
 ) -> Tensor:
     """Run step 3: draw r_k through the tables of customers m_kn."""
     above = below = np.full(len(r), strength)
-    shape, z = _numpy(r), _shifted(psi, t)
-    for rows in _blocks(*row_counts.shape):
+    shape, z = _numpy(r), shifted(psi, t)
+    for rows in row_blocks(*row_counts.shape, entries=_CHUNK, most=_CHUNK):
         above = above + table_counts(row_counts[rows], shape, rng).sum(axis=0)
         below = below + np.logaddexp(0, _numpy(z[rows]).astype(np.float64)).sum(axis=0)
     return torch.from_numpy(rng.standard_gamma(above) / below).to(r)
@@ -253,9 +243,7 @@ def draw_labels(
     """Draw v_k ~ Dirichlet(η + counts): V (A, K), and (K,) for each inactive label. Of the latter only the sum is
     drawn, since nothing observed depends on more; each gets an equal share, its mean given the sum."""
     logs = _log_gamma(counts + eta, rng)
-    of_rest = np.full(len(rest_counts), -np.inf)
-    if n_rest:
-        of_rest = _log_gamma(rest_counts + n_rest * eta, rng)
+    of_rest = _log_gamma(rest_counts + n_rest * eta, rng) if n_rest else np.full(len(rest_counts), -np.inf)
     total = np.logaddexp(np.logaddexp.reduce(logs, axis=0), of_rest)
     return np.exp(logs - total), np.exp(of_rest - total) / max(n_rest, 1)
 
@@ -269,10 +257,6 @@ def _log_gamma(shape: NDArray[np.floating[Any]], rng: Generator) -> Floats:
 # Arrays
 
 
-def _shifted(psi: Tensor, t: Tensor | None) -> Tensor:
-    return psi if t is None else psi + t
-
-
 def _floored(drawn: Floats, like: Tensor) -> Tensor:
     """Return the draws, at least the tiniest number above 0, so that some topic can explain every label."""
     return torch.from_numpy(drawn).to(like).clamp_min_(torch.finfo(like.dtype).tiny)
@@ -281,16 +265,10 @@ def _floored(drawn: Floats, like: Tensor) -> Tensor:
 def _draw_rows(draw: Callable[..., Floats], like: Tensor, *arrays: Tensor | Integers | Floats) -> Tensor:
     """Draw (N, K) from arrays (N, K), in blocks of rows and in float64."""
     result = torch.empty_like(like)
-    for rows in _blocks(*like.shape):
+    for rows in row_blocks(*like.shape, entries=_CHUNK, most=_CHUNK):
         parts = [_numpy(part[rows]).astype(np.float64) if isinstance(part, Tensor) else part[rows] for part in arrays]
         result[rows] = torch.from_numpy(draw(*parts)).to(like)
     return result
-
-
-def _blocks(n: int, width: int) -> Iterator[slice]:
-    size = max(1, _CHUNK // max(width, 1))
-    for first in range(0, n, size):
-        yield slice(first, first + size)
 
 
 def _numpy(tensor: Tensor) -> NDArray[Any]:

@@ -18,15 +18,15 @@ _N_NEWTON, _N_MINKA = 60, 20
 
 
 def normalised(
-    counts: Tensor, exposure: tuple[Tensor, Tensor] | None, n_rest: int, eta: float
+    counts: Tensor, exposure: Tensor | None, exposure_rest: Tensor | None, n_rest: int, eta: float
 ) -> tuple[Tensor, Tensor]:
     """Return V (A, K) and the weight (K,) of each of n_rest other labels, in float64, from expected counts m (A, K)."""
     above = counts.double() + eta
     rest = above.new_full(above.shape[1:], eta)
-    if exposure is None:
+    if exposure is None or exposure_rest is None:
         total = above.sum(0) + n_rest * rest
         return above / total, rest / total
-    of_labels, of_rest = (part.double() for part in exposure)
+    of_labels, of_rest = exposure.double(), exposure_rest.double()
     least = (torch.cat([of_labels, of_rest.unsqueeze(0)]) if n_rest else of_labels).min(0).values
     if not n_rest:
         of_rest = least  # belongs to no label; any value that keeps the following positive

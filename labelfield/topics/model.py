@@ -1,6 +1,7 @@
 """A fitted topic model, to be saved: one estimate or several draws of what the model knows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +32,7 @@ class TopicModel(nn.Module):
         self.n_labels = spec.n_labels
         T, A, K, D = spec.n_draws, spec.n_placed, spec.n_topics, spec.n_features
         shapes = {"V": (T, A, K), "rest": (T, K), "W": (T, D + 1, K), "r": (T, K), "precision": (D + 1,), "eta": (1,)}
-        shapes["share"] = (K,)
-        for name, shape in shapes.items():
+        for name, shape in (shapes | {"share": (K,)}).items():
             self.register_buffer(name, torch.zeros(shape))
         self.register_buffer("labels", torch.zeros(A, dtype=torch.long))
 
@@ -50,37 +50,30 @@ class TopicModel(nn.Module):
     def topics(self) -> Topics:
         """Return the estimate, or the last draw."""
         V, rest, W, r = (part[-1] for part in self.drawn())
-        n_rest = self.n_labels - len(V)
-        return Topics(V, rest, n_rest, W, r.double(), self.precision, float(self.eta))
+        return Topics(V, rest, self.n_labels - len(V), W, r.double(), self.precision, float(self.eta))
 
     def topics_of_all(self) -> Topics:
-        """With a place for every label."""
+        """Return the topics with a place for every label."""
         few = self.topics()
         V = few.rest.repeat(self.n_labels, 1)
         V[self.labels] = few.V
-        return Topics(V, few.rest, 0, few.W, few.r, few.precision, few.eta)
+        return replace(few, V=V, n_rest=0)
 
     def drawn(self) -> Drawn:
         """Return all draws, or the one estimate."""
         return Drawn(self.V, self.rest, self.W, self.r)
 
-    def mean_weights(self) -> Tensor:
-        """Return the mean over draws of V (A, K)."""
-        return self.V.mean(0)
-
-    def predict_proba(self, X: Tensor) -> Tensor:
-        """Return the probability of each label (N, L), in closed form."""
-        placed, rest = label_probabilities(X, self.drawn())
+    def predict_proba(self, X: Tensor, drawn: Drawn | None = None) -> Tensor:
+        """Return the probability of each label (N, L), in closed form, for these draws or for all."""
+        placed, rest = label_probabilities(X, drawn or self.drawn())
         if len(self.labels) == self.n_labels:
             return placed
         return rest.unsqueeze(1).repeat(1, self.n_labels).index_copy_(1, self.labels, placed)
 
     def check(self) -> None:
-        """Raise a ValueError for what may be wrong in a file."""
-        is_sorted = bool((self.labels.diff() > 0).all())
-        if not is_sorted or (
-            len(self.labels) and not (int(self.labels[0]) >= 0 and int(self.labels[-1]) < self.n_labels)
-        ):
+        """Check the arrays of a file."""
+        ends = self.labels.new_tensor([-1, self.n_labels])
+        if not bool((torch.cat([ends[:1], self.labels, ends[1:]]).diff() > 0).all()):
             raise ValueError("labels that are not there, or not in order")
         for name in ("r", "precision", "eta"):
             if not bool((self.get_buffer(name) > 0).all()):

@@ -14,7 +14,7 @@ from labelfield.errors import CannotAnswerError
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.predictor import Block, Predictor, calibrated_probabilities
-from labelfield.topics.density import LARGEST_LOG_ODDS, Drawn, label_probabilities, log_odds, topic_proportions
+from labelfield.topics.density import LARGEST_LOG_ODDS, Drawn, log_odds, topic_proportions
 from labelfield.topics.model import TopicModel
 from labelfield.topics.spec import TopicSpec
 
@@ -69,8 +69,7 @@ class TopicPredictor(Predictor):
             drawn = []
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 for parts in zip(*model.drawn(), strict=True):
-                    placed, rest = label_probabilities(X, Drawn(*(part.unsqueeze(0) for part in parts)))
-                    P = rest.unsqueeze(1).repeat(1, self.n_labels).index_copy_(1, model.labels, placed)
+                    P = model.predict_proba(X, Drawn(*(part.unsqueeze(0) for part in parts)))
                     drawn.append(P / P.sum(1, keepdim=True).clamp_min(_SMALLEST) if self.is_exclusive else P)
             yield block, torch.stack(drawn)
 
@@ -78,7 +77,7 @@ class TopicPredictor(Predictor):
         """Return the share of each topic in all labels times that of each label in the topic (L, K)."""
         model = self.model
         whole = model.share.new_zeros(model.n_labels, len(model.share))
-        whole[model.labels] = model.mean_weights() * model.share
+        whole[model.labels] = model.V.mean(0) * model.share
         return whole
 
     def feature_relevance(self) -> NDArray[np.float32]:
@@ -119,7 +118,7 @@ class TopicPredictor(Predictor):
 
     def first_labels(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the n labels with the largest weight in each topic (K, n), largest first, and their weights."""
-        V = self.model.mean_weights()
+        V = self.model.V.mean(0)
         weight, place = V.topk(min(n, V.shape[0]), dim=0)
         return self.model.labels[place].T.cpu().numpy(), weight.T.cpu().numpy()
 

@@ -5,6 +5,7 @@ out: they cover the active labels, which `labels` lists.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,15 +21,7 @@ class Design:
 
     def __init__(self, X: Tensor) -> None:
         self.X, self.transposed = X, transposed(X)
-        self._squares: Tensor | None = None
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.X.shape[0])
-
-    @property
-    def n_weights(self) -> int:
-        return int(self.X.shape[1]) + 1
+        self.n_rows, self.n_weights = int(X.shape[0]), int(X.shape[1]) + 1
 
     def times(self, W: Tensor) -> Tensor:
         """Return X W (N, K) for W (D + 1, K)."""
@@ -39,13 +32,9 @@ class Design:
         constant = G.sum(0, keepdim=True, dtype=torch.float64).to(G.dtype)
         return torch.cat([dot(self.transposed, G), constant])
 
+    @cached_property
     def squares(self) -> Tensor:
-        """Return Σ_n x_nd² (D + 1,), computed once since every step asks for it."""
-        if self._squares is None:
-            self._squares = self._sum_of_squares()
-        return self._squares
-
-    def _sum_of_squares(self) -> Tensor:
+        """Σ_n x_nd² (D + 1,), computed once since every step asks for it."""
         squares = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device)
         squares.index_add_(0, self.X.col_indices().long(), self.X.values().double().square())
         return torch.cat([squares, squares.new_full((1,), self.n_rows)]).to(self.X.dtype)
@@ -55,35 +44,27 @@ class SparsePattern:
     """The positions (N, A) of the entries of a sparse array, by rows and by labels; values are supplied when needed."""
 
     def __init__(self, places: sparse.csr_array, device: torch.device | str) -> None:
-        self.shape = (int(places.shape[0]), int(places.shape[1]))
-        turned = sparse.csr_array(
-            (np.arange(places.nnz, dtype=np.int64), places.indices, places.indptr), shape=places.shape
-        ).tocsc()
+        self.shape, self.n_entries = (int(places.shape[0]), int(places.shape[1])), len(places.indices)
+        numbers = np.arange(places.nnz, dtype=np.int64)
+        turned = sparse.csr_array((numbers, places.indices, places.indptr), shape=places.shape).tocsc()
         arrays = (places.indptr, places.indices, turned.indptr, turned.indices, turned.data)
         parts = [torch.from_numpy(np.asarray(part, np.int64)).to(device) for part in arrays]
         self.pointers, self.label, self.turned_pointers, self.turned_row, self.order = parts
         self.row = torch.repeat_interleave(torch.arange(self.shape[0], device=device), self.pointers.diff())
 
-    @property
-    def n_entries(self) -> int:
-        return int(self.label.numel())
-
     def sum_of_labels(self, values: Tensor | None, V: Tensor) -> Tensor:
         """Return S V (N, K) for S with these values, or 1, at these positions."""
-        return self._product(self.pointers, self.label, values, V, self.shape)
+        return _product(self.pointers, self.label, values, V)
 
     def sum_of_rows(self, values: Tensor | None, U: Tensor) -> Tensor:
         """Return Sᵀ U (A, K)."""
-        turned = None if values is None else values[self.order]
-        return self._product(self.turned_pointers, self.turned_row, turned, U, self.shape[::-1])
+        return _product(self.turned_pointers, self.turned_row, None if values is None else values[self.order], U)
 
-    @staticmethod
-    def _product(
-        pointers: Tensor, columns: Tensor, values: Tensor | None, dense: Tensor, shape: tuple[int, int]
-    ) -> Tensor:
-        if values is None:
-            values = dense.new_ones(columns.numel())
-        return dot(torch.sparse_csr_tensor(pointers, columns, values, size=shape, check_invariants=False), dense)
+
+def _product(pointers: Tensor, columns: Tensor, values: Tensor | None, dense: Tensor) -> Tensor:
+    values = dense.new_ones(columns.numel()) if values is None else values
+    size = (len(pointers) - 1, len(dense))
+    return dot(torch.sparse_csr_tensor(pointers, columns, values, size=size, check_invariants=False), dense)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +119,8 @@ def topic_rows(
     """Build rows whose labels, and those of the mask, are all among `labels`, which are sorted."""
 
     def placed(array: sparse.csr_array) -> SparsePattern:
-        columns = np.searchsorted(labels, array.indices)
-        shape = (array.shape[0], len(labels))
-        return SparsePattern(
-            sparse.csr_array((np.ones(columns.size, np.int8), columns, array.indptr), shape=shape), device
-        )
+        columns, shape = np.searchsorted(labels, array.indices), (array.shape[0], len(labels))
+        ones = np.ones(columns.size, np.int8)
+        return SparsePattern(sparse.csr_array((ones, columns, array.indptr), shape=shape), device)
 
-    design = Design(to_tensor(X, device))
-    return TopicRows(design, placed(Y), None if mask is None else placed(mask), is_missing)
+    return TopicRows(Design(to_tensor(X, device)), placed(Y), None if mask is None else placed(mask), is_missing)

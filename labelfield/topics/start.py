@@ -18,9 +18,8 @@ def start_topics(
     generator: torch.Generator,
     dtype: torch.dtype = torch.float32,
 ) -> Topics:
-    """Topics at random around how often each label holds; features say nothing yet."""
-    device = data.design.X.device
-    n_active = data.positives.shape[1]
+    """Return random topics around how often each label holds; features say nothing yet."""
+    device, n_active = data.design.X.device, data.positives.shape[1]
     counts = torch.bincount(data.positives.label, minlength=n_active).to(torch.float64)
     noise = torch.rand(n_active, n_topics, generator=generator, dtype=torch.float64).to(device)
     eta = min(_FIRST_ETA, _MOST_ADDED * max(data.positives.n_entries, 1) / (n_topics * n_labels))
@@ -34,12 +33,5 @@ def start_topics(
     W[-1] = float(torch.tensor(per_row / n_topics).log())
     precision = torch.full((data.design.n_weights,), 1 / priors.least_variance(), dtype=dtype, device=device)
     precision[-1] = _CONSTANT_PRECISION
-    return Topics(
-        (V / total).to(dtype),
-        (rest / total).to(dtype),
-        n_labels - n_active,
-        W,
-        torch.ones(n_topics, dtype=torch.float64, device=device),
-        precision,
-        eta,
-    )
+    r = torch.ones(n_topics, dtype=torch.float64, device=device)
+    return Topics((V / total).to(dtype), (rest / total).to(dtype), n_labels - n_active, W, r, precision, eta)

@@ -49,7 +49,7 @@ class Topics:
 
 
 def tensors_of(topics: Topics) -> dict[str, Tensor]:
-    """Return everything as tensors that a file can hold."""
+    """Return the topics as named tensors, to be kept in a file."""
     numbers = {"n_rest": torch.tensor(topics.n_rest), "eta": torch.tensor(topics.eta, dtype=torch.float64)}
     return {name: getattr(topics, name) for name in ("V", "rest", "W", "r", "precision")} | numbers
 

@@ -47,7 +47,7 @@ def conjugate_gradients(
     """
     design, omega, target, precision, scale = problem
     precision = precision.unsqueeze(1)
-    diagonal = scale * design.squares().unsqueeze(1) * omega.mean(0) + precision
+    diagonal = scale * design.squares.unsqueeze(1) * omega.mean(0) + precision
     residual = design.transposed_times(torch.addcmul(target, omega, psi, value=-1)).mul_(scale) - precision * W
     z = residual / diagonal
     direction, size = z, _dots(residual, z)

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from labelfield.inference.clock import Clock
-from labelfield.inference.run import Run, Settings
-from labelfield.inference.schedule import SCHEDULES, rate_factor
+from labelfield.inference.run import SCHEDULES, Clock, Run, Settings, rate_factor
 
 
 @pytest.mark.parametrize(

@@ -4,48 +4,42 @@ import numpy as np
 import pytest
 import torch
 
-from labelfield.csr import gather_rows
 from labelfield.inference.loop import TrainingError
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.inference.signals import Interrupted
-from labelfield.inference.topics import EM, Gibbs, OnlineEM, train_topics
+from labelfield.inference.topics import TopicOptions, TopicTrainer
 from labelfield.synth import make_topics
-from labelfield.topics.em import EMOptions
-from labelfield.topics.gibbs import GibbsOptions
-from labelfield.topics.rows import topic_rows
-from labelfield.topics.start import start_topics
-from labelfield.topics.state import Priors, tensors_of
+from labelfield.topics.model import TopicModel
+from labelfield.topics.spec import TopicSpec
+from labelfield.topics.state import tensors_of
 
 DATA = make_topics(60, 10, 8, 3, seed=0)
-HELD_OUT = np.arange(0, 60, 10)
-FIRST = np.setdiff1d(np.arange(60), HELD_OUT)
-SETTINGS = Settings(max_epochs=6, finishing_epochs=2, held_out=6)
+SETTINGS = Settings(max_epochs=6, finishing_epochs=2, held_out=6, batch_size=20)
 
 
-def rows_of(rows):
-    return topic_rows(gather_rows(DATA.X, rows), gather_rows(DATA.Y, rows), np.arange(8))
+def trainer_of(name):
+    spec = TopicSpec(10, 8, 8, 3, n_draws=2 if name == "gibbs" else 1)
+    trainer = TopicTrainer(
+        TopicModel(spec), spec, SETTINGS, TopicOptions(name, 2, 0.6, 2.0, 2.0, 1.0, True), lambda x: x
+    )
+    trainer.start(DATA, np.arange(8))
+    return trainer
 
 
 def make(name, is_finishing=False):
-    rows, options = np.arange(60) if is_finishing else FIRST, EMOptions()
-    if name == "online_em":
-        return OnlineEM(rows_of, rows, 60, 20, options, power=0.6, offset=2.0, seed=0)
-    if name == "em":
-        return EM(rows_of(rows), options)
-    first, last = (4, 6) if is_finishing else (0, 4)
-    return Gibbs(rows_of(rows), GibbsOptions(Priors()), options, first=first, last=last, n_draws=2, seed=0)
+    trainer = trainer_of(name)
+    return trainer.algorithm(trainer._rows(DATA), Run(finishing_epoch=4 if is_finishing else None))
 
 
 def topics():
-    return start_topics(rows_of(FIRST), 3, 8, Priors(), torch.Generator().manual_seed(0))
+    return trainer_of("em").model.topics()
 
 
-def fit(name, monitor=Monitor(), calibrate=None, algorithm_of=None):
-    held = []
-    algorithm_of = algorithm_of or (lambda run: make(name, run.is_finishing))
-    with torch.no_grad():
-        run = train_topics(algorithm_of, topics(), SETTINGS, hold=held.append, monitor=monitor, calibrate=calibrate)
-    return held, run
+def fit(name, monitor=Monitor()):
+    """Return what was held in turn, and the run; probabilities are not calibrated, but something is kept."""
+    trainer, held = trainer_of(name), []
+    trainer._hold, trainer._calibrate = held.append, lambda rows, held_out: {"map": torch.ones(2)}
+    return held, trainer.train(DATA, monitor)
 
 
 def assert_same(a, b):
@@ -78,12 +72,12 @@ def test_what_is_saved_is_all_that_a_step_needs(name, n_steps):
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("stop_after", [1, 4, 5])
 def test_an_interrupted_fit_ends_in_the_same_topics(name, stop_after, tmp_path, interrupt_after):
-    held, whole = fit(name, calibrate=lambda: {"map": torch.ones(2)})
+    held, whole = fit(name)
     assert len(held) == 2, "before it is calibrated, and at the end"
     assert len(held[0]) == (2 if name == "gibbs" else 1), "a sampler keeps draws"
     with pytest.raises(Interrupted):
-        fit(name, Monitor(tmp_path / "c", on_step=interrupt_after(stop_after)), lambda: {"map": torch.ones(2)})
-    again, run = fit(name, Monitor(tmp_path / "c", resume=True), lambda: {"map": torch.ones(2)})
+        fit(name, Monitor(tmp_path / "c", on_step=interrupt_after(stop_after)))
+    again, run = fit(name, Monitor(tmp_path / "c", resume=True))
     assert_same(again[-1], held[-1])
     assert [epoch.bound for epoch in run.history] == [epoch.bound for epoch in whole.history]
     assert torch.equal(run.memory["map"], torch.ones(2))
@@ -114,7 +108,7 @@ def test_a_sampler_starts_again_on_other_rows():
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_scores_are_of_the_topics_of_the_epoch(name):
     held, run = fit(name, Monitor(validate=lambda: {"P@1": 1.0}))
-    assert len(held) == 6 + 1
+    assert len(held) == 6 + 2
     assert [epoch.scores for epoch in run.history] == [{"P@1": 1.0}] * 6
 
 
@@ -124,8 +118,7 @@ def test_an_objective_that_is_not_finite_ends_the_fit(name, monkeypatch):
     true = getattr(__import__("labelfield.inference.topics", fromlist=[step]), step)
 
     def broken(state, *arguments, **options):
-        state, info = true(state, *arguments, **options)
-        return state, info._replace(objective=float("nan"))
+        return true(state, *arguments, **options)[0], float("nan")
 
     monkeypatch.setattr(f"labelfield.inference.topics.{step}", broken)
     with pytest.raises(TrainingError, match=r"epoch 1: the objective is not finite\. Scale the rows"):

@@ -20,7 +20,7 @@ from labelfield.linalg.rows import to_tensor
 from labelfield.synth import make_topics
 from labelfield.topics import em
 from labelfield.topics.density import Drawn, label_probabilities
-from labelfield.topics.em import EMOptions, em_step, expected_counts, start_em
+from labelfield.topics.em import EMOptions, EMState, em_step, expected_counts
 from labelfield.topics.rows import active_labels, topic_rows
 from labelfield.topics.start import start_topics
 from labelfield.topics.state import Priors
@@ -74,10 +74,10 @@ def random_topics(data, n_topics, n_labels, seed):
 
 def run(topics, data, options, n_steps):
     """The last state, and F before each step."""
-    state, objectives = start_em(topics), []
+    state, objectives = EMState(topics), []
     for _ in range(n_steps):
         state, info = em_step(state, data, options)
-        objectives.append(info.objective)
+        objectives.append(info)
     return state, np.array(objectives)
 
 
@@ -252,12 +252,12 @@ def two_topics(form, seed):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_objective_is_the_bound_by_its_definition(form, seed):
     data, topics = two_topics(form, seed)
-    state = start_em(topics)
+    state = EMState(topics)
     for _ in range(3):
         state, _ = em_step(state, data, FIXED_ETA)
     _, info = em_step(state, data, FIXED_ETA)
     by_definition = bound_by_definition(state, data) + log_prior(state.topics, data.n_rows)
-    np.testing.assert_allclose(info.objective, by_definition, rtol=1e-9)  # the grid's error
+    np.testing.assert_allclose(info, by_definition, rtol=1e-9)  # the grid's error
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -268,7 +268,7 @@ def test_the_bound_is_below_the_log_posterior(form, seed):
     state, _ = run(topics, data, FIXED_ETA, 3)
     _, info = em_step(state, data, FIXED_ETA)
     exact = log_likelihood(state.topics, data) + log_prior(state.topics, data.n_rows)
-    assert exact - data.n_rows < info.objective < exact
+    assert exact - data.n_rows < info < exact
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -354,7 +354,7 @@ def test_a_label_without_a_place_is_one_that_never_holds(form):
 
 def test_eta_is_learned_now_and_then_and_topics_stay_distributions():
     data = small(n_labels=12)
-    state = start_em(first_topics(data, 3, 12))
+    state = EMState(first_topics(data, 3, 12))
     for step in range(em._WHEN_ETA[-1] + 2):
         before = state.topics.eta
         state, _ = em_step(state, data, EMOptions())
@@ -382,16 +382,16 @@ def test_a_row_of_which_nothing_was_observed_changes_nothing(form):
     weaker = Priors(shape_strength=n / (n + more))
     for seed in range(3):
         topics = random_topics(some, 2, 6, seed)
-        one, info = em_step(start_em(topics), some, EMOptions(0, learns_eta=False))
-        two, other = em_step(start_em(topics), every, EMOptions(0, weaker, learns_eta=False))
-        three, zeros = em_step(start_em(topics), as_zeros, EMOptions(0, weaker, learns_eta=False))
+        one, info = em_step(EMState(topics), some, EMOptions(0, learns_eta=False))
+        two, other = em_step(EMState(topics), every, EMOptions(0, weaker, learns_eta=False))
+        three, zeros = em_step(EMState(topics), as_zeros, EMOptions(0, weaker, learns_eta=False))
         # A row with nothing observed has the weight 1e-6 in place of 0: -r log(1 + 1e-6 e^ψ) is left of it.
         left = float((every.design.times(topics.W)[n:].exp() * 1e-6 * topics.r).sum())
-        assert -1e-9 <= info.objective - other.objective <= left + 1e-9
+        assert -1e-9 <= info - other <= left + 1e-9
         torch.testing.assert_close(one.topics.V, two.topics.V, rtol=1e-4, atol=left)
         torch.testing.assert_close(one.topics.r, two.topics.r, rtol=1e-9, atol=left)
         torch.testing.assert_close(one.topics.W, two.topics.W)
-        assert info.objective - zeros.objective > 1  # it is not the same as to see no label there
+        assert info - zeros > 1  # it is not the same as to see no label there
         assert ((one.topics.r - three.topics.r).abs() > 1e-3).all()
 
 
@@ -499,7 +499,7 @@ def test_hidden_labels_leave_topics_and_probabilities_as_they_are():
 
 def test_online_steps_on_all_rows_with_the_rate_one_are_em():
     data = small()
-    state = other = almost = start_em(first_topics(data, 3, 12))
+    state = other = almost = EMState(first_topics(data, 3, 12))
     for _ in range(6):
         state, info = em_step(state, data, FIXED_ETA)
         other, same = em_step(other, data, FIXED_ETA, rate=1.0, n_data=40)
@@ -539,7 +539,7 @@ def test_rows_that_stand_for_all_count_so_often(form):
     topics = first_topics(once, 3, 8)
     for n_gradient_steps in (None, 2):
         options = EMOptions(n_gradient_steps, learns_eta=False)
-        one, two = em_step(start_em(topics), once, options, n_data=80), em_step(start_em(topics), twice, options)
+        one, two = em_step(EMState(topics), once, options, n_data=80), em_step(EMState(topics), twice, options)
         assert_same(one[0].topics, two[0].topics, 1e-10)
 
 
@@ -558,13 +558,13 @@ def test_online_em_comes_near_to_em(form):
     data = rows(slice(None))
     start = first_topics(data, K, L, dtype=torch.float32)
     whole, _ = run(start, data, FIXED_ETA, 60)
-    state = start_em(start)
+    state = EMState(start)
     batches = [rows(part) for part in np.random.default_rng(0).permutation(n).reshape(5, -1)]
     for _ in range(15):
         for batch in batches:
             state, _ = em_step(state, batch, FIXED_ETA, rate=(state.n_steps + 2) ** -0.6, n_data=n)
     first, online, last = (
-        em_step(start_em(topics), data, FIXED_ETA)[1].objective for topics in (start, state.topics, whole.topics)
+        em_step(EMState(topics), data, FIXED_ETA)[1] for topics in (start, state.topics, whole.topics)
     )
     assert online > last - 0.05 * (last - first)
     assert cosines(state.topics.V, whole.topics.V).min() > 0.98
@@ -600,7 +600,7 @@ def cost(Y, n_topics=3, n_labels=None):
     X = sparse.csr_array(np.random.default_rng(0).random((n, 5), np.float32))
     data = topic_rows(X, Y, active_labels(Y, None))
     topics = first_topics(data, n_topics, n_labels or Y.shape[1], dtype=torch.float32)
-    state, _ = em_step(start_em(topics), data, FIXED_ETA)
+    state, _ = em_step(EMState(topics), data, FIXED_ETA)
     with Numbers() as numbers:
         em_step(state, data, FIXED_ETA)
     return numbers

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
 from labelfield.topics import gibbs
-from labelfield.topics.em import EMOptions, em_step, start_em
+from labelfield.topics.em import EMOptions, EMState, em_step
 from labelfield.topics.gibbs import GibbsOptions, GibbsState, draw_weights, gibbs_step, start_gibbs
 from labelfield.topics.rows import active_labels, topic_rows
 from labelfield.topics.start import start_topics
@@ -167,14 +167,14 @@ def test_planted_topics_are_found():
     Y = csr(rng.poisson(U @ V.T) > 0)
     data = topic_rows(csr(rows), Y, active_labels(Y, None))
     start = start_topics(data, n_topics, n_labels, Priors(), torch.Generator().manual_seed(0))
-    fitted = start_em(start)
+    fitted = EMState(start)
     for _ in range(40):
         fitted, _ = em_step(fitted, data, EMOptions())
     state, options = start_gibbs(fitted.topics, data, rng), GibbsOptions()
     mean_V, mean_W, objectives = 0.0, 0.0, []
     for sweep in range(60):
         state, info = gibbs_step(state, data, options, rng)
-        objectives.append(info.objective)
+        objectives.append(info)
         if sweep >= 20:
             mean_V, mean_W = mean_V + state.topics.V.double().numpy() / 40, mean_W + state.topics.W.numpy() / 40
     cosine = V.T @ mean_V / np.outer(np.linalg.norm(V, axis=0), np.linalg.norm(mean_V, axis=0))
@@ -182,7 +182,6 @@ def test_planted_topics_are_found():
     assert cosine[mine, found].min() > 0.95, cosine
     # The feature that makes a topic likely is the one that was planted.
     assert (mean_W[:n_topics, found].argmax(0) == mine).all()
-    assert state.n_steps == 60
     assert np.isfinite(objectives).all()
 
 
@@ -195,7 +194,7 @@ def test_objective_is_the_log_likelihood_of_what_was_observed():
     holds = np.zeros((N, L), bool)
     holds[data.positives.row, data.positives.label] = True
     each = np.where(holds, np.log(-np.expm1(-rates)), -rates)
-    np.testing.assert_allclose(info.objective, each[MASK].sum(), rtol=1e-5)
+    np.testing.assert_allclose(info, each[MASK].sum(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("n_sets", [10, pytest.param(60, marks=pytest.mark.slow)])
@@ -299,7 +298,7 @@ def test_rows_without_positives_one_topic_and_kept_parameters():
     empty = topic_rows(X, csr(np.zeros((N, L))), np.arange(L))
     state, info = gibbs_step(from_prior(rng), empty, GibbsOptions(PRIORS), rng)
     assert state.topics.precision[-1] == 1
-    assert np.isfinite(info.objective)
+    assert np.isfinite(info)
 
 
 def test_a_seed_gives_the_same_draws():

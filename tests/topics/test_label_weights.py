@@ -38,7 +38,7 @@ def test_without_exposures_weights_are_proportional_to_counts(n_labels, n_topics
     if n_labels + n_rest == 0:
         return
     counts, _, _ = draw(n_labels, n_topics, seed)
-    V, rest = normalised(counts, None, n_rest, 0.02)
+    V, rest = normalised(counts, None, None, n_rest, 0.02)
     assert_sums_to_one(V, rest, n_rest)
     above = np.concatenate([counts.numpy() + 0.02, np.full((n_rest, n_topics), 0.02)])
     np.testing.assert_allclose(V, (above / above.sum(axis=0))[:n_labels], rtol=1e-13)
@@ -54,7 +54,7 @@ def test_with_exposures_weights_are_stationary_on_the_simplex(n_labels, n_topics
     if n_labels + n_rest == 0:
         return
     counts, exposure, of_rest = draw(n_labels, n_topics, seed)
-    V, rest = normalised(counts, (exposure, of_rest), n_rest, eta)
+    V, rest = normalised(counts, exposure, of_rest, n_rest, eta)
     assert_sums_to_one(V, rest, n_rest)
     every = torch.cat([V, rest.expand(n_rest, n_topics)])
     e = torch.cat([exposure, of_rest.expand(n_rest, n_topics)])
@@ -69,7 +69,7 @@ def test_with_exposures_weights_are_stationary_on_the_simplex(n_labels, n_topics
 def test_no_other_weights_on_the_simplex_are_better(seed, n_rest):
     """Σ (η + m) log v - Σ e v, against a general optimiser in unbounded coordinates."""
     counts, exposure, of_rest = draw(4, 1, seed)
-    V, rest = normalised(counts, (exposure, of_rest), n_rest, 0.05)
+    V, rest = normalised(counts, exposure, of_rest, n_rest, 0.05)
     above = np.append(counts.numpy() + 0.05, np.full(n_rest, 0.05))
     e = np.append(exposure.numpy(), np.full(n_rest, of_rest.item()))
 
@@ -87,7 +87,8 @@ def test_no_other_weights_on_the_simplex_are_better(seed, n_rest):
 def test_the_same_exposure_for_all_labels_changes_nothing(n_rest):
     counts, _, of_rest = draw(6, 3, 0)
     plain, other = (
-        normalised(counts, exposure, n_rest, 0.01) for exposure in (None, (of_rest.expand(6, 3) * 1e3, of_rest * 1e3))
+        normalised(counts, *exposure, n_rest, 0.01)
+        for exposure in ((None, None), (of_rest.expand(6, 3) * 1e3, of_rest * 1e3))
     )
     torch.testing.assert_close(plain, other, rtol=1e-9, atol=0)
 
@@ -96,13 +97,13 @@ def test_labels_that_were_seen_less_weigh_more():
     """Seen half as often, with as many counts; unseen ones by η alone, whatever the size of exposures."""
     counts = torch.tensor([[5.0], [5.0], [0.0]], dtype=torch.float64)
     exposure = torch.tensor([[1e6], [5e5], [0.0]], dtype=torch.float64)
-    V, _ = normalised(counts, (exposure, torch.zeros(1, dtype=torch.float64)), 0, 1e-3)
+    V, _ = normalised(counts, exposure, torch.zeros(1, dtype=torch.float64), 0, 1e-3)
     np.testing.assert_allclose(V[1] / V[0], 2, rtol=1e-2)
     assert V[2] > 0.99  # nothing speaks against it
 
 
 def test_single_precision_counts_are_normalised_in_double():
-    V, rest = normalised(torch.ones(3, 2), (torch.ones(3, 2), torch.ones(2)), 1, 0.1)
+    V, rest = normalised(torch.ones(3, 2), torch.ones(3, 2), torch.ones(2), 1, 0.1)
     assert V.dtype == rest.dtype == torch.float64
 
 

@@ -39,7 +39,7 @@ def test_products_of_features_are_dense_ones(n_rows, n_features, n_topics, seed)
     W, G = uniform(n_features + 1, n_topics, seed=seed), uniform(n_rows, n_topics, seed=seed)
     np.testing.assert_allclose(design.times(W), dense @ W.numpy(), rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(design.transposed_times(G), dense.T @ G.numpy(), rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(design.squares(), np.square(dense).sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(design.squares, np.square(dense).sum(axis=0), rtol=1e-12)
 
 
 def test_products_do_not_change_what_they_are_given():

@@ -80,7 +80,7 @@ class TestTopics:
     @pytest.mark.parametrize("name", ALL)
     def test_they_come_by_their_share_with_their_first_labels(self, name, models):
         model = models[name]
-        found, V = model.topics(4), model.model_.mean_weights().numpy()
+        found, V = model.topics(4), model.model_.V.mean(0).numpy()
         assert sorted(topic.number for topic in found) == list(range(model.spec_.n_topics))
         shares = [topic.share for topic in found]
         assert shares == sorted(shares, reverse=True)

@@ -273,7 +273,7 @@ def test_partial_fit_keeps_the_map(models, data):
 
 def test_rows_beyond_what_calibrating_may_take_are_left_out(data, monkeypatch):
     wide = sparse.csr_array((data.Y.data, data.Y.indices, data.Y.indptr), shape=(N_ROWS, 1000))
-    monkeypatch.setattr("labelfield.inference.topic_fitting._CALIBRATED_ENTRIES", 20_000)
+    monkeypatch.setattr("labelfield.inference.topics._CALIBRATED_ENTRIES", 20_000)
     seen = []
 
     def fit(self, p, is_true, is_known=None):

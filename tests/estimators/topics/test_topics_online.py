@@ -8,7 +8,7 @@ from topic_cases import ALGORITHMS, N_LABELS, assert_same_arrays, auc, small, ti
 
 import labelfield
 from labelfield import DataError, synth
-from labelfield.inference import topic_fitting
+from labelfield.inference import topics
 
 
 def test_a_store_in_mapped_memory_gives_the_same(data, tmp_path):
@@ -120,7 +120,7 @@ class TestPartialFit:
         def fail(*_, **__):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(topic_fitting, "em_step", fail)
+        monkeypatch.setattr(topics, "em_step", fail)
         with pytest.raises(KeyboardInterrupt):
             model.partial_fit(few[0][:50], few[1][:50])
         monkeypatch.undo()
