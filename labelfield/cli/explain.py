@@ -1,9 +1,8 @@
-"""explain: why one row gets its labels."""
+"""explain and topics: why one row gets its labels, and the topics of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,18 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from labelfield.cli.options import (
-    AsJson,
-    Device,
-    LabelColumn,
-    OneBased,
-    OneBasedLabels,
-    load,
-    load_for_model,
-    load_model,
-)
-from labelfield.cli.output import Bar, print_json
+from labelfield.cli.options import AsJson, Device, Reading, load_model, reads_files
+from labelfield.cli.output import Bar, print_json, print_table
 from labelfield.data import Dataset
+from labelfield.errors import LabelfieldError
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
@@ -40,7 +31,9 @@ _LEAST_SHARE = 0.005
 _N_OF_INPUT = 5
 
 
+@reads_files()
 def explain(
+    reading: Reading,
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
     rows: Annotated[Path, typer.Argument(help="Rows; for two splits, the test rows.")],
     row: Annotated[int, typer.Option("--row", min=0, help="The row to explain, counted from 0.")],
@@ -48,9 +41,6 @@ def explain(
     n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per label.")] = 8,
     n_inducing: Annotated[int, typer.Option("--inputs", min=0, help="Inducing inputs, or topics, per label.")] = 3,
     device: Device = "auto",
-    one_based: OneBased = None,
-    one_based_labels: OneBasedLabels = False,
-    label_column: LabelColumn = None,
     as_json: AsJson = False,
 ) -> None:
     """Explain why a row gets its most probable labels: by which features, and by which inducing inputs or topics.
@@ -60,8 +50,7 @@ def explain(
     Example: labelfield explain model data/bibtex --row 3
     """
     estimator = load_model(model, device)
-    reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
-    dataset = load_for_model(estimator, rows, reading, labelled=False)
+    dataset = reading.for_model(estimator, rows, labelled=False)
     if row >= dataset.n_rows:
         last = f"its rows are 0 to {dataset.n_rows - 1}" if dataset.n_rows else "it has no rows"
         raise typer.BadParameter(f"--row {row}: {rows} has no such row; {last}")
@@ -217,3 +206,47 @@ def _legend(found: RowExplanation, has_truth: bool, has_names: bool) -> list[str
     if has_truth:
         lines.append("✓ the row has this label, ✗ it does not")
     return lines
+
+
+def topics(
+    model: Annotated[Path, typer.Argument(help="The folder of a model of the method topics.")],
+    n: Annotated[int, typer.Option("-n", min=1, help="Labels shown per topic.")] = 10,
+    n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per topic.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Print the topics of a model: their share in the labels of the training rows, and their first labels.
+
+    Example: labelfield topics model -n 5
+    """
+    estimator = load_model(model, "cpu")
+    known = estimator.topics(n)
+    if known is None:
+        kind = "an ensemble" if len(estimator.members()) > 1 else "a model"
+        raise LabelfieldError(f"{model}: {kind} of the method {estimator.method!r} has no topics of its own")
+    found: list[dict[str, Any]] = [
+        {
+            "topic": topic.number,
+            "share": topic.share,
+            "labels": dict(topic.labels),
+            **({"features": _first_features(estimator, topic.number, n_features)} if n_features else {}),
+        }
+        for topic in known
+    ]
+    if as_json:
+        print_json({"path": str(model), "topics": found})
+        return
+    lines = []
+    for topic in found:
+        labels = ", ".join(f"{name} ({100 * weight:.0f})" for name, weight in topic["labels"].items())
+        features = [", ".join(map(str, topic["features"]))] if n_features else []
+        lines.append([str(topic["topic"]), f"{100 * topic['share']:.1f}", labels, *features])
+    print_table(str(model), ["topic", "share %", "labels (weight %)", *(["features"] if n_features else [])], lines)
+
+
+def _first_features(estimator: FittedClassifier, topic: int, n: int) -> dict[Any, float]:
+    """Return the n features that most raise a topic, by name or number, with their weights."""
+    found, names = estimator.predictor_.topic_weights(), estimator.feature_names()
+    assert found is not None  # a model with topics has them
+    weights = estimator.row_transform_.fold(found[:, topic])
+    best = (-weights).argsort(kind="stable")[:n].tolist()
+    return {d if names is None else names[d]: float(weights[d]) for d in best}

@@ -10,13 +10,11 @@ import typer
 
 from labelfield import __version__
 from labelfield.cli.data import convert, info, split, synth
-from labelfield.cli.evaluation import evaluate
-from labelfield.cli.explain import explain
+from labelfield.cli.explain import explain, topics
 from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import say
-from labelfield.cli.prediction import predict
+from labelfield.cli.prediction import evaluate, predict
 from labelfield.cli.report import report
-from labelfield.cli.topics import topics
 from labelfield.cli.training import config, show, train
 from labelfield.errors import LabelfieldError
 

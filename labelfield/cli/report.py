@@ -1,30 +1,20 @@
 """report: one page about a model, for a browser."""
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from labelfield.cli.options import (
-    AsJson,
-    Device,
-    LabelColumn,
-    OneBased,
-    OneBasedLabels,
-    load,
-    load_for_model,
-    load_model,
-    require_file_name,
-    require_rows,
-)
-from labelfield.cli.output import Bar, print_json, say
+from labelfield.cli.options import AsJson, Device, Reading, load_model, reads_files, require_file_name, require_rows
+from labelfield.cli.output import Bar, report_written
 from labelfield.errors import DataError
 
 
+@reads_files()
 def report(
+    reading: Reading,
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
     test: Annotated[Path, typer.Argument(help="Rows with true labels; for two splits, the test rows.")],
     out: Annotated[Path, typer.Option("--out", help="The page, such as report.html.")],
@@ -33,9 +23,6 @@ def report(
     ] = None,
     title: Annotated[str, typer.Option("--title", help="The heading of the page.")] = "",
     device: Device = "auto",
-    one_based: OneBased = None,
-    one_based_labels: OneBasedLabels = False,
-    label_column: LabelColumn = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older page.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -46,14 +33,13 @@ def report(
     require_file_name(out, overwrite)
     started = time.perf_counter()
     estimator = load_model(model, device)
-    reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
-    rows = load_for_model(estimator, test, reading, labelled=True)
+    rows = reading.for_model(estimator, test, labelled=True)
     require_rows(rows, test)
     from labelfield.report import Counts, make_page, save_page
 
     counts = None
     if train is not None:
-        training = load_for_model(estimator, train, reading, labelled=True, part="train")
+        training = reading.for_model(estimator, train, labelled=True, part="train")
         require_rows(training, train)
         counts = Counts(np.bincount(training.Y.indices, minlength=training.n_labels), training.n_rows)
     try:
@@ -71,11 +57,8 @@ def report(
     except DataError as error:
         raise error.at(test) from None
     save_page(page, out)
-    seconds, size = time.perf_counter() - started, out.stat().st_size
-    if as_json:
-        print_json({"path": str(out), "rows": rows.n_rows, "bytes": size, "seconds": seconds})
-    else:
-        say(f"wrote {out}: {size / 1000:,.0f} kB, in {seconds:.1f} s; open it in a browser")
+    facts = {"path": str(out), "rows": rows.n_rows, "bytes": (size := out.stat().st_size)}
+    report_written(facts, started, as_json, f": {size / 1000:,.0f} kB", "; open it in a browser")
 
 
 def _name(path: Path) -> str:

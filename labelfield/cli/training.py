@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import asdict
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,17 +17,7 @@ import typer
 from numpy.typing import NDArray
 
 from labelfield.atomic import require_only_ours
-from labelfield.cli.options import (
-    AsJson,
-    LabelColumn,
-    OneBased,
-    OneBasedLabels,
-    Overwrite,
-    load,
-    load_model,
-    require_columns,
-    require_rows,
-)
+from labelfield.cli.options import AsJson, Overwrite, Reading, load_model, reads_files, require_columns, require_rows
 from labelfield.cli.output import print_json, print_table, say, shown
 from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
@@ -48,7 +37,9 @@ _MOST_LISTED = 10
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
+@reads_files()
 def train(
+    reading: Reading,
     data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
     method: Annotated[Method, typer.Option("--method", help=_METHODS)] = "mlgpf",
@@ -59,9 +50,6 @@ def train(
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed gives the same model.")] = None,
     time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its checkpoint.")] = False,
-    one_based: OneBased = None,
-    one_based_labels: OneBasedLabels = False,
-    label_column: LabelColumn = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +67,6 @@ def train(
     options |= {name: value for name, value in given.items() if value is not None}
     _refuse_existing_model(out, overwrite, resume)
     require_only_ours(out, MODEL_FILES)
-    reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
     dataset, has_classes = _read_training(reading, data, method, options)
     validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes)
     estimator = new_estimator(method, options)
