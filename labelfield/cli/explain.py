@@ -19,7 +19,7 @@ from labelfield.errors import LabelfieldError
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
-    from labelfield.explain import InducingInput, LabelExplanation, RowExplanation, TopicShare
+    from labelfield.explain import InducingInput, LabelExplanation, RowExplanation
 
 # True labels listed below those that are explained.
 _N_TRUE = 10
@@ -140,14 +140,21 @@ def _lines(label: LabelExplanation, width: int) -> Iterator[tuple[str, list[Text
         parts = f"{_number(label.utility)}: these {_number(listed)}, all others {_number(rest)}"
         linear = f", linear process {_number(own)}" if own else ""
         yield "utility", [Text(f"{parts}{linear}, bias {_number(label.bias)}", style="dim")]
-    yield "topics", [_topic(topic) for topic in label.topics if topic.share >= _LEAST_SHARE]
+    yield (
+        "topics",
+        [
+            Text.assemble((f"{100 * own.share:3.0f} % ", "bold"), f"topic {own.number}: {', '.join(own.labels)}")
+            for own in label.topics
+            if own.share >= _LEAST_SHARE
+        ],
+    )
 
 
 def _features(label: LabelExplanation, width: int) -> list[Text]:
     """Return features with their effects, several per line; with their values, unless these are all 1."""
     lines: list[Text] = []
     has_values = any(value != 1 for _, value, _ in label.features)
-    seen = [feature for feature in label.features if _is_seen(feature[2])]
+    seen = [feature for feature in label.features if _number(feature[2]) != "0.00"]
     if label.features and not seen:
         return [Text("none changes the log-odds by as much as 0.01", style="dim")]
     for name, value, effect in seen:
@@ -172,20 +179,12 @@ def _input(source: InducingInput, effect: float) -> Text:
     return Text.assemble(_signed(effect), f"  #{source.number}{whose}{alike}{features}", (stands_for, "italic"))
 
 
-def _topic(topic: TopicShare) -> Text:
-    return Text.assemble((f"{100 * topic.share:3.0f} % ", "bold"), f"topic {topic.number}: {', '.join(topic.labels)}")
-
-
-def _is_seen(effect: float) -> bool:
-    return round(abs(effect), 2) > 0
-
-
 def _signed(effect: float) -> tuple[str, str]:
     return _number(effect), "green" if effect > 0 else "red"
 
 
 def _number(value: float | None) -> str:
-    return f"{value:+.2f}".replace("-", "−") if value is not None and _is_seen(value) else "0.00"
+    return "0.00" if value is None or round(abs(value), 2) == 0 else f"{value:+.2f}".replace("-", "−")
 
 
 def _value(value: float, digits: int) -> str:
@@ -218,35 +217,24 @@ def topics(
 
     Example: labelfield topics model -n 5
     """
+    from labelfield.explain.features import topic_features
+
     estimator = load_model(model, "cpu")
-    known = estimator.topics(n)
+    known, names = estimator.topics(n), estimator.feature_names()
     if known is None:
         kind = "an ensemble" if len(estimator.members()) > 1 else "a model"
         raise LabelfieldError(f"{model}: {kind} of the method {estimator.method!r} has no topics of its own")
-    found: list[dict[str, Any]] = [
-        {
-            "topic": topic.number,
-            "share": topic.share,
-            "labels": dict(topic.labels),
-            **({"features": _first_features(estimator, topic.number, n_features)} if n_features else {}),
-        }
-        for topic in known
-    ]
+    found, lines = [], []
+    for topic in known:
+        found.append({"topic": topic.number, "share": topic.share, "labels": dict(topic.labels)})
+        labels = ", ".join(f"{name} ({100 * weight:.0f})" for name, weight in topic.labels)
+        lines.append([str(topic.number), f"{100 * topic.share:.1f}", labels])
+        if n_features:
+            raising = topic_features(estimator, topic.number, n_features)
+            found[-1]["features"] = {d if names is None else names[d]: weight for d, weight in raising}
+            lines[-1].append(", ".join(map(str, found[-1]["features"])))
     if as_json:
         print_json({"path": str(model), "topics": found})
-        return
-    lines = []
-    for topic in found:
-        labels = ", ".join(f"{name} ({100 * weight:.0f})" for name, weight in topic["labels"].items())
-        features = [", ".join(map(str, topic["features"]))] if n_features else []
-        lines.append([str(topic["topic"]), f"{100 * topic['share']:.1f}", labels, *features])
-    print_table(str(model), ["topic", "share %", "labels (weight %)", *(["features"] if n_features else [])], lines)
-
-
-def _first_features(estimator: FittedClassifier, topic: int, n: int) -> dict[Any, float]:
-    """Return the n features that most raise a topic, by name or number, with their weights."""
-    found, names = estimator.predictor_.topic_weights(), estimator.feature_names()
-    assert found is not None  # a model with topics has them
-    weights = estimator.row_transform_.fold(found[:, topic])
-    best = (-weights).argsort(kind="stable")[:n].tolist()
-    return {d if names is None else names[d]: float(weights[d]) for d in best}
+    else:
+        header = ["topic", "share %", "labels (weight %)", "features"]
+        print_table(str(model), header if n_features else header[:3], lines)

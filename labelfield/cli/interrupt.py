@@ -1,8 +1,7 @@
 """Handling of interrupts, the same for every command."""
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from threading import current_thread, main_thread
 from typing import Any
@@ -12,37 +11,29 @@ import typer
 from labelfield.cli.output import say
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which would otherwise end the process before it has removed its temporary folders."""
-
-
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that reports SIGINT and SIGTERM and then exits with 130 or 143."""
+    """Return a command that reports SIGINT and SIGTERM and then exits with 130 or 143.
+
+    Left alone, SIGTERM would end the process before it has removed its temporary folders.
+    """
 
     @wraps(command)
     def wrapped(*arguments: Any, **options: Any) -> None:
+        received = [signal.SIGINT]
+
+        def terminate(*_: Any) -> None:
+            received.append(signal.SIGTERM)
+            raise KeyboardInterrupt
+
+        can_handle = current_thread() is main_thread()  # other threads cannot
+        before = signal.signal(signal.SIGTERM, terminate) if can_handle else None
         try:
-            with _raising_on_sigterm():
-                command(*arguments, **options)
-        except KeyboardInterrupt as stop:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
             say("interrupted")
-            number = signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT
-            raise typer.Exit(128 + number) from None
+            raise typer.Exit(128 + received[-1]) from None
+        finally:
+            if can_handle:
+                signal.signal(signal.SIGTERM, before)
 
     return wrapped
-
-
-@contextmanager
-def _raising_on_sigterm() -> Iterator[None]:
-    if current_thread() is not main_thread():  # other threads cannot handle signals
-        yield
-        return
-
-    def terminate(*_: Any) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -48,15 +48,13 @@ class TrainingBar:
         if self.bar.live.is_started:
             self.bar.stop()
 
-    def _member(self, shown: _Shown) -> str:
-        return f"member {self.shown.index(shown) + 1}, " if len(self.shown) > 1 else ""
-
     def __call__(self, run: Run, n_steps: int) -> None:
         shown = next((shown for shown in self.shown if shown.run is run), None)
         if shown is None:
             shown = _Shown(run, self.bar.add_task("", total=None, member="", epoch=1, bound=float("nan"), rate=0.0))
             self.shown.append(shown)
         shown.n_steps += 1
+        member = f"member {self.shown.index(shown) + 1}, " if len(self.shown) > 1 else ""
         done = run.epoch * n_steps + run.step
         budget, total = self.settings[run.stage].time_budget, run.max_epochs * n_steps
         if budget is not None and run.seconds > 0:
@@ -65,7 +63,7 @@ class TrainingBar:
             shown.task,
             completed=done,
             total=total,
-            member=f"{run.stage}, " if run.stage else self._member(shown),
+            member=f"{run.stage}, " if run.stage else member,
             epoch=run.epoch + 1,
             bound=run.sum_bound / run.n_good_steps if run.n_good_steps else float("nan"),
             rate=shown.n_steps / max(time.monotonic() - shown.started, 1e-9),

@@ -6,7 +6,6 @@ import json
 import re
 import time
 import tomllib
-from collections.abc import Callable
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from labelfield.atomic import require_only_ours
 from labelfield.cli.options import AsJson, Overwrite, Reading, load_model, reads_files, require_columns, require_rows
-from labelfield.cli.output import print_json, print_table, say, shown
+from labelfield.cli.output import print_facts, print_json, say
 from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
@@ -57,22 +56,32 @@ def train(
 
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
+    from labelfield.cli.live import TrainingBar
     from labelfield.estimators.methods import new_estimator
     from labelfield.inference.signals import Interrupted
-    from labelfield.models.artifact import CHECKPOINTS, MODEL_FILES
+    from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
 
-    seconds = None if time_budget is None else parse_seconds(time_budget)
+    seconds = None if time_budget is None else _parse_seconds(time_budget)
     given = {"device": device, "random_state": seed, "time_budget": seconds}
     options = _gather_options(method, config_file, set_options or [])
     options |= {name: value for name, value in given.items() if value is not None}
-    _refuse_existing_model(out, overwrite, resume)
+    if out.exists() and not overwrite:
+        is_unfinished = out.is_dir() and (not any(out.iterdir()) or (out / CHECKPOINT).exists())
+        if not (resume and is_unfinished):
+            hint = "--resume to continue or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
+            raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     require_only_ours(out, MODEL_FILES)
     dataset, has_classes = _read_training(reading, data, method, options)
     validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes)
     estimator = new_estimator(method, options)
     started = time.perf_counter()
     try:
-        _fit(estimator, dataset, out, validation, resume, has_classes)
+        # A model that is in the folder stays until the new one is saved.
+        prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
+        estimator.name_features(dataset.feature_names)
+        checkpoint = out / CHECKPOINT
+        with TrainingBar(_announce(estimator, prepared)) as bar:
+            estimator.train_prepared(prepared, validation=validation, checkpoint=checkpoint, resume=resume, on_step=bar)
     except Interrupted as stop:
         say(f"{stop}; the same command with --resume continues")
         raise typer.Exit(128 + stop.signal_number) from None
@@ -89,26 +98,13 @@ def train(
     if as_json:
         print_json(result)
     else:
-        print_table("trained", ["", ""], [[name, shown(value)] for name, value in result.items()])
-
-
-def _refuse_existing_model(out: Path, overwrite: bool, resume: bool) -> None:
-    """Raise a usage error if there is something at `out` that this run may neither replace nor continue."""
-    from labelfield.models.artifact import CHECKPOINT
-
-    if out.exists() and not overwrite:
-        is_unfinished = out.is_dir() and (not any(out.iterdir()) or (out / CHECKPOINT).exists())
-        if not (resume and is_unfinished):
-            hint = "--resume to continue or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
-            raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
+        print_facts("trained", result)
 
 
 # Rows
 
 
-def _read_training(
-    reading: Callable[..., Dataset], path: Path, method: str, options: dict[str, Any]
-) -> tuple[Dataset, bool]:
+def _read_training(reading: Reading, path: Path, method: str, options: dict[str, Any]) -> tuple[Dataset, bool]:
     """Read the training rows, and return with them whether each has one class: by the method, else by the rows."""
     from labelfield.estimators.methods import has_classes
 
@@ -132,9 +128,7 @@ def _read_training(
     return dataset, is_classes
 
 
-def _read_validation(
-    reading: Callable[..., Dataset], path: Path, training: Dataset, has_classes: bool
-) -> tuple[Any, Any]:
+def _read_validation(reading: Reading, path: Path, training: Dataset, has_classes: bool) -> tuple[Any, Any]:
     """Read rows to be scored, X and Y, in the columns of the training rows, which must have all of their classes."""
     n_features, n_labels = training.n_features, 0 if has_classes else training.n_labels
     rows = reading(path, classes=has_classes, n_features=n_features, n_labels=n_labels, narrow=True)
@@ -162,24 +156,6 @@ def _classes_of(rows: Dataset, training: Dataset) -> NDArray[Any]:
     return np.asarray(class_values(list(training.label_names or ()))[rows.Y.indices])
 
 
-# Training
-
-
-def _fit(
-    estimator: FittedClassifier, dataset: Dataset, out: Path, validation: Any, resume: bool, has_classes: bool
-) -> None:
-    """Train with checkpoints in the folder of the model; a model that is there stays until the new one is saved."""
-    from labelfield.cli.live import TrainingBar
-    from labelfield.models.artifact import CHECKPOINT
-
-    prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
-    estimator.name_features(dataset.feature_names)
-    with TrainingBar(_announce(estimator, prepared)) as bar:
-        estimator.train_prepared(
-            prepared, validation=validation, checkpoint=out / CHECKPOINT, resume=resume, on_step=bar
-        )
-
-
 def _announce(estimator: FittedClassifier, data: Dataset) -> dict[str, Settings]:
     """Say on stderr what is about to be trained and what it will cost; return the settings of each stage."""
     from labelfield.estimators.options import choose_device
@@ -199,7 +175,7 @@ def _announce(estimator: FittedClassifier, data: Dataset) -> dict[str, Settings]
     return cost.stages
 
 
-def parse_seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     """Return 60, 60s, 5m, 5min or 2h as seconds."""
     match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)", text.strip())
     if not match or match[2] not in _UNITS or not float(match[1]) > 0:
@@ -294,7 +270,7 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
     if as_json:
         print_json({"path": str(model), **facts, "history": history})
     else:
-        print_table(str(model), ["", ""], [[name, shown(value)] for name, value in facts.items()])
+        print_facts(str(model), facts)
 
 
 def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:

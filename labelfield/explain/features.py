@@ -29,3 +29,11 @@ def relevant_features(
     name = feature_namer(estimator, feature_names)
     best = np.argsort(-relevance, kind="stable")[:n].tolist()
     return [(name(d), float(relevance[d])) for d in best]
+
+
+def topic_features(estimator: FittedClassifier, topic: int, n: int) -> list[tuple[int, float]]:
+    """Return the n features that raise a topic most, by number, with their weights."""
+    found = estimator.predictor_.topic_weights()
+    assert found is not None  # a model with topics has them
+    weights = estimator.row_transform_.fold(found[:, topic])
+    return [(d, float(weights[d])) for d in np.argsort(-weights, kind="stable")[:n].tolist()]

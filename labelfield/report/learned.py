@@ -11,7 +11,7 @@ from scipy import sparse
 
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.explain import InducingInput, LabelNeighbours, inducing_inputs, label_neighbours
-from labelfield.explain.features import feature_namer
+from labelfield.explain.features import feature_namer, topic_features
 from labelfield.explain.inducing import count_inputs, strongest_inputs
 from labelfield.report.scores import Counts
 
@@ -153,11 +153,9 @@ def _pictures(
 def _describe_topics(
     estimator: FittedClassifier, topics: Sequence[Any], name: Callable[[int], str]
 ) -> list[TopicWords]:
-    weights = estimator.predictor_.topic_weights()
     found = []
     for topic in topics:
-        own = np.zeros(0) if weights is None else estimator.row_transform_.fold(weights[:, topic.number])
-        best = np.argsort(-own, kind="stable")[:_N_WORDS].tolist()
         labels = [(str(label), float(weight)) for label, weight in topic.labels]
-        found.append(TopicWords(topic.number, topic.share, labels, [name(d) for d in best]))
+        features = [name(d) for d, _ in topic_features(estimator, topic.number, _N_WORDS)]
+        found.append(TopicWords(topic.number, topic.share, labels, features))
     return found
