@@ -13,18 +13,11 @@ from labelfield.cli.data import convert, info, split, synth
 from labelfield.cli.explain import explain, topics
 from labelfield.cli.interrupt import interruptible
 from labelfield.cli.output import say
-from labelfield.cli.prediction import evaluate, predict
-from labelfield.cli.report import report
+from labelfield.cli.prediction import evaluate, predict, report
 from labelfield.cli.training import config, show, train
 from labelfield.errors import LabelfieldError
 
-app = typer.Typer(
-    name="labelfield",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
+app = typer.Typer(name="labelfield", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 for command in (info, convert, split, synth, train, predict, evaluate, explain, report, show, topics, config):
     app.command()(interruptible(command))

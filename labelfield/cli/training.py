@@ -24,7 +24,6 @@ from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 
 if TYPE_CHECKING:
-    from labelfield.estimators.options import Parameter
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.inference.run import Settings
 
@@ -196,15 +195,10 @@ def config(method: Annotated[Method, typer.Argument(help="A method of labelfield
     print(f"# Options of {method}. Those without a value are off, or chosen from the data.")
     for name, option in method_parameters(method).items():
         text = f"# {name} =" if option.default is None else f"{name} = {json.dumps(option.default)}"
-        print(f"{text:<36} # {_meaning(option)}")
-
-
-def _meaning(option: Parameter) -> str:
-    """Return what an option means, with the range of a number; words that it may be are in the meaning already."""
-    if not isinstance(option.constraint, Integer | Real):
-        return option.meaning
-    expected = str(option.constraint)
-    return f"{option.meaning} {expected[0].upper()}{expected[1:]}."
+        meaning, expected = option.meaning, str(option.constraint)
+        if isinstance(option.constraint, Integer | Real):  # the words that an option may be are in its meaning already
+            meaning += f" {expected[0].upper()}{expected[1:]}."
+        print(f"{text:<36} # {meaning}")
 
 
 def _gather_options(method: str, config_file: Path | None, assignments: list[str]) -> dict[str, Any]:

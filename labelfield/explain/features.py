@@ -6,8 +6,10 @@ import numpy as np
 
 from labelfield.estimators.protocol import FittedClassifier
 
+Namer = Callable[[int], str]
 
-def feature_namer(estimator: FittedClassifier, given: Sequence[str] | None = None) -> Callable[[int], str]:
+
+def feature_namer(estimator: FittedClassifier, given: Sequence[str] | None = None) -> Namer:
     """Return a function from the number of a feature to its name: the model's, else that given, else "feature 17"."""
     names = estimator.feature_names()
     if names is None and given is not None and len(given) != estimator.n_features_in_:

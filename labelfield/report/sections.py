@@ -71,8 +71,7 @@ def scoreboard(facts: Facts) -> str:
         said.append(f"{facts.n_unseen:,} of their labels were not in training, so no model could find them.")
     said += [_MEANINGS[kind] for kind in dict.fromkeys(score.name.partition("@")[0] for score in facts.scores)]
     said.append("Popularity gives every row the most frequent labels of the training rows.")
-    if n_columns == 4:
-        said.append("The network alone is the one that the Gaussian processes were added to.")
+    said.append("The network alone is the one that the Gaussian processes were added to." if n_columns == 4 else "")
     return section("scores", "How good it is", table(head, rows, class_="scores"), paragraph(*said, class_="note"))
 
 
@@ -88,49 +87,43 @@ def trust(facts: Facts) -> str:
 def _about_reliability(curves: dict[int, Reliability]) -> list[str]:
     curve = next(iter(curves.values()))
     gaps = [f"{percent(own.ece)} for the first {'label' if k == 1 else k}" for k, own in curves.items()]
-    said = [
-        "Look at the distance from the dashed line: on the line, labels predicted with 80 % are right 80 times in 100; "
-        "below it the model is overconfident, above it underconfident.",
-        f"The mean gap (ECE) is {' and '.join(gaps)}.",
-    ]
-    gap = np.abs(curve.confidence - curve.frequency)
-    is_enough = curve.count >= max(plots.FEW, 0.01 * curve.count.sum())
+    is_enough, widest = curve.count >= max(plots.FEW, 0.01 * curve.count.sum()), ""
     if is_enough.any():
-        worst = int(np.where(is_enough, gap, -1).argmax())
-        said.append(
+        worst = int(np.where(is_enough, np.abs(curve.confidence - curve.frequency), -1).argmax())
+        widest = (
             f"Where there are many first labels, the gap is widest at {percent(curve.confidence[worst], 0)}: "
             f"{percent(curve.frequency[worst], 0)} of those {curve.count[worst]:,} labels are right."
         )
-    if any(((own.count > 0) & (own.count < plots.FEW)).any() for own in curves.values()):
-        said.append(f"Hollow marks stand for fewer than {plots.FEW} predictions.")
-    return said
+    has_few = any(((own.count > 0) & (own.count < plots.FEW)).any() for own in curves.values())
+    return [
+        "Look at the distance from the dashed line: on the line, labels predicted with 80 % are right 80 times in 100; "
+        "below it the model is overconfident, above it underconfident.",
+        f"The mean gap (ECE) is {' and '.join(gaps)}.",
+        widest,
+        f"Hollow marks stand for fewer than {plots.FEW} predictions." if has_few else "",
+    ]
 
 
 def _about_errors(facts: Facts) -> list[str]:
     errors = facts.errors
     has_auroc = errors.auroc == errors.auroc  # a number: some first labels are wrong, and some right
-    said = [
-        "Look for bars that grow to the right: then the model knows when it is likely to be wrong.",
-        f"In the tenth of the rows that it is surest of, {percent(errors.tenths[0].error)} of the first labels are "
-        f"wrong; in the tenth that it is least sure of, {percent(errors.tenths[-1].error)}.",
-    ]
+    found = f"All first labels are {'wrong' if errors.error else 'right'}: there is nothing to tell apart."
     if has_auroc:
-        said.append(
+        found = (
             f"A row with a wrong first label has a higher uncertainty than one with a right first label in "
             f"{percent(errors.auroc, 0)} of all pairs (AUROC; chance is 50 %)."
         )
-    else:
-        said.append(f"All first labels are {'wrong' if errors.error else 'right'}: there is nothing to tell apart.")
+    formula, more = "1 − p", ""
     if facts.predictions.has_novelty:
-        formula = "1 − p (1 − ν)".replace(" ", NO_BREAK)
-        alone = f"; 1 − p alone gives {percent(errors.auroc_of_p, 0)}" if has_auroc else ""
-        said.append(
-            f"Uncertainty is {formula}, where p is the probability of the first label and ν says how unlike the "
-            f"training rows a row is{alone}."
-        )
-    else:
-        said.append("Uncertainty is 1 − p, where p is the probability of the first label.")
-    return said
+        formula, more = "1 − p (1 − ν)".replace(" ", NO_BREAK), " and ν says how unlike the training rows a row is"
+        more += f"; 1 − p alone gives {percent(errors.auroc_of_p, 0)}" if has_auroc else ""
+    return [
+        "Look for bars that grow to the right: then the model knows when it is likely to be wrong.",
+        f"In the tenth of the rows that it is surest of, {percent(errors.tenths[0].error)} of the first labels are "
+        f"wrong; in the tenth that it is least sure of, {percent(errors.tenths[-1].error)}.",
+        found,
+        f"Uncertainty is {formula}, where p is the probability of the first label{more}.",
+    ]
 
 
 def by_frequency(facts: Facts) -> str:
@@ -163,14 +156,12 @@ def _rows_of(band: Band) -> str:
 def _about_found(bands: list[Band], k: int, is_each: bool) -> list[str]:
     if is_each:
         best, worst = (choose(bands, key=lambda band: band.found[1]) for choose in (max, min))
-        said = ["Look for labels with low marks: they are found in few of the rows that have them."]
-        said.append("The rarest label in training is on the left.")
-        if worst.found[1] < best.found[1]:
-            said.append(
-                f"{best.name} is ranked first most often ({percent(best.found[1])}), {worst.name} least often "
-                f"({percent(worst.found[1])})."
-            )
-        return said
+        named = f"{best.name} is ranked first most often ({percent(best.found[1])}), {worst.name} least often"
+        return [
+            "Look for labels with low marks: they are found in few of the rows that have them.",
+            "The rarest label in training is on the left.",
+            f"{named} ({percent(worst.found[1])})." if worst.found[1] < best.found[1] else "",
+        ]
     rare, frequent = bands[0], bands[-1]
     place = f"among the first {k} of their rows" if k > 1 else "ranked first"
     return [
@@ -192,45 +183,41 @@ def _about_missed(bands: list[Band]) -> list[str]:
 
 def _about_confusion(confusion: NDArray[np.int64], names: Sequence[str]) -> list[str]:
     wrong = confusion * ~np.eye(len(confusion), dtype=np.bool_)
-    said = ["Look for cells that stand out: they count the rows of one class that are taken for another."]
-    if wrong.any():
-        true, named = divmod(int(wrong.argmax()), len(wrong))
-        times = f"{wrong.max():,} row{'' if wrong.max() == 1 else 's'}"
-        said.append(f"The most frequent mistake is to take {names[true]} for {names[named]} ({times}).")
-    return said
+    true, named = divmod(int(wrong.argmax()), len(wrong))
+    times = f"{wrong.max():,} row{'' if wrong.max() == 1 else 's'}"
+    return [
+        "Look for cells that stand out: they count the rows of one class that are taken for another.",
+        f"The most frequent mistake is to take {names[true]} for {names[named]} ({times})." if wrong.any() else "",
+    ]
 
 
 def _about_contribution(bands: list[Band], k: int, is_each: bool) -> list[str]:
     precise = sum(band.precision[k] for band in bands)
     most = max(bands, key=lambda band: band.precision[k])
     also = f" and PSP@{k} = {percent(sum(band.psp[k] for band in bands))}" if bands[0].psp else ""
-    said = [
+    where = f"label {most.name}" if is_each else f"labels with {_rows_of(most)}"
+    return [
         f"Look at where the score comes from: bars of one kind sum to P@{k} = {percent(precise)}{also}.",
         "A model that only knows frequent labels has all its bars on the right.",
+        f"Here {percent(most.precision[k] / precise, 0)} of P@{k} comes from {where}." if precise else "",
     ]
-    if precise:
-        where = f"label {most.name}" if is_each else f"labels with {_rows_of(most)}"
-        said.append(f"Here {percent(most.precision[k] / precise, 0)} of P@{k} comes from {where}.")
-    return said
 
 
 def _band_table(bands: list[Band], is_each: bool) -> str:
-    ks, has_psp = list(bands[0].precision), bool(bands[0].psp)
+    has_psp = bool(bands[0].psp)
     head = ["label", "training rows"] if is_each else ["training rows", "labels"]
-    head += ["true in test rows", *(f"found @{k}" for k in ks)]
-    if has_psp:
-        head += [f"P@{k}" for k in ks] + [f"PSP@{k}" for k in ks]
+    kinds = ["found @", "P@", "PSP@"] if has_psp else ["found @"]
+    head += ["true in test rows", *(f"{kind}{k}" for kind in kinds for k in bands[0].found)]
     rows = []
     for band in bands:
         row = [text(band.name), f"{band.least if is_each else band.n_labels:,}", f"{band.n_true:,}"]
-        row += [percent(band.found[k]) if band.n_true else "–" for k in ks]
+        row += [percent(share) if band.n_true else "–" for share in band.found.values()]
         if has_psp:
-            row += [percent(part[k]) for part in (band.precision, band.psp) for k in ks]
+            row += [percent(share) for part in (band.precision, band.psp) for share in part.values()]
         rows.append(row)
-    said = ["“found” is the share of true labels that are among the first k of their row."]
-    if has_psp:
-        said.append("P@k and PSP@k are what a band adds to the score: each column sums to it.")
-    inner = f"{table(head, rows, class_='numbers')}{paragraph(*said, class_='note')}"
+    said = "“found” is the share of true labels that are among the first k of their row."
+    added = "P@k and PSP@k are what a band adds to the score: each column sums to it." if has_psp else ""
+    inner = f"{table(head, rows, class_='numbers')}{paragraph(said, added, class_='note')}"
     return f"<details><summary>The numbers</summary>{inner}</details>"
 
 
@@ -269,24 +256,21 @@ def _about_bound(facts: Facts) -> list[str]:
             f"The last sweep is at {_signed(first[-1].bound)} nats per row.",
         ]
     gain, last = _signed(first[-1].bound - first[-2].bound, "+"), _signed(first[-1].bound)
-    said = [
+    stages = list(dict.fromkeys(epoch.stage for epoch in first))
+    across = f"Stages ({', '.join(stages)}) bound different quantities: compare within one, not across them."
+    joins = drops(first) and facts.identity.has_held_out
+    return [
         "Look at the end of the curve: if it still rises, more training would help; if it is flat, it has converged.",
         f"The last epoch changed the bound by {gain} to {last} nats per row.",
+        "It drops where the rows that were held out for calibration join the training." if joins else "",
+        across if len(stages) > 1 else "",
+        "Thin lines are the other members of the ensemble." if len(facts.curves) > 1 else "",
+        "" if any(epoch.scores for epoch in first) else "To see scores on validation rows here, train with --valid.",
     ]
-    if drops(first) and facts.identity.has_held_out:
-        said.append("It drops where the rows that were held out for calibration join the training.")
-    stages = list(dict.fromkeys(epoch.stage for epoch in first))
-    if len(stages) > 1:
-        said.append(f"Stages ({', '.join(stages)}) bound different quantities: compare within one, not across them.")
-    if len(facts.curves) > 1:
-        said.append("Thin lines are the other members of the ensemble.")
-    if not any(epoch.scores for epoch in first):
-        said.append("To see scores on validation rows here, train with --valid.")
-    return said
 
 
 def _signed(value: float, sign: str = "") -> str:
-    return f"{value:{sign}.3g}".replace("-", "−") if abs(value) < 100 else f"{value:{sign},.1f}".replace("-", "−")
+    return f"{value:{sign}{'.3g' if abs(value) < 100 else ',.1f'}}".replace("-", "−")
 
 
 def _side_by_side(figures: list[str]) -> str:
