@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from labelfield.inference.run import Run, Settings
 
@@ -25,7 +25,7 @@ class TrainingBar:
             TimeRemainingColumn(),
         )
         self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self.runs: list[Run] = []
+        self.runs: list[tuple[Run, TaskID]] = []
 
     def __enter__(self) -> TrainingBar:
         if sys.stderr.isatty():
@@ -37,17 +37,17 @@ class TrainingBar:
             self.bar.stop()
 
     def __call__(self, run: Run, n_steps: int) -> None:
-        if not any(known is run for known in self.runs):
-            self.runs.append(run)
-            self.bar.add_task("", total=None, member="", epoch=1, bound=float("nan"), rate=0.0, n_calls=0)
-        place = next(i for i, known in enumerate(self.runs) if known is run)
-        task, member = self.bar.tasks[place], f"member {place + 1}, " if len(self.runs) > 1 else ""
+        number = next((number for known, number in self.runs if known is run), None)
+        if number is None:
+            number = self.bar.add_task("", total=None, member="", epoch=1, bound=float("nan"), rate=0.0, n_calls=0)
+            self.runs.append((run, number))
+        task, member = self.bar.tasks[number], f"member {number + 1}, " if len(self.runs) > 1 else ""
         n_calls, done = task.fields["n_calls"] + 1, run.epoch * n_steps + run.step
         budget, total = self.settings[run.stage].time_budget, run.max_epochs * n_steps
         if budget is not None and run.seconds > 0:
             total = max(done, min(total, int(done * budget / run.seconds)))
         self.bar.update(
-            task.id,
+            number,
             completed=done,
             total=total,
             member=f"{run.stage}, " if run.stage else member,

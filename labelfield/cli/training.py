@@ -100,9 +100,6 @@ def train(
         print_facts("trained", result)
 
 
-# Rows
-
-
 def _read_training(reading: Reading, path: Path, method: str, options: dict[str, Any]) -> tuple[Dataset, bool]:
     """Read the training rows, and return with them whether each has one class: by the method, else by the rows."""
     from labelfield.estimators.methods import has_classes

@@ -111,7 +111,7 @@ def strongest_inputs(estimator: FittedClassifier, n: int, n_features: int, name:
     strength = torch.cat(strengths) if has_own_points else torch.stack(strengths).sum(0)
     order = strength.argsort(descending=True, stable=True)[:n].tolist()
     places: list[Place] = [divmod(place, n_inputs) if has_own_points else (None, place) for place in order]
-    found = describe_inputs(estimator, places, n_features, name)
+    found = describe_inputs(estimator, places, n_features, name, None)
     return [found[place] for place in places]
 
 
@@ -125,11 +125,7 @@ def count_inputs(estimator: FittedClassifier) -> int:
 
 
 def describe_inputs(
-    estimator: FittedClassifier,
-    places: Sequence[Place],
-    n_features: int,
-    name: Namer,
-    row: sparse.csr_array | None = None,
+    estimator: FittedClassifier, places: Sequence[Place], n_features: int, name: Namer, row: sparse.csr_array | None
 ) -> dict[Place, InducingInput]:
     """Return inducing inputs in words, by place; with a row (1, D), also how similar they are to it."""
     predictor, transform, labels = estimator.predictor_, estimator.row_transform_, estimator.label_names()

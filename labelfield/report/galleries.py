@@ -17,25 +17,23 @@ _HOW_TO_NAME = (
 
 def ten_rows(facts: Facts) -> str:
     """Show rows with what the model predicts for them."""
-    said = [
+    said = (
         "These rows are meant to be instructive: the surest that are right, the surest that are wrong (start here: is "
         "the model wrong, or the label?), and the least sure of both kinds, with different first labels if possible. "
         "Rows are counted from 0."
-    ]
+    )
     if any(guess.interval for example in facts.examples for guess in example.guesses):
-        said.append(
-            f"The thin line is the {100 * LEVEL:.0f} % credible interval of the probability: it is wide where the "
-            "model has seen few similar rows."
-        )
+        said += f" The thin line is the {100 * LEVEL:.0f} % credible interval of the probability: it is wide where the "
+        said += "model has seen few similar rows."
     if any(example.carried for example in facts.examples):
-        said.append("+ and − mark features that speak for and against the first label.")
+        said += " + and − mark features that speak for and against the first label."
     groups: dict[str, str] = {}
     for example in facts.examples:
         groups[example.kind] = groups.get(example.kind, "") + _card(facts, example)
     n = len(facts.examples)
     title = "Ten rows" if n == 10 else f"{n} {'row' if n == 1 else 'rows'}"
     shown = [f"<h3>{text(kind.capitalize())}</h3>{element('div', own, class_='cards')}" for kind, own in groups.items()]
-    return section("rows", title, paragraph(*said), *shown)
+    return section("rows", title, paragraph(said), *shown)
 
 
 def _card(facts: Facts, example: Example) -> str:
@@ -107,7 +105,8 @@ def features(facts: Facts) -> str:
             "Look for names that should not matter, such as row numbers or dates: they would mean that the model has "
             f"found a shortcut. Bars show relevance relative to the strongest feature, {found[0][0]}."
         )
-        said += "" if facts.learned.topics else _about_names(facts)  # said there already
+        if not (facts.learned.has_names or facts.learned.topics):  # with topics, it is said there
+            said += _HOW_TO_NAME
         items = (
             f'<li><span class="label">{text(name)}</span>{bar(value / most)}</li>' for name, value in found if value > 0
         )
@@ -115,10 +114,6 @@ def features(facts: Facts) -> str:
     else:
         return ""
     return section("features", "Features that matter", paragraph(said), shown)
-
-
-def _about_names(facts: Facts) -> str:
-    return "" if facts.learned.has_names else _HOW_TO_NAME
 
 
 def inputs(facts: Facts) -> str:
@@ -141,7 +136,8 @@ def inputs(facts: Facts) -> str:
             " The ones listed here move labels most; each is described by its strongest features. Look for features "
             "that belong together: each line is a theme."
         )
-        said += "" if learned.features else _about_names(facts)  # said there already
+        if not (learned.has_names or learned.features):  # with features, it is said there
+            said += _HOW_TO_NAME
         rows = [
             [_speaks_for(own), text(", ".join(_with_value(facts, name, value) for name, value in own.features))]
             for own in learned.inputs
@@ -168,11 +164,11 @@ def topics(facts: Facts) -> str:
     for topic, features in found:
         labels = (f"{text(name)}&nbsp;{muted(f'{100 * w:.0f}')}" for name, w in topic.labels if w >= 0.005)
         rows.append([f"{topic.number} {muted(percent(topic.share))}", ", ".join(labels), text(", ".join(features))])
-    share = percent(sum(topic.share for topic, _ in found), 0)
+    share, learned = percent(sum(topic.share for topic, _ in found), 0), facts.learned
     said = (
         "Look for topics whose labels belong together; a topic with labels of every kind holds what is left over. "
         f"Numbers beside labels are their weights in the topic, in percent. These are {len(found)} of "
-        f"{facts.learned.n_topics} topics, from which {share} of the labels come.{_about_names(facts)}"
+        f"{learned.n_topics} topics, from which {share} of the labels come.{'' if learned.has_names else _HOW_TO_NAME}"
     )
     shown = table(["topic, share", "labels", "features that raise it"], rows, class_="wide topics")
     return section("topics", "Topics", paragraph(said), shown)

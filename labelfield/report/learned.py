@@ -59,31 +59,27 @@ def image_side(X: sparse.csr_array) -> int | None:
 
 
 def what_it_learned(
-    estimator: FittedClassifier,
-    counts: Counts,
-    occurs: NDArray[np.bool_],
-    side: int | None,
-    feature_names: Sequence[str] | None,
+    estimator: FittedClassifier, counts: Counts, seen: NDArray[np.bool_], side: int | None, names: Sequence[str] | None
 ) -> Learned:
     """Return everything that the model can tell, as images of this side where rows are images.
 
-    Features that hardly any test row has, by `occurs` (D,), are left out: features that never vary may have kept the
+    Features that hardly any test row has, by `seen` (D,), are left out: features that never vary may have kept the
     weight they started with.
     """
-    name, relevance = feature_namer(estimator, feature_names), estimator.feature_relevance()
-    inputs = inducing_inputs(estimator, _N_INPUTS, _N_WORDS, feature_names=feature_names) if side is None else None
+    name, relevance = feature_namer(estimator, names), estimator.feature_relevance()
+    inputs = inducing_inputs(estimator, _N_INPUTS, _N_WORDS, feature_names=names) if side is None else None
     topics, features = estimator.topics(_N_WORDS) or [], list[tuple[str, float]]()
     if side is None and relevance is not None:
         order = np.argsort(-relevance, kind="stable")
-        features = [(name(d), float(relevance[d])) for d in order[occurs[order]][:_N_FEATURES].tolist()]
+        features = [(name(d), float(relevance[d])) for d in order[seen[order]][:_N_FEATURES].tolist()]
     return Learned(
-        has_names=feature_names is not None or estimator.feature_names() is not None,
+        has_names=names is not None or estimator.feature_names() is not None,
         has_values=not estimator.members()[0].row_transform_.has_unit_norm,
         neighbours=_neighbours(estimator, counts),
         features=features,
-        relevance_picture=None if side is None or relevance is None else as_image(relevance, side, occurs),
+        relevance_picture=None if side is None or relevance is None else as_image(relevance, side, seen),
         inputs=inputs or [],
-        pictures=[] if side is None else _pictures(estimator, occurs, side),
+        pictures=[] if side is None else _pictures(estimator, seen, side),
         n_inputs=count_inputs(estimator),
         topics=[
             (own, [name(d) for d, _ in topic_features(estimator, own.number, _N_WORDS)]) for own in topics[:_N_TOPICS]
