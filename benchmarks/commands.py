@@ -20,7 +20,7 @@ from benchmarks.suites.run import Choices, is_failure, run_cells
 from benchmarks.suites.suite import FULL, Cell, Suite, read_suite, suite_names
 from benchmarks.tables.comparison import compare, long_table
 from benchmarks.tables.scoreboard import scoreboard
-from labelfield.cli.interrupt import interruptible
+from labelfield.cli.main import interruptible
 from labelfield.cli.options import AsJson, Device
 from labelfield.cli.output import print_json, print_table, say
 from labelfield.errors import LabelfieldError

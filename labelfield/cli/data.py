@@ -6,25 +6,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from labelfield.cli.options import (
-    AsJson,
-    Classes,
-    Format,
-    LabelColumn,
-    OneBased,
-    OneBasedLabels,
-    Overwrite,
-    load,
-    refuse_existing,
-    save,
-)
-from labelfield.cli.output import Bar, print_json, print_table, say, shown
-from labelfield.data import FORMATS, Dataset, describe, format_of
+from labelfield.cli.options import AsJson, Overwrite, Reading, reads_files, refuse_existing
+from labelfield.cli.output import Bar, print_json, print_table, report_written, shown
+from labelfield.data import FORMATS, Dataset, describe, format_of, write
 from labelfield.synth import make_multilabel
 
 Source = Annotated[
     Path, typer.Argument(help="A file (.txt, .svm, .csv, .arff, .npz; text also .gz, .bz2, .xz) or a folder.")
 ]
+Out = Annotated[Path, typer.Option("--out", help="The folder to write the splits train and test to.")]
+Share = Annotated[float, typer.Option("--test", help="Fraction of rows in the test split, between 0 and 1.")]
+Format = Annotated[str, typer.Option("--format", help=f"The format of the splits: {', '.join(FORMATS)}.")]
 
 _CARD = {
     "rows": "rows",
@@ -39,56 +31,43 @@ _CARD = {
     "largest_label_set": "most labels in one row",
     "unit_rows": "rows of unit norm",
 }
+_ROWS_PER_LABEL = {"median": "median rows per label", "max": "most rows per label", "seen_once": "labels seen once"}
 
 
-def info(
-    path: Source,
-    one_based: OneBased = None,
-    one_based_labels: OneBasedLabels = False,
-    classes: Classes = False,
-    label_column: LabelColumn = None,
-    as_json: AsJson = False,
-) -> None:
+@reads_files(classes=True)
+def info(reading: Reading, path: Source, as_json: AsJson = False) -> None:
     """Show the contents of a data set: sizes, densities, rows without labels, label frequencies.
 
     Example: labelfield info data/eurlex-4k
     """
-    dataset = load(path, one_based, one_based_labels, classes=classes, label_column=label_column)
+    dataset = reading(path)
     with Bar("counting"):
         cards = {name: describe(split) for name, split in dataset.splits.items()}
     if as_json:
         print_json({"path": str(path), "splits": cards})
     else:
-        print_cards(str(path), cards)
+        _print_cards(str(path), list(cards.values()), list(cards))
 
 
-def print_cards(title: str, cards: dict[str, dict[str, Any]]) -> None:
+def _print_cards(title: str, cards: list[dict[str, Any]], names: list[str]) -> None:
     """Print the cards of all splits side by side, and the most frequent labels of the first."""
-    rows = [[text, *(shown(card[key]) for card in cards.values())] for key, text in _CARD.items()]
-    for key, text in (
-        ("median", "median rows per label"),
-        ("max", "most rows per label"),
-        ("seen_once", "labels seen once"),
-    ):
-        rows.append([text, *(shown(card["rows_per_label"][key]) for card in cards.values())])
-    rows.append(["values", *(f"{lo:.4g} to {hi:.4g}" for lo, hi in (card["value_range"] for card in cards.values()))])
-    rows.append(["megabytes", *(shown(card["bytes"] / 1e6) for card in cards.values())])
-    print_table(title, ["", *cards], rows)
-    head = next(iter(cards.values()))["most_frequent"]
-    most = ", ".join(f"{one['name'] or one['label']} ({shown(one['rows'])})" for one in head)
+    rows = [[text, *(shown(card[key]) for card in cards)] for key, text in _CARD.items()]
+    rows += [[text, *(shown(card["rows_per_label"][key]) for card in cards)] for key, text in _ROWS_PER_LABEL.items()]
+    rows.append(["values", *("{:.4g} to {:.4g}".format(*card["value_range"]) for card in cards)])
+    rows.append(["megabytes", *(shown(card["bytes"] / 1e6) for card in cards)])
+    print_table(title, ["", *names], rows)
+    most = ", ".join(f"{one['name'] or one['label']} ({shown(one['rows'])})" for one in cards[0]["most_frequent"])
     print(f"most frequent labels: {most}")
 
 
+@reads_files(classes=True)
 def convert(
+    reading: Reading,
     source: Source,
     target: Annotated[Path, typer.Argument(help="A file name with a suffix, or a folder, which opens memory-mapped.")],
     format: Annotated[
         str | None, typer.Option("--format", help="Format, if not that of the suffix: " + ", ".join(FORMATS))
     ] = None,
-    one_based: OneBased = None,
-    one_based_labels: OneBasedLabels = False,
-    classes: Classes = False,
-    label_column: LabelColumn = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -96,32 +75,28 @@ def convert(
 
     Example: labelfield convert data/eurlex-4k eurlex
     """
-    _check_format(format)
-    refuse_existing(target, overwrite)
+    _check_target(target, overwrite, format)
     try:
         chosen = format or format_of(target)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     started = time.perf_counter()
-    dataset = load(source, one_based, one_based_labels, classes=classes, label_column=label_column)
+    dataset = reading(source)
     if dataset.test is not None and format is None and chosen != "folder":
         raise typer.BadParameter(
             f"{source} has two splits: name a folder, and pass --format {chosen} to keep that format"
         )
-    save(dataset, target, format)
-    report(dataset, target, chosen, started, as_json)
+    _write(dataset, target, format, started, as_json)
 
 
+@reads_files(classes=True)
 def split(
+    reading: Reading,
     source: Source,
-    out: Annotated[Path, typer.Option("--out", help="The folder to write the splits train and test to.")],
-    test: Annotated[float, typer.Option("--test", help="Fraction of rows in the test split, between 0 and 1.")] = 0.2,
+    out: Out,
+    test: Share = 0.2,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same split.", min=0)] = 0,
     format: Format = "folder",
-    one_based: OneBased = None,
-    one_based_labels: OneBasedLabels = False,
-    classes: Classes = False,
-    label_column: LabelColumn = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -129,17 +104,13 @@ def split(
 
     Example: labelfield split all.txt.gz --test 0.2 --seed 0 --out mine
     """
-    _check_format(format)
-    _check_share(test)
-    refuse_existing(out, overwrite)
+    _check_target(out, overwrite, format, test)
     started = time.perf_counter()
-    dataset = load(source, one_based, one_based_labels, classes=classes, label_column=label_column).split(test, seed)
-    save(dataset, out, format)
-    report(dataset, out, format, started, as_json)
+    _write(reading(source).split(test, seed), out, format, started, as_json)
 
 
 def synth(
-    out: Annotated[Path, typer.Option("--out", help="The folder to write the splits train and test to.")],
+    out: Out,
     rows: Annotated[int, typer.Option("--rows", min=1, help="Number of rows, both splits together.")] = 3000,
     features: Annotated[int, typer.Option("--features", min=1, help="Number of features.")] = 2000,
     labels: Annotated[int, typer.Option("--labels", min=1, help="Number of labels.")] = 200,
@@ -149,7 +120,7 @@ def synth(
     ] = None,
     factors: Annotated[int, typer.Option("--factors", min=1, help="Number of latent processes P.")] = 16,
     kernel: Annotated[Literal["se", "linear"], typer.Option("--kernel", help="Kernel of the latent processes.")] = "se",
-    test: Annotated[float, typer.Option("--test", help="Fraction of rows in the test split, between 0 and 1.")] = 0.2,
+    test: Share = 0.2,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same data.", min=0)] = 0,
     format: Format = "folder",
     overwrite: Overwrite = False,
@@ -159,47 +130,31 @@ def synth(
 
     Example: labelfield synth --out toy --rows 3000 --labels 200
     """
-    _check_format(format)
-    _check_share(test)
-    refuse_existing(out, overwrite)
+    _check_target(out, overwrite, format, test)
     started = time.perf_counter()
+    options: dict[str, Any] = {"n_nonzeros": nonzeros, "labels_per_row": labels_per_row, "n_factors": factors}
     try:
         with Bar("drawing") as bar:
-            dataset = make_multilabel(
-                rows,
-                features,
-                labels,
-                n_nonzeros=nonzeros,
-                labels_per_row=labels_per_row,
-                n_factors=factors,
-                kernel=kernel,
-                seed=seed,
-                progress=bar,
-            ).split(test, seed)
+            dataset = make_multilabel(rows, features, labels, kernel=kernel, seed=seed, progress=bar, **options)
+            dataset = dataset.split(test, seed)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    save(dataset, out, format)
-    report(dataset, out, format, started, as_json)
+    _write(dataset, out, format, started, as_json)
 
 
-def _check_format(format: str | None) -> None:
+def _check_target(path: Path, overwrite: bool, format: str | None, test: float = 0.5) -> None:
     if format is not None and format not in FORMATS:
         raise typer.BadParameter(f"format {format!r}; expected one of {', '.join(FORMATS)}")
-
-
-def _check_share(test: float) -> None:
     if not 0 < test < 1:
         raise typer.BadParameter(f"--test {test:g}; expected a fraction between 0 and 1")
+    refuse_existing(path, overwrite)
 
 
-def report(dataset: Dataset, path: Path, format: str, started: float, as_json: bool) -> None:
-    """Report what was written, where, and how long it took."""
-    rows = {name: split.n_rows for name, split in dataset.splits.items()}
-    seconds = time.perf_counter() - started
-    if as_json:
-        print_json({"path": str(path), "format": format, "rows": rows, "seconds": seconds})
-    else:
-        counts = ", ".join(
-            f"{shown(n)} {name} rows" if name != "all" else f"{shown(n)} rows" for name, n in rows.items()
-        )
-        say(f"wrote {path} ({format}): {counts}, in {seconds:.1f} s")
+def _write(dataset: Dataset, path: Path, format: str | None, started: float, as_json: bool) -> None:
+    """Write a data set with a progress bar; report what was written, where, and how long it took."""
+    with Bar(f"writing {path.name}") as bar:
+        write(dataset, path, format=format, progress=bar)
+    rows, format = {name: split.n_rows for name, split in dataset.splits.items()}, format or format_of(path)
+    counts = ", ".join(f"{shown(n)} rows" if name == "all" else f"{shown(n)} {name} rows" for name, n in rows.items())
+    facts = {"path": str(path), "format": format, "rows": rows}
+    report_written(facts, started, as_json, f" ({format}): {counts}")

@@ -1,9 +1,8 @@
-"""explain: why one row gets its labels."""
+"""explain and topics: why one row gets its labels, and the topics of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,22 +12,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from labelfield.cli.options import (
-    AsJson,
-    Device,
-    LabelColumn,
-    OneBased,
-    OneBasedLabels,
-    load,
-    load_for_model,
-    load_model,
-)
-from labelfield.cli.output import Bar, print_json
+from labelfield.cli.options import AsJson, Device, Reading, load_model, reads_files
+from labelfield.cli.output import Bar, print_json, print_table
 from labelfield.data import Dataset
+from labelfield.errors import LabelfieldError
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
-    from labelfield.explain import InducingInput, LabelExplanation, RowExplanation, TopicShare
+    from labelfield.explain import InducingInput, LabelExplanation, RowExplanation
 
 # True labels listed below those that are explained.
 _N_TRUE = 10
@@ -40,7 +31,9 @@ _LEAST_SHARE = 0.005
 _N_OF_INPUT = 5
 
 
+@reads_files()
 def explain(
+    reading: Reading,
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
     rows: Annotated[Path, typer.Argument(help="Rows; for two splits, the test rows.")],
     row: Annotated[int, typer.Option("--row", min=0, help="The row to explain, counted from 0.")],
@@ -48,9 +41,6 @@ def explain(
     n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per label.")] = 8,
     n_inducing: Annotated[int, typer.Option("--inputs", min=0, help="Inducing inputs, or topics, per label.")] = 3,
     device: Device = "auto",
-    one_based: OneBased = None,
-    one_based_labels: OneBasedLabels = False,
-    label_column: LabelColumn = None,
     as_json: AsJson = False,
 ) -> None:
     """Explain why a row gets its most probable labels: by which features, and by which inducing inputs or topics.
@@ -60,8 +50,7 @@ def explain(
     Example: labelfield explain model data/bibtex --row 3
     """
     estimator = load_model(model, device)
-    reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
-    dataset = load_for_model(estimator, rows, reading, labelled=False)
+    dataset = reading.for_model(estimator, rows, labelled=False)
     if row >= dataset.n_rows:
         last = f"its rows are 0 to {dataset.n_rows - 1}" if dataset.n_rows else "it has no rows"
         raise typer.BadParameter(f"--row {row}: {rows} has no such row; {last}")
@@ -151,14 +140,21 @@ def _lines(label: LabelExplanation, width: int) -> Iterator[tuple[str, list[Text
         parts = f"{_number(label.utility)}: these {_number(listed)}, all others {_number(rest)}"
         linear = f", linear process {_number(own)}" if own else ""
         yield "utility", [Text(f"{parts}{linear}, bias {_number(label.bias)}", style="dim")]
-    yield "topics", [_topic(topic) for topic in label.topics if topic.share >= _LEAST_SHARE]
+    yield (
+        "topics",
+        [
+            Text.assemble((f"{100 * own.share:3.0f} % ", "bold"), f"topic {own.number}: {', '.join(own.labels)}")
+            for own in label.topics
+            if own.share >= _LEAST_SHARE
+        ],
+    )
 
 
 def _features(label: LabelExplanation, width: int) -> list[Text]:
     """Return features with their effects, several per line; with their values, unless these are all 1."""
     lines: list[Text] = []
     has_values = any(value != 1 for _, value, _ in label.features)
-    seen = [feature for feature in label.features if _is_seen(feature[2])]
+    seen = [feature for feature in label.features if _number(feature[2]) != "0.00"]
     if label.features and not seen:
         return [Text("none changes the log-odds by as much as 0.01", style="dim")]
     for name, value, effect in seen:
@@ -183,20 +179,12 @@ def _input(source: InducingInput, effect: float) -> Text:
     return Text.assemble(_signed(effect), f"  #{source.number}{whose}{alike}{features}", (stands_for, "italic"))
 
 
-def _topic(topic: TopicShare) -> Text:
-    return Text.assemble((f"{100 * topic.share:3.0f} % ", "bold"), f"topic {topic.number}: {', '.join(topic.labels)}")
-
-
-def _is_seen(effect: float) -> bool:
-    return round(abs(effect), 2) > 0
-
-
 def _signed(effect: float) -> tuple[str, str]:
     return _number(effect), "green" if effect > 0 else "red"
 
 
 def _number(value: float | None) -> str:
-    return f"{value:+.2f}".replace("-", "−") if value is not None and _is_seen(value) else "0.00"
+    return "0.00" if value is None or round(abs(value), 2) == 0 else f"{value:+.2f}".replace("-", "−")
 
 
 def _value(value: float, digits: int) -> str:
@@ -217,3 +205,36 @@ def _legend(found: RowExplanation, has_truth: bool, has_names: bool) -> list[str
     if has_truth:
         lines.append("✓ the row has this label, ✗ it does not")
     return lines
+
+
+def topics(
+    model: Annotated[Path, typer.Argument(help="The folder of a model of the method topics.")],
+    n: Annotated[int, typer.Option("-n", min=1, help="Labels shown per topic.")] = 10,
+    n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per topic.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Print the topics of a model: their share in the labels of the training rows, and their first labels.
+
+    Example: labelfield topics model -n 5
+    """
+    from labelfield.explain.features import topic_features
+
+    estimator = load_model(model, "cpu")
+    known, names = estimator.topics(n), estimator.feature_names()
+    if known is None:
+        kind = "an ensemble" if len(estimator.members()) > 1 else "a model"
+        raise LabelfieldError(f"{model}: {kind} of the method {estimator.method!r} has no topics of its own")
+    found, lines = [], []
+    for topic in known:
+        found.append({"topic": topic.number, "share": topic.share, "labels": dict(topic.labels)})
+        labels = ", ".join(f"{name} ({100 * weight:.0f})" for name, weight in topic.labels)
+        lines.append([str(topic.number), f"{100 * topic.share:.1f}", labels])
+        if n_features:
+            raising = topic_features(estimator, topic.number, n_features)
+            found[-1]["features"] = {d if names is None else names[d]: weight for d, weight in raising}
+            lines[-1].append(", ".join(map(str, found[-1]["features"])))
+    if as_json:
+        print_json({"path": str(model), "topics": found})
+    else:
+        header = ["topic", "share %", "labels (weight %)", "features"]
+        print_table(str(model), header if n_features else header[:3], lines)

@@ -1,32 +1,53 @@
 """The `labelfield` command. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad data, 130 interrupted."""
 
+import signal
 import sys
 import warnings
 from collections.abc import Callable
-from functools import cache
-from typing import Annotated
+from functools import cache, wraps
+from threading import current_thread, main_thread
+from typing import Annotated, Any
 
 import typer
 
 from labelfield import __version__
 from labelfield.cli.data import convert, info, split, synth
-from labelfield.cli.evaluation import evaluate
-from labelfield.cli.explain import explain
-from labelfield.cli.interrupt import interruptible
+from labelfield.cli.explain import explain, topics
 from labelfield.cli.output import say
-from labelfield.cli.prediction import predict
-from labelfield.cli.report import report
-from labelfield.cli.topics import topics
+from labelfield.cli.prediction import evaluate, predict, report
 from labelfield.cli.training import config, show, train
 from labelfield.errors import LabelfieldError
 
-app = typer.Typer(
-    name="labelfield",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
 
+def interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that reports SIGINT and SIGTERM and then exits with 130 or 143.
+
+    Left alone, SIGTERM would end the process before it has removed its temporary folders.
+    """
+
+    @wraps(command)
+    def wrapped(*arguments: Any, **options: Any) -> None:
+        received = [signal.SIGINT]
+
+        def terminate(*_: Any) -> None:
+            received.append(signal.SIGTERM)
+            raise KeyboardInterrupt
+
+        can_handle = current_thread() is main_thread()  # other threads cannot
+        before = signal.signal(signal.SIGTERM, terminate) if can_handle else None
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            say("interrupted")
+            raise typer.Exit(128 + received[-1]) from None
+        finally:
+            if can_handle:
+                signal.signal(signal.SIGTERM, before)
+
+    return wrapped
+
+
+app = typer.Typer(name="labelfield", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 for command in (info, convert, split, synth, train, predict, evaluate, explain, report, show, topics, config):
     app.command()(interruptible(command))

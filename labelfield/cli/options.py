@@ -3,46 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from labelfield.cli.output import Bar, say
-from labelfield.data import FORMATS, Dataset, align_classes, read, verify, write
+from labelfield.data import Dataset, align_classes, read, verify
 from labelfield.errors import DataError
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
-OneBased = Annotated[
-    bool | None,
-    typer.Option("--one-based/--zero-based", help="How a text file numbers its features. Default: detected."),
-]
-OneBasedLabels = Annotated[bool, typer.Option("--one-based-labels", help="A text file numbers its labels from 1.")]
-Classes = Annotated[
-    bool, typer.Option("--classes", help="Each row has one class: in svmlight, any word or number, such as -1.")
-]
-LabelColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--label-column",
-        help="The label column of a CSV file, by its name or its number from 0. Default: the one called label, class, "
-        "target or y, else the last.",
-    ),
-]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote there.")]
-Format = Annotated[str, typer.Option("--format", help=f"The format of the splits: {', '.join(FORMATS)}.")]
 
 
-def load(path: Path, one_based: bool | None = None, one_based_labels: bool = False, **options: Any) -> Dataset:
-    """Read a data set as `labelfield.read` does, with a progress bar, and verify it where reading is lazy."""
-    with Bar(f"reading {path.name}") as bar:
-        dataset = read(path, one_based=one_based, one_based_labels=one_based_labels, progress=bar, **options)
-        verify(dataset, path)
-    return dataset
+@dataclass(frozen=True)
+class Reading:
+    """The options of a command that say how to read files; a call reads a data set with them."""
+
+    one_based: Annotated[
+        bool | None,
+        typer.Option("--one-based/--zero-based", help="How a text file numbers its features. Default: detected."),
+    ] = None
+    one_based_labels: Annotated[
+        bool, typer.Option("--one-based-labels", help="A text file numbers its labels from 1.")
+    ] = False
+    classes: Annotated[
+        bool, typer.Option("--classes", help="Each row has one class: in svmlight, any word or number, such as -1.")
+    ] = False
+    label_column: Annotated[
+        str | None,
+        typer.Option(
+            "--label-column",
+            help="The label column of a CSV file, by its name or its number from 0. Default: the one called label, "
+            "class, target or y, else the last.",
+        ),
+    ] = None
+
+    def __call__(self, path: Path, **options: Any) -> Dataset:
+        """Read a data set as `labelfield.read` does, with a progress bar, and verify it where reading is lazy."""
+        with Bar(f"reading {path.name}") as bar:
+            dataset = read(path, **(vars(self) | options), progress=bar)
+            verify(dataset, path)
+        return dataset
+
+    def for_model(self, estimator: FittedClassifier, path: Path, *, labelled: bool, part: str = "test") -> Dataset:
+        """Read the training or test rows of a data set in the columns of a model.
+
+        Classes that the model has not seen come after its own. Unless rows must be `labelled`, they may lack a class.
+        """
+        has_classes, n_labels = estimator.label_kind_ == "classes", estimator.spec_.n_labels
+        dataset = self(
+            path,
+            n_features=estimator.n_features_in_,
+            n_labels=0 if has_classes else n_labels,
+            classes=has_classes,
+            unlabelled=has_classes and not labelled,
+            narrow=True,
+        )
+        if has_classes and labelled:
+            dataset = align_classes(dataset, estimator.label_names())
+        rows = dataset.train if part == "train" or dataset.test is None else dataset.test
+        require_features(rows, path, estimator, n_labels if labelled and not has_classes else None)
+        return rows
+
+
+def reads_files(*, classes: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of `Reading`, with or without --classes, for its parameter `reading`."""
+    offered = dict(signature(Reading, eval_str=True).parameters)
+    if not classes:
+        del offered["classes"]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def wrapped(**options: Any) -> None:
+            command(reading=Reading(**{name: options.pop(name) for name in offered}), **options)
+
+        known = [own for own in signature(command, eval_str=True).parameters.values() if own.name != "reading"]
+        place = next(i for i, own in enumerate(known) if own.name in ("overwrite", "as_json"))
+        parameters = [*known[:place], *offered.values(), *known[place:]]
+        wrapped.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return wrapped
+
+    return decorate
 
 
 def load_model(folder: Path, device: str) -> FittedClassifier:
@@ -54,34 +103,6 @@ def load_model(folder: Path, device: str) -> FittedClassifier:
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return estimator
-
-
-def load_for_model(
-    estimator: FittedClassifier,
-    path: Path,
-    reading: Callable[..., Dataset],
-    *,
-    labelled: bool,
-    part: Literal["train", "test"] = "test",
-) -> Dataset:
-    """Read the training or test rows of a data set, by `load` with its options, in the columns of a model.
-
-    Classes that the model has not seen come after its own. Unless rows must be `labelled`, they may lack a class.
-    """
-    has_classes, n_labels = estimator.label_kind_ == "classes", estimator.spec_.n_labels
-    dataset = reading(
-        path,
-        n_features=estimator.n_features_in_,
-        n_labels=0 if has_classes else n_labels,
-        classes=has_classes,
-        unlabelled=has_classes and not labelled,
-        narrow=True,
-    )
-    if has_classes and labelled:
-        dataset = align_classes(dataset, estimator.label_names())
-    rows = dataset.train if part == "train" or dataset.test is None else dataset.test
-    require_features(rows, path, estimator, n_labels if labelled and not has_classes else None)
-    return rows
 
 
 def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int | None = None) -> None:
@@ -116,12 +137,6 @@ def require_rows(dataset: Dataset, path: Path) -> None:
     """Raise a DataError for a data set without rows."""
     if dataset.n_rows == 0:
         raise DataError("no rows", path=path, expected="at least one", fix="Check the file.")
-
-
-def save(dataset: Dataset, path: Path, format: str | None) -> None:
-    """Write a data set with a progress bar."""
-    with Bar(f"writing {path.name}") as bar:
-        write(dataset, path, format=format, progress=bar)
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:

@@ -6,9 +6,9 @@ import json
 import math
 import re
 import sys
+import time
 from collections.abc import Sequence
 from threading import Timer
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -48,12 +48,23 @@ def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
 
 def are_numbers(rows: Sequence[Sequence[str]]) -> list[bool]:
     """Return for each column whether most of its cells are numbers; the first column never counts as numbers."""
-    return [number > 0 and _mostly_numbers(column) for number, column in enumerate(zip(*rows, strict=True))]
+    filled = [[cell for cell in column if cell] for column in zip(*rows, strict=True)]
+    found = [2 * sum(bool(_NUMBER.match(cell)) for cell in cells) > len(cells) for cells in filled]
+    return [False, *found[1:]] if found else []
 
 
-def _mostly_numbers(cells: Sequence[str]) -> bool:
-    filled = [cell for cell in cells if cell]
-    return 2 * sum(bool(_NUMBER.match(cell)) for cell in filled) > len(filled)
+def print_facts(title: str, facts: dict[str, Any], header: str = "") -> None:
+    """Print a table of names and values."""
+    print_table(title, [header, ""], [[name, shown(value)] for name, value in facts.items()])
+
+
+def report_written(facts: dict[str, Any], started: float, as_json: bool, what: str, after: str = "") -> None:
+    """Report what was written to facts["path"] and how long it took: as JSON, or in a line on stderr."""
+    seconds = time.perf_counter() - started
+    if as_json:
+        print_json(facts | {"seconds": seconds})
+    else:
+        say(f"wrote {facts['path']}{what}, in {seconds:.1f} s{after}")
 
 
 def say(message: str) -> None:
@@ -91,9 +102,7 @@ class Bar:
             self.timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.timer.cancel()
         if self.timer.ident is not None:
             self.timer.join()

@@ -1,10 +1,13 @@
-"""predict: the most probable labels of new rows."""
+"""predict, evaluate and report: the labels of new rows, scores against the truth, and a page about a model."""
+
+from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from functools import partial
+from dataclasses import replace
+from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -14,28 +17,33 @@ from scipy import sparse
 from labelfield.cli.options import (
     AsJson,
     Device,
-    LabelColumn,
-    OneBased,
-    OneBasedLabels,
-    load,
-    load_for_model,
+    Reading,
     load_model,
+    reads_files,
+    require_features,
     require_file_name,
+    require_rows,
 )
-from labelfield.cli.output import Bar, print_json, say
-from labelfield.csr import MAX_COLUMNS
-from labelfield.data import write_predictions
+from labelfield.cli.output import Bar, print_facts, print_json, print_table, report_written, say, shown
+from labelfield.csr import MAX_COLUMNS, assemble
+from labelfield.data import Dataset, read_predictions, write_predictions
+from labelfield.errors import DataError
+from labelfield.metrics import ece_at_k, error_rate, nlpd, popularity, precision_at_k
+from labelfield.metrics import evaluate as evaluate_scores
+from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity_of
+
+if TYPE_CHECKING:
+    from labelfield.estimators.protocol import FittedClassifier
 
 
+@reads_files()
 def predict(
+    reading: Reading,
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
     rows: Annotated[Path, typer.Argument(help="Rows to label; for two splits, the test rows.")],
     out: Annotated[Path, typer.Option("--out", help="Lines `label:probability …` (.txt, .txt.gz), or .npz.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per row.")] = 5,
     device: Device = "auto",
-    one_based: OneBased = None,
-    one_based_labels: OneBasedLabels = False,
-    label_column: LabelColumn = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -46,20 +54,165 @@ def predict(
     require_file_name(out, overwrite)
     started = time.perf_counter()
     estimator = load_model(model, device)
-    reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
-    dataset = load_for_model(estimator, rows, reading, labelled=False)
+    dataset = reading.for_model(estimator, rows, labelled=False)
     with Bar("predicting"):
         predictions = estimator.predict_topk(dataset.X, k)
     has_classes = estimator.label_kind_ == "classes"
     numbers = class_numbers(estimator.label_names()) if has_classes else None
     write_predictions(predictions if numbers is None else by_number(predictions, numbers), out)
-    seconds = time.perf_counter() - started
-    if as_json:
-        print_json({"path": str(out), "rows": dataset.n_rows, "k": k, "seconds": seconds})
+    facts = {"path": str(out), "rows": dataset.n_rows, "k": k}
+    report_written(facts, started, as_json, f": {dataset.n_rows} rows")
+    if has_classes and not as_json:
+        say("labels are " + (f"lines of {model / 'labels.txt'}, from 0" if numbers is None else "class numbers"))
+
+
+@reads_files(classes=True)
+def evaluate(
+    reading: Reading,
+    predictions: Annotated[
+        Path, typer.Argument(help="A model; a file of lines `label:score label:score …` or .npz; or popularity.")
+    ],
+    truth: Annotated[Path, typer.Argument(help="Rows with true labels; for two splits, the test rows.")],
+    train: Annotated[
+        Path | None, typer.Option("--train", help="Training data, for propensities. Default: those beside the truth.")
+    ] = None,
+    k: Annotated[str, typer.Option("-k", help="Lengths at which lists are cut.")] = "1,3,5",
+    unlabelled: Annotated[
+        Literal["miss", "drop"], typer.Option("--unlabelled", help="Count rows without labels as misses, or drop them.")
+    ] = "miss",
+    a: Annotated[float, typer.Option("--propensity-a", help="Propensity exponent.")] = PROPENSITY_A,
+    b: Annotated[float, typer.Option("--propensity-b", help="Propensity offset.")] = PROPENSITY_B,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Score a model or predictions: P@k, nDCG@k, recall@k, ECE@k; with training data PSP@k and PSnDCG@k; in percent.
+
+    For a model of one class per row, also its error rate and the mean of -log p(class) (nlpd, in nats).
+
+    Example: labelfield evaluate predictions.txt data/bibtex/test.txt.gz --train data/bibtex/train.txt.gz
+    """
+    ks = _parse_ks(k)
+    if not (0 <= a < inf and 0 < b < inf):
+        raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
+    started = time.perf_counter()
+    estimator = load_model(predictions, device) if predictions.is_dir() else None
+    if estimator is not None and estimator.label_kind_ == "classes":
+        result = _score_classes(estimator, reading.for_model(estimator, truth, labelled=True), ks)
     else:
-        say(f"wrote {out}: {dataset.n_rows} rows, in {seconds:.1f} s")
-        if has_classes:
-            say("labels are " + (f"lines of {model / 'labels.txt'}, from 0" if numbers is None else "class numbers"))
+        rows, training = _read_truth(truth, train, estimator, reading)
+        inverse = None
+        if str(predictions) == "popularity":
+            if training is None:
+                raise typer.BadParameter("popularity needs training data: pass --train")
+            scores = popularity(training.Y, rows.n_rows, max(ks))
+        elif estimator is not None:
+            with Bar("predicting"):
+                scores = _widen(estimator.predict_topk(rows.X, max(ks)), rows.n_labels)
+            counts = np.pad(estimator.label_counts_, (0, rows.n_labels - estimator.spec_.n_labels))
+            inverse = inverse_propensity_of(counts, estimator.n_rows_, a, b)
+        else:
+            with Bar(f"reading {predictions.name}") as bar:
+                scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
+        Y_train = None if training is None else training.Y
+        with Bar("scoring"):
+            result = evaluate_scores(rows.Y, scores, Y_train, k=ks, unlabelled=unlabelled, a=a, b=b, inverse=inverse)
+            baseline = None if estimator is None else estimator.predictor_.baseline()
+            if estimator is not None and baseline is not None:
+                plain = _widen(baseline.top_k(estimator.rows(rows.X), max(ks)), rows.n_labels)
+                alone = evaluate_scores(rows.Y, plain, k=ks, unlabelled=unlabelled)
+                result |= {f"network alone: {name}": alone[name] for name in alone if name.startswith(("P@", "ECE@"))}
+    if as_json:
+        print_json({**result, "unlabelled": unlabelled, "seconds": time.perf_counter() - started})
+    else:
+        _print_scores(f"{predictions} on {truth}", result, [k for k in ks if f"P@{k}" in result], unlabelled)
+
+
+def _read_truth(
+    truth: Path, train: Path | None, estimator: FittedClassifier | None, reading: Reading
+) -> tuple[Dataset, Dataset | None]:
+    """Read the rows to score and, where there are any, training rows with as many labels."""
+
+    def read(path: Path, n_labels: int = 0, **options: Any) -> Dataset:
+        dataset = reading(path, n_labels=n_labels, **options)
+        return _number_classes(dataset, path, n_labels) if reading.classes else dataset
+
+    training = None if train is None else read(train).train
+    n_labels = 0 if training is None else training.n_labels
+    if estimator is None:
+        dataset = read(truth, n_labels)
+    else:
+        n_labels = max(n_labels, estimator.spec_.n_labels)
+        dataset = read(truth, n_labels, n_features=estimator.n_features_in_, narrow=True)
+    rows = dataset if dataset.test is None else dataset.test
+    if training is None and dataset.test is not None:
+        training = dataset.train
+    if training is not None and training.n_labels > rows.n_labels:
+        wanted = f"{rows.n_labels} as {truth} has"
+        raise DataError(f"{training.n_labels} labels", path=train, expected=wanted, fix="Use one label set.")
+    if training is not None and training.n_labels < rows.n_labels:
+        training = replace(training, Y=_widen(training.Y, rows.n_labels), label_names=None)
+    if estimator is not None:
+        require_features(rows, truth, estimator, estimator.spec_.n_labels)
+    return rows, training
+
+
+def _widen(matrix: sparse.csr_array, n_labels: int) -> sparse.csr_array:
+    """Return the same entries with columns for all of `n_labels` labels."""
+    return assemble(matrix.data, matrix.indices, matrix.indptr, (matrix.shape[0], n_labels))
+
+
+def _number_classes(dataset: Dataset, path: Path, n_labels: int = 0) -> Dataset:
+    """Return the rows with their classes in the columns that `predict` writes them in."""
+    numbers = class_numbers(dataset.label_names or ())
+    if numbers is None:
+        wanted = "numbers, as predictions have"
+        raise DataError("classes that are not numbers", path=path, expected=wanted, fix="Evaluate the model itself.")
+    test = None if dataset.test is None else _number_classes(dataset.test, path, n_labels)
+    return replace(dataset, Y=by_number(dataset.Y, numbers, n_labels), label_names=None, test=test)
+
+
+def _score_classes(estimator: FittedClassifier, rows: Dataset, ks: list[int]) -> dict[str, Any]:
+    """Return the scores of a model of one class per row; a class that it has not seen is an error, left out of nlpd."""
+    n_classes, y, baseline = estimator.spec_.n_labels, rows.Y.indices, estimator.predictor_.baseline()
+    with Bar("predicting"):
+        found = {"": estimator.predict_proba(rows.X)}
+        if baseline is not None:
+            found["network alone: "] = baseline.proba(estimator.rows(rows.X))
+    is_known = y < n_classes
+    scores: dict[str, Any] = {"rows": rows.n_rows, "unlabelled_rows": 0}
+    with Bar("scoring"):
+        for prefix, P in found.items():
+            everything = np.pad(P, ((0, 0), (0, rows.n_labels - n_classes)))
+            for k in [] if prefix else [k for k in ks if k <= n_classes] or [1]:
+                scores[f"P@{k}"] = 100 * precision_at_k(rows.Y, everything, k)
+                scores[f"ECE@{k}"] = 100 * ece_at_k(rows.Y, everything, k)
+            scores[f"{prefix}error rate %"] = 100 * error_rate(y, everything)
+            scores[f"{prefix}nlpd"] = nlpd(y[is_known], P[is_known])
+    if n_unseen := int(np.count_nonzero(~is_known)):
+        unseen = sorted({rows.label_names[column] for column in y[~is_known]}) if rows.label_names else []
+        say(f"{n_unseen} rows are of classes that the model has not seen ({', '.join(unseen[:5])})")
+        scores["rows of unseen classes"] = n_unseen
+    return scores
+
+
+def _parse_ks(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and 0 < int(part) < 2**31 for part in parts):
+        raise typer.BadParameter(f"-k {text}; expected positive integers such as 1,3,5")
+    return sorted({int(part) for part in parts})
+
+
+def _print_scores(title: str, result: dict[str, Any], ks: list[int], unlabelled: str) -> None:
+    """Print scores at k as a table, the others below it, and the number of rows that they are over."""
+    names = list(dict.fromkeys(name.partition("@")[0] for name in result if "@" in name))
+    table = [[name, *(shown(result[f"{name}@{k}"]) for k in ks)] for name in names]
+    print_table(title, ["%", *(f"@{k}" for k in ks)], table)
+    others = {name: value for name, value in result.items() if "@" not in name and not name.endswith("rows")}
+    if others:
+        print_facts("", others, "score")
+    n_empty = shown(result["unlabelled_rows"])
+    treated = "counted as misses" if unlabelled == "miss" else "left out"
+    print(f"over {shown(result['rows'])} rows; {n_empty} rows without labels {treated}")
 
 
 def class_numbers(names: Iterable[str]) -> NDArray[np.int32] | None:
@@ -78,3 +231,59 @@ def by_number(matrix: sparse.csr_array, number: NDArray[np.int32], n_columns: in
     )
     renumbered.sort_indices()
     return renumbered
+
+
+@reads_files()
+def report(
+    reading: Reading,
+    model: Annotated[Path, typer.Argument(help="The folder of a model.")],
+    test: Annotated[Path, typer.Argument(help="Rows with true labels; for two splits, the test rows.")],
+    out: Annotated[Path, typer.Option("--out", help="The page, such as report.html.")],
+    train: Annotated[
+        Path | None, typer.Option("--train", help="Training data to count labels in. Default: the model's counts.")
+    ] = None,
+    title: Annotated[str, typer.Option("--title", help="The heading of the page.")] = "",
+    device: Device = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older page.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write one self-contained page about a model: what it is, its scores, its calibration, and what it has learned.
+
+    Example: labelfield report model data/bibtex --out report.html
+    """
+    require_file_name(out, overwrite)
+    started = time.perf_counter()
+    estimator = load_model(model, device)
+    rows = reading.for_model(estimator, test, labelled=True)
+    require_rows(rows, test)
+    from labelfield.report import Counts, make_page, save_page
+
+    counts = None
+    if train is not None:
+        training = reading.for_model(estimator, train, labelled=True, part="train")
+        require_rows(training, train)
+        counts = Counts(np.bincount(training.Y.indices, minlength=training.n_labels), training.n_rows)
+    try:
+        with Bar("predicting") as bar:
+            page = make_page(
+                estimator,
+                rows.X,
+                rows.Y,
+                title=title or f"{model.resolve().name} on {_name(test)}",
+                counts=counts,
+                label_names=rows.label_names if rows.n_labels > estimator.spec_.n_labels else None,
+                feature_names=rows.feature_names,
+                progress=bar,
+            )
+    except DataError as error:
+        raise error.at(test) from None
+    save_page(page, out)
+    facts = {"path": str(out), "rows": rows.n_rows, "bytes": (size := out.stat().st_size)}
+    report_written(facts, started, as_json, f": {size / 1000:,.0f} kB", "; open it in a browser")
+
+
+def _name(path: Path) -> str:
+    """Return a short name for rows: a file called test says less than the folder that it is in."""
+    path = path.resolve()
+    stem = path.name.split(".")[0] or path.name
+    return f"{path.parent.name}/{stem}" if stem in ("test", "valid", "train", "data") else stem

@@ -6,10 +6,8 @@ import json
 import re
 import time
 import tomllib
-from collections.abc import Callable
 from dataclasses import asdict
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,25 +16,14 @@ import typer
 from numpy.typing import NDArray
 
 from labelfield.atomic import require_only_ours
-from labelfield.cli.options import (
-    AsJson,
-    LabelColumn,
-    OneBased,
-    OneBasedLabels,
-    Overwrite,
-    load,
-    load_model,
-    require_columns,
-    require_rows,
-)
-from labelfield.cli.output import print_json, print_table, say, shown
+from labelfield.cli.options import AsJson, Overwrite, Reading, load_model, reads_files, require_columns, require_rows
+from labelfield.cli.output import print_facts, print_json, say
 from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 
 if TYPE_CHECKING:
-    from labelfield.estimators.options import Parameter
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.inference.run import Settings
 
@@ -48,7 +35,9 @@ _MOST_LISTED = 10
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
+@reads_files()
 def train(
+    reading: Reading,
     data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
     method: Annotated[Method, typer.Option("--method", help=_METHODS)] = "mlgpf",
@@ -59,9 +48,6 @@ def train(
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed gives the same model.")] = None,
     time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its checkpoint.")] = False,
-    one_based: OneBased = None,
-    one_based_labels: OneBasedLabels = False,
-    label_column: LabelColumn = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -69,23 +55,32 @@ def train(
 
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
+    from labelfield.cli.live import TrainingBar
     from labelfield.estimators.methods import new_estimator
     from labelfield.inference.signals import Interrupted
-    from labelfield.models.artifact import CHECKPOINTS, MODEL_FILES
+    from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
 
-    seconds = None if time_budget is None else parse_seconds(time_budget)
+    seconds = None if time_budget is None else _parse_seconds(time_budget)
     given = {"device": device, "random_state": seed, "time_budget": seconds}
     options = _gather_options(method, config_file, set_options or [])
     options |= {name: value for name, value in given.items() if value is not None}
-    _refuse_existing_model(out, overwrite, resume)
+    if out.exists() and not overwrite:
+        is_unfinished = out.is_dir() and (not any(out.iterdir()) or (out / CHECKPOINT).exists())
+        if not (resume and is_unfinished):
+            hint = "--resume to continue or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
+            raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     require_only_ours(out, MODEL_FILES)
-    reading = partial(load, one_based=one_based, one_based_labels=one_based_labels, label_column=label_column)
     dataset, has_classes = _read_training(reading, data, method, options)
     validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes)
     estimator = new_estimator(method, options)
     started = time.perf_counter()
     try:
-        _fit(estimator, dataset, out, validation, resume, has_classes)
+        # A model that is in the folder stays until the new one is saved.
+        prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
+        estimator.name_features(dataset.feature_names)
+        checkpoint = out / CHECKPOINT
+        with TrainingBar(_announce(estimator, prepared)) as bar:
+            estimator.train_prepared(prepared, validation=validation, checkpoint=checkpoint, resume=resume, on_step=bar)
     except Interrupted as stop:
         say(f"{stop}; the same command with --resume continues")
         raise typer.Exit(128 + stop.signal_number) from None
@@ -102,26 +97,10 @@ def train(
     if as_json:
         print_json(result)
     else:
-        print_table("trained", ["", ""], [[name, shown(value)] for name, value in result.items()])
+        print_facts("trained", result)
 
 
-def _refuse_existing_model(out: Path, overwrite: bool, resume: bool) -> None:
-    """Raise a usage error if there is something at `out` that this run may neither replace nor continue."""
-    from labelfield.models.artifact import CHECKPOINT
-
-    if out.exists() and not overwrite:
-        is_unfinished = out.is_dir() and (not any(out.iterdir()) or (out / CHECKPOINT).exists())
-        if not (resume and is_unfinished):
-            hint = "--resume to continue or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
-            raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
-
-
-# Rows
-
-
-def _read_training(
-    reading: Callable[..., Dataset], path: Path, method: str, options: dict[str, Any]
-) -> tuple[Dataset, bool]:
+def _read_training(reading: Reading, path: Path, method: str, options: dict[str, Any]) -> tuple[Dataset, bool]:
     """Read the training rows, and return with them whether each has one class: by the method, else by the rows."""
     from labelfield.estimators.methods import has_classes
 
@@ -145,9 +124,7 @@ def _read_training(
     return dataset, is_classes
 
 
-def _read_validation(
-    reading: Callable[..., Dataset], path: Path, training: Dataset, has_classes: bool
-) -> tuple[Any, Any]:
+def _read_validation(reading: Reading, path: Path, training: Dataset, has_classes: bool) -> tuple[Any, Any]:
     """Read rows to be scored, X and Y, in the columns of the training rows, which must have all of their classes."""
     n_features, n_labels = training.n_features, 0 if has_classes else training.n_labels
     rows = reading(path, classes=has_classes, n_features=n_features, n_labels=n_labels, narrow=True)
@@ -175,24 +152,6 @@ def _classes_of(rows: Dataset, training: Dataset) -> NDArray[Any]:
     return np.asarray(class_values(list(training.label_names or ()))[rows.Y.indices])
 
 
-# Training
-
-
-def _fit(
-    estimator: FittedClassifier, dataset: Dataset, out: Path, validation: Any, resume: bool, has_classes: bool
-) -> None:
-    """Train with checkpoints in the folder of the model; a model that is there stays until the new one is saved."""
-    from labelfield.cli.live import TrainingBar
-    from labelfield.models.artifact import CHECKPOINT
-
-    prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
-    estimator.name_features(dataset.feature_names)
-    with TrainingBar(_announce(estimator, prepared)) as bar:
-        estimator.train_prepared(
-            prepared, validation=validation, checkpoint=out / CHECKPOINT, resume=resume, on_step=bar
-        )
-
-
 def _announce(estimator: FittedClassifier, data: Dataset) -> dict[str, Settings]:
     """Say on stderr what is about to be trained and what it will cost; return the settings of each stage."""
     from labelfield.estimators.options import choose_device
@@ -212,7 +171,7 @@ def _announce(estimator: FittedClassifier, data: Dataset) -> dict[str, Settings]
     return cost.stages
 
 
-def parse_seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     """Return 60, 60s, 5m, 5min or 2h as seconds."""
     match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-z]*)", text.strip())
     if not match or match[2] not in _UNITS or not float(match[1]) > 0:
@@ -233,15 +192,10 @@ def config(method: Annotated[Method, typer.Argument(help="A method of labelfield
     print(f"# Options of {method}. Those without a value are off, or chosen from the data.")
     for name, option in method_parameters(method).items():
         text = f"# {name} =" if option.default is None else f"{name} = {json.dumps(option.default)}"
-        print(f"{text:<36} # {_meaning(option)}")
-
-
-def _meaning(option: Parameter) -> str:
-    """Return what an option means, with the range of a number; words that it may be are in the meaning already."""
-    if not isinstance(option.constraint, Integer | Real):
-        return option.meaning
-    expected = str(option.constraint)
-    return f"{option.meaning} {expected[0].upper()}{expected[1:]}."
+        meaning, expected = option.meaning, str(option.constraint)
+        if isinstance(option.constraint, Integer | Real):  # the words that an option may be are in its meaning already
+            meaning += f" {expected[0].upper()}{expected[1:]}."
+        print(f"{text:<36} # {meaning}")
 
 
 def _gather_options(method: str, config_file: Path | None, assignments: list[str]) -> dict[str, Any]:
@@ -307,7 +261,7 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
     if as_json:
         print_json({"path": str(model), **facts, "history": history})
     else:
-        print_table(str(model), ["", ""], [[name, shown(value)] for name, value in facts.items()])
+        print_facts(str(model), facts)
 
 
 def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -6,8 +6,10 @@ import numpy as np
 
 from labelfield.estimators.protocol import FittedClassifier
 
+Namer = Callable[[int], str]
 
-def feature_namer(estimator: FittedClassifier, given: Sequence[str] | None = None) -> Callable[[int], str]:
+
+def feature_namer(estimator: FittedClassifier, given: Sequence[str] | None = None) -> Namer:
     """Return a function from the number of a feature to its name: the model's, else that given, else "feature 17"."""
     names = estimator.feature_names()
     if names is None and given is not None and len(given) != estimator.n_features_in_:
@@ -29,3 +31,11 @@ def relevant_features(
     name = feature_namer(estimator, feature_names)
     best = np.argsort(-relevance, kind="stable")[:n].tolist()
     return [(name(d), float(relevance[d])) for d in best]
+
+
+def topic_features(estimator: FittedClassifier, topic: int, n: int) -> list[tuple[int, float]]:
+    """Return the n features that raise a topic most, by number, with their weights."""
+    found = estimator.predictor_.topic_weights()
+    assert found is not None  # a model with topics has them
+    weights = estimator.row_transform_.fold(found[:, topic])
+    return [(d, float(weights[d])) for d in np.argsort(-weights, kind="stable")[:n].tolist()]

@@ -14,7 +14,7 @@ and -30 in a utility of 2). K_Z^-½ replaces the inducing inputs by the uncorrel
 The members of an ensemble have no inducing inputs in common: for an ensemble there are none to explain with.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from labelfield.data.transform import RowTransform
 from labelfield.estimators.protocol import FittedClassifier
-from labelfield.explain.features import feature_namer
+from labelfield.explain.features import Namer, feature_namer
 from labelfield.inducing.subspace import SubspacePoints
 from labelfield.kernels import DensePoints, Points
 from labelfield.linalg.rows import to_tensor
@@ -94,9 +94,7 @@ def inducing_inputs(
     return strongest_inputs(estimator, n, n_features, feature_namer(estimator, feature_names))
 
 
-def strongest_inputs(
-    estimator: FittedClassifier, n: int, n_features: int, name: Callable[[int], str]
-) -> list[InducingInput] | None:
+def strongest_inputs(estimator: FittedClassifier, n: int, n_features: int, name: Namer) -> list[InducingInput] | None:
     """Return what `inducing_inputs` does, with features called by any function of their numbers."""
     strengths, n_inputs, has_own_points = list[Tensor](), 0, False
     with torch.no_grad():
@@ -113,7 +111,7 @@ def strongest_inputs(
     strength = torch.cat(strengths) if has_own_points else torch.stack(strengths).sum(0)
     order = strength.argsort(descending=True, stable=True)[:n].tolist()
     places: list[Place] = [divmod(place, n_inputs) if has_own_points else (None, place) for place in order]
-    found = describe_inputs(estimator, places, n_features, name)
+    found = describe_inputs(estimator, places, n_features, name, None)
     return [found[place] for place in places]
 
 
@@ -127,11 +125,7 @@ def count_inputs(estimator: FittedClassifier) -> int:
 
 
 def describe_inputs(
-    estimator: FittedClassifier,
-    places: Sequence[Place],
-    n_features: int,
-    name: Callable[[int], str],
-    row: sparse.csr_array | None = None,
+    estimator: FittedClassifier, places: Sequence[Place], n_features: int, name: Namer, row: sparse.csr_array | None
 ) -> dict[Place, InducingInput]:
     """Return inducing inputs in words, by place; with a row (1, D), also how similar they are to it."""
     predictor, transform, labels = estimator.predictor_, estimator.row_transform_, estimator.label_names()
@@ -144,7 +138,8 @@ def describe_inputs(
         for label, number in places:
             if label is None:
                 own = shared[0][0]
-                f = torch.cat([_utilities(block, means[:, number]) for block, means in shared])
+                values = ((block.mixing, means[:, number]) for block, means in shared)
+                f = torch.cat([h if mixing is None else mixing.double() @ h for mixing, h in values])
                 most, best = f.topk(min(_N_LABELS, len(f)))
                 pairs = zip(best.tolist(), most.tolist(), strict=True)
                 raised = [(labels[other], value) for other, value in pairs if value > 0]
@@ -164,11 +159,6 @@ def describe_inputs(
     return found
 
 
-def _utilities(processes: LatentProcesses, h: Tensor) -> Tensor:
-    """Return the utilities of labels (K,) above their biases, given the values of processes (P,)."""
-    return h if processes.mixing is None else processes.mixing.double() @ h
-
-
 def _means_at_points(processes: LatentProcesses) -> Tensor:
     """Return K_Z α (P, M), the means of the processes at the inducing inputs."""
     alpha, K = processes.family.coefficients(processes.prior), processes.prior.K
@@ -179,18 +169,17 @@ def _parts_at_row(processes: LatentProcesses, X: Tensor) -> Tensor:
     """Return the part s_m v_pm (P, M) of each inducing input in the mean of each process at one row."""
     covariance = processes.kernel.cross(X, processes.points).double()  # (1, M), or (P, 1, M)
     alpha, K = processes.family.coefficients(processes.prior), processes.prior.K
-    is_own = K.dim() == 3
     values, vectors = torch.linalg.eigh(K)
     # Whatever stands in for an eigenvalue, the sum over m is k(x, Z) α.
     roots = values.clamp_min(_SMALLEST).clamp_min(_LEAST_SHARE * values[..., -1:]).sqrt().unsqueeze(-2)
     s = (covariance @ vectors / roots) @ vectors.mT
-    v = ((alpha.unsqueeze(1) if is_own else alpha) @ vectors * roots) @ vectors.mT
+    v = ((alpha if K.dim() == 2 else alpha.unsqueeze(1)) @ vectors * roots) @ vectors.mT
     parts: Tensor = s * v
-    return parts.squeeze(1) if is_own else parts
+    return parts if K.dim() == 2 else parts.squeeze(1)
 
 
 def _strongest_features(
-    transform: RowTransform, z: Tensor, centre: Tensor, weights: Tensor, n: int, name: Callable[[int], str]
+    transform: RowTransform, z: Tensor, centre: Tensor, weights: Tensor, n: int, name: Namer
 ) -> list[tuple[str, float]]:
     """Return the features of an inducing input that count most in the kernel, with their values.
 
@@ -215,7 +204,7 @@ def _similarity(processes: LatentProcesses, number: int, x: sparse.csr_array) ->
 
 
 def _shared_features(
-    transform: RowTransform, z: Tensor, weights: Tensor, x: sparse.csr_array, n: int, name: Callable[[int], str]
+    transform: RowTransform, z: Tensor, weights: Tensor, x: sparse.csr_array, n: int, name: Namer
 ) -> tuple[tuple[str, float], ...]:
     """Return the features that make a row of norm 1 similar to an inducing input, the largest w² x z first."""
     if not transform.has_unit_norm:
@@ -230,9 +219,7 @@ def _shared_features(
 def _squared_weights(processes: LatentProcesses, z: Tensor) -> Tensor:
     """Return the squared weights of features (D,), the mean over processes; 1 under a kernel that has none."""
     relevance = processes.kernel.feature_relevance()
-    if relevance is None:
-        return torch.ones_like(z)
-    return relevance if relevance.dim() == 1 else relevance.mean(0)
+    return torch.ones_like(z) if relevance is None else relevance if relevance.dim() == 1 else relevance.mean(0)
 
 
 def _coordinates(points: Points, number: int) -> tuple[Tensor, Tensor]:
@@ -242,8 +229,7 @@ def _coordinates(points: Points, number: int) -> tuple[Tensor, Tensor]:
     assert isinstance(points, DensePoints)
     Z = points.Z if points.Z.dim() == 2 else points.Z[0]
     support, place = getattr(points, "support", None), getattr(points, "place", None)
-    found = Z[number], Z.mean(0)
-    if support is None or place is None:
-        return found
-    z, centre = (part.new_zeros(len(place)).index_copy_(0, support.long(), part) for part in found)
+    z, centre = Z[number], Z.mean(0)
+    if support is not None and place is not None:
+        z, centre = (part.new_zeros(len(place)).index_copy_(0, support.long(), part) for part in (z, centre))
     return z, centre

@@ -1,7 +1,7 @@
 """Why a model gives one row the labels it gives."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from scipy import sparse
 from labelfield.errors import CannotAnswerError, DataError
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.protocol import FittedClassifier
-from labelfield.explain.features import feature_namer
+from labelfield.explain.features import Namer, feature_namer
 from labelfield.explain.inducing import InducingInput, contributions, describe_inputs
 from labelfield.explain.occlusion import feature_effects
 
@@ -91,18 +91,13 @@ def explain_row(
         topics = _topics(estimator, row, labels, n_inducing, names)
     found = []
     for place, label in enumerate(labels.tolist()):
-        by_size = np.argsort(-np.abs(effects.effects[:, place]), kind="stable")[:n_features].tolist()
-        features = [
-            (name(int(effects.features[d])), float(effects.values[d]), float(effects.effects[d, place]))
-            for d in by_size
-        ]
+        effect = effects.effects[:, place]
+        by_size = np.argsort(-np.abs(effect), kind="stable")[:n_features].tolist()
+        features = [(name(int(effects.features[d])), float(effects.values[d]), float(effect[d])) for d in by_size]
         interval = None if ends is None else (float(ends[0][0, label]), float(ends[1][0, label]))
         strongest, *parts = inputs[place]
-        found.append(
-            LabelExplanation(
-                label, names[label], probabilities[place], interval, features, strongest, topics[place], *parts
-            )
-        )
+        own = names[label], probabilities[place], interval, features, strongest, topics[place]
+        found.append(LabelExplanation(label, *own, *parts))
     return RowExplanation(found, int(effects.features.size), level)
 
 
@@ -117,12 +112,7 @@ def intervals(
 
 
 def _inputs(
-    estimator: FittedClassifier,
-    row: sparse.csr_array,
-    labels: NDArray[np.int64],
-    n: int,
-    n_features: int,
-    name: Callable[[int], str],
+    estimator: FittedClassifier, row: sparse.csr_array, labels: NDArray[np.int64], n: int, n_features: int, name: Namer
 ) -> list[_Carried]:
     """Return the n inducing inputs that do most for or against each label, and the parts of its mean utility."""
     parts = contributions(estimator, row, labels)

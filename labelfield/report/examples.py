@@ -1,6 +1,7 @@
 """Ten test rows worth looking at, with what the model predicts for them."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,17 +9,20 @@ from scipy import sparse
 
 from labelfield.csr import gather_rows
 from labelfield.estimators.protocol import FittedClassifier
-from labelfield.explain import intervals
+from labelfield.explain import explain_row, intervals
+from labelfield.report.learned import as_image
 from labelfield.report.predictions import Predictions
 
 LEVEL = 0.9
 # How many rows of each kind are wanted.
 _WANTED = {"sure and right": 3, "sure and wrong": 3, "unsure and right": 2, "unsure and wrong": 2}
 _N_ROWS = sum(_WANTED.values())
+_N_STRONGEST = 6
+# Each feature of an example is left out once, which predicts all labels: more probabilities than this take minutes.
+_MOST_PROBABILITIES = 200_000_000
 
 
-@dataclass(frozen=True)
-class Guess:
+class Guess(NamedTuple):
     """A label that the model predicts: its number, probability, credible interval if any, and whether it is right."""
 
     label: int
@@ -27,15 +31,20 @@ class Guess:
     is_right: bool
 
 
-@dataclass(frozen=True)
-class Example:
-    """A test row: its number from 0, why it was chosen, what the model predicts, and which true labels it missed."""
+class Example(NamedTuple):
+    """A test row: its number from 0, why it was chosen, what the model predicts, and which true labels it missed.
+
+    Where rows are images, `image` is the row as a picture. Else, where features have names, `carried` are the features
+    that did most for or against its first label: name, value, and by how much the log-odds fall without it.
+    """
 
     row: int
     kind: str
     uncertainty: float
     guesses: list[Guess]
     missed: list[int]
+    image: NDArray[np.float64] | None
+    carried: list[tuple[str, float, float]]
 
 
 def choose_rows(predictions: Predictions) -> list[tuple[int, str]]:
@@ -67,13 +76,27 @@ def _take(chosen: dict[int, str], asked: NDArray[np.int64], first: NDArray[np.in
     chosen.update(dict.fromkeys((unlike + others)[:n], kind))
 
 
-def examples(estimator: FittedClassifier, X: sparse.csr_array, predictions: Predictions) -> list[Example]:
+def examples(
+    estimator: FittedClassifier,
+    X: sparse.csr_array,
+    predictions: Predictions,
+    side: int | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> list[Example]:
     """Return what the model predicts for the chosen rows; credible intervals are computed for these rows alone."""
-    rows = choose_rows(predictions)
-    ends = intervals(estimator, gather_rows(X, np.array([row for row, _ in rows], np.int64)), LEVEL)
+    chosen = choose_rows(predictions)
+    rows = gather_rows(X, np.array([row for row, _ in chosen], np.int64))
+    ends = intervals(estimator, rows, LEVEL)
     ranked, hit, Y = predictions.judged.ranked, predictions.judged.hit, predictions.Y
+    has_names = feature_names is not None or estimator.feature_names() is not None
+    is_explained = side is None and has_names and rows.nnz * estimator.predictor_.n_labels <= _MOST_PROBABILITIES
     result = []
-    for place, (row, kind) in enumerate(rows):
+    for place, (row, kind) in enumerate(chosen):
+        x, carried = gather_rows(rows, np.array([place])), []
+        if is_explained:
+            found = explain_row(estimator, x, k=1, n_features=_N_STRONGEST, n_inducing=0, feature_names=feature_names)
+            carried = found.labels[0].features
+        image = None if side is None else as_image(x.toarray(), side)
         guesses = []
         for label, p, is_right in zip(ranked.labels[row].tolist(), ranked.scores[row], hit[row], strict=True):
             if label >= 0:
@@ -81,5 +104,5 @@ def examples(estimator: FittedClassifier, X: sparse.csr_array, predictions: Pred
                 guesses.append(Guess(label, float(p), own, bool(is_right)))
         named = {guess.label for guess in guesses}
         missed = [label for label in Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist() if label not in named]
-        result.append(Example(row, kind, float(predictions.uncertainty[row]), guesses, missed))
+        result.append(Example(row, kind, float(predictions.uncertainty[row]), guesses, missed, image, carried))
     return result

@@ -1,7 +1,5 @@
 """The sections that show rather than measure: ten rows, similar labels, features, inducing inputs, topics."""
 
-from collections.abc import Sequence
-
 from labelfield.explain import InducingInput
 from labelfield.report.examples import LEVEL, Example
 from labelfield.report.facts import Facts
@@ -11,34 +9,34 @@ from labelfield.report.markup import bar, element, muted, paragraph, percent, pi
 _MOST_MISSED = 6
 # Classes of a row that are less probable are left out.
 _HARDLY = 0.005
+_HOW_TO_NAME = (
+    " Features have no names here and are counted from 0; a file features.txt beside the rows, with one name per line, "
+    "names them."
+)
 
 
 def ten_rows(facts: Facts) -> str:
     """Show rows with what the model predicts for them."""
-    said = [
+    said = (
         "These rows are meant to be instructive: the surest that are right, the surest that are wrong (start here: is "
         "the model wrong, or the label?), and the least sure of both kinds, with different first labels if possible. "
         "Rows are counted from 0."
-    ]
+    )
     if any(guess.interval for example in facts.examples for guess in example.guesses):
-        said.append(
-            f"The thin line is the {100 * LEVEL:.0f} % credible interval of the probability: it is wide where the "
-            "model has seen few similar rows."
-        )
-    if facts.carried:
-        said.append("+ and − mark features that speak for and against the first label.")
+        said += f" The thin line is the {100 * LEVEL:.0f} % credible interval of the probability: it is wide where the "
+        said += "model has seen few similar rows."
+    if any(example.carried for example in facts.examples):
+        said += " + and − mark features that speak for and against the first label."
     groups: dict[str, str] = {}
-    for place, example in enumerate(facts.examples):
-        image = picture(facts.images[place], f"row {example.row} as an image") if facts.images else ""
-        card = _card(facts, example, image, facts.carried[place] if facts.carried else [])
-        groups[example.kind] = groups.get(example.kind, "") + card
+    for example in facts.examples:
+        groups[example.kind] = groups.get(example.kind, "") + _card(facts, example)
     n = len(facts.examples)
     title = "Ten rows" if n == 10 else f"{n} {'row' if n == 1 else 'rows'}"
     shown = [f"<h3>{text(kind.capitalize())}</h3>{element('div', own, class_='cards')}" for kind, own in groups.items()]
-    return section("rows", title, paragraph(*said), *shown)
+    return section("rows", title, paragraph(said), *shown)
 
 
-def _card(facts: Facts, example: Example, image: str, carried: Sequence[tuple[str, float, float]]) -> str:
+def _card(facts: Facts, example: Example) -> str:
     guesses, names = example.guesses, facts.label_names
     if facts.identity.has_classes:
         guesses = [own for i, own in enumerate(guesses) if i == 0 or own.p >= _HARDLY or own.is_right]
@@ -57,12 +55,13 @@ def _card(facts: Facts, example: Example, image: str, carried: Sequence[tuple[st
         below += f"<p><em>{what}:</em> {text(named)}{f' and {more} more' if more > 0 else ''}</p>"
     elif not any(guess.is_right for guess in example.guesses):
         below += "<p><em>no labels are recorded for this row</em></p>"
-    if carried:
+    if example.carried:
         signed = (
             f"{'+' if effect >= 0 else '−'}&nbsp;{text(_with_value(facts, name, value))}"
-            for name, value, effect in carried
+            for name, value, effect in example.carried
         )
         below += f'<p class="words">{", ".join(signed)}</p>'
+    image = "" if example.image is None else picture(example.image, f"row {example.row} as an image")
     head = (
         f'<header><h4>Row {example.row:,}</h4><span class="kind">uncertainty {example.uncertainty:.2f}</span>'
         f"{image}</header>"
@@ -80,13 +79,10 @@ def _with_value(facts: Facts, name: str, value: float) -> str:
 
 def neighbours(facts: Facts) -> str:
     """Show labels that go together."""
-    rows = [
-        [
-            f"{text(own.name)} {muted(f'{facts.counts.of_labels[own.number]:,}')}",
-            ", ".join(f"{text(name)}&nbsp;{muted(f'{value:.2f}')}" for name, value in own.neighbours),
-        ]
-        for own in facts.learned.neighbours
-    ]
+    rows = []
+    for number, name, others in facts.learned.neighbours:
+        alike = ", ".join(f"{text(other)}&nbsp;{muted(f'{value:.2f}')}" for other, value in others)
+        rows.append([f"{text(name)} {muted(f'{facts.counts.of_labels[number]:,}')}", alike])
     if not rows:
         return ""
     said = (
@@ -109,7 +105,8 @@ def features(facts: Facts) -> str:
             "Look for names that should not matter, such as row numbers or dates: they would mean that the model has "
             f"found a shortcut. Bars show relevance relative to the strongest feature, {found[0][0]}."
         )
-        said += "" if facts.learned.topics else _about_names(facts)  # said there already
+        if not (facts.learned.has_names or facts.learned.topics):  # with topics, it is said there
+            said += _HOW_TO_NAME
         items = (
             f'<li><span class="label">{text(name)}</span>{bar(value / most)}</li>' for name, value in found if value > 0
         )
@@ -117,16 +114,6 @@ def features(facts: Facts) -> str:
     else:
         return ""
     return section("features", "Features that matter", paragraph(said), shown)
-
-
-def _about_names(facts: Facts) -> str:
-    """Say how features without names could get some."""
-    if facts.learned.has_names:
-        return ""
-    return (
-        " Features have no names here and are counted from 0; a file features.txt beside the rows, with one name per "
-        "line, names them."
-    )
 
 
 def inputs(facts: Facts) -> str:
@@ -149,7 +136,8 @@ def inputs(facts: Facts) -> str:
             " The ones listed here move labels most; each is described by its strongest features. Look for features "
             "that belong together: each line is a theme."
         )
-        said += "" if learned.features else _about_names(facts)  # said there already
+        if not (learned.has_names or learned.features):  # with features, it is said there
+            said += _HOW_TO_NAME
         rows = [
             [_speaks_for(own), text(", ".join(_with_value(facts, name, value) for name, value in own.features))]
             for own in learned.inputs
@@ -173,16 +161,14 @@ def topics(facts: Facts) -> str:
     if not found:
         return ""
     rows = []
-    for topic in found:
+    for topic, features in found:
         labels = (f"{text(name)}&nbsp;{muted(f'{100 * w:.0f}')}" for name, w in topic.labels if w >= 0.005)
-        rows.append(
-            [f"{topic.number} {muted(percent(topic.share))}", ", ".join(labels), text(", ".join(topic.features))]
-        )
-    share = percent(sum(topic.share for topic in found), 0)
+        rows.append([f"{topic.number} {muted(percent(topic.share))}", ", ".join(labels), text(", ".join(features))])
+    share, learned = percent(sum(topic.share for topic, _ in found), 0), facts.learned
     said = (
         "Look for topics whose labels belong together; a topic with labels of every kind holds what is left over. "
         f"Numbers beside labels are their weights in the topic, in percent. These are {len(found)} of "
-        f"{facts.learned.n_topics} topics, from which {share} of the labels come.{_about_names(facts)}"
+        f"{learned.n_topics} topics, from which {share} of the labels come.{'' if learned.has_names else _HOW_TO_NAME}"
     )
     shown = table(["topic, share", "labels", "features that raise it"], rows, class_="wide topics")
     return section("topics", "Topics", paragraph(said), shown)

@@ -1,9 +1,8 @@
 """What a model is and how it was trained, in words and a few numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.inference.run import Epoch
@@ -35,8 +34,7 @@ _ALGORITHMS = {"em": "EM", "online_em": "online EM", "gibbs": "Gibbs sampling"}
 _DROP = 0.1
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """The method, a sentence about it, facts by name, and what the words on the page depend on.
 
     A model that `is_sampled` has no bound; where some rows were held out for calibration at first, `has_held_out`.
@@ -54,24 +52,24 @@ def identify(estimator: FittedClassifier) -> Identity:
     """Return what the model is. An ensemble is counted as a whole, with the choices of its first member."""
     members, method = estimator.members(), estimator.method
     first, has_classes = members[0], estimator.label_kind_ == "classes"
-    facts: dict[str, str] = {"method": method}
-    sentence = _KINDS.get(method, first.summary())
+    sentence, algorithm = _KINDS.get(method, first.summary()), str(first.get_params().get("algorithm"))
     if len(members) > 1:
-        facts["ensemble"] = f"{len(members)} members"
         sentence += (
             f" This is an ensemble: the mean of the probabilities of {len(members)} different ones. Kernel and sizes "
             "are those of the first."
         )
-    facts["classes" if has_classes else "labels"] = f"{estimator.predictor_.n_labels:,}"
-    facts["features"] = f"{estimator.n_features_in_:,} ({first.row_transform_.name})"
-    facts["training rows"] = f"{estimator.n_rows_:,}"
-    facts |= _facts_of(first.spec_)
-    algorithm = str(first.get_params().get("algorithm"))
-    if algorithm in _ALGORITHMS:
-        facts["found by"] = _ALGORITHMS[algorithm]
-    facts["parameters"] = f"{estimator.n_parameters():,}"
-    if first.history_:
-        facts["training"] = _training(members)
+    facts = {
+        "method": method,
+        "ensemble": f"{len(members)} members" if len(members) > 1 else "",
+        "classes" if has_classes else "labels": f"{estimator.predictor_.n_labels:,}",
+        "features": f"{estimator.n_features_in_:,} ({first.row_transform_.name})",
+        "training rows": f"{estimator.n_rows_:,}",
+        **_facts_of(first.spec_),
+        "found by": _ALGORITHMS.get(algorithm, ""),
+        "parameters": f"{estimator.n_parameters():,}",
+        "training": _training(members) if first.history_ else "",
+    }
+    facts = {name: value for name, value in facts.items() if value}
     return Identity(method, sentence, facts, has_classes, algorithm == "gibbs", first.settings_.held_out > 0)
 
 
@@ -100,11 +98,8 @@ def _training(members: list[Any]) -> str:
     """Return the epochs and the time of all members in words."""
     n_epochs = sum(len(member.history_) for member in members)
     seconds = sum(member.history_[-1]["seconds"] for member in members if member.history_)
-    if seconds < 60:
-        time = f"{seconds:.1f} s"
-    else:
-        time = f"{seconds / 60:.1f} minutes" if seconds < 3600 else f"{seconds / 3600:.1f} hours"
-    return f"{n_epochs:,} epoch{'' if n_epochs == 1 else 's'}, {time}"
+    size, unit = (1, "s") if seconds < 60 else (60, "minutes") if seconds < 3600 else (3600, "hours")
+    return f"{n_epochs:,} epoch{'' if n_epochs == 1 else 's'}, {seconds / size:.1f} {unit}"
 
 
 def learning_curves(estimator: FittedClassifier) -> list[list[Epoch]]:

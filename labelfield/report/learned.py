@@ -1,9 +1,8 @@
 """What a model has learned, in words and pictures: similar labels, features, inducing inputs, topics."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import isqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from scipy import sparse
 
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.explain import InducingInput, LabelNeighbours, inducing_inputs, label_neighbours
-from labelfield.explain.features import feature_namer
+from labelfield.explain.features import feature_namer, topic_features
 from labelfield.explain.inducing import count_inputs, strongest_inputs
 from labelfield.report.scores import Counts
 
@@ -24,23 +23,12 @@ _N_CANDIDATES = 240
 _SEEN_ROWS, _LEAST_SIDE, _LEAST_CORRELATION = 500, 8, 0.5
 
 
-@dataclass(frozen=True)
-class TopicWords:
-    """A topic: its share in the labels of the training rows, its labels with weights, the features that raise it."""
-
-    number: int
-    share: float
-    labels: list[tuple[str, float]]
-    features: list[str]
-
-
-@dataclass(frozen=True, eq=False)
-class Learned:
+class Learned(NamedTuple):
     """What a model has learned; empty where it has no such thing.
 
     `has_names` says whether features have names rather than numbers, `has_values` whether their values are in units of
     their own and so worth showing. `pictures` are inducing inputs as square images, each with the class that it belongs
-    to or speaks for.
+    to or speaks for. `topics` come with the features that raise them.
     """
 
     has_names: bool
@@ -51,7 +39,7 @@ class Learned:
     inputs: list[InducingInput]
     pictures: list[tuple[str, NDArray[np.float64]]]
     n_inputs: int
-    topics: list[TopicWords]
+    topics: list[tuple[Any, list[str]]]
     n_topics: int
 
 
@@ -64,42 +52,38 @@ def image_side(X: sparse.csr_array) -> int | None:
     images = X[rows].toarray().reshape(-1, side, side).astype(np.float64)
     if images.min() < 0:
         return None
-    across = _correlation(images[:, :, 1:], images[:, :, :-1])
-    down = _correlation(images[:, 1:], images[:, :-1])
-    return side if min(across, down) > _LEAST_CORRELATION else None
-
-
-def _correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    a, b = first.ravel() - first.mean(), second.ravel() - second.mean()
-    size = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / size if size > 0 else 0.0
+    pairs = (images[:, :, 1:], images[:, :, :-1]), (images[:, 1:], images[:, :-1])
+    with np.errstate(invalid="ignore"):  # images of one colour have no correlation
+        likeness = [np.corrcoef(one.ravel(), other.ravel())[0, 1] for one, other in pairs]
+    return side if all(value > _LEAST_CORRELATION for value in likeness) else None
 
 
 def what_it_learned(
-    estimator: FittedClassifier,
-    counts: Counts,
-    occurs: NDArray[np.bool_],
-    side: int | None,
-    feature_names: Sequence[str] | None,
+    estimator: FittedClassifier, counts: Counts, seen: NDArray[np.bool_], side: int | None, names: Sequence[str] | None
 ) -> Learned:
     """Return everything that the model can tell, as images of this side where rows are images.
 
-    Features that hardly any test row has, by `occurs` (D,), are left out: features that never vary may have kept the
+    Features that hardly any test row has, by `seen` (D,), are left out: features that never vary may have kept the
     weight they started with.
     """
-    name, relevance = feature_namer(estimator, feature_names), estimator.feature_relevance()
-    inputs = inducing_inputs(estimator, _N_INPUTS, _N_WORDS, feature_names=feature_names) if side is None else None
-    topics = estimator.topics(_N_WORDS) or []
+    name, relevance = feature_namer(estimator, names), estimator.feature_relevance()
+    inputs = inducing_inputs(estimator, _N_INPUTS, _N_WORDS, feature_names=names) if side is None else None
+    topics, features = estimator.topics(_N_WORDS) or [], list[tuple[str, float]]()
+    if side is None and relevance is not None:
+        order = np.argsort(-relevance, kind="stable")
+        features = [(name(d), float(relevance[d])) for d in order[seen[order]][:_N_FEATURES].tolist()]
     return Learned(
-        has_names=feature_names is not None or estimator.feature_names() is not None,
+        has_names=names is not None or estimator.feature_names() is not None,
         has_values=not estimator.members()[0].row_transform_.has_unit_norm,
         neighbours=_neighbours(estimator, counts),
-        features=[] if side is not None or relevance is None else _features(relevance, occurs, name),
-        relevance_picture=None if side is None or relevance is None else _image(relevance, occurs, side),
+        features=features,
+        relevance_picture=None if side is None or relevance is None else as_image(relevance, side, seen),
         inputs=inputs or [],
-        pictures=[] if side is None else _pictures(estimator, occurs, side),
+        pictures=[] if side is None else _pictures(estimator, seen, side),
         n_inputs=count_inputs(estimator),
-        topics=_describe_topics(estimator, topics[:_N_TOPICS], name),
+        topics=[
+            (own, [name(d) for d, _ in topic_features(estimator, own.number, _N_WORDS)]) for own in topics[:_N_TOPICS]
+        ],
         n_topics=len(topics),
     )
 
@@ -111,22 +95,14 @@ def _neighbours(estimator: FittedClassifier, counts: Counts) -> list[LabelNeighb
         return []
     frequent = np.argsort(-counts.of_labels[:n_labels], kind="stable")
     frequent = frequent[counts.of_labels[frequent] > 0][:_N_NEIGHBOURS]
-    asked = label_neighbours(estimator, frequent.tolist(), 4) or []
-    found = [
-        own._replace(neighbours=[pair for pair in own.neighbours if pair[1] >= _LEAST_SIMILARITY]) for own in asked
-    ]
-    found = [own for own in found if own.neighbours]
+    found = []
+    for own in label_neighbours(estimator, frequent.tolist(), 4) or []:
+        if alike := [pair for pair in own.neighbours if pair[1] >= _LEAST_SIMILARITY]:
+            found.append(own._replace(neighbours=alike))
     return found if len(found) >= _LEAST_NEIGHBOURS else []
 
 
-def _features(
-    relevance: NDArray[np.float32], occurs: NDArray[np.bool_], name: Callable[[int], str]
-) -> list[tuple[str, float]]:
-    order = np.argsort(-relevance, kind="stable")
-    return [(name(d), float(relevance[d])) for d in order[occurs[order]][:_N_FEATURES].tolist()]
-
-
-def _image(values: NDArray[Any], occurs: NDArray[np.bool_], side: int) -> NDArray[np.float64]:
+def as_image(values: NDArray[Any], side: int, occurs: NDArray[np.bool_] | bool = True) -> NDArray[np.float64]:
     """Return the values of features as a square image from 0 to 1; those below 0 or of hardly any row count as 0."""
     flat = np.where(occurs, np.maximum(values, 0), 0).astype(np.float64)
     return (flat / flat.max() if flat.max() > 0 else flat).reshape(side, side)
@@ -146,18 +122,5 @@ def _pictures(
         for own in kept[name][:most]:
             values = np.zeros(side * side)
             values[[int(number) for number, _ in own.features]] = [value for _, value in own.features]
-            pictures.append((name, _image(values, occurs, side)))
+            pictures.append((name, as_image(values, side, occurs)))
     return pictures[:_N_PICTURES]
-
-
-def _describe_topics(
-    estimator: FittedClassifier, topics: Sequence[Any], name: Callable[[int], str]
-) -> list[TopicWords]:
-    weights = estimator.predictor_.topic_weights()
-    found = []
-    for topic in topics:
-        own = np.zeros(0) if weights is None else estimator.row_transform_.fold(weights[:, topic.number])
-        best = np.argsort(-own, kind="stable")[:_N_WORDS].tolist()
-        labels = [(str(label), float(weight)) for label, weight in topic.labels]
-        found.append(TopicWords(topic.number, topic.share, labels, [name(d) for d in best]))
-    return found

@@ -16,10 +16,7 @@ _STRANGE = "\N{REPLACEMENT CHARACTER}"
 
 
 def plain(value: object) -> str:
-    """Return text without control characters, which could reverse or hide what surrounds a name.
-
-    Tabs and line ends become spaces.
-    """
+    """Return text without control characters, which could reverse or hide what is around it; line ends as spaces."""
     return "".join(c if c.isprintable() or c == NO_BREAK else " " if c.isspace() else _STRANGE for c in str(value))
 
 
@@ -37,8 +34,8 @@ def element(tag: str, content: str, **attributes: str) -> str:
 
 
 def paragraph(*sentences: str, class_: str = "") -> str:
-    """Return sentences of plain text as a paragraph."""
-    content = text(" ".join(sentences))
+    """Return sentences of plain text, those that are not empty, as a paragraph."""
+    content = text(" ".join(filter(None, sentences)))
     return element("p", content, class_=class_) if class_ else f"<p>{content}</p>"
 
 
@@ -55,7 +52,7 @@ def section(identifier: str, title: str, *parts: str) -> str:
 
 def figure(drawing: str, *sentences: str) -> str:
     """Return a figure with a caption in plain text, which says what to look for."""
-    return element("figure", f"{drawing}\n<figcaption>{text(' '.join(sentences))}</figcaption>")
+    return element("figure", f"{drawing}\n<figcaption>{text(' '.join(filter(None, sentences)))}</figcaption>")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, class_: str = "") -> str:
@@ -103,13 +100,8 @@ def picture(image: NDArray[np.float64], label: str) -> str:
     grey_alpha[..., 1] = np.round(255 * np.clip(image, 0, 1)).astype(np.uint8)
     lines = b"".join(b"\0" + line.tobytes() for line in grey_alpha)
     header = struct.pack(">IIBBBBB", width, height, 8, 4, 0, 0, 0)
-    png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        _chunk(kind, content)
-        for kind, content in ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
-    )
+    png = b"\x89PNG\r\n\x1a\n"
+    for kind, content in ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")):
+        png += struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     return f'<img class="ink" src="{source}" width="{width}" height="{height}" alt="{text(label)}">'
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -14,7 +14,6 @@ from labelfield.progress import Progress, ignore
 from labelfield.report import galleries, sections
 from labelfield.report.facts import Facts, gather
 from labelfield.report.markup import element, percent, text
-from labelfield.report.scores import Counts
 from labelfield.version import __version__
 
 _PARTS = (
@@ -47,32 +46,19 @@ def write_report(
     """
     rows = as_rows(estimator, X, reset=False)
     truth = estimator.encode(Y, rows.shape[0])
-    page = make_page(
-        estimator, rows, truth, title=title, label_names=label_names, feature_names=feature_names, progress=progress
-    )
-    return save_page(page, Path(out))
+    names: dict[str, Any] = {"label_names": label_names, "feature_names": feature_names}
+    return save_page(make_page(estimator, rows, truth, title=title, progress=progress, **names), Path(out))
 
 
 def make_page(
-    estimator: FittedClassifier,
-    X: sparse.csr_array,
-    Y: sparse.csr_array,
-    *,
-    title: str = "",
-    counts: Counts | None = None,
-    label_names: Sequence[str] | None = None,
-    feature_names: Sequence[str] | None = None,
-    progress: Progress = ignore,
+    estimator: FittedClassifier, X: sparse.csr_array, Y: sparse.csr_array, *, title: str = "", **options: Any
 ) -> str:
-    """Return the page for rows and labels as `labelfield.report.facts.gather` takes them. Same facts, same page."""
-    facts = gather(
-        estimator, X, Y, counts=counts, label_names=label_names, feature_names=feature_names, progress=progress
-    )
-    return render(facts, title or f"A model of the method {facts.identity.method}")
+    """Return the page for rows, labels and options as `labelfield.report.facts.gather` takes them.
 
-
-def render(facts: Facts, title: str) -> str:
-    """Return facts as a page."""
+    The same facts always give the same page.
+    """
+    facts = gather(estimator, X, Y, **options)
+    title = title or f"A model of the method {facts.identity.method}"
     first = element("div", f"{sections.what_it_is(facts)}\n{sections.scoreboard(facts)}", class_="duo")
     parts = [first, *(found for found in (make(facts) for make in _PARTS) if found)]
     style = files("labelfield.report").joinpath("style.css").read_text(encoding="utf-8")
@@ -92,9 +78,9 @@ def render(facts: Facts, title: str) -> str:
 def _opening(facts: Facts) -> str:
     """Return the page in two sentences."""
     several, one = ("classes", "class") if facts.identity.has_classes else ("labels", "label")
-    known = facts.identity.facts
+    known, n_rows = facts.identity.facts, facts.predictions.judged.n_rows
     return (
-        f"{known[several]} {several}, learned from {known['training rows']} rows and tested on {facts.n_rows:,}. The "
+        f"{known[several]} {several}, learned from {known['training rows']} rows and tested on {n_rows:,}. The "
         f"most probable {one} is right for {percent(1 - facts.errors.error)} of the test rows."
     )
 

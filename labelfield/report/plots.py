@@ -1,12 +1,14 @@
 """The figures of the page. Each function draws facts and adds no words of its own; captions are in `sections`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from labelfield.inference.run import Epoch
@@ -14,10 +16,6 @@ from labelfield.metrics.probabilities import Reliability
 from labelfield.report.markup import plain
 from labelfield.report.scores import Band, Errors
 from labelfield.report.svg import ACCENT, MUTED, OTHER, THIRD, drawing, to_svg
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 P = ParamSpec("P")
 
@@ -33,17 +31,17 @@ FEW = 10
 _MOST_MARKS = 60
 
 
-def _svg(name: str, height: float = _HEIGHT) -> Callable[[Callable[Concatenate[Figure, P], str]], Callable[P, str]]:
-    """Turn a function that draws on a figure and returns what it shows into one that returns the SVG."""
+def _svg(
+    name: str, height: float = _HEIGHT, **subplots: Any
+) -> Callable[[Callable[Concatenate[Any, P], str]], Callable[P, str]]:
+    """Turn a function that draws on axes and returns what it shows into one that returns the SVG."""
 
-    def decorate(draw: Callable[Concatenate[Figure, P], str]) -> Callable[P, str]:
+    def decorate(draw: Callable[Concatenate[Any, P], str]) -> Callable[P, str]:
         @wraps(draw)
         def make(*args: P.args, **kwargs: P.kwargs) -> str:
-            from matplotlib.figure import Figure
-
             with drawing(name):
                 figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-                label = draw(figure, *args, **kwargs)
+                label = draw(figure.subplots(**subplots), *args, **kwargs)
                 return to_svg(figure, name, label)
 
         return make
@@ -58,23 +56,19 @@ def _style(number: int, n_points: int = 0) -> dict[str, Any]:
 
 
 def _in_percent(axis: Any) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
 
 
 @_svg("bound")
-def bound_plot(figure: Figure, curves: Sequence[Sequence[Epoch]], what: str) -> str:
+def bound_plot(axes: Axes, curves: Sequence[Sequence[Epoch]], what: str) -> str:
     """Draw the bound, or the log-likelihood, against time, by stage; other members of an ensemble as thin lines."""
-    axes = figure.subplots()
     for curve in curves[1:]:
         axes.plot([epoch.seconds for epoch in curve], [epoch.bound for epoch in curve], color=MUTED, linewidth=1)
     stages = list(dict.fromkeys(epoch.stage for epoch in curves[0]))
     for number, stage in enumerate(stages):
         x, y = zip(*((epoch.seconds, epoch.bound) for epoch in curves[0] if epoch.stage == stage), strict=True)
         axes.plot(x, y, **_style(number, len(x)), label=stage, markersize=4)
-    axes.set(xlabel="seconds of training", ylabel=f"{what}, nats per row")
-    axes.set_xlim(left=0)
+    axes.set(xlabel="seconds of training", ylabel=f"{what}, nats per row", xlim=(0, None))
     _cut_below(axes, [epoch.bound for curve in curves for epoch in curve])
     if len(stages) > 1:
         axes.legend(loc="lower right")
@@ -93,14 +87,12 @@ def _cut_below(axes: Axes, values: Sequence[float]) -> None:
 
 
 @_svg("validation")
-def validation_plot(figure: Figure, scores: dict[str, list[tuple[float, float]]]) -> str:
+def validation_plot(axes: Axes, scores: dict[str, list[tuple[float, float]]]) -> str:
     """Draw scores on validation rows after each epoch, given as pairs of seconds and percent."""
-    axes = figure.subplots()
     for number, (name, points) in enumerate(scores.items()):
         x, y = zip(*points, strict=True)
         axes.plot(x, y, **_style(number, len(x)), linestyle=_STYLES[number % 3], label=name, markersize=4)
-    axes.set(xlabel="seconds of training", ylabel="% on validation rows")
-    axes.set_xlim(left=0)
+    axes.set(xlabel="seconds of training", ylabel="% on validation rows", xlim=(0, None))
     _legend_above(axes, len(scores))
     return "Scores on validation rows against seconds of training."
 
@@ -111,9 +103,8 @@ def _legend_above(axes: Axes, n: int, handles: Sequence[Any] | None = None) -> N
 
 
 @_svg("found")
-def found_plot(figure: Figure, bands: Sequence[Band], is_each: bool) -> str:
+def found_plot(axes: Axes, bands: Sequence[Band], is_each: bool) -> str:
     """Draw the share of the true labels in each band that are among the first k."""
-    axes = figure.subplots()
     for number, k in enumerate(bands[0].found):
         y = [band.found[k] if band.n_true else np.nan for band in bands]
         line = "none" if is_each else _STYLES[number % 3]
@@ -128,9 +119,8 @@ def found_plot(figure: Figure, bands: Sequence[Band], is_each: bool) -> str:
 
 
 @_svg("missed", 4.2)
-def missed_plot(figure: Figure, bands: Sequence[Band]) -> str:
+def missed_plot(axes: Axes, bands: Sequence[Band]) -> str:
     """Draw the share of the rows of each class that are taken for another."""
-    axes = figure.subplots()
     missed = [1 - band.found[1] if band.n_true else 0.0 for band in bands]
     axes.bar(np.arange(len(bands)), missed, 0.7, color=ACCENT)
     _band_axis(axes, bands, is_each=True)
@@ -141,11 +131,8 @@ def missed_plot(figure: Figure, bands: Sequence[Band]) -> str:
 
 
 @_svg("confusion", 4.2)
-def confusion_plot(figure: Figure, confusion: NDArray[np.int64], names: Sequence[str]) -> str:
+def confusion_plot(axes: Axes, confusion: NDArray[np.int64], names: Sequence[str]) -> str:
     """Draw how many rows of each class are taken for each other class."""
-    from matplotlib.patches import Rectangle
-
-    axes = figure.subplots()
     n = len(confusion)
     most = max(int((confusion * ~np.eye(n, dtype=np.bool_)).max()), 1)
     for true, named in np.ndindex(n, n):
@@ -158,19 +145,16 @@ def confusion_plot(figure: Figure, confusion: NDArray[np.int64], names: Sequence
             axes.add_patch(Rectangle(corner, 0.94, 0.94, color=ACCENT, alpha=alpha, linewidth=0))
             axes.annotate(f"{value:,}", (named, true), ha="center", va="center", fontsize=9 if n > 8 else 10)
     shown = [_short(str(name), 9) for name in names[:n]]
-    axes.set_xticks(range(n), shown)
     axes.set_yticks(range(n), shown)
-    if max(map(len, shown)) * n > 40:
-        _lean(axes)
+    _name_columns(axes, shown, 40)
     axes.set(xlim=(-0.55, n - 0.45), ylim=(n - 0.45, -0.55), xlabel="taken for", ylabel="true class")
     axes.grid(visible=False)
     return "How many rows of each class are taken for each other class."
 
 
 @_svg("contribution")
-def contribution_plot(figure: Figure, bands: Sequence[Band], k: int, is_each: bool) -> str:
+def contribution_plot(axes: Axes, bands: Sequence[Band], k: int, is_each: bool) -> str:
     """Draw what each band adds to P@k and, for several labels per row, to PSP@k."""
-    axes = figure.subplots()
     x, has_psp = np.arange(len(bands)), k in bands[0].psp
     width = 0.38 if has_psp else 0.6
     shift = width / 2 + 0.01 if has_psp else 0
@@ -188,19 +172,17 @@ def contribution_plot(figure: Figure, bands: Sequence[Band], k: int, is_each: bo
 
 
 def _band_axis(axes: Axes, bands: Sequence[Band], is_each: bool) -> None:
-    names = [_short(band.name) for band in bands]
-    axes.set_xticks(range(len(bands)), names)
-    if max(map(len, names)) * len(names) > 46:  # characters that fit side by side
-        _lean(axes)
-    axes.set_xlabel("" if is_each else "training rows with the label")
-    axes.set_xlim(-0.6, len(bands) - 0.4)
+    _name_columns(axes, [_short(band.name) for band in bands], 46)
+    axes.set(xlabel="" if is_each else "training rows with the label", xlim=(-0.6, len(bands) - 0.4))
 
 
-def _lean(axes: Axes) -> None:
-    """Rotate names that do not fit side by side."""
-    axes.tick_params("x", labelrotation=35)
-    for label in axes.get_xticklabels():
-        label.set(ha="right", rotation_mode="anchor")
+def _name_columns(axes: Axes, names: Sequence[str], most: int) -> None:
+    """Write names below columns; rotate them if more characters than `most` would stand side by side."""
+    axes.set_xticks(range(len(names)), names)
+    if max(map(len, names)) * len(names) > most:
+        axes.tick_params("x", labelrotation=35)
+        for label in axes.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
 
 
 def _short(name: str, most: int = 16) -> str:
@@ -209,24 +191,23 @@ def _short(name: str, most: int = 16) -> str:
     return (name if len(name) <= most else name[: most - 1] + "…").replace("$", r"\$")
 
 
-@_svg("reliability", 4.2)
-def reliability_plot(figure: Figure, curves: dict[int, Reliability]) -> str:
+@_svg("reliability", 4.2, nrows=2, sharex=True, height_ratios=(3.2, 1))
+def reliability_plot(axes: Sequence[Axes], curves: dict[int, Reliability]) -> str:
     """Draw how often predictions are right against their probability, and below how many there are."""
-    from matplotlib.ticker import FuncFormatter
-
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
+    above, below = axes
     above.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=_DASHED)
     for number, (k, curve) in enumerate(curves.items()):
-        colour, is_many = _COLOURS[number], curve.count >= FEW
+        is_many, style = curve.count >= FEW, _style(number)
         is_few = (curve.count > 0) & ~is_many
         label = "first label" if k == 1 else f"first {k} labels"
-        style: dict[str, Any] = {"marker": _MARKERS[number], "color": colour}
         above.plot(curve.confidence[is_many], curve.frequency[is_many], _STYLES[number], label=label, **style)
         style |= {"markerfacecolor": "none", "linestyle": "none"}
         above.plot(curve.confidence[is_few], curve.frequency[is_few], **style)
         step = curve.edges[1] - curve.edges[0]
         width = step * 0.86 / len(curves)
-        below.bar(curve.edges[:-1] + step * 0.07 + number * width, curve.count, width, align="edge", color=colour)
+        below.bar(
+            curve.edges[:-1] + step * 0.07 + number * width, curve.count, width, align="edge", color=_COLOURS[number]
+        )
     above.set(ylabel="share that is right", xlim=(0, 1), ylim=(-0.02, 1.02))
     below.set(xlabel="predicted probability", ylabel="predictions")
     if max(int(curve.count.max()) for curve in curves.values()) > 50 * FEW:
@@ -241,17 +222,15 @@ def reliability_plot(figure: Figure, curves: dict[int, Reliability]) -> str:
 
 
 @_svg("errors", 4.2)
-def errors_plot(figure: Figure, found: Errors) -> str:
+def errors_plot(axes: Axes, found: Errors) -> str:
     """Draw how often the first label is wrong, from the surest tenth of the rows to the least sure."""
-    axes = figure.subplots()
     x = np.arange(1, len(found.tenths) + 1)
     errors, uncertainty = [tenth.error for tenth in found.tenths], [tenth.uncertainty for tenth in found.tenths]
     wrong = axes.bar(x, errors, 0.8, color=ACCENT, label="wrong")
     overall = axes.axhline(found.error, color=MUTED, linewidth=1.2, linestyle=_DASHED, label="wrong in all rows")
     (line,) = axes.plot(x, uncertainty, marker="s", linestyle="--", color=OTHER, label="uncertainty")
     axes.set(xlabel="tenths of the rows, surest first", ylabel="first label wrong", xticks=x)
-    axes.set_xlim(0.4, len(x) + 0.6)
-    axes.set_ylim(0, min(1.02, 1.08 * max([*errors, *uncertainty, 0.02])))
+    axes.set(xlim=(0.4, len(x) + 0.6), ylim=(0, min(1.02, 1.08 * max([*errors, *uncertainty, 0.02]))))
     axes.grid(visible=False, axis="x")
     _in_percent(axes.yaxis)
     _legend_above(axes, 3, [wrong, overall, line])

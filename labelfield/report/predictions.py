@@ -1,6 +1,6 @@
 """What a model predicts for the test rows, as far as the page needs it: computed once, a block of rows at a time."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ DEPTH = 5
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 1000
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
+class Predictions(NamedTuple):
     """The ranked labels of each row, which of them are right, and the uncertainty of each row.
 
     `has_novelty` says whether the uncertainty knows how unlike the training rows a row is. `baseline` are the ranked
@@ -69,7 +68,8 @@ def predict_rows(
         for predictor, ranked, p in zip(predictors, lists, p_true, strict=True):
             if has_classes:
                 P = predictor.proba(rows)
-                p.append(_of_true_class(P, truth.indices))
+                known = np.pad(P, ((0, 0), (0, 1)), constant_values=np.nan)  # and one for all unknown classes
+                p.append(known[np.arange(block.size), np.minimum(truth.indices, n_labels)].astype(np.float64))
                 best = top_k(P, min(DEPTH, n_labels))
                 pair = torch.from_numpy(best.labels), torch.from_numpy(best.scores.astype(np.float32))
                 ranked.append(to_csr([pair], best.labels.shape[1], n_labels))
@@ -79,20 +79,12 @@ def predict_rows(
         has_novelty = has_novelty or (first == 0 and bool(estimator.predictor_.novelty(rows).any()))
         progress(int(block[-1]) + 1, n_rows)
     judged = [_judged(Y, ranked) for ranked in lists]
-    known = [np.concatenate(p) if p else None for p in p_true]
-    of_baseline = (judged[1], known[1]) if baseline is not None else ()
-    return Predictions(judged[0], np.concatenate(uncertainty, dtype=np.float64), has_novelty, known[0], *of_baseline)
+    joined = [np.concatenate(p) if p else None for p in p_true]
+    of_baseline = (judged[1], joined[1]) if baseline is not None else ()
+    return Predictions(judged[0], np.concatenate(uncertainty, dtype=np.float64), has_novelty, joined[0], *of_baseline)
 
 
 def _judged(Y: sparse.csr_array, lists: list[sparse.csr_array]) -> RankedHits:
     """Return the verdict on ranked labels, which may have fewer columns than the truth."""
     ranked = sparse.vstack(lists, format="csr")
     return score_ranking(Y, sparse.csr_array((ranked.data, ranked.indices, ranked.indptr), shape=Y.shape), DEPTH)
-
-
-def _of_true_class(P: NDArray[np.float32], y: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Return the probability of the class of each row; nan for one that the model does not know."""
-    is_known = y < P.shape[1]
-    found = np.full(y.size, np.nan)
-    found[is_known] = P[np.flatnonzero(is_known), y[is_known]]
-    return found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ _N_BANDS = 5
 _FEW_LABELS = 12
 
 
-@dataclass(frozen=True, eq=False)
-class Counts:
+class Counts(NamedTuple):
     """How many training rows have each label (K,), and how many rows there are."""
 
     of_labels: NDArray[np.int64]
@@ -39,8 +38,7 @@ class Counts:
         return inverse_propensity_of(self.of_labels, self.n_rows)
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """A score of the model and, where there are such, of the popularity ranking and of the baseline."""
 
     name: str
@@ -49,8 +47,7 @@ class Score:
     baseline: float | None = None
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(NamedTuple):
     """Labels with about the same number of training rows, from `least` to `most`.
 
     `precision` and `psp` are what the band adds to P@k and PSP@k: over all bands they sum to these. `found` is the
@@ -67,8 +64,7 @@ class Band:
     found: dict[int, float]
 
 
-@dataclass(frozen=True)
-class Tenth:
+class Tenth(NamedTuple):
     """Rows of about the same uncertainty: how many, their mean uncertainty, and how often the first label is wrong."""
 
     n_rows: int
@@ -76,8 +72,7 @@ class Tenth:
     error: float
 
 
-@dataclass(frozen=True)
-class Errors:
+class Errors(NamedTuple):
     """How often first labels are wrong: by tenths of the rows, the surest first, and over all.
 
     `auroc` says how well the uncertainty tells wrong first labels from right ones, `auroc_of_p` how well their
@@ -104,11 +99,9 @@ def scores(predictions: Predictions, counts: Counts, has_classes: bool) -> list[
         {} if judged is None else _ranking_scores(judged, counts, has_classes)
         for judged in (predictions.judged, popular, predictions.baseline)
     )
-    found = []
-    for name, value in own.items():
-        # The gap of probabilities says nothing about a ranking that is the same for all rows.
-        popularity = None if name.startswith("ECE") else by_popularity[name]
-        found.append(Score(name, value, popularity, by_baseline.get(name)))
+    # The gap of probabilities says nothing about a ranking that is the same for all rows.
+    by_popularity = {name: value for name, value in by_popularity.items() if not name.startswith("ECE")}
+    found = [Score(name, value, by_popularity.get(name), by_baseline.get(name)) for name, value in own.items()]
     if has_classes:
         found.insert(1, _nlpd(predictions, counts))
     return found
@@ -178,9 +171,9 @@ def bands(predictions: Predictions, counts: Counts, names: Sequence[str], has_cl
     for band in range(n_bands):
         members = np.flatnonzero(band_of == band)
         least, most = (int(bound(counts.of_labels[members])) for bound in (np.min, np.max))
-        name = names[members[0]] if is_each else _name(least, most)
+        name = "none" if most == 0 else f"{least:,}" if least == most else f"{least:,}–{most:,}"
         parts = ({k: float(values[band]) for k, values in part.items()} for part in (precision, psp, found))
-        result.append(Band(name, least, most, members.size, int(true[band]), *parts))
+        result.append(Band(names[members[0]] if is_each else name, least, most, members.size, int(true[band]), *parts))
     return result
 
 
@@ -196,12 +189,6 @@ def _band_of_labels(count: NDArray[np.int64], n_true: NDArray[np.int64]) -> NDAr
     band = np.minimum((middle * _N_BANDS).astype(np.int64), _N_BANDS - 1)
     band[~is_seen] = -1
     return np.unique(band, return_inverse=True)[1][place]
-
-
-def _name(least: int, most: int) -> str:
-    if most == 0:
-        return "none"
-    return f"{least:,}" if least == most else f"{least:,}–{most:,}"
 
 
 def confusion(predictions: Predictions) -> NDArray[np.int64] | None:

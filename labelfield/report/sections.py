@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from labelfield.report import plots
+from labelfield.metrics.probabilities import Reliability
+from labelfield.report import plots, scores
 from labelfield.report.facts import Facts
 from labelfield.report.identity import drops
 from labelfield.report.markup import NO_BREAK, element, figure, number, paragraph, percent, section, table, text
@@ -24,27 +25,22 @@ _MEANINGS = {
 
 def headline(facts: Facts) -> str:
     """Show the numbers to remember, each with what the most frequent labels alone would get."""
-    tiles = ""
-    for score in facts.scores:
-        if not score.name.startswith(("PSP@", "R@", "ECE@3", "ECE@5")):
-            popularity = _shown(score.name, score.popularity)
-            below = "mean gap of probabilities" if score.popularity is None else f"popularity: {popularity}"
-            tiles += _tile(score.name, _shown(score.name, score.model), below)
-    tiles += _tile("AUROC", number(facts.errors.auroc, 2), "how well its uncertainty finds its mistakes; chance: 0.50")
-    return element("ul", tiles, class_="tiles")
-
-
-def _tile(name: str, value: str, below: str) -> str:
-    return (
+    tiles = []
+    for name, value, popularity, _ in facts.scores:
+        if not name.startswith(("PSP@", "R@", "ECE@3", "ECE@5")):
+            below = "mean gap of probabilities" if popularity is None else f"popularity: {_shown(name, popularity)}"
+            tiles.append((name, _shown(name, value), below))
+    tiles.append(("AUROC", number(facts.errors.auroc, 2), "how well its uncertainty finds its mistakes; chance: 0.50"))
+    items = (
         f'<li><span class="name">{text(name)}</span><span class="value">{text(value)}</span>'
         f'<span class="below">{text(below)}</span></li>'
+        for name, value, below in tiles
     )
+    return element("ul", "".join(items), class_="tiles")
 
 
 def _shown(name: str, value: float | None) -> str:
-    if value is None:
-        return "–"
-    return number(value, 3) if name == "nlpd" else percent(value / 100)
+    return number(value, 3) if name == "nlpd" or value is None else percent(value / 100)
 
 
 def what_it_is(facts: Facts) -> str:
@@ -55,16 +51,17 @@ def what_it_is(facts: Facts) -> str:
 
 def scoreboard(facts: Facts) -> str:
     """Show all scores, beside those of simpler models."""
-    has_baseline = any(score.baseline is not None for score in facts.scores)
+    n_columns = 4 if any(score.baseline is not None for score in facts.scores) else 3
+    head = ["score", "this model", "popularity", "network alone"][:n_columns]
     rows = []
-    for score in facts.scores:
-        others = [score.popularity, *([score.baseline] if has_baseline else [])]
-        own = f"<strong>{_shown(score.name, score.model)}</strong>"
-        rows.append([text(score.name), own, *(_shown(score.name, other) for other in others)])
-    said = [f"Over {facts.n_rows:,} test row{'' if facts.n_rows == 1 else 's'}."]
-    if facts.n_unlabelled:
-        verbs = ("has", "counts") if facts.n_unlabelled == 1 else ("have", "count")
-        said.append(f"{facts.n_unlabelled:,} of them {verbs[0]} no labels and {verbs[1]} as missed.")
+    for name, *values in facts.scores:
+        own, *others = (_shown(name, value) for value in values)
+        rows.append([text(name), f"<strong>{own}</strong>", *others][:n_columns])
+    n_true = facts.predictions.judged.n_true
+    said = [f"Over {n_true.size:,} test row{'' if n_true.size == 1 else 's'}."]
+    if n_unlabelled := np.count_nonzero(n_true == 0):
+        verbs = ("has", "counts") if n_unlabelled == 1 else ("have", "count")
+        said.append(f"{n_unlabelled:,} of them {verbs[0]} no labels and {verbs[1]} as missed.")
     if facts.n_unseen and facts.identity.has_classes:
         said.append(
             f"{facts.n_unseen:,} of them are of classes that the model has not seen: these count as errors, and are "
@@ -74,85 +71,78 @@ def scoreboard(facts: Facts) -> str:
         said.append(f"{facts.n_unseen:,} of their labels were not in training, so no model could find them.")
     said += [_MEANINGS[kind] for kind in dict.fromkeys(score.name.partition("@")[0] for score in facts.scores)]
     said.append("Popularity gives every row the most frequent labels of the training rows.")
-    if has_baseline:
-        said.append("The network alone is the one that the Gaussian processes were added to.")
-    head = ["score", "this model", "popularity", *(["network alone"] if has_baseline else [])]
+    said.append("The network alone is the one that the Gaussian processes were added to." if n_columns == 4 else "")
     return section("scores", "How good it is", table(head, rows, class_="scores"), paragraph(*said, class_="note"))
 
 
 def trust(facts: Facts) -> str:
     """Show whether probabilities can be trusted, and whether the model knows when it is unsure."""
-    figures = [figure(plots.reliability_plot(facts.reliabilities), *_about_reliability(facts))]
-    if facts.n_rows >= _N_TENTHS:
+    curves = scores.reliabilities(facts.predictions, facts.identity.has_classes)
+    figures = [figure(plots.reliability_plot(curves), *_about_reliability(curves))]
+    if facts.predictions.judged.n_rows >= _N_TENTHS:
         figures.append(figure(plots.errors_plot(facts.errors), *_about_errors(facts)))
     return section("trust", "Can it be trusted?", _side_by_side(figures))
 
 
-def _about_reliability(facts: Facts) -> list[str]:
-    curve = next(iter(facts.reliabilities.values()))
-    gaps = [f"{percent(own.ece)} for the first {'label' if k == 1 else k}" for k, own in facts.reliabilities.items()]
-    said = [
-        "Look at the distance from the dashed line: on the line, labels predicted with 80 % are right 80 times in 100; "
-        "below it the model is overconfident, above it underconfident.",
-        f"The mean gap (ECE) is {' and '.join(gaps)}.",
-    ]
-    gap = np.abs(curve.confidence - curve.frequency)
-    is_enough = curve.count >= max(plots.FEW, 0.01 * curve.count.sum())
+def _about_reliability(curves: dict[int, Reliability]) -> list[str]:
+    curve = next(iter(curves.values()))
+    gaps = [f"{percent(own.ece)} for the first {'label' if k == 1 else k}" for k, own in curves.items()]
+    is_enough, widest = curve.count >= max(plots.FEW, 0.01 * curve.count.sum()), ""
     if is_enough.any():
-        worst = int(np.where(is_enough, gap, -1).argmax())
-        said.append(
+        worst = int(np.where(is_enough, np.abs(curve.confidence - curve.frequency), -1).argmax())
+        widest = (
             f"Where there are many first labels, the gap is widest at {percent(curve.confidence[worst], 0)}: "
             f"{percent(curve.frequency[worst], 0)} of those {curve.count[worst]:,} labels are right."
         )
-    if any(((own.count > 0) & (own.count < plots.FEW)).any() for own in facts.reliabilities.values()):
-        said.append(f"Hollow marks stand for fewer than {plots.FEW} predictions.")
-    return said
+    has_few = any(((own.count > 0) & (own.count < plots.FEW)).any() for own in curves.values())
+    return [
+        "Look at the distance from the dashed line: on the line, labels predicted with 80 % are right 80 times in 100; "
+        "below it the model is overconfident, above it underconfident.",
+        f"The mean gap (ECE) is {' and '.join(gaps)}.",
+        widest,
+        f"Hollow marks stand for fewer than {plots.FEW} predictions." if has_few else "",
+    ]
 
 
 def _about_errors(facts: Facts) -> list[str]:
     errors = facts.errors
     has_auroc = errors.auroc == errors.auroc  # a number: some first labels are wrong, and some right
-    said = [
-        "Look for bars that grow to the right: then the model knows when it is likely to be wrong.",
-        f"In the tenth of the rows that it is surest of, {percent(errors.tenths[0].error)} of the first labels are "
-        f"wrong; in the tenth that it is least sure of, {percent(errors.tenths[-1].error)}.",
-    ]
+    found = f"All first labels are {'wrong' if errors.error else 'right'}: there is nothing to tell apart."
     if has_auroc:
-        said.append(
+        found = (
             f"A row with a wrong first label has a higher uncertainty than one with a right first label in "
             f"{percent(errors.auroc, 0)} of all pairs (AUROC; chance is 50 %)."
         )
-    else:
-        said.append(f"All first labels are {'wrong' if errors.error else 'right'}: there is nothing to tell apart.")
-    if facts.has_novelty:
-        formula = "1 − p (1 − ν)".replace(" ", NO_BREAK)
-        alone = f"; 1 − p alone gives {percent(errors.auroc_of_p, 0)}" if has_auroc else ""
-        said.append(
-            f"Uncertainty is {formula}, where p is the probability of the first label and ν says how unlike the "
-            f"training rows a row is{alone}."
-        )
-    else:
-        said.append("Uncertainty is 1 − p, where p is the probability of the first label.")
-    return said
+    formula, more = "1 − p", ""
+    if facts.predictions.has_novelty:
+        formula, more = "1 − p (1 − ν)".replace(" ", NO_BREAK), " and ν says how unlike the training rows a row is"
+        more += f"; 1 − p alone gives {percent(errors.auroc_of_p, 0)}" if has_auroc else ""
+    return [
+        "Look for bars that grow to the right: then the model knows when it is likely to be wrong.",
+        f"In the tenth of the rows that it is surest of, {percent(errors.tenths[0].error)} of the first labels are "
+        f"wrong; in the tenth that it is least sure of, {percent(errors.tenths[-1].error)}.",
+        found,
+        f"Uncertainty is {formula}, where p is the probability of the first label{more}.",
+    ]
 
 
 def by_frequency(facts: Facts) -> str:
     """Show P@k and PSP@k by how frequent labels are in training, or how often classes are confused."""
-    bands = facts.bands
+    has_classes, names = facts.identity.has_classes, facts.label_names
+    bands = scores.bands(facts.predictions, facts.counts, names, has_classes)
     if len(bands) < 2:
         return ""
-    is_each = all(band.n_labels == 1 for band in bands)
-    k = max(bands[0].precision)
-    title = "Frequent and rare labels"
-    if is_each and facts.identity.has_classes:
+    is_each, k = all(band.n_labels == 1 for band in bands), max(bands[0].precision)
+    some = [band for band in bands if band.n_true]
+    if is_each and has_classes:
         title = "By class"
-        figures = [figure(plots.missed_plot(bands), *_about_missed(bands))]
-        if facts.confusion is not None:
-            drawn = plots.confusion_plot(facts.confusion, facts.label_names)
-            figures.append(figure(drawn, *_about_confusion(facts.confusion, facts.label_names)))
+        figures = [figure(plots.missed_plot(bands), *_about_missed(some))]
+        if (counted := scores.confusion(facts.predictions)) is not None:
+            figures.append(figure(plots.confusion_plot(counted, names), *_about_confusion(counted, names)))
     else:
+        title = "Frequent and rare labels"
         figures = [
-            figure(plots.found_plot(bands, is_each), *_about_found(bands, is_each)),
+            figure(plots.found_plot(bands, is_each), *_about_found(some, k, is_each)),
             figure(plots.contribution_plot(bands, k, is_each), *_about_contribution(bands, k, is_each)),
         ]
     return section("frequency", title, _side_by_side(figures), _band_table(bands, is_each))
@@ -163,19 +153,16 @@ def _rows_of(band: Band) -> str:
     return "no training rows" if band.most == 0 else f"{band.name} training row{'' if band.most == 1 else 's'}"
 
 
-def _about_found(bands: list[Band], is_each: bool) -> list[str]:
-    some = [band for band in bands if band.n_true]
+def _about_found(bands: list[Band], k: int, is_each: bool) -> list[str]:
     if is_each:
-        worst, best = (choose(some, key=lambda band: band.found[1]) for choose in (min, max))
-        said = ["Look for labels with low marks: they are found in few of the rows that have them."]
-        said.append("The rarest label in training is on the left.")
-        if worst.found[1] < best.found[1]:
-            said.append(
-                f"{best.name} is ranked first most often ({percent(best.found[1])}), {worst.name} least often "
-                f"({percent(worst.found[1])})."
-            )
-        return said
-    rare, frequent, k = some[0], some[-1], max(bands[0].found)
+        best, worst = (choose(bands, key=lambda band: band.found[1]) for choose in (max, min))
+        named = f"{best.name} is ranked first most often ({percent(best.found[1])}), {worst.name} least often"
+        return [
+            "Look for labels with low marks: they are found in few of the rows that have them.",
+            "The rarest label in training is on the left.",
+            f"{named} ({percent(worst.found[1])})." if worst.found[1] < best.found[1] else "",
+        ]
+    rare, frequent = bands[0], bands[-1]
     place = f"among the first {k} of their rows" if k > 1 else "ranked first"
     return [
         "Look at how far the left end falls below the right: that is what rare labels lose.",
@@ -186,8 +173,7 @@ def _about_found(bands: list[Band], is_each: bool) -> list[str]:
 
 
 def _about_missed(bands: list[Band]) -> list[str]:
-    some = [band for band in bands if band.n_true]
-    best, worst = (choose(some, key=lambda band: band.found[1]) for choose in (max, min))
+    best, worst = (choose(bands, key=lambda band: band.found[1]) for choose in (max, min))
     return [
         "Look for bars that stand out: they show the share of the rows of each class that are taken for another.",
         f"It is largest for {worst.name} ({percent(1 - worst.found[1])}) and smallest for {best.name} "
@@ -197,45 +183,41 @@ def _about_missed(bands: list[Band]) -> list[str]:
 
 def _about_confusion(confusion: NDArray[np.int64], names: Sequence[str]) -> list[str]:
     wrong = confusion * ~np.eye(len(confusion), dtype=np.bool_)
-    said = ["Look for cells that stand out: they count the rows of one class that are taken for another."]
-    if wrong.any():
-        true, named = divmod(int(wrong.argmax()), len(wrong))
-        times = f"{wrong.max():,} row{'' if wrong.max() == 1 else 's'}"
-        said.append(f"The most frequent mistake is to take {names[true]} for {names[named]} ({times}).")
-    return said
+    true, named = divmod(int(wrong.argmax()), len(wrong))
+    times = f"{wrong.max():,} row{'' if wrong.max() == 1 else 's'}"
+    return [
+        "Look for cells that stand out: they count the rows of one class that are taken for another.",
+        f"The most frequent mistake is to take {names[true]} for {names[named]} ({times})." if wrong.any() else "",
+    ]
 
 
 def _about_contribution(bands: list[Band], k: int, is_each: bool) -> list[str]:
     precise = sum(band.precision[k] for band in bands)
     most = max(bands, key=lambda band: band.precision[k])
     also = f" and PSP@{k} = {percent(sum(band.psp[k] for band in bands))}" if bands[0].psp else ""
-    said = [
+    where = f"label {most.name}" if is_each else f"labels with {_rows_of(most)}"
+    return [
         f"Look at where the score comes from: bars of one kind sum to P@{k} = {percent(precise)}{also}.",
         "A model that only knows frequent labels has all its bars on the right.",
+        f"Here {percent(most.precision[k] / precise, 0)} of P@{k} comes from {where}." if precise else "",
     ]
-    if precise:
-        where = f"label {most.name}" if is_each else f"labels with {_rows_of(most)}"
-        said.append(f"Here {percent(most.precision[k] / precise, 0)} of P@{k} comes from {where}.")
-    return said
 
 
 def _band_table(bands: list[Band], is_each: bool) -> str:
-    ks, has_psp = list(bands[0].precision), bool(bands[0].psp)
+    has_psp = bool(bands[0].psp)
     head = ["label", "training rows"] if is_each else ["training rows", "labels"]
-    head += ["true in test rows", *(f"found @{k}" for k in ks)]
-    if has_psp:
-        head += [f"P@{k}" for k in ks] + [f"PSP@{k}" for k in ks]
+    kinds = ["found @", "P@", "PSP@"] if has_psp else ["found @"]
+    head += ["true in test rows", *(f"{kind}{k}" for kind in kinds for k in bands[0].found)]
     rows = []
     for band in bands:
         row = [text(band.name), f"{band.least if is_each else band.n_labels:,}", f"{band.n_true:,}"]
-        row += [percent(band.found[k]) if band.n_true else "–" for k in ks]
+        row += [percent(share) if band.n_true else "–" for share in band.found.values()]
         if has_psp:
-            row += [percent(part[k]) for part in (band.precision, band.psp) for k in ks]
+            row += [percent(share) for part in (band.precision, band.psp) for share in part.values()]
         rows.append(row)
-    said = ["“found” is the share of true labels that are among the first k of their row."]
-    if has_psp:
-        said.append("P@k and PSP@k are what a band adds to the score: each column sums to it.")
-    inner = f"{table(head, rows, class_='numbers')}{paragraph(*said, class_='note')}"
+    said = "“found” is the share of true labels that are among the first k of their row."
+    added = "P@k and PSP@k are what a band adds to the score: each column sums to it." if has_psp else ""
+    inner = f"{table(head, rows, class_='numbers')}{paragraph(said, added, class_='note')}"
     return f"<details><summary>The numbers</summary>{inner}</details>"
 
 
@@ -274,24 +256,21 @@ def _about_bound(facts: Facts) -> list[str]:
             f"The last sweep is at {_signed(first[-1].bound)} nats per row.",
         ]
     gain, last = _signed(first[-1].bound - first[-2].bound, "+"), _signed(first[-1].bound)
-    said = [
+    stages = list(dict.fromkeys(epoch.stage for epoch in first))
+    across = f"Stages ({', '.join(stages)}) bound different quantities: compare within one, not across them."
+    joins = drops(first) and facts.identity.has_held_out
+    return [
         "Look at the end of the curve: if it still rises, more training would help; if it is flat, it has converged.",
         f"The last epoch changed the bound by {gain} to {last} nats per row.",
+        "It drops where the rows that were held out for calibration join the training." if joins else "",
+        across if len(stages) > 1 else "",
+        "Thin lines are the other members of the ensemble." if len(facts.curves) > 1 else "",
+        "" if any(epoch.scores for epoch in first) else "To see scores on validation rows here, train with --valid.",
     ]
-    if drops(first) and facts.identity.has_held_out:
-        said.append("It drops where the rows that were held out for calibration join the training.")
-    stages = list(dict.fromkeys(epoch.stage for epoch in first))
-    if len(stages) > 1:
-        said.append(f"Stages ({', '.join(stages)}) bound different quantities: compare within one, not across them.")
-    if len(facts.curves) > 1:
-        said.append("Thin lines are the other members of the ensemble.")
-    if not any(epoch.scores for epoch in first):
-        said.append("To see scores on validation rows here, train with --valid.")
-    return said
 
 
 def _signed(value: float, sign: str = "") -> str:
-    return f"{value:{sign}.3g}".replace("-", "−") if abs(value) < 100 else f"{value:{sign},.1f}".replace("-", "−")
+    return f"{value:{sign}{'.3g' if abs(value) < 100 else ',.1f'}}".replace("-", "−")
 
 
 def _side_by_side(figures: list[str]) -> str:

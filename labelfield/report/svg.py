@@ -5,13 +5,15 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
+
+import matplotlib as mpl
+from cycler import cycler
 
 # Stand-ins that no figure has by chance; the page replaces them by colours of its style sheet.
 INK, MUTED, LINE, ACCENT, OTHER, THIRD = (f"#0badc{number}" for number in range(6))
-_VARIABLES = dict(
-    zip((INK, MUTED, LINE, ACCENT, OTHER, THIRD), ("ink", "muted", "line", "c1", "c2", "c3"), strict=True)
-)
+_VARIABLES = {INK: "ink", MUTED: "muted", LINE: "line", ACCENT: "c1", OTHER: "c2", THIRD: "c3"}
 # In points: a figure is about as many points wide as a phone is pixels.
 _SIZE = 11.0
 _SETTINGS: dict[str, Any] = {
@@ -38,9 +40,6 @@ _SETTINGS: dict[str, Any] = {
 @contextmanager
 def drawing(name: str) -> Iterator[None]:
     """Set matplotlib up for a figure of this name, within the block alone."""
-    import matplotlib as mpl
-    from cycler import cycler
-
     # Any, because matplotlib types the names of settings from version 3.11 on.
     own: Any = _SETTINGS | {"axes.prop_cycle": cycler(color=[ACCENT, OTHER, THIRD]), "svg.hashsalt": name}
     with mpl.rc_context(own), warnings.catch_warnings():
@@ -51,16 +50,12 @@ def drawing(name: str) -> Iterator[None]:
 
 def to_svg(figure: Any, name: str, label: str) -> str:
     """Return a figure as an <svg> element with a label that says what it shows; call it within `drawing`."""
-    from html import escape
-
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its rules would apply to the whole page
-    svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
-    svg = svg.replace("xlink:href", "href")
+    # The rules of its style would apply to the whole page.
+    extra = r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->\s*"
+    svg = re.sub(extra, "", svg[svg.index("<svg") :], flags=re.DOTALL).replace("xlink:href", "href")
     svg = _own_ids(svg, name)
     view = re.search(r'viewBox="([^"]*)"', svg)
     assert view is not None  # matplotlib writes one
@@ -81,12 +76,7 @@ def _font(found: re.Match[str]) -> str:
 
 def _own_ids(svg: str, name: str) -> str:
     """Begin ids that are referred to with the name of the figure; drop the others, which all figures share."""
-    used = set(re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', svg))
-    used_ids = {first or second for first, second in used}
-
-    def renamed(found: re.Match[str]) -> str:
-        return f' id="{name}-{found[1]}"' if found[1] in used_ids else ""
-
-    svg = re.sub(r' id="([^"]*)"', renamed, svg)
-    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
-    return re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    refers = r'(url\(#|href="#)([^)"]+)'
+    used = {found[2] for found in re.finditer(refers, svg)}
+    svg = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
+    return re.sub(refers, rf"\1{name}-\2", svg)
