@@ -20,7 +20,7 @@ from labelfield.data.reading import FileContents, ReadOptions
 from labelfield.data.store import STORE_FILES, is_store, open_store, read_through, write_store
 from labelfield.data.streams import COMPRESSED_SUFFIXES, open_for_writing, stem
 from labelfield.data.text import read_text, write_text
-from labelfield.errors import DataError
+from labelfield.errors import DataError, locating
 from labelfield.progress import Progress, ignore
 
 _SVMLIGHT = (".svm", ".svmlight", ".libsvm")
@@ -112,7 +112,8 @@ def _read_files(files: list[Path], options: ReadOptions) -> Dataset:
 def _read_file(path: Path, options: ReadOptions) -> FileContents:
     if path.is_dir():
         return FileContents(open_store(path), True, holds_names=True)
-    return _READERS.get(_kind(path), read_text)(path, options)
+    with locating(path):
+        return _READERS.get(_kind(path), read_text)(path, options)
 
 
 def _narrowed(part: FileContents, path: Path, n_features: int) -> FileContents:
@@ -130,10 +131,10 @@ def _with_classes(found: list[tuple[Dataset, Path, int | None]], options: ReadOp
     """Join one or two splits with one class per row, each given with its file and the line of its first row."""
     # Only text numbers labels from 1, and only under a header, where every line is a row, are all labels numbers.
     first = int(options.one_based_labels)
-    splits = [
-        as_classes(dataset, path, line, 0 if line is None else first, unlabelled=options.unlabelled)
-        for dataset, path, line in found
-    ]
+    splits = []
+    for dataset, path, line in found:
+        with locating(path):
+            splits.append(as_classes(dataset, line, 0 if line is None else first, unlabelled=options.unlabelled))
     return splits[0] if len(splits) == 1 else share_classes(*splits)
 
 
@@ -145,7 +146,8 @@ def _with_names(
         return dataset
     own = dataset.label_names
     if part.has_classes and labels is not None and own is not None:
-        own = listed_names(own, labels, first_label, path)
+        with locating(path):
+            own = listed_names(own, labels, first_label)
     return dataset.with_parts(
         label_names=labels if own is None else own,
         feature_names=features if dataset.feature_names is None else dataset.feature_names,
@@ -204,16 +206,13 @@ def verify(dataset: Dataset, path: str | PathLike[str] | None = None) -> None:
 
     Opening checks only sizes, and a batch checks only its own rows; this checks everything, once.
     """
-    try:
-        for split in dataset.splits.values():
-            with read_through(split):
-                verify_csr(split.X)
-                verify_csr(split.Y)
+    for split in dataset.splits.values():
+        with locating(path), read_through(split):
+            verify_csr(split.X)
+            verify_csr(split.Y)
             for names in (split.label_names, split.feature_names):
                 if names is not None:
                     names[:0]
-    except DataError as error:
-        raise error.at(path) from None
 
 
 def format_of(path: Path) -> str:

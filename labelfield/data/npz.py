@@ -8,7 +8,7 @@ an indicator matrix `Y` or a vector `y` with one class per row.
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -72,24 +72,22 @@ def read_npz(path: Path, options: ReadOptions) -> FileContents:
     contain X alone.
     """
     arrays = load_arrays(path)
-    try:
-        if all(name in arrays for name in _OURS):
-            return FileContents(_read_ours(arrays), True, holds_names=True)
-        if "format" in arrays:
-            return FileContents(_read_pair(path, arrays), True)
-        if "X" in arrays and ("Y" in arrays or "y" in arrays):
-            return _read_dense(arrays, options.classes)
-        if "X" in arrays and options.unlabelled:
-            X = _as_matrix(arrays["X"])
-            return FileContents(Dataset(X, np.zeros((X.shape[0], 0))), False, has_classes=True)
-    except DataError as error:
-        raise error.at(path) from None
-    raise DataError(
-        f"arrays {', '.join(sorted(arrays)[:8]) or '(none)'}",
-        path=path,
-        expected="X with Y or y, or a SciPy matrix X beside its Y",
-        fix="Save it with labelfield.write, or as X and y with numpy.savez.",
-    )
+    if all(name in arrays for name in _OURS):
+        return FileContents(_read_ours(arrays), True, holds_names=True)
+    if "format" in arrays:
+        return FileContents(_read_pair(path, arrays), True)
+    if "X" in arrays and ("Y" in arrays or "y" in arrays):
+        return _read_dense(arrays, options.classes)
+    if "X" in arrays and options.unlabelled:
+        X = _as_matrix(arrays["X"])
+        return FileContents(Dataset(X, np.zeros((X.shape[0], 0))), False, has_classes=True)
+    fix = "Save it with labelfield.write, or as X and y with numpy.savez."
+    raise unusable(arrays, "X with Y or y, or a SciPy matrix X beside its Y", fix)
+
+
+def unusable(arrays: Collection[str], expected: str, fix: str) -> DataError:
+    """Return the error of a file with other arrays than expected."""
+    return DataError(f"arrays {', '.join(sorted(arrays)[:8]) or '(none)'}", expected, fix)
 
 
 def _read_ours(arrays: Mapping[str, NDArray[Any]]) -> Dataset:
@@ -120,12 +118,9 @@ def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> Names | None:
 def _read_pair(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
     partner = label_partner(path)
     if partner is None or not partner.exists():
-        raise DataError(
-            "one SciPy matrix and no labels",
-            path=path,
-            expected=f"the labels in {partner.name if partner else 'a file named with Y for X'} beside it",
-            fix="Name the pair X.npz and Y.npz, or write both with labelfield.write.",
-        )
+        expected = f"the labels in {partner.name if partner else 'a file named with Y for X'} beside it"
+        fix = "Name the pair X.npz and Y.npz, or write both with labelfield.write."
+        raise DataError("one SciPy matrix and no labels", expected, fix)
     return Dataset(sparse_from(arrays, path), sparse_from(load_arrays(partner), partner))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,9 +66,9 @@ class FileContents(NamedTuple):
         return self.dataset.with_parts(X=X, Y=Y)
 
 
-def no_data(path: Path, found: str) -> DataError:
+def no_data(found: str) -> DataError:
     """Return the error of a file without rows."""
-    return DataError(found, path=path, expected="rows of data", fix="Check where the file came from.")
+    return DataError(found, "rows of data", "Check where the file came from.")
 
 
 class Growing:

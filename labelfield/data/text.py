@@ -38,37 +38,33 @@ def read_text(path: Path, options: ReadOptions) -> FileContents:
     with line_blocks(path, options.progress) as blocks:
         head = next(blocks, b"")
         if not head:
-            raise no_data(path, "the file is empty")
+            raise no_data("the file is empty")
         xml, ours = _XML_HEADER.match(head), _OUR_HEADER.match(head)
         header = xml or ours
         if header is not None:
-            n, d, k = _check_sizes(header, path)
+            n, d, k = _check_sizes(header)
             is_one_based = ours is not None if options.one_based is None else options.one_based
             grammar = Grammar(d, k, int(is_one_based), int(options.one_based_labels))
             rest = chain([head[header.end() :]], blocks)
-            rows = read_rows(rest, grammar, path, 2, n_rows=n, comments=ours is not None)
+            rows = read_rows(rest, grammar, 2, n_rows=n, comments=ours is not None)
             return FileContents(_dataset(rows, d, k), True, first_line=2)
         line_end = head.index(b"\n") + 1
         if _BARE_NUMBERS.match(head) and b" " in head[:line_end].strip():
-            raise DataError(
-                f"the first line is {head[:line_end].decode().strip()!r}",
-                path=path,
-                line=1,
-                expected="a header `rows features labels`, or a row `label,label index:value index:value`",
-                fix="Complete the header or remove it.",
-            )
-        return _read_headerless(chain([head], blocks), path, options)
+            found = f"the first line is {head[:line_end].decode().strip()!r}"
+            expected = "a header `rows features labels`, or a row `label,label index:value index:value`"
+            raise DataError(found, expected, "Complete the header or remove it.", line=1)
+        return _read_headerless(chain([head], blocks), options)
 
 
-def _read_headerless(blocks: Iterator[bytes], path: Path, options: ReadOptions) -> FileContents:
-    numbers = ClassNumbers(path, unlabelled=options.unlabelled) if options.classes else None
+def _read_headerless(blocks: Iterator[bytes], options: ReadOptions) -> FileContents:
+    numbers = ClassNumbers(unlabelled=options.unlabelled) if options.classes else None
     first_label = 0 if numbers is not None else int(options.one_based_labels)
     # A stored 0 says nothing about its row, but it shows how features are numbered and how many there are.
     grammar = Grammar(first_column=int(bool(options.one_based)), first_label=first_label, keep_zeros=True)
     recode = None if numbers is None else numbers.recode
-    rows = read_rows(blocks, grammar, path, 1, comments=True, recode=recode)
+    rows = read_rows(blocks, grammar, 1, comments=True, recode=recode)
     if rows.counts.size == 0:
-        raise no_data(path, "the file contains no rows")
+        raise no_data("the file contains no rows")
     n_features = int(rows.indices.max(initial=-1)) + 1
     seems_one_based = options.one_based is None and int(rows.indices.min(initial=1)) > 0
     names, n_labels = None, int(rows.labels.max(initial=-1)) + 1
@@ -84,18 +80,17 @@ def _dataset(rows: Rows, n_features: int, n_labels: int, label_names: Names | No
     return Dataset(X, from_counts(rows.label_counts, rows.labels, None, n_labels), label_names, trusted=True)
 
 
-def _check_sizes(match: re.Match[bytes], path: Path) -> list[int]:
+def _check_sizes(match: re.Match[bytes]) -> list[int]:
     for name, size in zip(("rows", "features", "labels"), match.groups(), strict=True):
         if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
             found = f"the header asks for {size.decode()[:40]} {name}"
-            raise DataError(found, path=path, line=1, expected=f"at most {MAX_COLUMNS}", fix="Correct the header.")
+            raise DataError(found, f"at most {MAX_COLUMNS}", "Correct the header.", line=1)
     return [int(size) for size in match.groups()]
 
 
 def read_rows(
     blocks: Iterator[bytes],
     grammar: Grammar,
-    path: Path,
     first_line: int,
     *,
     n_rows: int | None = None,
@@ -108,39 +103,27 @@ def read_rows(
     `recode` is called with each block and the number of its first line, and returns the text to parse instead.
     """
     parts = [Growing(dtype) for dtype in grammar.row_types]
-    n_found, line = 0, first_line
+    n_found, line, expected = 0, first_line, f"{n_rows} rows as {promised_by}"
     for raw in blocks:
         block = _COMMENT.sub(b"", raw) if comments and b"#" in raw else raw
         block = block if recode is None else recode(block, line)
-        rows = scan(block, grammar)
-        if rows is None:
-            rows = parse_lines(block, grammar, path, line)
+        rows = scan(block, grammar) or parse_lines(block, grammar, line)
         if n_rows is None:
             rows = _only(rows, ~rows.blank)
         elif n_found + rows.counts.size > n_rows:
             n_left = n_rows - n_found
             surplus = np.flatnonzero(~rows.blank[n_left:])
             if surplus.size:  # blank lines after the last row are allowed
-                raise DataError(
-                    "one row too many",
-                    path=path,
-                    line=line + n_left + int(surplus[0]),
-                    expected=f"{n_rows} rows as {promised_by}",
-                    fix="Remove the rest, or correct the number of rows.",
-                )
+                fix = "Remove the rest, or correct the number of rows."
+                raise DataError("one row too many", expected, fix, line=line + n_left + int(surplus[0]))
             rows = _only(rows, slice(n_left))
-        for i, part in enumerate(parts):
-            part.extend(rows[i])
+        for part, more in zip(parts, rows, strict=True):
+            part.extend(more)
         n_found += rows.counts.size
         line += block.count(b"\n")
     if n_rows is not None and n_found < n_rows:
-        raise DataError(
-            f"the file ends after {n_found} rows",
-            path=path,
-            line=line - 1,
-            expected=f"{n_rows} rows as {promised_by}",
-            fix="The file may be truncated: make it again, or correct the number of rows.",
-        )
+        fix = "The file may be truncated: make it again, or correct the number of rows."
+        raise DataError(f"the file ends after {n_found} rows", expected, fix, line=line - 1)
     return Rows(*(part.finish() for part in parts))
 
 
