@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_positives, from_counts, row_of_entries
+from labelfield.csr import as_positives, from_counts
 from labelfield.errors import DataError
-from labelfield.metrics.inputs import Scores, as_probabilities, as_scores, block_rows, entry_keys, find
+from labelfield.metrics.inputs import Scores, as_probabilities, as_scores, block_rows, scores_of
 from labelfield.metrics.ranking import RankedHits, Unlabelled, score_ranking, top_k
 
 N_BINS = 15
@@ -23,12 +23,7 @@ _CLIP = float(np.finfo(np.float64).eps)
 
 def _at_positives(Y: sparse.csr_array, P: Any) -> NDArray[np.float64]:
     """Return the probability of each true entry."""
-    if isinstance(P, np.ndarray):
-        return np.asarray(P[row_of_entries(Y), Y.indices], np.float64)
-    found, is_stored = find(entry_keys(P), entry_keys(Y))
-    values = np.zeros(found.size)
-    values[is_stored] = P.data[found[is_stored]]
-    return values
+    return np.nan_to_num(scores_of(Y, P).astype(np.float64))
 
 
 def _blocks(P: Any) -> Iterator[NDArray[np.float64]]:
@@ -74,15 +69,13 @@ def f1(Y: Any, P: Scores, threshold: float = 0.5, average: Literal["micro", "mac
     Y = as_positives(Y)
     P = as_scores(P, Y.shape)
     k = Y.shape[1]
+    hits = np.bincount(Y.indices[scores_of(Y, P).astype(np.float64) >= threshold], minlength=k)
     predicted = np.zeros(k)
-    chosen = _at_positives(Y, P) >= threshold
     if isinstance(P, np.ndarray):
         for rows in block_rows(*P.shape):
             predicted += np.count_nonzero(P[rows] >= threshold, axis=0)
     else:
         predicted += np.bincount(P.indices[P.data >= threshold], minlength=k)
-        chosen &= find(entry_keys(P), entry_keys(Y))[1]
-    hits = np.bincount(Y.indices[chosen], minlength=k)
     at_stake = predicted + np.bincount(Y.indices, minlength=k)
     if average == "micro":
         return float(2 * hits.sum() / at_stake.sum()) if at_stake.sum() else 0.0
@@ -142,8 +135,7 @@ def _classes(y: Any, n_rows: int, n_classes: int) -> NDArray[np.int64]:
         if Y.shape != (n_rows, n_classes):
             raise DataError(f"classes of shape {Y.shape}", expected=f"({n_rows}, {n_classes})", fix="Pass a vector.")
         if (np.diff(Y.indptr) != 1).any():
-            found, fix = "a row without exactly one class", "Use multi-label scores."
-            raise DataError(found, expected="one class per row", fix=fix)
+            raise DataError("a row without exactly one class", "one class per row", "Use multi-label scores.")
         y = Y.indices
     y = np.asarray(y)
     if y.shape != (n_rows,) or y.dtype.kind not in "iub" or (y.size and not 0 <= y.min() <= y.max() < n_classes):
