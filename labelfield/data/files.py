@@ -178,15 +178,13 @@ def _find_split(folder: Path, split: str) -> Path:
     found = sorted(_split_candidates(folder, split))
     if len(found) == 1:
         return found[0]
+    expected = f"one {split}.* that labelfield reads ({split}.txt, .txt.gz, .svm, .csv, .arff, .npz, or a folder)"
+    if found:
+        what = f"{' and '.join(p.name for p in found)} both look like the {split} split"
+        raise DataError(what, expected, "Keep one of them.", path=folder)
     contents = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
-    raise DataError(
-        f"{' and '.join(p.name for p in found)} both look like the {split} split"
-        if found
-        else f"a folder without {split} rows ({contents})",
-        path=folder,
-        expected=f"one {split}.* that labelfield reads ({split}.txt, .txt.gz, .svm, .csv, .arff, .npz, or a folder)",
-        fix="Keep one of them." if found else "Name a file of the folder, or its two splits train.* and test.*.",
-    )
+    fix = "Name a file of the folder, or its two splits train.* and test.*."
+    raise DataError(f"a folder without {split} rows ({contents})", expected, fix, path=folder)
 
 
 def _split_candidates(folder: Path, split: str) -> Iterator[Path]:
@@ -275,12 +273,8 @@ def _write_file(dataset: Dataset, path: Path, chosen: str, progress: Progress, *
             if names is not None and present != names:
                 stack.enter_context(replacing_file(own)).write_bytes(names.to_bytes())
             elif names is None and present is not None and len(present) != size:
-                raise DataError(
-                    f"{what}s.txt beside {path.name} has {len(present)} names, the data set {size} unnamed {what}s",
-                    path=path.parent,
-                    expected="a folder of its own",
-                    fix="Write it elsewhere.",
-                )
+                found = f"{what}s.txt beside {path.name} has {len(present)} names, the data set {size} unnamed {what}s"
+                raise DataError(found, "a folder of its own", "Write it elsewhere.", path=path.parent)
         new = stack.enter_context(replacing_file(path))
         with open_for_writing(new, f"x.{chosen}") as file:
             write_text(file, dataset.X, dataset.Y, svmlight=chosen.startswith("svm"), progress=progress)

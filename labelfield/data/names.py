@@ -48,12 +48,9 @@ class Names(Sequence[str]):
     def require(self, length: int, what: str) -> None:
         """Raise a DataError unless there are `length` names."""
         if len(self) != length:
-            raise DataError(
-                f"{len(self)} {what} names for {length} {what}s",
-                path=self._path,
-                expected="one name per line for each index, starting with 0",
-                fix="Correct the list, or remove it to go without names.",
-            )
+            expected = "one name per line for each index, starting with 0"
+            fix = "Correct the list, or remove it to go without names."
+            raise DataError(f"{len(self)} {what} names for {length} {what}s", expected, fix, path=self._path)
 
     def __len__(self) -> int:
         return self._length

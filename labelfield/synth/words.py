@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import count, islice
 from math import gcd
 from os import cpu_count
 from typing import TypeVar
@@ -44,8 +44,8 @@ class Words:
         self.cdf = np.cumsum(frequency / frequency.sum())
         # Each topic has its own order of words: word = (rank * step + shift) mod D, with a step that is coprime to D.
         # Topic 0 is the background, in the plain order.
-        steps = np.array([_prime_to(n_features, int(s)) for s in rng.integers(1, n_features + 1, n_topics)])
-        self.steps = np.append(1, steps)
+        starts = rng.integers(1, n_features + 1, n_topics).tolist()
+        self.steps = np.array([1, *(next(s for s in count(start) if gcd(s, n_features) == 1) for start in starts)])
         self.shifts = np.append(0, rng.integers(n_features, size=n_topics))
         # Repeated words make fewer non-zeros than words: find on a pilot block how many words to draw.
         self.n_words = n_nonzeros
@@ -72,40 +72,28 @@ class Words:
         return counts, (key % self.n_features).astype(np.int32), times.astype(np.float32)
 
 
-def _prime_to(n: int, start: int) -> int:
-    while gcd(start, n) != 1:
-        start += 1
-    return start
-
-
 def pilot_rows(X: sparse.csr_array, rng: np.random.Generator) -> sparse.csr_array:
     """Return some rows, which set the scale of what is drawn for all rows."""
     return X[np.sort(rng.choice(X.shape[0], min(X.shape[0], _PILOT_ROWS), replace=False))]
 
 
 def draw_features(words: Words, n_rows: int, seed: np.random.SeedSequence, progress: Progress) -> sparse.csr_array:
-    """Draw X: tf-idf vectors of unit norm. `progress` goes up to half of its total."""
+    """Draw X: (1 + log tf) idf, in rows of unit norm. `progress` goes up to half of its total."""
     parts = []
     frequency = np.zeros(words.n_features, np.int64)
     for part in _in_blocks(n_rows, seed, lambda rows, rng: words.draw(rows.stop - rows.start, rng), progress, 0):
         parts.append(part)
         frequency += np.bincount(part[1], minlength=words.n_features)
     idf = np.log((1 + n_rows) / (1 + frequency)).astype(np.float32) + 1
-    for counts, indices, values in parts:
-        _weigh(counts, indices, values, idf)
+    for part in parts:  # in place; no row is empty
+        counts, indices, values = part
+        np.log(values, out=values)
+        values += 1
+        values *= idf[indices]
+        starts = np.append(0, np.cumsum(counts)[:-1])
+        values /= np.repeat(np.sqrt(np.add.reduceat(values * values, starts)), counts)
     counts, indices, values = (np.concatenate(column) for column in zip(*parts, strict=True))
     return from_counts(counts, indices, values, words.n_features)
-
-
-def _weigh(
-    counts: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32], idf: NDArray[np.float32]
-) -> None:
-    """Turn counts into (1 + log tf) idf and give each row unit norm, in place. No row may be empty."""
-    np.log(values, out=values)
-    values += 1
-    values *= idf[indices]
-    starts = np.append(0, np.cumsum(counts)[:-1])
-    values /= np.repeat(np.sqrt(np.add.reduceat(values * values, starts)), counts)
 
 
 def draw_labels(
