@@ -6,16 +6,5 @@ from labelfield.data.files import FORMATS, format_of, read, verify, write
 from labelfield.data.names import Names
 from labelfield.data.predictions import read_predictions, write_predictions
 
-__all__ = [
-    "FORMATS",
-    "Dataset",
-    "Names",
-    "align_classes",
-    "describe",
-    "format_of",
-    "read",
-    "read_predictions",
-    "verify",
-    "write",
-    "write_predictions",
-]
+__all__ = ["Dataset", "Names", "align_classes", "describe"]
+__all__ += ["FORMATS", "format_of", "read", "read_predictions", "verify", "write", "write_predictions"]

@@ -1,7 +1,7 @@
 """Data with one class per row: the names of classes, their columns, and the check that no row has two."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,28 +55,27 @@ def listed_names(names: Names, listed: Names, first: int) -> Names:
     return Names(listed[int(name) - first] for name in names)
 
 
-class ClassNumbers:
-    """The classes of a text file, numbered as they are met, so that its rows can be read like rows of label numbers."""
+def number_classes(blocks: Iterable[bytes], found: list[str], *, unlabelled: bool) -> Iterator[bytes]:
+    """Replace the first word of each line, which is its class, by the place of the class in `found`.
 
-    def __init__(self, *, unlabelled: bool) -> None:
-        self.unlabelled = unlabelled
-        self.numbers: dict[bytes, bytes] = {}
-        self.found: list[str] = []
+    New classes are added to `found` as they are met. The lines can then be read like rows of label numbers.
+    """
+    numbers: dict[bytes, bytes] = {}
+    line = 1
 
-    def recode(self, block: bytes, first_line: int) -> bytes:
-        """Replace the first word of each line, which is its class, by the number of the class."""
+    def number(match: re.Match[bytes]) -> bytes:
+        token = match[1]
+        if token not in numbers:
+            if b":" in token and unlabelled:
+                return b" " + token
+            with locating(None, line + match.string.count(b"\n", 0, match.start())):
+                found.append(_checked_class(token))
+            numbers[token] = b"%d" % len(numbers)
+        return numbers[token]
 
-        def number(match: re.Match[bytes]) -> bytes:
-            token = match[1]
-            if token not in self.numbers:
-                if b":" in token and self.unlabelled:
-                    return b" " + token
-                with locating(None, first_line + block.count(b"\n", 0, match.start())):
-                    self.found.append(_checked_class(token))
-                self.numbers[token] = b"%d" % len(self.numbers)
-            return self.numbers[token]
-
-        return _FIRST_TOKEN.sub(number, block)
+    for block in blocks:
+        yield _FIRST_TOKEN.sub(number, block)
+        line += block.count(b"\n")
 
 
 def _checked_class(token: bytes) -> str:

@@ -277,4 +277,4 @@ def _write_file(dataset: Dataset, path: Path, chosen: str, progress: Progress, *
                 raise DataError(found, "a folder of its own", "Write it elsewhere.", path=path.parent)
         new = stack.enter_context(replacing_file(path))
         with open_for_writing(new, f"x.{chosen}") as file:
-            write_text(file, dataset.X, dataset.Y, svmlight=chosen.startswith("svm"), progress=progress)
+            write_text(file, dataset, svmlight=chosen.startswith("svm"), progress=progress)

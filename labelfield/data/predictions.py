@@ -40,7 +40,7 @@ def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, p
             if match := _HEADER.match(head):
                 _check_shape(tuple(int(group[:18]) for group in match.groups()), n_rows, n_labels)
                 head, first_line = head[match.end() :], 2
-            rows = read_rows(chain([head], blocks), grammar, first_line, n_rows=n_rows, promised_by="the truth has")
+            rows = read_rows(chain([head], blocks), grammar, first_line, n_rows, "the truth has")
     return from_counts(rows.counts, rows.indices, rows.values, n_labels)
 
 
@@ -77,7 +77,7 @@ def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progr
                     np.savez_compressed(file, scores=np.asarray(scores))
             return
         with open_for_writing(new, path.name) as file:
-            write_rows(file, _best_first(lists), None, progress=progress)
+            write_rows(file, _best_first(lists), None, 0, progress)
 
 
 def _as_lists(scores: Any) -> sparse.csr_array:

@@ -92,7 +92,9 @@ def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]
             while block := pending.result():
                 pending = ahead.submit(file.read, BLOCK_BYTES)
                 if is_first:
-                    block, is_first = _without_mark(block, path), False
+                    if block.startswith((b"\xff\xfe", b"\xfe\xff")):
+                        raise DataError("the text is UTF-16", "UTF-8", "Save it as UTF-8.", path=path, line=1)
+                    block, is_first = block.removeprefix(b"\xef\xbb\xbf"), False
                 cut = block.rfind(b"\n") + 1
                 if cut == 0:
                     rest += block
@@ -106,9 +108,3 @@ def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]
         if rest:
             yield rest + b"\n"
         progress(size, size)
-
-
-def _without_mark(block: bytes, path: Path) -> bytes:
-    if block.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError("the text is UTF-16", path=path, line=1, expected="UTF-8", fix="Save it as UTF-8.")
-    return block.removeprefix(b"\xef\xbb\xbf")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, from_counts
-from labelfield.data.classes import ClassNumbers, class_columns
+from labelfield.data.classes import class_columns, number_classes
 from labelfield.data.dataset import Dataset
 from labelfield.data.grammar import Grammar, Rows, parse_lines
 from labelfield.data.names import Names
@@ -19,7 +19,7 @@ from labelfield.data.reading import FileContents, Growing, ReadOptions, no_data
 from labelfield.data.scan import scan
 from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
-from labelfield.progress import Progress, ignore
+from labelfield.progress import Progress
 
 _XML_HEADER = re.compile(rb"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t]+([0-9]+)[ \t\r]*\n")
 # svmlight has no header, so ours is a comment that other readers skip.
@@ -46,33 +46,38 @@ def read_text(path: Path, options: ReadOptions) -> FileContents:
             is_one_based = ours is not None if options.one_based is None else options.one_based
             grammar = Grammar(d, k, int(is_one_based), int(options.one_based_labels))
             rest = chain([head[header.end() :]], blocks)
-            rows = read_rows(rest, grammar, 2, n_rows=n, comments=ours is not None)
+            rows = read_rows(_without_comments(rest) if ours else rest, grammar, 2, n)
             return FileContents(_dataset(rows, d, k), True, first_line=2)
         line_end = head.index(b"\n") + 1
         if _BARE_NUMBERS.match(head) and b" " in head[:line_end].strip():
             found = f"the first line is {head[:line_end].decode().strip()!r}"
             expected = "a header `rows features labels`, or a row `label,label index:value index:value`"
             raise DataError(found, expected, "Complete the header or remove it.", line=1)
-        return _read_headerless(chain([head], blocks), options)
+        return _read_headerless(_without_comments(chain([head], blocks)), options)
+
+
+def _without_comments(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    return (_COMMENT.sub(b"", block) if b"#" in block else block for block in blocks)
 
 
 def _read_headerless(blocks: Iterator[bytes], options: ReadOptions) -> FileContents:
-    numbers = ClassNumbers(unlabelled=options.unlabelled) if options.classes else None
-    first_label = 0 if numbers is not None else int(options.one_based_labels)
+    classes: list[str] = []
+    if options.classes:
+        blocks = number_classes(blocks, classes, unlabelled=options.unlabelled)
+    first_label = 0 if options.classes else int(options.one_based_labels)
     # A stored 0 says nothing about its row, but it shows how features are numbered and how many there are.
     grammar = Grammar(first_column=int(bool(options.one_based)), first_label=first_label, keep_zeros=True)
-    recode = None if numbers is None else numbers.recode
-    rows = read_rows(blocks, grammar, 1, comments=True, recode=recode)
+    rows = read_rows(blocks, grammar, 1)
     if rows.counts.size == 0:
         raise no_data("the file contains no rows")
     n_features = int(rows.indices.max(initial=-1)) + 1
     seems_one_based = options.one_based is None and int(rows.indices.min(initial=1)) > 0
     names, n_labels = None, int(rows.labels.max(initial=-1)) + 1
-    if numbers is not None:
-        names, columns = class_columns(numbers.found, rows.labels)
+    if options.classes:
+        names, columns = class_columns(classes, rows.labels)
         rows, n_labels = rows._replace(labels=columns), len(names)
     dataset = _dataset(rows.without_zeros(), n_features, n_labels, names)
-    return FileContents(dataset, False, seems_one_based=seems_one_based, has_classes=numbers is not None)
+    return FileContents(dataset, False, seems_one_based=seems_one_based, has_classes=options.classes)
 
 
 def _dataset(rows: Rows, n_features: int, n_labels: int, label_names: Names | None = None) -> Dataset:
@@ -89,24 +94,12 @@ def _check_sizes(match: re.Match[bytes]) -> list[int]:
 
 
 def read_rows(
-    blocks: Iterator[bytes],
-    grammar: Grammar,
-    first_line: int,
-    *,
-    n_rows: int | None = None,
-    promised_by: str = "the header says",
-    comments: bool = False,
-    recode: Callable[[bytes, int], bytes] | None = None,
+    blocks: Iterable[bytes], grammar: Grammar, line: int, n_rows: int | None = None, source: str = "the header says"
 ) -> Rows:
-    """Parse blocks of lines. Blank lines are rows if `n_rows` is given; otherwise they are skipped.
-
-    `recode` is called with each block and the number of its first line, and returns the text to parse instead.
-    """
+    """Parse blocks of lines, from this line on. Blank lines are rows if `n_rows` is given, and else skipped."""
     parts = [Growing(dtype) for dtype in grammar.row_types]
-    n_found, line, expected = 0, first_line, f"{n_rows} rows as {promised_by}"
-    for raw in blocks:
-        block = _COMMENT.sub(b"", raw) if comments and b"#" in raw else raw
-        block = block if recode is None else recode(block, line)
+    n_found, expected = 0, f"{n_rows} rows as {source}"
+    for block in blocks:
         rows = scan(block, grammar) or parse_lines(block, grammar, line)
         if n_rows is None:
             rows = _only(rows, ~rows.blank)
@@ -117,8 +110,8 @@ def read_rows(
                 fix = "Remove the rest, or correct the number of rows."
                 raise DataError("one row too many", expected, fix, line=line + n_left + int(surplus[0]))
             rows = _only(rows, slice(n_left))
-        for part, more in zip(parts, rows, strict=True):
-            part.extend(more)
+        for i, part in enumerate(parts):
+            part.extend(rows[i])
         n_found += rows.counts.size
         line += block.count(b"\n")
     if n_rows is not None and n_found < n_rows:
@@ -132,23 +125,16 @@ def _only(rows: Rows, kept: NDArray[np.bool_] | slice) -> Rows:
     return rows._replace(counts=rows.counts[kept], label_counts=rows.label_counts[kept], blank=rows.blank[kept])
 
 
-def write_text(
-    file: IO[bytes], X: sparse.csr_array, Y: sparse.csr_array, *, svmlight: bool = False, progress: Progress = ignore
-) -> None:
+def write_text(file: IO[bytes], dataset: Dataset, *, svmlight: bool, progress: Progress) -> None:
     """Write rows that `read_text` reads back exactly. svmlight numbers features from 1, as it is defined."""
-    n, d, k = X.shape[0], X.shape[1], Y.shape[1]
+    n, d, k = dataset.n_rows, dataset.n_features, dataset.n_labels
     header = f"# labelfield rows={n} features={d} labels={k}\n" if svmlight else f"{n} {d} {k}\n"
     file.write(header.encode())
-    write_rows(file, X, Y, first_column=int(svmlight), progress=progress)
+    write_rows(file, dataset.X, dataset.Y, int(svmlight), progress)
 
 
 def write_rows(
-    file: IO[bytes],
-    X: sparse.csr_array,
-    Y: sparse.csr_array | None,
-    *,
-    first_column: int = 0,
-    progress: Progress = ignore,
+    file: IO[bytes], X: sparse.csr_array, Y: sparse.csr_array | None, first_column: int, progress: Progress
 ) -> None:
     """Write `label,label index:value …` lines, or `index:value …` lines without Y. Values read back bit for bit."""
     n, start = X.shape[0], 0
