@@ -16,8 +16,7 @@ import numpy as np
 from labelfield.csr import from_counts
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import FileContents, ReadOptions, parse_number
-from labelfield.data.streams import line_blocks, read_bytes, stem
+from labelfield.data.reading import FileContents, ReadOptions, line_blocks, parse_number, read_bytes, stem
 from labelfield.errors import DataError
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""

@@ -11,10 +11,11 @@ from scipy import sparse
 from labelfield.csr import as_positives, from_counts, verify
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import INTEGER, parse_number
+from labelfield.data.reading import parse_number
 from labelfield.errors import DataError, locating
 
 _EXACT = 2**53
+INTEGER = re.compile(r"-?[0-9]{1,4000}")  # Python refuses to convert longer ones
 _FIRST_TOKEN = re.compile(rb"^[ \t\r\v\f]*([^ \t\r\v\f\n]+)", re.MULTILINE)
 FIX_CLASS = "Give each row its class, or remove the row."
 

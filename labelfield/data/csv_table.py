@@ -16,11 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.csr import from_counts
-from labelfield.data.classes import FIX_CLASS, class_columns
+from labelfield.data.classes import FIX_CLASS, INTEGER, class_columns
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import INTEGER, FileContents, Growing, ReadOptions, is_not_finite, no_data, parse_number
-from labelfield.data.streams import line_blocks
+from labelfield.data.reading import (
+    FileContents,
+    Growing,
+    ReadOptions,
+    is_not_finite,
+    line_blocks,
+    no_data,
+    parse_number,
+)
 from labelfield.errors import DataError, locating
 
 # A cell whose quotes make no difference.

@@ -16,9 +16,8 @@ from labelfield.data.csv_table import read_csv
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
 from labelfield.data.npz import label_partner, read_npz, write_npz
-from labelfield.data.reading import FileContents, ReadOptions
+from labelfield.data.reading import COMPRESSED_SUFFIXES, FileContents, ReadOptions, open_for_writing, stem
 from labelfield.data.store import STORE_FILES, is_store, open_store, read_through, write_store
-from labelfield.data.streams import COMPRESSED_SUFFIXES, open_for_writing, stem
 from labelfield.data.text import read_text, write_text
 from labelfield.errors import DataError, locating
 from labelfield.progress import Progress, ignore

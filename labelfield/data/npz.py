@@ -91,18 +91,16 @@ def unusable(arrays: Collection[str], expected: str, fix: str) -> DataError:
 
 
 def _read_ours(arrays: Mapping[str, NDArray[Any]]) -> Dataset:
-    n_positives = arrays["Y_indices"].size
-    parts = {}
-    for name, values in (("X", arrays["X_values"]), ("Y", np.ones(n_positives, np.float32))):
+    parts = []
+    for name, values in (("X", arrays["X_values"]), ("Y", np.ones(arrays["Y_indices"].size, np.float32))):
         shape, indices, indptr = arrays[f"{name}_shape"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]
         right_types = values.dtype == np.float32 and indices.dtype == np.int32 and indptr.dtype.kind == "i"
         right_shape = shape.shape == (2,) and shape.dtype.kind == "i" and shape.min() >= 0
         if not right_types or not right_shape or values.shape != indices.shape or indices.ndim != 1 or indptr.ndim != 1:
             raise DataError(f"{name} is not a CSR array", fix="Write the file again.")
-        parts[name] = assemble(values, indices, indptr, (int(shape[0]), int(shape[1])))
-        verify(parts[name])
-    labels, features = (_names(arrays, key) for key in ("label_names", "feature_names"))
-    return Dataset(parts["X"], parts["Y"], labels, features, trusted=True)
+        parts.append(assemble(values, indices, indptr, (int(shape[0]), int(shape[1]))))
+        verify(parts[-1])
+    return Dataset(*parts, *(_names(arrays, key) for key in ("label_names", "feature_names")), trusted=True)
 
 
 def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> Names | None:

@@ -13,7 +13,7 @@ from labelfield.atomic import replacing_file
 from labelfield.csr import from_counts, row_of_entries, sorted_csr
 from labelfield.data.grammar import Grammar
 from labelfield.data.npz import load_arrays, sparse_from, unusable
-from labelfield.data.streams import line_blocks, open_for_writing
+from labelfield.data.reading import line_blocks, open_for_writing
 from labelfield.data.text import read_rows, write_rows
 from labelfield.errors import DataError, locating
 from labelfield.progress import Progress, ignore

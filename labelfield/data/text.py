@@ -15,9 +15,8 @@ from labelfield.data.classes import class_columns, number_classes
 from labelfield.data.dataset import Dataset
 from labelfield.data.grammar import Grammar, Rows, parse_lines
 from labelfield.data.names import Names
-from labelfield.data.reading import FileContents, Growing, ReadOptions, no_data
+from labelfield.data.reading import FileContents, Growing, ReadOptions, line_blocks, no_data
 from labelfield.data.scan import scan
-from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
 from labelfield.progress import Progress
 

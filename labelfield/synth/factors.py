@@ -15,7 +15,7 @@ from scipy import sparse
 
 from labelfield.data import Dataset
 from labelfield.progress import Progress, ignore
-from labelfield.synth.words import Words, draw_features, draw_labels, mean_sizes, pilot_rows
+from labelfield.synth.words import Labels, Words, draw_features, draw_labels, mean_sizes, pilot_rows
 
 _DENSE_BLOCK = 1 << 18
 _N_FOURIER = 256
@@ -46,7 +46,7 @@ class Truth:
         """Return σ(f) (N, K) at rows X: the predictions of the best possible model."""
         return _sigmoid(self.utilities(X))
 
-    def draw(self, X: sparse.csr_array, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def draw(self, X: sparse.csr_array, rng: np.random.Generator) -> Labels:
         """Draw the labels of rows X: the number of labels per row, and all of them."""
         k, step = self.b.size, max(1, _DENSE_BLOCK // self.b.size)
         blocks = np.split(self.latent(X), range(step, X.shape[0], step))

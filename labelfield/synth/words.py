@@ -1,8 +1,8 @@
 """Rows of words and their labels, drawn in blocks, each with its own random stream."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import count, islice
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from math import gcd
 from os import cpu_count
 from typing import TypeVar
@@ -15,6 +15,9 @@ from labelfield.csr import from_counts
 from labelfield.progress import Progress
 
 Result = TypeVar("Result")
+# The number of labels per row, and all of them.
+Labels = tuple[NDArray[np.int64], NDArray[np.int32]]
+DrawLabels = Callable[[sparse.csr_array, np.random.Generator], Labels]
 _ROW_BLOCK = 8192
 _PILOT_ROWS = 2048
 _TOPIC_SHARE = (0.5, 0.75)  # of the words of a row: from the first topic, and from both topics
@@ -97,39 +100,24 @@ def draw_features(words: Words, n_rows: int, seed: np.random.SeedSequence, progr
 
 
 def draw_labels(
-    X: sparse.csr_array,
-    n_labels: int,
-    draw: Callable[[sparse.csr_array, np.random.Generator], tuple[NDArray[np.int64], NDArray[np.int32]]],
-    seed: np.random.SeedSequence,
-    progress: Progress,
+    X: sparse.csr_array, n_labels: int, draw: DrawLabels, seed: np.random.SeedSequence, progress: Progress
 ) -> sparse.csr_array:
-    """Draw Y by `draw`, which returns the number of labels per row, and all of them. `progress` starts at one half."""
+    """Draw Y by `draw`. `progress` starts at one half."""
     parts = list(_in_blocks(X.shape[0], seed, lambda rows, rng: draw(X[rows], rng), progress, X.shape[0]))
     counts, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
     return from_counts(counts, labels, None, n_labels)
 
 
 def _in_blocks(
-    n_rows: int,
-    seed: np.random.SeedSequence,
-    draw: Callable[[slice, np.random.Generator], Result],
-    progress: Progress,
-    n_done: int,
+    n_rows: int, seed: np.random.SeedSequence, draw: Callable[..., Result], progress: Progress, n_done: int
 ) -> Iterator[Result]:
-    """Yield the draws of blocks of rows in order, from one thread per core, never far ahead of the consumer.
+    """Yield `draw(rows, rng)` of blocks of rows in order, from one thread per core.
 
     `n_done` rows of 2 * n_rows have been reported to `progress` before.
     """
     blocks = [slice(start, min(start + _ROW_BLOCK, n_rows)) for start in range(0, n_rows, _ROW_BLOCK)]
-    work = zip(blocks, seed.spawn(len(blocks)), strict=True)
-    n_threads = cpu_count() or 1
-    with ThreadPoolExecutor(n_threads) as pool:
-
-        def submit(n_blocks: int) -> list[Future[Result]]:
-            return [pool.submit(draw, rows, np.random.default_rng(own)) for rows, own in islice(work, n_blocks)]
-
-        waiting = submit(n_threads + 1)
-        for rows in blocks:
-            yield waiting.pop(0).result()
+    streams = map(np.random.default_rng, seed.spawn(len(blocks)))
+    with ThreadPoolExecutor(cpu_count() or 1) as pool:
+        for rows, drawn in zip(blocks, pool.map(draw, blocks, streams), strict=True):
+            yield drawn
             progress(n_done + rows.stop, 2 * n_rows)
-            waiting += submit(1)
