@@ -16,7 +16,7 @@ import numpy as np
 from labelfield.csr import from_counts
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import FileContents, ReadOptions, line_blocks, parse_number, read_bytes, stem
+from labelfield.data.reading import FileContents, Options, line_blocks, parse_number, read_bytes, stem
 from labelfield.errors import DataError
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
@@ -58,7 +58,7 @@ class _Attribute(NamedTuple):
         return {value: (0, float(value.lower() in _TRUE)) for value in values}
 
 
-def read_arff(path: Path, options: ReadOptions) -> FileContents:
+def read_arff(path: Path, options: Options) -> FileContents:
     """Read an ARFF file and its label list."""
     with line_blocks(path, options.progress) as blocks:
         reader = _Reader(path, blocks)

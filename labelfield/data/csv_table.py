@@ -19,15 +19,7 @@ from labelfield.csr import from_counts
 from labelfield.data.classes import FIX_CLASS, INTEGER, class_columns
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import (
-    FileContents,
-    Growing,
-    ReadOptions,
-    is_not_finite,
-    line_blocks,
-    no_data,
-    parse_number,
-)
+from labelfield.data.reading import FileContents, Growing, Options, is_not_finite, line_blocks, no_data, parse_number
 from labelfield.errors import DataError, locating
 
 # A cell whose quotes make no difference.
@@ -38,7 +30,7 @@ _SHOWN = 8
 _FIX_ROW = "Correct the row; quote a cell that contains commas."
 
 
-def read_csv(path: Path, options: ReadOptions) -> FileContents:
+def read_csv(path: Path, options: Options) -> FileContents:
     """Read a table; the first line tells whether it has a header, and which column holds the classes.
 
     With `unlabelled`, a class may be missing, and a table of `n_features` columns without the usual name of a label

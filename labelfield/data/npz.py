@@ -20,7 +20,7 @@ from labelfield.csr import MAX_COLUMNS, assemble, from_counts, verify
 from labelfield.data.classes import class_columns
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import FileContents, ReadOptions
+from labelfield.data.reading import FileContents, Options
 from labelfield.errors import DataError
 
 _X_PART = re.compile(r"(?<![A-Za-z0-9])X(?![A-Za-z0-9])")
@@ -65,7 +65,7 @@ def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
         raise DataError(found, path=path, expected="csr, csc or coo", fix="Write it again.") from None
 
 
-def read_npz(path: Path, options: ReadOptions) -> FileContents:
+def read_npz(path: Path, options: Options) -> FileContents:
     """Read any of the three kinds. The number of classes is not stated by a file with a vector of class numbers.
 
     With `classes`, the values of `y` are the names of classes, any integers or strings. With `unlabelled`, a file may

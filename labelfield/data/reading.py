@@ -119,7 +119,7 @@ def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]
         progress(size, size)
 
 
-class ReadOptions(NamedTuple):
+class Options(NamedTuple):
     """The options of `labelfield.read`, where they are explained."""
 
     one_based: bool | None
@@ -149,23 +149,29 @@ class FileContents(NamedTuple):
     holds_names: bool = False
     has_classes: bool = False
     first_line: int | None = None
+    path: Path | None = None
+
+    def with_parts(self, **parts: Any) -> FileContents:
+        """Return the same contents with other parts of the data set."""
+        return self._replace(dataset=self.dataset.with_parts(**parts))
 
     def from_zero(self) -> FileContents:
         """Return the same contents with every feature index reduced by 1."""
         X = self.dataset.X
-        X = assemble(X.data, X.indices - np.int32(1), X.indptr, (X.shape[0], max(X.shape[1] - 1, 0)))
-        return self._replace(dataset=self.dataset.with_parts(X=X), seems_one_based=False)
+        return self.with_parts(
+            X=assemble(X.data, X.indices - np.int32(1), X.indptr, (X.shape[0], max(X.shape[1] - 1, 0)))
+        )
 
-    def widen(self, n_features: int, n_labels: int) -> Dataset:
-        """Return the data set with at least this many columns, unless the file states its widths."""
+    def widen(self, n_features: int, n_labels: int) -> FileContents:
+        """Return the same contents with at least this many columns, unless the file states its widths."""
         X, Y = self.dataset.X, self.dataset.Y
         if self.is_stated or (X.shape[1] >= n_features and Y.shape[1] >= n_labels):
-            return self.dataset
+            return self
         X, Y = (
             assemble(part.data, part.indices, part.indptr, (part.shape[0], max(part.shape[1], width)))
             for part, width in ((X, n_features), (Y, n_labels))
         )
-        return self.dataset.with_parts(X=X, Y=Y)
+        return self.with_parts(X=X, Y=Y)
 
 
 def no_data(found: str) -> DataError:

@@ -15,7 +15,7 @@ from labelfield.data.classes import class_columns, number_classes
 from labelfield.data.dataset import Dataset
 from labelfield.data.grammar import Grammar, Rows, parse_lines
 from labelfield.data.names import Names
-from labelfield.data.reading import FileContents, Growing, ReadOptions, line_blocks, no_data
+from labelfield.data.reading import FileContents, Growing, Options, line_blocks, no_data
 from labelfield.data.scan import scan
 from labelfield.errors import DataError
 from labelfield.progress import Progress
@@ -28,7 +28,7 @@ _COMMENT = re.compile(rb"#[^\n]*")
 _WRITE_ENTRIES = 1 << 18
 
 
-def read_text(path: Path, options: ReadOptions) -> FileContents:
+def read_text(path: Path, options: Options) -> FileContents:
     """Read either form; the first line tells which.
 
     With `classes`, the rows of a headerless file begin with one class, any word or number (or, with `unlabelled`, with
@@ -59,7 +59,7 @@ def _without_comments(blocks: Iterable[bytes]) -> Iterator[bytes]:
     return (_COMMENT.sub(b"", block) if b"#" in block else block for block in blocks)
 
 
-def _read_headerless(blocks: Iterator[bytes], options: ReadOptions) -> FileContents:
+def _read_headerless(blocks: Iterator[bytes], options: Options) -> FileContents:
     classes: list[str] = []
     if options.classes:
         blocks = number_classes(blocks, classes, unlabelled=options.unlabelled)
