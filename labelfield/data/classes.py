@@ -70,23 +70,19 @@ def number_classes(blocks: Iterable[bytes], found: list[str], *, unlabelled: boo
             if b":" in token and unlabelled:
                 return b" " + token
             with locating(None, line + match.string.count(b"\n", 0, match.start())):
-                found.append(_checked_class(token))
+                try:
+                    text = token.decode()
+                except UnicodeDecodeError:
+                    raise DataError("the class is not UTF-8 text", fix="Save it as UTF-8.") from None
+                if b":" in token or b"," in token:
+                    raise _not_one_class(0 if b":" in token else token.count(b",") + 1)
+            found.append(text)
             numbers[token] = b"%d" % len(numbers)
         return numbers[token]
 
     for block in blocks:
         yield _FIRST_TOKEN.sub(number, block)
         line += block.count(b"\n")
-
-
-def _checked_class(token: bytes) -> str:
-    try:
-        text = token.decode()
-    except UnicodeDecodeError:
-        raise DataError("the class is not UTF-8 text", fix="Save it as UTF-8.") from None
-    if b":" in token or b"," in token:
-        raise _not_one_class(0 if b":" in token else token.count(b",") + 1)
-    return text
 
 
 def _not_one_class(n_labels: int, row: int | None = None, line: int | None = None) -> DataError:

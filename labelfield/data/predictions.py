@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from labelfield.atomic import replacing_file
-from labelfield.csr import from_counts, row_of_entries, sorted_csr
+from labelfield.csr import assemble, from_counts, row_of_entries, sorted_csr
 from labelfield.data.grammar import Grammar
 from labelfield.data.npz import load_arrays, sparse_from, unusable
 from labelfield.data.reading import line_blocks, open_for_writing
@@ -76,8 +76,11 @@ def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progr
                 else:
                     np.savez_compressed(file, scores=np.asarray(scores))
             return
+        # Among equal scores, the smaller label comes first.
+        order = np.lexsort((lists.indices, -lists.data, row_of_entries(lists)))
+        indices, data = lists.indices[order].astype(np.int32), lists.data[order]
         with open_for_writing(new, path.name) as file:
-            write_rows(file, _best_first(lists), None, 0, progress)
+            write_rows(file, assemble(data, indices, lists.indptr, lists.shape), None, 0, progress)
 
 
 def _as_lists(scores: Any) -> sparse.csr_array:
@@ -91,10 +94,3 @@ def _as_lists(scores: Any) -> sparse.csr_array:
     if not np.isfinite(lists.data).all():
         raise DataError("a score is not finite", expected="numbers that can be ranked", fix="Check the predictions.")
     return lists
-
-
-def _best_first(scores: sparse.csr_array) -> sparse.csr_array:
-    """Return the same entries with each row ordered by score; among equal scores, the smaller label comes first."""
-    order = np.lexsort((scores.indices, -scores.data, row_of_entries(scores)))
-    counts = np.diff(scores.indptr).astype(np.int64)
-    return from_counts(counts, scores.indices[order].astype(np.int32), scores.data[order], scores.shape[1])

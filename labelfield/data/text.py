@@ -1,7 +1,7 @@
 """Sparse multi-label text: the XML-repository form (header `N D K`) and multi-label svmlight (no header)."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO
@@ -41,7 +41,11 @@ def read_text(path: Path, options: Options) -> FileContents:
         xml, ours = _XML_HEADER.match(head), _OUR_HEADER.match(head)
         header = xml or ours
         if header is not None:
-            n, d, k = _check_sizes(header)
+            for name, size in zip(("rows", "features", "labels"), header.groups(), strict=True):
+                if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
+                    found = f"the header asks for {size.decode()[:40]} {name}"
+                    raise DataError(found, f"at most {MAX_COLUMNS}", "Correct the header.", line=1)
+            n, d, k = map(int, header.groups())
             is_one_based = ours is not None if options.one_based is None else options.one_based
             grammar = Grammar(d, k, int(is_one_based), int(options.one_based_labels))
             rest = chain([head[header.end() :]], blocks)
@@ -82,14 +86,6 @@ def _read_headerless(blocks: Iterator[bytes], options: Options) -> FileContents:
 def _dataset(rows: Rows, n_features: int, n_labels: int, label_names: Names | None = None) -> Dataset:
     X = from_counts(rows.counts, rows.indices, rows.values, n_features)
     return Dataset(X, from_counts(rows.label_counts, rows.labels, None, n_labels), label_names, trusted=True)
-
-
-def _check_sizes(match: re.Match[bytes]) -> list[int]:
-    for name, size in zip(("rows", "features", "labels"), match.groups(), strict=True):
-        if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
-            found = f"the header asks for {size.decode()[:40]} {name}"
-            raise DataError(found, f"at most {MAX_COLUMNS}", "Correct the header.", line=1)
-    return [int(size) for size in match.groups()]
 
 
 def read_rows(
@@ -141,27 +137,22 @@ def write_rows(
         # As many rows as have about _WRITE_ENTRIES entries, at least one.
         stop = int(np.searchsorted(X.indptr, X.indptr[start] + _WRITE_ENTRIES, side="right")) - 1
         stop = min(max(stop, start + 1), start + _WRITE_ENTRIES, n)
-        lines = _joined(X, start, stop, " ", lambda part: _pairs(X, part, first_column))
+        # NumPy prints the shortest text that is read back as the same float32; each distinct value once.
+        part = slice(X.indptr[start], X.indptr[stop])
+        values, which = np.unique(X.data[part], return_inverse=True)
+        texts = values.astype(np.str_)[which].tolist()
+        columns = (X.indices[part].astype(np.int64) + first_column).tolist()
+        pairs = [f"{column}:{text}" for column, text in zip(columns, texts, strict=True)]
+        lines = _joined(pairs, X.indptr[start : stop + 1], " ")
         if Y is not None:
-            lists = _joined(Y, start, stop, ",", lambda part: map(str, Y.indices[part].tolist()))
+            ends = Y.indptr[start : stop + 1]
+            lists = _joined([str(label) for label in Y.indices[ends[0] : ends[-1]].tolist()], ends, ",")
             lines = [f"{a} {b}" for a, b in zip(lists, lines, strict=True)]
         file.write(("\n".join(lines) + "\n").encode())
         start = stop
         progress(start, n)
 
 
-def _joined(
-    array: sparse.csr_array, start: int, stop: int, separator: str, texts: Callable[[slice], Iterable[str]]
-) -> list[str]:
+def _joined(texts: list[str], ends: NDArray[np.int64], separator: str) -> list[str]:
     """Join the texts of the entries of each row."""
-    ends = array.indptr[start : stop + 1].astype(np.int64)
-    tokens = list(texts(slice(int(ends[0]), int(ends[-1]))))
-    return [separator.join(tokens[a:b]) for a, b in pairwise((ends - ends[0]).tolist())]
-
-
-def _pairs(X: sparse.csr_array, part: slice, first: int) -> Iterator[str]:
-    # NumPy prints the shortest text that is read back as the same float32; each distinct value once.
-    values, which = np.unique(X.data[part], return_inverse=True)
-    texts = values.astype(np.str_)[which].tolist()
-    columns = (X.indices[part].astype(np.int64) + first).tolist()
-    return (f"{column}:{text}" for column, text in zip(columns, texts, strict=True))
+    return [separator.join(texts[a:b]) for a, b in pairwise((ends - ends[0]).tolist())]

@@ -102,7 +102,9 @@ class RowTransform:
         if self.name == "deskew" and self.weights is not None:
             return _upright(X, self.weights)
         if self.shifts is not None and self.shifts.any():
-            X = _shifted(X, self.shifts)
+            (n, d), columns = X.shape, np.flatnonzero(self.shifts).astype(np.int32)
+            values = np.tile(self.shifts[columns], n)
+            X = as_features(X - from_counts(np.full(n, columns.size), np.tile(columns, n), values, d))
         parts = [self._view(X, view) for view in self.views]
         if len(parts) == 1:
             return parts[0]
@@ -143,14 +145,6 @@ class RowTransform:
 
 def _split(name: str) -> list[str]:
     return [view.strip() for view in name.split("+")]
-
-
-def _shifted(X: sparse.csr_array, shifts: NDArray[np.float32]) -> sparse.csr_array:
-    """Subtract these numbers from the columns of X; columns with 0 do not change."""
-    columns = np.flatnonzero(shifts)
-    n, d = X.shape
-    below = from_counts(np.full(n, columns.size), np.tile(columns.astype(np.int32), n), np.tile(shifts[columns], n), d)
-    return as_features(X - below)
 
 
 def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
