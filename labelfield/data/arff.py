@@ -21,9 +21,7 @@ from labelfield.errors import DataError
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
 _TOKEN = re.compile(rf"""\s*(?:{_QUOTED}|([^,\s'"{{}}%]+))\s*""")
-_ATTRIBUTE = re.compile(
-    rf"@attribute\s+(?:{_QUOTED}|(\S+))\s*(\{{.*\}}|(?<=\s)[A-Za-z]+)\s*(?:\[.*\])?\s*(?:%.*)?\Z", re.IGNORECASE
-)
+_ATTRIBUTE = re.compile(rf"(?i)@attribute\s+(?:{_QUOTED}|(\S+))\s*(\{{.*\}}|(?<=\s)[a-z]+)\s*(?:\[.*\])?\s*(?:%.*)?\Z")
 _MEKA = re.compile(r"-C\s+(-?\d+)")
 _TRUE = ("1", "true", "yes", "t", "y")
 _FALSE = ("0", "false", "no", "f", "n")
@@ -195,7 +193,7 @@ def _parse_attribute(line: str) -> _Attribute:
     match = _ATTRIBUTE.match(line)
     if not match:
         raise DataError(f"{line[:60]!r}", "@attribute name type", "Correct the declaration.")
-    name, kind = _text(match, 3), match[4]
+    name, kind = _text(match), match[4]
     if kind.startswith("{"):
         return _Attribute(name, tuple(_tokens(kind[1:-1])))
     if kind.lower() not in ("numeric", "real", "integer"):
@@ -210,7 +208,7 @@ def _tokens(text: str) -> Iterator[str]:
         match = _TOKEN.match(text, position)
         if not match:
             raise DataError(f"{text[position : position + 40]!r}", "values separated by commas", "Quote odd values.")
-        yield _text(match, 3)
+        yield _text(match)
         position = match.end()
         if position < len(text) and text[position] != ",":
             raise DataError(f"{text[position : position + 40]!r}", "a comma", "Quote values with blanks.")
@@ -223,9 +221,9 @@ def _number(text: str) -> float | None:
     return None if value is None or isinf(value) else value
 
 
-def _text(match: re.Match[str], n_groups: int) -> str:
-    """Return the first of these groups that matched, quoted or not, without its escapes."""
-    return _unescape(next(group for group in match.groups()[:n_groups] if group is not None))
+def _text(match: re.Match[str]) -> str:
+    """Return the first group that matched, quoted or not, without its escapes."""
+    return _unescape(next(group for group in match.groups() if group is not None))
 
 
 def _unescape(text: str) -> str:

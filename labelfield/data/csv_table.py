@@ -203,8 +203,12 @@ class _Table:
             if len(cells) != n:
                 raise DataError(f"{len(cells)} cells", f"{n} as in the first line", _FIX_ROW, line=line)
             if label is not None:
-                with locating(None, line):
-                    cells[label] = str(self.number_of(self.checked_label(cells[label], label)))
+                name, where = cells[label].strip(), self.columns.called(label)
+                if not name and not self.unlabelled:
+                    raise DataError(f"no class in {where}", "one class per row", FIX_CLASS, line=line)
+                if re.search(r"[\n\r\0]", name):
+                    raise DataError(f"the class {name[:40]!r}", "a class on one line", "Rename it.", line=line)
+                cells[label] = str(self.number_of(name))
             rows.append((line, cells))
         table = _parse((",".join(cells) for _, cells in rows), n)
         if table is not None and len(table) == len(rows):
@@ -217,14 +221,6 @@ class _Table:
 
     def number_of(self, label: str) -> int:
         return self.numbers.setdefault(label.strip(), len(self.numbers) - 1)
-
-    def checked_label(self, cell: str, column: int) -> str:
-        label = cell.strip()
-        if not label and not self.unlabelled:
-            raise DataError(f"no class in {self.columns.called(column)}", "one class per row", FIX_CLASS)
-        if re.search(r"[\n\r\0]", label):
-            raise DataError(f"the class {label[:40]!r}", "a class on one line", "Rename it.")
-        return label
 
     def finish(self) -> FileContents:
         counts, labels = self.counts.finish(), self.labels.finish()

@@ -143,7 +143,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     X, Y = dataset.X, dataset.Y
     features, labels = np.diff(X.indptr), np.diff(Y.indptr)
     seen, used = np.unique(Y.indices, return_counts=True)
-    head = np.argsort(-used, kind="stable")[:5]
+    head = [(int(seen[i]), int(used[i])) for i in np.argsort(-used, kind="stable")[:5]]
     names, norms = dataset.label_names, row_norms(X.data, features)
     n = max(dataset.n_rows, 1)
     return {
@@ -165,10 +165,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "largest_label_set": int(labels.max(initial=0)),
         "value_range": [float(X.data.min()), float(X.data.max())] if X.data.size else [0.0, 0.0],
         "unit_rows": bool(norms.size and np.allclose(norms, 1, atol=1e-4)),
-        "most_frequent": [
-            {"label": int(seen[i]), "name": None if names is None else names[int(seen[i])], "rows": int(used[i])}
-            for i in head
-        ],
+        "most_frequent": [{"label": i, "name": None if names is None else names[i], "rows": n} for i, n in head],
         "label_names": names is not None,
         "feature_names": dataset.feature_names is not None,
         "bytes": int(sum(a.nbytes for a in (X.data, X.indices, X.indptr, Y.indices, Y.indptr))),

@@ -168,10 +168,9 @@ def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float3
 def _upright(X: sparse.csr_array, weights: NDArray[np.float32]) -> sparse.csr_array:
     """Deskew rows that are square images, in blocks, so that little is dense at a time."""
     n, d = X.shape
-    side, step = isqrt(d), max(1, _BLOCK_ENTRIES // max(d, 1))
-    parts = []
-    for start in range(0, n, step):
-        images = deskew((X[start : start + step].toarray() * weights).reshape(-1, side, side))
+    side, parts = isqrt(d), []
+    for start in range(0, n, _BLOCK_IMAGES):
+        images = deskew((X[start : start + _BLOCK_IMAGES].toarray() * weights).reshape(-1, side, side))
         parts.append(sparse.csr_array(images.reshape(-1, d)))
     return as_features(sparse.vstack(parts, format="csr")) if parts else X
 
@@ -188,13 +187,6 @@ def deskew(images: NDArray[Any]) -> NDArray[np.float32]:
     if images.size and float(images.min()) < 0:
         fix = "Use another row_transform than deskew."
         raise DataError("an image with values below 0", expected="values of at least 0", fix=fix)
-    result = np.empty_like(images)
-    for start in range(0, images.shape[0], _BLOCK_IMAGES):
-        result[start : start + _BLOCK_IMAGES] = _deskew(images[start : start + _BLOCK_IMAGES])
-    return result
-
-
-def _deskew(images: NDArray[np.float32]) -> NDArray[np.float32]:
     n, height, width = images.shape
     y, x = (np.arange(size) - (size - 1) / 2 for size in (height, width))
     mass = images.sum(2, dtype=np.float64)  # per row
