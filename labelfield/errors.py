@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike, fspath
 
 
@@ -19,11 +21,11 @@ class DataError(LabelfieldError, ValueError):
     def __init__(
         self,
         found: str,
+        expected: str | None = None,
+        fix: str | None = None,
         *,
         path: str | PathLike[str] | None = None,
         line: int | None = None,
-        expected: str | None = None,
-        fix: str | None = None,
     ) -> None:
         self.path = None if path is None else fspath(path)
         self.line, self.found, self.expected, self.fix = line, found, expected, fix
@@ -33,11 +35,21 @@ class DataError(LabelfieldError, ValueError):
             message += f"; expected {expected}"
         super().__init__(f"{message}. {fix}" if fix else message)
 
-    def at(self, path: str | PathLike[str] | None) -> DataError:
-        """Return the same error with its file, unless that is known already."""
-        if self.path is not None or path is None:
+    def at(self, path: str | PathLike[str] | None, line: int | None = None) -> DataError:
+        """Return the same error with its file and line, unless the file is known already."""
+        if self.path is not None:
             return self
-        return DataError(self.found, path=path, line=self.line, expected=self.expected, fix=self.fix)
+        line = line if self.line is None else self.line
+        return DataError(self.found, self.expected, self.fix, path=path, line=line)
+
+
+@contextmanager
+def locating(path: str | PathLike[str] | None, line: int | None = None) -> Iterator[None]:
+    """Add the file and the line to a DataError that is raised inside and does not name its file."""
+    try:
+        yield
+    except DataError as error:
+        raise error.at(path, line) from None
 
 
 class CannotAnswerError(LabelfieldError, ValueError):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from math import isinf
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -16,15 +16,12 @@ import numpy as np
 from labelfield.csr import from_counts
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import FileContents, ReadOptions, parse_number
-from labelfield.data.streams import line_blocks, read_bytes, stem
+from labelfield.data.reading import FileContents, Options, line_blocks, parse_number, read_bytes, stem
 from labelfield.errors import DataError
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
 _TOKEN = re.compile(rf"""\s*(?:{_QUOTED}|([^,\s'"{{}}%]+))\s*""")
-_ATTRIBUTE = re.compile(
-    rf"@attribute\s+(?:{_QUOTED}|(\S+))\s*(\{{.*\}}|(?<=\s)[A-Za-z]+)\s*(?:\[.*\])?\s*(?:%.*)?\Z", re.IGNORECASE
-)
+_ATTRIBUTE = re.compile(rf"(?i)@attribute\s+(?:{_QUOTED}|(\S+))\s*(\{{.*\}}|(?<=\s)[a-z]+)\s*(?:\[.*\])?\s*(?:%.*)?\Z")
 _MEKA = re.compile(r"-C\s+(-?\d+)")
 _TRUE = ("1", "true", "yes", "t", "y")
 _FALSE = ("0", "false", "no", "f", "n")
@@ -50,11 +47,23 @@ class _Attribute(NamedTuple):
             return [self.name], {value: (0, float(i)) for i, value in enumerate(self.values)}
         return [f"{self.name}={value}" for value in self.values], {v: (i, 1.0) for i, v in enumerate(self.values)}
 
+    def truth_values(self) -> _Codes:
+        """Return the codes of the values of a label."""
+        values = ("0", "1") if self.values is None else self.values
+        for value in values:
+            if value.lower() not in _TRUE + _FALSE:
+                raise DataError(f"label {self.name!r} has the value {value!r}", "0 and 1", "Recode the label.")
+        return {value: (0, float(value.lower() in _TRUE)) for value in values}
 
-def read_arff(path: Path, options: ReadOptions) -> FileContents:
+
+def read_arff(path: Path, options: Options) -> FileContents:
     """Read an ARFF file and its label list."""
     with line_blocks(path, options.progress) as blocks:
-        return FileContents(_Reader(path, blocks).read(), True, holds_names=True)
+        reader = _Reader(path, blocks)
+        try:
+            return FileContents(reader.read(), True, holds_names=True)
+        except DataError as error:
+            raise error.at(path, reader.line or None) from None
 
 
 class _Reader:
@@ -62,9 +71,6 @@ class _Reader:
         self.path, self.line, self.relation = path, 0, ""
         self.lines = self.numbered_lines(blocks)
         self.attributes: list[_Attribute] = []
-
-    def fail(self, found: str, expected: str, fix: str) -> NoReturn:
-        raise DataError(found, path=self.path, line=self.line or None, expected=expected, fix=fix)
 
     def numbered_lines(self, blocks: Iterator[bytes]) -> Iterator[str]:
         for block in blocks:
@@ -82,12 +88,13 @@ class _Reader:
         feature_names: list[str] = []
         for attribute, is_label in zip(self.attributes, self.find_labels(), strict=True):
             if is_label:
-                columns.append((True, len(label_names), self.truth_values(attribute)))
+                columns.append((True, len(label_names), attribute.truth_values()))
                 label_names.append(attribute.name)
             else:
-                names, codes = attribute.features()
+                of_values, codes = attribute.features()
                 columns.append((False, len(feature_names), codes))
-                feature_names += names
+                feature_names += of_values
+        names = Names(label_names), Names(feature_names)
         lists: tuple[list[Any], ...] = ([], [], [], [], [])
         counts, indices, values, label_counts, labels = lists
         # An attribute that a sparse row leaves out has the first declared value, which need not stand for 0.
@@ -109,7 +116,7 @@ class _Reader:
             labels += sorted(row_labels)
         X = from_counts(np.array(counts, int), np.array(indices, "i4"), np.array(values, "f4"), len(feature_names))
         Y = from_counts(np.array(label_counts, int), np.array(labels, "i4"), None, len(label_names))
-        return Dataset(X, Y, Names(label_names), Names(feature_names), trusted=True)
+        return Dataset(X, Y, *names, trusted=True)
 
     def read_header(self) -> None:
         for line in self.lines:
@@ -117,54 +124,32 @@ class _Reader:
             if keyword == "@relation":
                 self.relation = line
             elif keyword == "@attribute":
-                self.attributes.append(self.parse_attribute(line))
+                self.attributes.append(_parse_attribute(line))
             elif keyword == "@data":
                 return
             else:
-                self.fail(f"{line[:40]!r} in the header", "@relation, @attribute or @data", "Check that this is ARFF.")
-        self.fail("no @data line", "@relation, @attribute … and @data", "The file may be truncated.")
-
-    def parse_attribute(self, line: str) -> _Attribute:
-        match = _ATTRIBUTE.match(line)
-        if not match:
-            self.fail(f"{line[:60]!r}", "@attribute name type", "Correct the declaration.")
-        name, kind = _text(match, 3), match[4]
-        if kind.startswith("{"):
-            return _Attribute(name, tuple(self.tokens(kind[1:-1])))
-        if kind.lower() not in ("numeric", "real", "integer"):
-            self.fail(f"attribute {name!r} of type {kind}", "numeric or nominal attributes", "Remove or encode it.")
-        return _Attribute(name, None)
-
-    def tokens(self, text: str) -> Iterator[str]:
-        position = 0
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if not match:
-                self.fail(f"{text[position : position + 40]!r}", "values separated by commas", "Quote odd values.")
-            yield _text(match, 3)
-            position = match.end()
-            if position < len(text) and text[position] != ",":
-                self.fail(f"{text[position : position + 40]!r}", "a comma", "Quote values with blanks.")
-            position += 1
+                found = f"{line[:40]!r} in the header"
+                raise DataError(found, "@relation, @attribute or @data", "Check that this is ARFF.")
+        raise DataError("no @data line", "@relation, @attribute … and @data", "The file may be truncated.")
 
     def cells(self, line: str) -> Iterator[tuple[int, str]]:
         """Yield the (attribute, text) pairs of a row."""
         n = len(self.attributes)
         if not line.startswith("{"):
-            cells = line.split(",") if "'" not in line and '"' not in line else list(self.tokens(line))
+            cells = line.split(",") if "'" not in line and '"' not in line else list(_tokens(line))
             if len(cells) != n:
-                self.fail(f"{len(cells)} values", f"{n}, one for each attribute", _FIX_ROW)
+                raise DataError(f"{len(cells)} values", f"{n}, one for each attribute", _FIX_ROW)
             yield from enumerate(cell.strip() for cell in cells)
             return
         if not line.endswith("}"):
-            self.fail("a sparse row without its closing brace", "{index value, …}", "The file may be truncated.")
+            raise DataError("a sparse row without its closing brace", "{index value, …}", "The file may be truncated.")
         seen: set[int] = set()
         for pair in filter(None, (part.strip() for part in _split_pairs(line[1:-1]))):
             index, text = (*pair.split(None, 1), "")[:2]
             if not index.isdecimal() or int(index) >= n:
-                self.fail(f"the attribute index {index[:40]!r}", f"an integer from 0 to {n - 1}", _FIX_ROW)
+                raise DataError(f"the attribute index {index[:40]!r}", f"an integer from 0 to {n - 1}", _FIX_ROW)
             if int(index) in seen:
-                self.fail(f"attribute {index} occurs twice in this row", "each once", "Remove one.")
+                raise DataError(f"attribute {index} occurs twice in this row", "each once", "Remove one.")
             seen.add(int(index))
             yield int(index), _unquote(text.strip())
 
@@ -173,22 +158,14 @@ class _Reader:
             return codes[text]
         name, value = self.attributes[position].name, _number(text)
         if text == "?":
-            self.fail(f"the value of {name!r} is missing (?)", "a value", "Impute missing values first.")
+            raise DataError(f"the value of {name!r} is missing (?)", "a value", "Impute missing values first.")
         if codes is None and value is not None:
             return 0, value
         for key, coded in (codes or {}).items():  # files often have 1.0 for a nominal 1
             if value is not None and _number(key) == value:
                 return coded
         expected = "a finite float32 number" if codes is None else f"one of {', '.join(list(codes)[:8])}"
-        return self.fail(f"the value {text[:40]!r} of {name!r}", expected, _FIX_ROW)
-
-    def truth_values(self, attribute: _Attribute) -> _Codes:
-        codes = {}
-        for value in attribute.values if attribute.values is not None else ("0", "1"):
-            if value.lower() not in _TRUE + _FALSE:
-                self.fail(f"label {attribute.name!r} has the value {value!r}", "0 and 1", "Recode the label.")
-            codes[value] = (0, float(value.lower() in _TRUE))
-        return codes
+        raise DataError(f"the value {text[:40]!r} of {name!r}", expected, _FIX_ROW)
 
     def find_labels(self) -> list[bool]:
         """Return for each attribute whether it is a label."""
@@ -200,7 +177,7 @@ class _Reader:
             if missing or not wanted:
                 found = f"label {missing[0]!r} is not an attribute of {self.path.name}" if missing else "no labels"
                 fix = "Use the XML file that belongs to this ARFF file."
-                raise DataError(found, path=listing, expected="the names of attributes", fix=fix)
+                raise DataError(found, "the names of attributes", fix, path=listing)
             return [name in set(wanted) for name in names]
         if match := _MEKA.search(self.relation):
             count = int(match[1])
@@ -209,7 +186,33 @@ class _Reader:
                 return [first <= i < first + abs(count) for i in range(len(names))]
         expected = f"{stem(self.path)}.xml beside it, or -C n in @relation"
         fix = "Put Mulan's XML file beside the ARFF file."
-        raise DataError("no list of labels", path=self.path, expected=expected, fix=fix)
+        raise DataError("no list of labels", expected, fix, path=self.path)
+
+
+def _parse_attribute(line: str) -> _Attribute:
+    match = _ATTRIBUTE.match(line)
+    if not match:
+        raise DataError(f"{line[:60]!r}", "@attribute name type", "Correct the declaration.")
+    name, kind = _text(match), match[4]
+    if kind.startswith("{"):
+        return _Attribute(name, tuple(_tokens(kind[1:-1])))
+    if kind.lower() not in ("numeric", "real", "integer"):
+        found = f"attribute {name!r} of type {kind}"
+        raise DataError(found, "numeric or nominal attributes", "Remove or encode it.")
+    return _Attribute(name, None)
+
+
+def _tokens(text: str) -> Iterator[str]:
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if not match:
+            raise DataError(f"{text[position : position + 40]!r}", "values separated by commas", "Quote odd values.")
+        yield _text(match)
+        position = match.end()
+        if position < len(text) and text[position] != ",":
+            raise DataError(f"{text[position : position + 40]!r}", "a comma", "Quote values with blanks.")
+        position += 1
 
 
 def _number(text: str) -> float | None:
@@ -218,9 +221,9 @@ def _number(text: str) -> float | None:
     return None if value is None or isinf(value) else value
 
 
-def _text(match: re.Match[str], n_groups: int) -> str:
-    """Return the first of these groups that matched, quoted or not, without its escapes."""
-    return _unescape(next(group for group in match.groups()[:n_groups] if group is not None))
+def _text(match: re.Match[str]) -> str:
+    """Return the first group that matched, quoted or not, without its escapes."""
+    return _unescape(next(group for group in match.groups() if group is not None))
 
 
 def _unescape(text: str) -> str:

@@ -28,11 +28,8 @@ class Batch:
     def gather(cls, dataset: Dataset, rows: ArrayLike | slice, device: torch.device | str | None = None) -> Batch:
         """Gather rows in any order, repeats allowed; no other rows of a mapped file are read."""
         chosen = row_numbers(rows, dataset.n_rows)
-        return cls(
-            to_tensor(gather_rows(dataset.X, chosen), device),
-            to_tensor(gather_rows(dataset.Y, chosen), device),
-            torch.from_numpy(chosen).to(device),
-        )
+        X, Y = (to_tensor(gather_rows(part, chosen), device) for part in (dataset.X, dataset.Y))
+        return cls(X, Y, torch.from_numpy(chosen).to(device))
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the same batch on another device."""

@@ -1,8 +1,7 @@
 """Data with one class per row: the names of classes, their columns, and the check that no row has two."""
 
 import re
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,11 @@ from scipy import sparse
 from labelfield.csr import as_positives, from_counts, verify
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import INTEGER, parse_number
-from labelfield.errors import DataError
+from labelfield.data.reading import parse_number
+from labelfield.errors import DataError, locating
 
 _EXACT = 2**53
+INTEGER = re.compile(r"-?[0-9]{1,4000}")  # Python refuses to convert longer ones
 _FIRST_TOKEN = re.compile(rb"^[ \t\r\v\f]*([^ \t\r\v\f\n]+)", re.MULTILINE)
 FIX_CLASS = "Give each row its class, or remove the row."
 
@@ -44,88 +44,73 @@ def class_values(names: Sequence[str]) -> NDArray[Any]:
     return np.array([int(name) for name in names], np.int64) if are_integers else np.array(list(names))
 
 
-def listed_names(names: Names, listed: Names, first: int, path: Path) -> Names:
+def listed_names(names: Names, listed: Names, first: int) -> Names:
     """Look up classes that are numbers, from `first` on, in the list beside the file; words are names already."""
     if not all(INTEGER.fullmatch(name) for name in names):
         return names
     for name in names:
         if not first <= int(name) < first + len(listed):
-            raise DataError(
-                f"the class {name} has no name in the list beside the file",
-                path=path,
-                expected=f"a class from {first} to {first + len(listed) - 1}",
-                fix="Correct the list, or remove it to go without names.",
-            )
+            found = f"the class {name} has no name in the list beside the file"
+            expected = f"a class from {first} to {first + len(listed) - 1}"
+            raise DataError(found, expected, "Correct the list, or remove it to go without names.")
     return Names(listed[int(name) - first] for name in names)
 
 
-class ClassNumbers:
-    """The classes of a text file, numbered as they are met, so that its rows can be read like rows of label numbers."""
+def number_classes(blocks: Iterable[bytes], found: list[str], *, unlabelled: bool) -> Iterator[bytes]:
+    """Replace the first word of each line, which is its class, by the place of the class in `found`.
 
-    def __init__(self, path: Path, *, unlabelled: bool = False) -> None:
-        self.path, self.unlabelled = path, unlabelled
-        self.numbers: dict[bytes, bytes] = {}
-        self.found: list[str] = []
+    New classes are added to `found` as they are met. The lines can then be read like rows of label numbers.
+    """
+    numbers: dict[bytes, bytes] = {}
+    line = 1
 
-    def recode(self, block: bytes, first_line: int) -> bytes:
-        """Replace the first word of each line, which is its class, by the number of the class."""
-
-        def number(match: re.Match[bytes]) -> bytes:
-            token = match[1]
-            known = self.numbers.get(token)
-            if known is not None:
-                return known
-            if b":" in token and self.unlabelled:
+    def number(match: re.Match[bytes]) -> bytes:
+        token = match[1]
+        if token not in numbers:
+            if b":" in token and unlabelled:
                 return b" " + token
-            try:
-                text = token.decode()
-            except UnicodeDecodeError:
-                found = "the class is not UTF-8 text"
-                raise DataError(found, path=self.path, line=line_of(match), fix="Save it as UTF-8.") from None
-            if b":" in token or b"," in token:
-                n_labels = 0 if b":" in token else token.count(b",") + 1
-                raise _not_one_class(n_labels, path=self.path, line=line_of(match))
-            self.numbers[token] = b"%d" % len(self.found)
-            self.found.append(text)
-            return self.numbers[token]
+            with locating(None, line + match.string.count(b"\n", 0, match.start())):
+                try:
+                    text = token.decode()
+                except UnicodeDecodeError:
+                    raise DataError("the class is not UTF-8 text", fix="Save it as UTF-8.") from None
+                if b":" in token or b"," in token:
+                    raise _not_one_class(0 if b":" in token else token.count(b",") + 1)
+            found.append(text)
+            numbers[token] = b"%d" % len(numbers)
+        return numbers[token]
 
-        def line_of(match: re.Match[bytes]) -> int:
-            return first_line + block.count(b"\n", 0, match.start())
-
-        return _FIRST_TOKEN.sub(number, block)
+    for block in blocks:
+        yield _FIRST_TOKEN.sub(number, block)
+        line += block.count(b"\n")
 
 
-def _not_one_class(n_labels: int, *, path: Path | None, line: int | None, row: int | None = None) -> DataError:
+def _not_one_class(n_labels: int, row: int | None = None, line: int | None = None) -> DataError:
     found = {0: "no label", 2: "two labels"}.get(n_labels, f"{n_labels} labels")
     found = found if row is None else f"row {row} (counted from 0) has {found}"
     fix = "Use --method mlgpf for several labels per row." if n_labels else FIX_CLASS
-    return DataError(found, path=path, line=line, expected="one class per row", fix=fix)
+    return DataError(found, "one class per row", fix, line=line)
 
 
-def as_classes(
-    dataset: Dataset, path: Path | None, first_line: int | None, first_label: int, *, unlabelled: bool
-) -> Dataset:
+def as_classes(dataset: Dataset, first_line: int | None, first_label: int, *, unlabelled: bool) -> Dataset:
     """Return the same rows with a named column for each class that occurs; raise a DataError unless each row has one.
 
     A class without a name is called by its number, from `first_label` on. `first_line` is the line of the first row, if
     known. With `unlabelled`, a row may have no class.
     """
     Y, names = dataset.Y, dataset.label_names
-    try:
-        verify(Y)  # that of a memory-mapped file has not been read yet
-    except DataError as error:
-        raise error.at(path) from None
+    verify(Y)  # that of a memory-mapped file has not been read yet
     counts = np.diff(Y.indptr).astype(np.int64)
     wrong = np.flatnonzero(counts > 1 if unlabelled else counts != 1)
     if wrong.size:
         row = int(wrong[0])
-        place = {"line": None, "row": row} if first_line is None else {"line": first_line + row}
-        raise _not_one_class(int(counts[row]), path=path, **place)
+        place = {"row": row} if first_line is None else {"line": first_line + row}
+        raise _not_one_class(int(counts[row]), **place)
     found = np.unique(Y.indices)
     kept = [str(i + first_label) if names is None else names[i] for i in found.tolist()]
     if len(set(kept)) < len(kept):
         twice = next(name for i, name in enumerate(kept) if name in kept[:i])
-        raise DataError(f"two classes are called {twice!r}", path=path, expected="different names", fix="Rename one.")
+        raise DataError(f"two classes are called {twice!r}", "different names", "Rename one.")
     columns = np.searchsorted(found, Y.indices).astype(np.int32)
     return dataset.with_parts(Y=from_counts(counts, columns, None, len(kept)), label_names=Names(kept), test=None)
 

@@ -9,20 +9,18 @@ import io
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.csr import from_counts
-from labelfield.data.classes import FIX_CLASS, class_columns
+from labelfield.data.classes import FIX_CLASS, INTEGER, class_columns
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import INTEGER, FileContents, Growing, ReadOptions, is_not_finite, no_data, parse_number
-from labelfield.data.streams import line_blocks
-from labelfield.errors import DataError
+from labelfield.data.reading import FileContents, Growing, Options, is_not_finite, line_blocks, no_data, parse_number
+from labelfield.errors import DataError, locating
 
 # A cell whose quotes make no difference.
 _QUOTED = re.compile(rb'(^|,)"([^",\r\n]*)"(?=[,\r\n])', re.MULTILINE)
@@ -32,50 +30,40 @@ _SHOWN = 8
 _FIX_ROW = "Correct the row; quote a cell that contains commas."
 
 
-def read_csv(path: Path, options: ReadOptions) -> FileContents:
+def read_csv(path: Path, options: Options) -> FileContents:
     """Read a table; the first line tells whether it has a header, and which column holds the classes.
 
     With `unlabelled`, a class may be missing, and a table of `n_features` columns without the usual name of a label
     column has no label.
     """
     with line_blocks(path, options.progress) as blocks:
-        pieces = _whole_records(path, blocks)
-        line, head, rest = _first_record(path, pieces)
-        cells = next(_records(path, head, line), (line, [""]))[1]
-        bare_width = options.n_features if options.unlabelled else None
-        columns = _columns_of(cells, path, line, options.label_column, bare_width)
-        table = _Table(path, columns, options.unlabelled)
+        pieces = _whole_records(blocks)
+        line, head, rest = _first_record(pieces)
+        cells = next(_records(head, line), (line, [""]))[1]
+        with locating(None, line):
+            columns = _columns_of(cells, options.label_column, options.n_features if options.unlabelled else None)
+        table = _Table(columns, options.unlabelled)
         if columns.names is None:
             table.add(head, line)
         table.add(rest, line + head.count(b"\n"))
         for first_line, block in pieces:
             table.add(block, first_line)
-    try:
-        return table.finish()
-    except DataError as error:
-        raise error.at(path) from None
+    return table.finish()
 
 
-@dataclass(frozen=True)
-class _Columns:
+class _Columns(NamedTuple):
     """The columns of a table: how many, which one is the label, if any, and their names if there is a header."""
 
     n_columns: int
     label: int | None
     names: tuple[str, ...] | None
 
-    @property
-    def n_features(self) -> int:
-        return self.n_columns - (self.label is not None)
-
     def called(self, column: int) -> str:
         """Name a column in an error message."""
         return f"column {column + 1}" if self.names is None else f"column {self.names[column]!r}"
 
 
-def _columns_of(
-    cells: list[str], path: Path, line: int, label_column: str | int | None, bare_width: int | None
-) -> _Columns:
+def _columns_of(cells: list[str], label_column: str | int | None, bare_width: int | None) -> _Columns:
     """Find the columns from the first line, which is a header if none of its cells, except the label's, is a number.
 
     The label is `label_column`, a name or a number from 0; otherwise the column with a usual name; otherwise the last
@@ -86,7 +74,7 @@ def _columns_of(
     usual = next((lower.index(name) for name in _LABEL_NAMES if name in lower), None)
     last = None if len(names) == bare_width else len(names) - 1
     if label_column is not None:
-        label: int | None = _chosen(label_column, names, path, line)
+        label: int | None = _chosen(label_column, names)
     else:
         label = last if usual is None else usual
     are_values = [parse_number(name) is not None or is_not_finite(name) for name in names]
@@ -94,26 +82,19 @@ def _columns_of(
     is_header = is_header or not any(is_value for i, is_value in enumerate(are_values) if i != label)
     if not is_header and label_column is None and usual is not None:
         if lower[usual] != "y":  # which is a class of its own in many tables
+            found = f"the first line contains numbers, and {names[usual]!r} like a header"
             fix = f"Name the columns, or pass --label-column {names[usual]} for a header, {usual} for a row of data."
-            raise DataError(
-                f"the first line contains numbers, and {names[usual]!r} like a header",
-                path=path,
-                line=line,
-                expected="a header with names for all columns, or none",
-                fix=fix,
-            )
+            raise DataError(found, "a header with names for all columns, or none", fix)
         label = last
     if len(names) - (label is not None) < 1:
-        expected = "a label and at least one feature"
-        raise DataError("one column", path=path, line=line, expected=expected, fix="Separate columns by commas.")
+        raise DataError("one column", "a label and at least one feature", "Separate columns by commas.")
     if is_header and len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
-        found = f"two columns are called {twice!r}"
-        raise DataError(found, path=path, line=line, expected="different names", fix="Rename one.")
+        raise DataError(f"two columns are called {twice!r}", "different names", "Rename one.")
     return _Columns(len(names), label, names if is_header else None)
 
 
-def _chosen(label_column: str | int, names: tuple[str, ...], path: Path, line: int) -> int:
+def _chosen(label_column: str | int, names: tuple[str, ...]) -> int:
     """Return the column of this name or else of this number, counted from 0, or from -1 backwards."""
     n = len(names)
     if isinstance(label_column, str) and label_column in names:
@@ -123,16 +104,11 @@ def _chosen(label_column: str | int, names: tuple[str, ...], path: Path, line: i
         if -n <= number < n:
             return number % n
     shown = ", ".join(names[:_SHOWN]) + (", …" if n > _SHOWN else "")
-    raise DataError(
-        f"there is no column {label_column!r}",
-        path=path,
-        line=line,
-        expected=f"one of {shown}, or a number from 0 to {n - 1}",
-        fix="Correct --label-column.",
-    )
+    expected = f"one of {shown}, or a number from 0 to {n - 1}"
+    raise DataError(f"there is no column {label_column!r}", expected, "Correct --label-column.")
 
 
-def _whole_records(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+def _whole_records(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield blocks that begin and end outside of quoted cells, each with the number of its first line."""
     line, held, is_open = 1, [b""], False
     for block in blocks:
@@ -145,16 +121,11 @@ def _whole_records(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, b
             held = []
     if is_open:
         odd = [i for i, text in enumerate(b"".join(held).split(b"\n")) if text.count(b'"') % 2]
-        raise DataError(
-            "a quote that is never closed",
-            path=path,
-            line=line + odd[-1],
-            expected="quotes in pairs",
-            fix="Close or remove it; the file may be truncated.",
-        )
+        fix = "Close or remove it; the file may be truncated."
+        raise DataError("a quote that is never closed", "quotes in pairs", fix, line=line + odd[-1])
 
 
-def _first_record(path: Path, pieces: Iterator[tuple[int, bytes]]) -> tuple[int, bytes, bytes]:
+def _first_record(pieces: Iterator[tuple[int, bytes]]) -> tuple[int, bytes, bytes]:
     """Return the first record that is not blank: the number of its line, its text, and the rest of its block."""
     is_empty = True
     for line, block in pieces:
@@ -166,16 +137,16 @@ def _first_record(path: Path, pieces: Iterator[tuple[int, bytes]]) -> tuple[int,
                 record = head.lstrip(b" \t\r\n")
                 n_blank_lines = head[: len(head) - len(record)].count(b"\n")
                 return line + n_blank_lines, record, block[len(head) :]
-    raise no_data(path, "the file is empty" if is_empty else "the file contains no rows")
+    raise no_data("the file is empty" if is_empty else "the file contains no rows")
 
 
-def _records(path: Path, block: bytes, first_line: int) -> Iterator[tuple[int, list[str]]]:
+def _records(block: bytes, first_line: int) -> Iterator[tuple[int, list[str]]]:
     """Yield the line and the cells of each row, without blank lines."""
     try:
         text = block.decode()
     except UnicodeDecodeError as error:
         line = first_line + block.count(b"\n", 0, error.start)
-        raise DataError("not UTF-8 text", path=path, line=line, expected="UTF-8", fix="Save it as UTF-8.") from None
+        raise DataError("not UTF-8 text", "UTF-8", "Save it as UTF-8.", line=line) from None
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     line = first_line
     try:
@@ -184,21 +155,17 @@ def _records(path: Path, block: bytes, first_line: int) -> Iterator[tuple[int, l
                 yield line, cells
             line = first_line + reader.line_num
     except csv.Error as error:
-        found = f"not CSV ({error})"
-        raise DataError(found, path=path, line=line, expected="cells as in RFC 4180", fix=_FIX_ROW) from None
+        raise DataError(f"not CSV ({error})", "cells as in RFC 4180", _FIX_ROW, line=line) from None
 
 
 class _Table:
     """The rows that have been read so far. Classes are numbered as they are met; -1 stands for a missing class."""
 
-    def __init__(self, path: Path, columns: _Columns, unlabelled: bool) -> None:
-        self.path, self.columns, self.unlabelled = path, columns, unlabelled
+    def __init__(self, columns: _Columns, unlabelled: bool) -> None:
+        self.columns, self.unlabelled = columns, unlabelled
         self.counts, self.indices, self.values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
         self.labels = Growing(np.int64)
         self.numbers = {"": -1}
-
-    def fail(self, line: int, found: str, expected: str, fix: str) -> NoReturn:
-        raise DataError(found, path=self.path, line=line, expected=expected, fix=fix)
 
     def add(self, block: bytes, first_line: int) -> None:
         table = self.quick(block)
@@ -232,56 +199,55 @@ class _Table:
     def exact(self, block: bytes, first_line: int) -> NDArray[np.float64]:
         """Parse any block, or raise a DataError that names the first cell that is wrong."""
         rows, n, label = [], self.columns.n_columns, self.columns.label
-        for line, cells in _records(self.path, block, first_line):
+        for line, cells in _records(block, first_line):
             if len(cells) != n:
-                self.fail(line, f"{len(cells)} cells", f"{n} as in the first line", _FIX_ROW)
+                raise DataError(f"{len(cells)} cells", f"{n} as in the first line", _FIX_ROW, line=line)
             if label is not None:
-                cells[label] = str(self.number_of(self.checked_label(cells[label], label, line)))
+                name, where = cells[label].strip(), self.columns.called(label)
+                if not name and not self.unlabelled:
+                    raise DataError(f"no class in {where}", "one class per row", FIX_CLASS, line=line)
+                if re.search(r"[\n\r\0]", name):
+                    raise DataError(f"the class {name[:40]!r}", "a class on one line", "Rename it.", line=line)
+                cells[label] = str(self.number_of(name))
             rows.append((line, cells))
         table = _parse((",".join(cells) for _, cells in rows), n)
-        if table is None or len(table) != len(rows):
-            values = [self.number(cell, column, line) for line, cells in rows for column, cell in enumerate(cells)]
-            table = np.array(values, np.float64).reshape(-1, n)
+        if table is not None and len(table) == len(rows):
+            return table
+        table = np.empty((len(rows), n))
+        for row, (line, cells) in enumerate(rows):
+            with locating(None, line):
+                table[row] = [_number(cell, self.columns.called(column)) for column, cell in enumerate(cells)]
         return table
 
     def number_of(self, label: str) -> int:
         return self.numbers.setdefault(label.strip(), len(self.numbers) - 1)
 
-    def checked_label(self, cell: str, column: int, line: int) -> str:
-        label = cell.strip()
-        if not label and not self.unlabelled:
-            self.fail(line, f"no class in {self.columns.called(column)}", "one class per row", FIX_CLASS)
-        if re.search(r"[\n\r\0]", label):
-            self.fail(line, f"the class {label[:40]!r}", "a class on one line", "Rename it.")
-        return label
-
-    def number(self, cell: str, column: int, line: int) -> float:
-        text, where = cell.strip(), self.columns.called(column)
-        value = parse_number(text)
-        if value is not None and np.isfinite(value):
-            return value
-        found = f"{text[:40]!r} in {where} is"
-        if not text:
-            fix = "Fill in missing values, or encode them as numbers."
-            self.fail(line, f"an empty cell in {where}", "a number", fix)
-        if is_not_finite(text):
-            self.fail(line, f"{found} not finite", "a finite number", "Fill in or remove such values.")
-        if value is not None:
-            self.fail(line, f"{found} too large", f"at most {np.finfo(np.float32).max:.1e}", "Correct or scale it.")
-        return self.fail(line, f"{found} not a number", "a number", "Encode it as a number, or remove the column.")
-
     def finish(self) -> FileContents:
         counts, labels = self.counts.finish(), self.labels.finish()
         if counts.size == 0:
-            raise no_data(self.path, "the file contains no rows")
-        X = from_counts(counts, self.indices.finish(), self.values.finish(), self.columns.n_features)
+            raise no_data("the file contains no rows")
+        n_columns, label, header = self.columns
+        X = from_counts(counts, self.indices.finish(), self.values.finish(), n_columns - (label is not None))
         names, columns = class_columns(list(self.numbers)[1:], labels[labels >= 0])
         Y = from_counts((labels >= 0).astype(np.int64), columns, None, len(names))
-        features = None
-        if self.columns.names is not None:
-            features = Names(name for i, name in enumerate(self.columns.names) if i != self.columns.label)
+        features = None if header is None else Names(name for i, name in enumerate(header) if i != label)
         dataset = Dataset(X, Y, names, features, trusted=True)
         return FileContents(dataset, True, holds_names=features is not None, has_classes=True)
+
+
+def _number(cell: str, where: str) -> float:
+    text = cell.strip()
+    value = parse_number(text)
+    if value is not None and np.isfinite(value):
+        return value
+    if not text:
+        raise DataError(f"an empty cell in {where}", "a number", "Fill in missing values, or encode them as numbers.")
+    flaw, expected, fix = "not a number", "a number", "Encode it as a number, or remove the column."
+    if is_not_finite(text):
+        flaw, expected, fix = "not finite", "a finite number", "Fill in or remove such values."
+    elif value is not None:
+        flaw, expected, fix = "too large", f"at most {np.finfo(np.float32).max:.1e}", "Correct or scale it."
+    raise DataError(f"{text[:40]!r} in {where} is {flaw}", expected, fix)
 
 
 def _parse(lines: Iterable[Any], n_columns: int, converters: Any = None) -> NDArray[np.float64] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from labelfield.csr import MAX_COLUMNS, as_features, as_positives, gather_rows
+from labelfield.csr import MAX_COLUMNS, as_features, as_positives, gather_rows, row_norms
 from labelfield.data.names import Names
 from labelfield.errors import DataError
 
@@ -40,14 +40,11 @@ class Dataset:
         for name, part in parts.items():
             object.__setattr__(self, name, part)
         if self.X.shape[0] != self.Y.shape[0]:
-            raise DataError(
-                f"X has {self.X.shape[0]} rows and Y has {self.Y.shape[0]}",
-                expected="one row of labels for each row of features",
-                fix="Pass the matrices of the same rows.",
-            )
+            found = f"X has {self.X.shape[0]} rows and Y has {self.Y.shape[0]}"
+            raise DataError(found, "one row of labels for each row of features", "Pass the matrices of the same rows.")
         if max(self.n_features, self.n_labels) > MAX_COLUMNS:
             found = f"{self.n_features} features and {self.n_labels} labels"
-            raise DataError(found, expected=f"at most {MAX_COLUMNS}", fix="Use fewer.")
+            raise DataError(found, f"at most {MAX_COLUMNS}", "Use fewer.")
         if self.label_names is not None:
             self.label_names.require(self.n_labels, "label")
         if self.feature_names is not None:
@@ -58,18 +55,12 @@ class Dataset:
         labels, features = _as_names(self.label_names), _as_names(self.feature_names)
         for what, ours, theirs in (("label", labels, test.label_names), ("feature", features, test.feature_names)):
             if theirs is not None and theirs != ours:
-                raise DataError(
-                    f"the {what} names of the two splits differ",
-                    expected="the same columns in both",
-                    fix="Write both splits with the same columns.",
-                )
+                found, fix = f"the {what} names of the two splits differ", "Write both splits with the same columns."
+                raise DataError(found, "the same columns in both", fix)
         (d, k), (d_test, k_test) = ((int(part.X.shape[1]), int(part.Y.shape[1])) for part in (self, test))
         if (d, k) != (d_test, k_test):
-            raise DataError(
-                f"the training rows have {d} features and {k} labels, the test rows {d_test} and {k_test}",
-                expected="the same in both splits",
-                fix="Write both splits with the same header.",
-            )
+            found = f"the training rows have {d} features and {k} labels, the test rows {d_test} and {k_test}"
+            raise DataError(found, "the same in both splits", "Write both splits with the same header.")
         return test.with_parts(label_names=labels, feature_names=features)
 
     def with_parts(self, **parts: Any) -> Dataset:
@@ -112,11 +103,8 @@ class Dataset:
             raise DataError("the data set has two splits already", fix="Split its train or its test rows.")
         n_test = round(test * self.n_rows) if 0 < test < 1 else 0
         if not 0 < n_test < self.n_rows:
-            raise DataError(
-                f"a test share of {test} of {self.n_rows} rows",
-                expected="a share between 0 and 1 that leaves rows on both sides",
-                fix="Choose another share.",
-            )
+            expected = "a share between 0 and 1 that leaves rows on both sides"
+            raise DataError(f"a test share of {test} of {self.n_rows} rows", expected, "Choose another share.")
         is_test = np.zeros(self.n_rows, np.bool_)
         is_test[np.random.default_rng(seed).choice(self.n_rows, n_test, replace=False)] = True
         return self.take(~is_test).with_parts(test=self.take(is_test))
@@ -148,3 +136,37 @@ def row_numbers(rows: ArrayLike | slice, n_rows: int) -> NDArray[np.int64]:
             raise IndexError(f"row {row} does not exist: there are {n_rows} rows")
     chosen = chosen.astype(np.int64)
     return np.where(chosen < 0, chosen + n_rows, chosen)
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """Summarise one split: sizes, densities, empty rows, label frequencies, value range, memory."""
+    X, Y = dataset.X, dataset.Y
+    features, labels = np.diff(X.indptr), np.diff(Y.indptr)
+    seen, used = np.unique(Y.indices, return_counts=True)
+    head = [(int(seen[i]), int(used[i])) for i in np.argsort(-used, kind="stable")[:5]]
+    names, norms = dataset.label_names, row_norms(X.data, features)
+    n = max(dataset.n_rows, 1)
+    return {
+        "rows": dataset.n_rows,
+        "features": dataset.n_features,
+        "labels": dataset.n_labels,
+        "features_per_row": X.indices.size / n,
+        "labels_per_row": Y.indices.size / n,
+        "rows_without_features": int(np.count_nonzero(features == 0)),
+        "rows_without_labels": int(np.count_nonzero(labels == 0)),
+        "features_used": int(np.unique(X.indices).size),
+        "labels_used": int(used.size),
+        "rows_per_label": {
+            "median": float(np.median(used)) if used.size else 0.0,
+            "mean": Y.indices.size / max(dataset.n_labels, 1),
+            "max": int(used.max(initial=0)),
+            "seen_once": int(np.count_nonzero(used == 1)),
+        },
+        "largest_label_set": int(labels.max(initial=0)),
+        "value_range": [float(X.data.min()), float(X.data.max())] if X.data.size else [0.0, 0.0],
+        "unit_rows": bool(norms.size and np.allclose(norms, 1, atol=1e-4)),
+        "most_frequent": [{"label": i, "name": None if names is None else names[i], "rows": n} for i, n in head],
+        "label_names": names is not None,
+        "feature_names": dataset.feature_names is not None,
+        "bytes": int(sum(a.nbytes for a in (X.data, X.indices, X.indptr, Y.indices, Y.indptr))),
+    }

@@ -16,11 +16,10 @@ from labelfield.data.csv_table import read_csv
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
 from labelfield.data.npz import label_partner, read_npz, write_npz
-from labelfield.data.reading import FileContents, ReadOptions
+from labelfield.data.reading import COMPRESSED_SUFFIXES, FileContents, Options, open_for_writing, stem
 from labelfield.data.store import STORE_FILES, is_store, open_store, read_through, write_store
-from labelfield.data.streams import COMPRESSED_SUFFIXES, open_for_writing, stem
 from labelfield.data.text import read_text, write_text
-from labelfield.errors import DataError
+from labelfield.errors import DataError, locating
 from labelfield.progress import Progress, ignore
 
 _SVMLIGHT = (".svm", ".svmlight", ".libsvm")
@@ -69,7 +68,7 @@ def read(
     path = Path(path)
     if narrow and not n_features:
         raise ValueError("narrow=True needs n_features, beyond which features are left out")
-    options = ReadOptions(
+    options = Options(
         one_based, one_based_labels, n_features, n_labels, classes, unlabelled, label_column, narrow, progress
     )
     if not path.exists():
@@ -81,76 +80,69 @@ def read(
     dataset = open_store(path)
     if not classes:
         return dataset
-    return _with_classes([(split, path, None) for split in dataset.splits.values()], options)
+    return _with_classes([FileContents(split, True, path=path) for split in dataset.splits.values()], options)
 
 
-def _read_files(files: list[Path], options: ReadOptions) -> Dataset:
+def _read_files(files: list[Path], options: Options) -> Dataset:
     """Read one file or two splits, which share widths and names."""
-    names = [_names_beside(files[0], what) for what in ("feature", "label")]
-    parts = [_read_file(file, options) for file in files]
+    features, labels = (_names_beside(files[0], what) for what in ("feature", "label"))
+    parts = [_read_file(file, options)._replace(path=file) for file in files]
     # svmlight starts at 1 by definition, but many files start at 0: it is 1 unless a feature 0 occurs in any split.
     if all(part.seems_one_based for part in parts):
         parts = [part.from_zero() for part in parts]
     if options.narrow:
-        parts = [_narrowed(part, file, options.n_features) for part, file in zip(parts, files, strict=True)]
+        parts = [_narrowed(part, options.n_features) for part in parts]
     # A file that does not state its widths is as wide as the list of names, or as the wider of two splits.
-    lengths = [0 if found is None else len(found) for found in names]
-    n_features = max(options.n_features, lengths[0], *(part.dataset.n_features for part in parts))
-    n_labels = max(options.n_labels, lengths[1], *(part.dataset.n_labels for part in parts))
+    n_features = max(options.n_features, len(features or ()), *(part.dataset.n_features for part in parts))
+    n_labels = max(options.n_labels, len(labels or ()), *(part.dataset.n_labels for part in parts))
     has_classes = options.classes or any(part.has_classes for part in parts)
-    first_label = int(options.one_based_labels)
-    named = [
-        _with_names(part, part.widen(n_features, 0 if has_classes else n_labels), file, first_label, *names)
-        for part, file in zip(parts, files, strict=True)
-    ]
+    parts = [part.widen(n_features, 0 if has_classes else n_labels) for part in parts]
+    parts = [_with_names(part, features, labels, int(options.one_based_labels)) for part in parts]
     if has_classes:
-        found = zip(named, files, (part.first_line for part in parts), strict=True)
-        return _with_classes(list(found), options)
-    return named[0] if len(named) == 1 else named[0].with_parts(test=named[1])
+        return _with_classes(parts, options)
+    train, *test = (part.dataset for part in parts)
+    return train.with_parts(test=test[0]) if test else train
 
 
-def _read_file(path: Path, options: ReadOptions) -> FileContents:
+def _read_file(path: Path, options: Options) -> FileContents:
     if path.is_dir():
         return FileContents(open_store(path), True, holds_names=True)
-    return _READERS.get(_kind(path), read_text)(path, options)
+    with locating(path):
+        return _READERS.get(_kind(path), read_text)(path, options)
 
 
-def _narrowed(part: FileContents, path: Path, n_features: int) -> FileContents:
+def _narrowed(part: FileContents, n_features: int) -> FileContents:
     """Drop features from `n_features` on, with a warning, unless the file states its widths."""
     X = part.dataset.X
     if part.is_stated or X.shape[1] <= n_features:
         return part
     kept = as_features(X[:, :n_features])
     if n_lost := int(X.nnz - kept.nnz):
-        warnings.warn(f"{path}: left out {n_lost:,} values of features that training did not have", stacklevel=2)
-    return part._replace(dataset=part.dataset.with_parts(X=kept))
+        warnings.warn(f"{part.path}: left out {n_lost:,} values of features that training did not have", stacklevel=2)
+    return part.with_parts(X=kept)
 
 
-def _with_classes(found: list[tuple[Dataset, Path, int | None]], options: ReadOptions) -> Dataset:
-    """Join one or two splits with one class per row, each given with its file and the line of its first row."""
-    # Only text numbers labels from 1, and only under a header, where every line is a row, are all labels numbers.
-    first = int(options.one_based_labels)
-    splits = [
-        as_classes(dataset, path, line, 0 if line is None else first, unlabelled=options.unlabelled)
-        for dataset, path, line in found
-    ]
+def _with_classes(parts: list[FileContents], options: Options) -> Dataset:
+    """Join one or two splits with one class per row."""
+    splits = []
+    for part in parts:
+        # Only text numbers labels from 1, and only under a header, where every line is a row, are all labels numbers.
+        first_label = 0 if part.first_line is None else int(options.one_based_labels)
+        with locating(part.path):
+            splits.append(as_classes(part.dataset, part.first_line, first_label, unlabelled=options.unlabelled))
     return splits[0] if len(splits) == 1 else share_classes(*splits)
 
 
-def _with_names(
-    part: FileContents, dataset: Dataset, path: Path, first_label: int, features: Names | None, labels: Names | None
-) -> Dataset:
+def _with_names(part: FileContents, features: Names | None, labels: Names | None, first_label: int) -> FileContents:
     """Add the names found beside the file, unless the file has names or is of a kind that holds them."""
+    own, own_features = part.dataset.label_names, part.dataset.feature_names
     if part.holds_names:
-        return dataset
-    own = dataset.label_names
+        return part
     if part.has_classes and labels is not None and own is not None:
-        own = listed_names(own, labels, first_label, path)
-    return dataset.with_parts(
-        label_names=labels if own is None else own,
-        feature_names=features if dataset.feature_names is None else dataset.feature_names,
-        test=None,
-    )
+        with locating(part.path):
+            own = listed_names(own, labels, first_label)
+    labels, features = labels if own is None else own, features if own_features is None else own_features
+    return part.with_parts(label_names=labels, feature_names=features)
 
 
 def _kind(path: Path) -> str:
@@ -176,15 +168,13 @@ def _find_split(folder: Path, split: str) -> Path:
     found = sorted(_split_candidates(folder, split))
     if len(found) == 1:
         return found[0]
+    expected = f"one {split}.* that labelfield reads ({split}.txt, .txt.gz, .svm, .csv, .arff, .npz, or a folder)"
+    if found:
+        what = f"{' and '.join(p.name for p in found)} both look like the {split} split"
+        raise DataError(what, expected, "Keep one of them.", path=folder)
     contents = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
-    raise DataError(
-        f"{' and '.join(p.name for p in found)} both look like the {split} split"
-        if found
-        else f"a folder without {split} rows ({contents})",
-        path=folder,
-        expected=f"one {split}.* that labelfield reads ({split}.txt, .txt.gz, .svm, .csv, .arff, .npz, or a folder)",
-        fix="Keep one of them." if found else "Name a file of the folder, or its two splits train.* and test.*.",
-    )
+    fix = "Name a file of the folder, or its two splits train.* and test.*."
+    raise DataError(f"a folder without {split} rows ({contents})", expected, fix, path=folder)
 
 
 def _split_candidates(folder: Path, split: str) -> Iterator[Path]:
@@ -204,16 +194,13 @@ def verify(dataset: Dataset, path: str | PathLike[str] | None = None) -> None:
 
     Opening checks only sizes, and a batch checks only its own rows; this checks everything, once.
     """
-    try:
-        for split in dataset.splits.values():
-            with read_through(split):
-                verify_csr(split.X)
-                verify_csr(split.Y)
+    for split in dataset.splits.values():
+        with locating(path), read_through(split):
+            verify_csr(split.X)
+            verify_csr(split.Y)
             for names in (split.label_names, split.feature_names):
                 if names is not None:
                     names[:0]
-    except DataError as error:
-        raise error.at(path) from None
 
 
 def format_of(path: Path) -> str:
@@ -276,12 +263,8 @@ def _write_file(dataset: Dataset, path: Path, chosen: str, progress: Progress, *
             if names is not None and present != names:
                 stack.enter_context(replacing_file(own)).write_bytes(names.to_bytes())
             elif names is None and present is not None and len(present) != size:
-                raise DataError(
-                    f"{what}s.txt beside {path.name} has {len(present)} names, the data set {size} unnamed {what}s",
-                    path=path.parent,
-                    expected="a folder of its own",
-                    fix="Write it elsewhere.",
-                )
+                found = f"{what}s.txt beside {path.name} has {len(present)} names, the data set {size} unnamed {what}s"
+                raise DataError(found, "a folder of its own", "Write it elsewhere.", path=path.parent)
         new = stack.enter_context(replacing_file(path))
         with open_for_writing(new, f"x.{chosen}") as file:
-            write_text(file, dataset.X, dataset.Y, svmlight=chosen.startswith("svm"), progress=progress)
+            write_text(file, dataset, svmlight=chosen.startswith("svm"), progress=progress)

@@ -18,7 +18,12 @@ class Names(Sequence[str]):
         self._path: Path | None = None
         self._length = len(self._names)
         for i, name in enumerate(self._names):
-            _check(name, i)
+            if not isinstance(name, str) or "\n" in name or "\r" in name or "\0" in name:
+                raise DataError(f"name {i} is {name!r}", "a string without line breaks", "Rename it.")
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise DataError(f"name {i} is {name!r}", "valid Unicode", "Rename it.") from None
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Names:
@@ -48,12 +53,9 @@ class Names(Sequence[str]):
     def require(self, length: int, what: str) -> None:
         """Raise a DataError unless there are `length` names."""
         if len(self) != length:
-            raise DataError(
-                f"{len(self)} {what} names for {length} {what}s",
-                path=self._path,
-                expected="one name per line for each index, starting with 0",
-                fix="Correct the list, or remove it to go without names.",
-            )
+            expected = "one name per line for each index, starting with 0"
+            fix = "Correct the list, or remove it to go without names."
+            raise DataError(f"{len(self)} {what} names for {length} {what}s", expected, fix, path=self._path)
 
     def __len__(self) -> int:
         return self._length
@@ -98,12 +100,3 @@ class Names(Sequence[str]):
 def _lines(content: bytes) -> tuple[str, ...]:
     text = content.removeprefix(b"\xef\xbb\xbf").decode()
     return tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")) if text else ()
-
-
-def _check(name: object, position: int) -> None:
-    if not isinstance(name, str) or "\n" in name or "\r" in name or "\0" in name:
-        raise DataError(f"name {position} is {name!r}", expected="a string without line breaks", fix="Rename it.")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise DataError(f"name {position} is {name!r}", expected="valid Unicode", fix="Rename it.") from None

@@ -8,7 +8,7 @@ an indicator matrix `Y` or a vector `y` with one class per row.
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +20,7 @@ from labelfield.csr import MAX_COLUMNS, assemble, from_counts, verify
 from labelfield.data.classes import class_columns
 from labelfield.data.dataset import Dataset
 from labelfield.data.names import Names
-from labelfield.data.reading import FileContents, ReadOptions
+from labelfield.data.reading import FileContents, Options
 from labelfield.errors import DataError
 
 _X_PART = re.compile(r"(?<![A-Za-z0-9])X(?![A-Za-z0-9])")
@@ -65,46 +65,42 @@ def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
         raise DataError(found, path=path, expected="csr, csc or coo", fix="Write it again.") from None
 
 
-def read_npz(path: Path, options: ReadOptions) -> FileContents:
+def read_npz(path: Path, options: Options) -> FileContents:
     """Read any of the three kinds. The number of classes is not stated by a file with a vector of class numbers.
 
     With `classes`, the values of `y` are the names of classes, any integers or strings. With `unlabelled`, a file may
     contain X alone.
     """
     arrays = load_arrays(path)
-    try:
-        if all(name in arrays for name in _OURS):
-            return FileContents(_read_ours(arrays), True, holds_names=True)
-        if "format" in arrays:
-            return FileContents(_read_pair(path, arrays), True)
-        if "X" in arrays and ("Y" in arrays or "y" in arrays):
-            return _read_dense(arrays, options.classes)
-        if "X" in arrays and options.unlabelled:
-            X = _as_matrix(arrays["X"])
-            return FileContents(Dataset(X, np.zeros((X.shape[0], 0))), False, has_classes=True)
-    except DataError as error:
-        raise error.at(path) from None
-    raise DataError(
-        f"arrays {', '.join(sorted(arrays)[:8]) or '(none)'}",
-        path=path,
-        expected="X with Y or y, or a SciPy matrix X beside its Y",
-        fix="Save it with labelfield.write, or as X and y with numpy.savez.",
-    )
+    if all(name in arrays for name in _OURS):
+        return FileContents(_read_ours(arrays), True, holds_names=True)
+    if "format" in arrays:
+        return FileContents(_read_pair(path, arrays), True)
+    if "X" in arrays and ("Y" in arrays or "y" in arrays):
+        return _read_dense(arrays, options.classes)
+    if "X" in arrays and options.unlabelled:
+        X = _as_matrix(arrays["X"])
+        return FileContents(Dataset(X, np.zeros((X.shape[0], 0))), False, has_classes=True)
+    fix = "Save it with labelfield.write, or as X and y with numpy.savez."
+    raise unusable(arrays, "X with Y or y, or a SciPy matrix X beside its Y", fix)
+
+
+def unusable(arrays: Collection[str], expected: str, fix: str) -> DataError:
+    """Return the error of a file with other arrays than expected."""
+    return DataError(f"arrays {', '.join(sorted(arrays)[:8]) or '(none)'}", expected, fix)
 
 
 def _read_ours(arrays: Mapping[str, NDArray[Any]]) -> Dataset:
-    n_positives = arrays["Y_indices"].size
-    parts = {}
-    for name, values in (("X", arrays["X_values"]), ("Y", np.ones(n_positives, np.float32))):
+    parts = []
+    for name, values in (("X", arrays["X_values"]), ("Y", np.ones(arrays["Y_indices"].size, np.float32))):
         shape, indices, indptr = arrays[f"{name}_shape"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]
         right_types = values.dtype == np.float32 and indices.dtype == np.int32 and indptr.dtype.kind == "i"
         right_shape = shape.shape == (2,) and shape.dtype.kind == "i" and shape.min() >= 0
         if not right_types or not right_shape or values.shape != indices.shape or indices.ndim != 1 or indptr.ndim != 1:
             raise DataError(f"{name} is not a CSR array", fix="Write the file again.")
-        parts[name] = assemble(values, indices, indptr, (int(shape[0]), int(shape[1])))
-        verify(parts[name])
-    labels, features = (_names(arrays, key) for key in ("label_names", "feature_names"))
-    return Dataset(parts["X"], parts["Y"], labels, features, trusted=True)
+        parts.append(assemble(values, indices, indptr, (int(shape[0]), int(shape[1]))))
+        verify(parts[-1])
+    return Dataset(*parts, *(_names(arrays, key) for key in ("label_names", "feature_names")), trusted=True)
 
 
 def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> Names | None:
@@ -120,12 +116,9 @@ def _names(arrays: Mapping[str, NDArray[Any]], key: str) -> Names | None:
 def _read_pair(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Dataset:
     partner = label_partner(path)
     if partner is None or not partner.exists():
-        raise DataError(
-            "one SciPy matrix and no labels",
-            path=path,
-            expected=f"the labels in {partner.name if partner else 'a file named with Y for X'} beside it",
-            fix="Name the pair X.npz and Y.npz, or write both with labelfield.write.",
-        )
+        expected = f"the labels in {partner.name if partner else 'a file named with Y for X'} beside it"
+        fix = "Name the pair X.npz and Y.npz, or write both with labelfield.write."
+        raise DataError("one SciPy matrix and no labels", expected, fix)
     return Dataset(sparse_from(arrays, path), sparse_from(load_arrays(partner), partner))
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from scipy import sparse
 
 from labelfield.atomic import replacing_file
-from labelfield.csr import from_counts, row_of_entries, sorted_csr
+from labelfield.csr import assemble, from_counts, row_of_entries, sorted_csr
 from labelfield.data.grammar import Grammar
-from labelfield.data.npz import load_arrays, sparse_from
-from labelfield.data.streams import line_blocks, open_for_writing
+from labelfield.data.npz import load_arrays, sparse_from, unusable
+from labelfield.data.reading import line_blocks, open_for_writing
 from labelfield.data.text import read_rows, write_rows
-from labelfield.errors import DataError
+from labelfield.errors import DataError, locating
 from labelfield.progress import Progress, ignore
 
 _HEADER = re.compile(rb"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t\r]*\n")
@@ -29,29 +29,26 @@ def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, p
     path = Path(path)
     if not path.is_file():
         raise DataError("there is no such prediction file", path=path, fix="Check the path.")
-    if path.suffix == ".npz":
-        scores = _read_npz(path)
-        _check_shape(path, scores.shape, n_rows, n_labels)
-        return scores
-    grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label", value_type=np.float64)
-    with line_blocks(path, progress) as blocks:
-        head, first_line = next(blocks, b""), 1
-        if match := _HEADER.match(head):
-            _check_shape(path, tuple(int(group[:18]) for group in match.groups()), n_rows, n_labels)
-            head, first_line = head[match.end() :], 2
-        whole = chain([head], blocks)
-        rows = read_rows(whole, grammar, path, first_line, n_rows=n_rows, promised_by="the truth has")
+    with locating(path):
+        if path.suffix == ".npz":
+            scores = _read_npz(path)
+            _check_shape(scores.shape, n_rows, n_labels)
+            return scores
+        grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label", value_type=np.float64)
+        with line_blocks(path, progress) as blocks:
+            head, first_line = next(blocks, b""), 1
+            if match := _HEADER.match(head):
+                _check_shape(tuple(int(group[:18]) for group in match.groups()), n_rows, n_labels)
+                head, first_line = head[match.end() :], 2
+            rows = read_rows(chain([head], blocks), grammar, first_line, n_rows, "the truth has")
     return from_counts(rows.counts, rows.indices, rows.values, n_labels)
 
 
-def _check_shape(path: Path, shape: tuple[int, ...], n_rows: int, n_labels: int) -> None:
+def _check_shape(shape: tuple[int, ...], n_rows: int, n_labels: int) -> None:
     if tuple(shape) != (n_rows, n_labels):
-        raise DataError(
-            f"predictions for {shape[0]} rows and {shape[1]} labels",
-            path=path,
-            expected=f"{n_rows} rows and {n_labels} labels as the truth has",
-            fix="Predict the same rows with the same label set.",
-        )
+        found = f"predictions for {shape[0]} rows and {shape[1]} labels"
+        expected = f"{n_rows} rows and {n_labels} labels as the truth has"
+        raise DataError(found, expected, "Predict the same rows with the same label set.")
 
 
 def _read_npz(path: Path) -> Any:
@@ -61,12 +58,7 @@ def _read_npz(path: Path) -> Any:
     matrices = [array for array in arrays.values() if array.ndim == 2 and array.dtype.kind in "biuf"]
     if len(arrays) == 1 and matrices:
         return matrices[0]
-    raise DataError(
-        f"arrays {', '.join(sorted(arrays)[:8]) or '(none)'}",
-        path=path,
-        expected="one matrix of scores, or a file of scipy.sparse.save_npz",
-        fix="Save the scores alone.",
-    )
+    raise unusable(arrays, "one matrix of scores, or a file of scipy.sparse.save_npz", "Save the scores alone.")
 
 
 def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progress = ignore) -> None:
@@ -84,8 +76,11 @@ def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progr
                 else:
                     np.savez_compressed(file, scores=np.asarray(scores))
             return
+        # Among equal scores, the smaller label comes first.
+        order = np.lexsort((lists.indices, -lists.data, row_of_entries(lists)))
+        indices, data = lists.indices[order].astype(np.int32), lists.data[order]
         with open_for_writing(new, path.name) as file:
-            write_rows(file, _best_first(lists), None, progress=progress)
+            write_rows(file, assemble(data, indices, lists.indptr, lists.shape), None, 0, progress)
 
 
 def _as_lists(scores: Any) -> sparse.csr_array:
@@ -99,10 +94,3 @@ def _as_lists(scores: Any) -> sparse.csr_array:
     if not np.isfinite(lists.data).all():
         raise DataError("a score is not finite", expected="numbers that can be ranked", fix="Check the predictions.")
     return lists
-
-
-def _best_first(scores: sparse.csr_array) -> sparse.csr_array:
-    """Return the same entries with each row ordered by score; among equal scores, the smaller label comes first."""
-    order = np.lexsort((scores.indices, -scores.data, row_of_entries(scores)))
-    counts = np.diff(scores.indptr).astype(np.int64)
-    return from_counts(counts, scores.indices[order].astype(np.int32), scores.data[order], scores.shape[1])

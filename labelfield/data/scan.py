@@ -59,37 +59,29 @@ def _integers(text: NDArray[np.uint8], end: NDArray[np.int64], length: NDArray[n
 
 def scan(block: bytes, grammar: Grammar) -> Rows | None:
     """Parse a block of whole lines; return None if it contains anything unusual."""
-    text = np.frombuffer(_PAD + block, np.uint8)
-    mark = np.flatnonzero((text - np.uint8(48)) > 9)[len(_PAD) - 1 :]
-    kind = text[mark]
-    if not _IS_KNOWN[kind].all():
+    marks = _Marks(block)
+    if not _IS_KNOWN[marks.kind].all():
         return None
-    blank = _IS_BLANK[kind]
-    length = np.diff(mark)
-    length -= 1
-    digits = _integers(text, mark[1:], length)
-
+    kind, blank, length, digits = marks.kind, marks.blank, marks.length, marks.digits
     colon = np.flatnonzero(kind == _COLON)
     # A run with a blank, comma or newline on both sides is a label.
     ends_label = blank | (kind == _COMMA)
     label = np.flatnonzero(ends_label[:-1] & ends_label[1:] & (length > 0))
-    numbers = _numbers(text, mark, kind, blank, length, digits, colon, grammar)
-    if numbers is None or not _labels_lead(mark, kind, label, grammar):
+    numbers = marks.numbers(colon, grammar.value_type)
+    if numbers is None or not marks.labels_lead(label, grammar.has_labels):
         return None
-    values, used_marks = numbers
-    n_blank_or_label_marks = np.count_nonzero(blank) + np.count_nonzero(kind == _COMMA)
+    values, n_used = numbers
+    column_length = length[colon - 1]
     if not (
         blank[colon - 1].all()
-        and (length[colon - 1] > 0).all()
-        and (length[colon - 1] <= _MOST_DIGITS).all()
+        and ((column_length > 0) & (column_length <= _MOST_DIGITS)).all()
         and (length[label] <= _MOST_DIGITS).all()
-        and n_blank_or_label_marks + colon.size + used_marks == kind.size
+        and np.count_nonzero(ends_label) + colon.size + n_used == kind.size
     ):
         return None
 
     line_end = np.flatnonzero(kind == _NEWLINE)[1:]
-    counts = np.diff(np.searchsorted(colon, line_end), prepend=0)
-    label_counts = np.diff(np.searchsorted(label, line_end), prepend=0)
+    counts, label_counts = (np.diff(np.searchsorted(place, line_end), prepend=0) for place in (colon, label))
     empty = (counts == 0) & (label_counts == 0)
     columns = _in_range(digits[colon - 1], grammar.first_column, grammar.column_end)
     labels = _in_range(digits[label], grammar.first_label, grammar.label_end)
@@ -108,93 +100,91 @@ def scan(block: bytes, grammar: Grammar) -> Rows | None:
     return rows if grammar.keep_zeros else rows.without_zeros()
 
 
-def _labels_lead(mark: NDArray[np.int64], kind: NDArray[np.uint8], label: NDArray[np.int64], grammar: Grammar) -> bool:
-    """Return whether the labels of each line form one comma-separated list at its start."""
-    comma = np.flatnonzero(kind == _COMMA)
-    if label.size == 0:
-        return comma.size == 0
-    starts = kind[label] != _COMMA
-    first = label[starts]
-    newline = np.flatnonzero(kind == _NEWLINE)
-    line_start = newline[np.searchsorted(newline, first, side="right") - 1]
-    # Each comma has a label on both sides exactly if every label but the first of a list follows a comma, and every
-    # label but the last of a list precedes one.
-    continues = np.count_nonzero(kind[label + 1] == _COMMA)
-    n_lists = np.count_nonzero(starts)
-    return bool(
-        grammar.has_labels
-        and (mark[first] - mark[line_start] == first - line_start).all()  # nothing but blanks before it
-        and label.size - n_lists == comma.size == continues
-    )
+class _Marks:
+    """The marks of a block: where and what they are, and the run of digits after each, its length and its integer."""
 
+    def __init__(self, block: bytes) -> None:
+        self.text = np.frombuffer(_PAD + block, np.uint8)
+        self.mark = np.flatnonzero((self.text - np.uint8(48)) > 9)[len(_PAD) - 1 :]
+        self.kind = self.text[self.mark]
+        self.blank = _IS_BLANK[self.kind]
+        self.length = np.diff(self.mark)
+        self.length -= 1
+        self.digits = _integers(self.text, self.mark[1:], self.length)
 
-def _numbers(
-    text: NDArray[np.uint8],
-    mark: NDArray[np.int64],
-    kind: NDArray[np.uint8],
-    blank: NDArray[np.bool_],
-    length: NDArray[np.int64],
-    digits: NDArray[np.uint64],
-    colon: NDArray[np.int64],
-    grammar: Grammar,
-) -> tuple[NDArray[np.floating[Any]], int] | None:
-    """Return the number after each colon, and how many points, signs and exponents they contain."""
-    minus = kind[colon + 1] == _MINUS
-    signed = minus | (kind[colon + 1] == _PLUS)
-    whole = colon
-    if signed.any():
-        if length[colon[signed]].any():
+    def labels_lead(self, label: NDArray[np.int64], has_labels: bool) -> bool:
+        """Return whether the labels of each line form one comma-separated list at its start."""
+        mark, kind = self.mark, self.kind
+        n_commas = np.count_nonzero(kind == _COMMA)
+        if label.size == 0:
+            return not n_commas
+        first = label[kind[label] != _COMMA]
+        newline = np.flatnonzero(kind == _NEWLINE)
+        line_start = newline[np.searchsorted(newline, first, side="right") - 1]
+        # Each comma has a label on both sides exactly if every label but the first of a list follows a comma, and every
+        # label but the last of a list precedes one.
+        return bool(
+            has_labels
+            and (mark[first] - mark[line_start] == first - line_start).all()  # nothing but blanks before it
+            and label.size - first.size == n_commas == np.count_nonzero(kind[label + 1] == _COMMA)
+        )
+
+    def numbers(
+        self, colon: NDArray[np.int64], value_type: type[np.floating[Any]]
+    ) -> tuple[NDArray[np.floating[Any]], int] | None:
+        """Return the number after each colon, and how many points, signs and exponents they contain."""
+        kind, length, digits = self.kind, self.length, self.digits
+        minus = kind[colon + 1] == _MINUS
+        signed = minus | (kind[colon + 1] == _PLUS)
+        whole = colon
+        if signed.any():
+            if length[colon[signed]].any():
+                return None
+            whole = colon + signed
+        pointed = kind[whole + 1] == _POINT
+        last = whole + pointed
+        places, fraction = length[last], digits[last]
+        if not pointed.all():
+            places, fraction = np.where(pointed, places, 0), np.where(pointed, fraction, np.uint64(0))
+        n_digits = length[whole] + places
+        places = np.minimum(places, _MOST_DIGITS)
+        mantissa = digits[whole] * _INTEGER_POWER[places] + fraction
+        value = mantissa.astype(np.float64)
+        # Mantissa and power of ten are exact doubles, so the quotient is the correctly rounded number.
+        value /= _POWER[places]
+        np.negative(value, out=value, where=minus)
+        n_used = signed.astype(np.int64) + pointed
+
+        ordinary = self.blank[last + 1] & (n_digits > 0) & (n_digits <= _MOST_DIGITS) & (mantissa < _EXACT)
+        if not ordinary.all():
+            hard = np.flatnonzero(~ordinary)
+            parsed = self.hard_numbers(colon[hard])
+            if parsed is None:
+                return None
+            value[hard], n_used[hard] = parsed
+        with np.errstate(over="ignore"):
+            rounded = value.astype(value_type, copy=False)
+        return (rounded, int(n_used.sum())) if np.isfinite(rounded).all() else None
+
+    def hard_numbers(self, colon: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]] | None:
+        """Parse numbers with an exponent or many digits by NumPy; return them and the number of marks in each."""
+        stop = np.flatnonzero(self.blank)
+        stop = stop[np.searchsorted(stop, colon)]
+        start, end = self.mark[colon] + 1, self.mark[stop]
+        if (start == end).any():
             return None
-        whole = colon + signed
-    pointed = kind[whole + 1] == _POINT
-    last = whole + pointed
-    places, fraction = length[last], digits[last]
-    if not pointed.all():
-        places, fraction = np.where(pointed, places, 0), np.where(pointed, fraction, np.uint64(0))
-    n_digits = length[whole] + places
-    places = np.minimum(places, _MOST_DIGITS)
-    mantissa = digits[whole] * _INTEGER_POWER[places] + fraction
-    value = mantissa.astype(np.float64)
-    # Mantissa and power of ten are exact doubles, so the quotient is the correctly rounded number.
-    value /= _POWER[places]
-    np.negative(value, out=value, where=minus)
-    used = int(np.count_nonzero(signed) + np.count_nonzero(pointed))
-
-    ends = blank[last + 1]
-    ordinary = ends & (n_digits > 0) & (n_digits <= _MOST_DIGITS) & (mantissa < _EXACT)
-    if not ordinary.all():
-        hard = np.flatnonzero(~ordinary)
-        parsed = _hard_numbers(text, mark, blank, colon[hard])
-        if parsed is None:
-            return None
-        value[hard], n_marks = parsed
-        used += n_marks - int(np.count_nonzero(signed[hard]) + np.count_nonzero(pointed[hard]))
-    with np.errstate(over="ignore"):
-        rounded = value.astype(grammar.value_type, copy=False)
-    return (rounded, used) if np.isfinite(rounded).all() else None
-
-
-def _hard_numbers(
-    text: NDArray[np.uint8], mark: NDArray[np.int64], blank: NDArray[np.bool_], colon: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], int] | None:
-    """Cut out numbers with an exponent or many digits, with the blank after each, and parse them by NumPy."""
-    stop = np.flatnonzero(blank)
-    stop = stop[np.searchsorted(stop, colon)]
-    start, end = mark[colon] + 1, mark[stop]
-    if (start == end).any():
-        return None
-    inside = np.zeros(text.size + 1, np.int8)
-    inside[start] = 1
-    inside[end + 1] -= 1
-    cut = text[np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # how NumPy reports anything but numbers
-        try:
-            values = np.fromstring(cut.tobytes(), np.float64, sep=" ")
-        except (DeprecationWarning, ValueError):
-            return None
-    # No token is empty, so if there are as many numbers as tokens, each token is one number.
-    return (values, int((stop - colon - 1).sum())) if values.size == colon.size else None
+        inside = np.zeros(self.text.size + 1, np.int8)  # the number, with the blank after it
+        inside[start] = 1
+        inside[end + 1] -= 1
+        cut = self.text[np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)  # how NumPy reports anything but numbers
+            try:
+                values = np.fromstring(cut.tobytes(), np.float64, sep=" ")
+            except (DeprecationWarning, ValueError):
+                return None
+        # No token is empty, so if there are as many numbers as tokens, each token is one number.
+        return (values, stop - colon - 1) if values.size == colon.size else None
 
 
 def _in_range(written: NDArray[np.uint64], first: int, end: int) -> NDArray[np.int32] | None:

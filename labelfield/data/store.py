@@ -27,6 +27,7 @@ from labelfield.errors import DataError
 _META = "meta.json"
 _FORMAT = "labelfield dataset"
 _VERSION = 1
+_FIX = "Convert the original data again."
 _ARRAYS = ("X_values", "X_indices", "X_indptr", "Y_indices", "Y_indptr")
 STORE_FILES = (_META, *(f"{name}.npy" for name in _ARRAYS), "labels.txt", "features.txt")
 _COUNTS = ("n_rows", "n_features", "n_labels", "n_values", "n_positives")
@@ -71,10 +72,9 @@ def open_store(folder: Path) -> Dataset:
     if not all(type(count) is int and 0 <= count < 2**62 for count in counts):
         raise _damaged(folder / _META, f"counts {counts}")
     n, d, k, n_values, n_positives = counts
-    values = _map(folder / "X_values.npy", n_values, "float32")
-    X = _assemble(folder, "X", values, (n, d), n_values)
+    X = _assemble(folder, "X", _map(folder / "X_values.npy", n_values, "float32"), (n, d))
     # The positives are all ones: one number in memory, seen n_positives times.
-    Y = _assemble(folder, "Y", np.broadcast_to(np.float32(1), (n_positives,)), (n, k), n_positives)
+    Y = _assemble(folder, "Y", np.broadcast_to(np.float32(1), (n_positives,)), (n, k))
     files = ((folder / "labels.txt", k), (folder / "features.txt", d))
     labels, features = (Names.in_file(file, size) if file.exists() else None for file, size in files)
     return Dataset(X, Y, labels, features, trusted=True)
@@ -91,19 +91,17 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("format") != _FORMAT:
         raise _damaged(path, "not the description of a labelfield data set")
     if meta.get("version") != _VERSION:
-        found, fix = f"version {meta.get('version')!r} of the folder format", "Convert the original data again."
-        raise DataError(found, path=path, expected=f"version {_VERSION}", fix=fix)
+        found = f"version {meta.get('version')!r} of the folder format"
+        raise DataError(found, f"version {_VERSION}", _FIX, path=path)
     return meta
 
 
-def _assemble(
-    folder: Path, name: str, values: NDArray[np.float32], shape: tuple[int, int], n_entries: int
-) -> sparse.csr_array:
-    indices = _map(folder / f"{name}_indices.npy", n_entries, "int32")
+def _assemble(folder: Path, name: str, values: NDArray[np.float32], shape: tuple[int, int]) -> sparse.csr_array:
+    indices = _map(folder / f"{name}_indices.npy", values.size, "int32")
     path = folder / f"{name}_indptr.npy"
     indptr = _map(path, shape[0] + 1, "int32", "int64")
-    if indptr[0] != 0 or indptr[-1] != n_entries:
-        raise _damaged(path, f"row pointers from {indptr[0]} to {indptr[-1]} for {n_entries} entries")
+    if indptr[0] != 0 or indptr[-1] != values.size:
+        raise _damaged(path, f"row pointers from {indptr[0]} to {indptr[-1]} for {values.size} entries")
     if shape[1] > np.iinfo(np.int32).max:
         raise _damaged(folder / _META, f"{shape[1]} columns")
     return assemble(values, indices, indptr, shape)
@@ -145,4 +143,4 @@ def read_through(dataset: Dataset) -> Iterator[None]:
 
 
 def _damaged(path: Path, found: str) -> DataError:
-    return DataError(found, path=path, expected="an unmodified folder", fix="Convert the original data again.")
+    return DataError(found, "an unmodified folder", _FIX, path=path)

@@ -1,7 +1,7 @@
 """Sparse multi-label text: the XML-repository form (header `N D K`) and multi-label svmlight (no header)."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO
@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, from_counts
-from labelfield.data.classes import ClassNumbers, class_columns
+from labelfield.data.classes import class_columns, number_classes
 from labelfield.data.dataset import Dataset
 from labelfield.data.grammar import Grammar, Rows, parse_lines
 from labelfield.data.names import Names
-from labelfield.data.reading import FileContents, Growing, ReadOptions, no_data
+from labelfield.data.reading import FileContents, Growing, Options, line_blocks, no_data
 from labelfield.data.scan import scan
-from labelfield.data.streams import line_blocks
 from labelfield.errors import DataError
-from labelfield.progress import Progress, ignore
+from labelfield.progress import Progress
 
 _XML_HEADER = re.compile(rb"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t]+([0-9]+)[ \t\r]*\n")
 # svmlight has no header, so ours is a comment that other readers skip.
@@ -29,7 +28,7 @@ _COMMENT = re.compile(rb"#[^\n]*")
 _WRITE_ENTRIES = 1 << 18
 
 
-def read_text(path: Path, options: ReadOptions) -> FileContents:
+def read_text(path: Path, options: Options) -> FileContents:
     """Read either form; the first line tells which.
 
     With `classes`, the rows of a headerless file begin with one class, any word or number (or, with `unlabelled`, with
@@ -38,45 +37,50 @@ def read_text(path: Path, options: ReadOptions) -> FileContents:
     with line_blocks(path, options.progress) as blocks:
         head = next(blocks, b"")
         if not head:
-            raise no_data(path, "the file is empty")
+            raise no_data("the file is empty")
         xml, ours = _XML_HEADER.match(head), _OUR_HEADER.match(head)
         header = xml or ours
         if header is not None:
-            n, d, k = _check_sizes(header, path)
+            for name, size in zip(("rows", "features", "labels"), header.groups(), strict=True):
+                if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
+                    found = f"the header asks for {size.decode()[:40]} {name}"
+                    raise DataError(found, f"at most {MAX_COLUMNS}", "Correct the header.", line=1)
+            n, d, k = map(int, header.groups())
             is_one_based = ours is not None if options.one_based is None else options.one_based
             grammar = Grammar(d, k, int(is_one_based), int(options.one_based_labels))
             rest = chain([head[header.end() :]], blocks)
-            rows = read_rows(rest, grammar, path, 2, n_rows=n, comments=ours is not None)
+            rows = read_rows(_without_comments(rest) if ours else rest, grammar, 2, n)
             return FileContents(_dataset(rows, d, k), True, first_line=2)
         line_end = head.index(b"\n") + 1
         if _BARE_NUMBERS.match(head) and b" " in head[:line_end].strip():
-            raise DataError(
-                f"the first line is {head[:line_end].decode().strip()!r}",
-                path=path,
-                line=1,
-                expected="a header `rows features labels`, or a row `label,label index:value index:value`",
-                fix="Complete the header or remove it.",
-            )
-        return _read_headerless(chain([head], blocks), path, options)
+            found = f"the first line is {head[:line_end].decode().strip()!r}"
+            expected = "a header `rows features labels`, or a row `label,label index:value index:value`"
+            raise DataError(found, expected, "Complete the header or remove it.", line=1)
+        return _read_headerless(_without_comments(chain([head], blocks)), options)
 
 
-def _read_headerless(blocks: Iterator[bytes], path: Path, options: ReadOptions) -> FileContents:
-    numbers = ClassNumbers(path, unlabelled=options.unlabelled) if options.classes else None
-    first_label = 0 if numbers is not None else int(options.one_based_labels)
+def _without_comments(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    return (_COMMENT.sub(b"", block) if b"#" in block else block for block in blocks)
+
+
+def _read_headerless(blocks: Iterator[bytes], options: Options) -> FileContents:
+    classes: list[str] = []
+    if options.classes:
+        blocks = number_classes(blocks, classes, unlabelled=options.unlabelled)
+    first_label = 0 if options.classes else int(options.one_based_labels)
     # A stored 0 says nothing about its row, but it shows how features are numbered and how many there are.
     grammar = Grammar(first_column=int(bool(options.one_based)), first_label=first_label, keep_zeros=True)
-    recode = None if numbers is None else numbers.recode
-    rows = read_rows(blocks, grammar, path, 1, comments=True, recode=recode)
+    rows = read_rows(blocks, grammar, 1)
     if rows.counts.size == 0:
-        raise no_data(path, "the file contains no rows")
+        raise no_data("the file contains no rows")
     n_features = int(rows.indices.max(initial=-1)) + 1
     seems_one_based = options.one_based is None and int(rows.indices.min(initial=1)) > 0
     names, n_labels = None, int(rows.labels.max(initial=-1)) + 1
-    if numbers is not None:
-        names, columns = class_columns(numbers.found, rows.labels)
+    if options.classes:
+        names, columns = class_columns(classes, rows.labels)
         rows, n_labels = rows._replace(labels=columns), len(names)
     dataset = _dataset(rows.without_zeros(), n_features, n_labels, names)
-    return FileContents(dataset, False, seems_one_based=seems_one_based, has_classes=numbers is not None)
+    return FileContents(dataset, False, seems_one_based=seems_one_based, has_classes=options.classes)
 
 
 def _dataset(rows: Rows, n_features: int, n_labels: int, label_names: Names | None = None) -> Dataset:
@@ -84,63 +88,30 @@ def _dataset(rows: Rows, n_features: int, n_labels: int, label_names: Names | No
     return Dataset(X, from_counts(rows.label_counts, rows.labels, None, n_labels), label_names, trusted=True)
 
 
-def _check_sizes(match: re.Match[bytes], path: Path) -> list[int]:
-    for name, size in zip(("rows", "features", "labels"), match.groups(), strict=True):
-        if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
-            found = f"the header asks for {size.decode()[:40]} {name}"
-            raise DataError(found, path=path, line=1, expected=f"at most {MAX_COLUMNS}", fix="Correct the header.")
-    return [int(size) for size in match.groups()]
-
-
 def read_rows(
-    blocks: Iterator[bytes],
-    grammar: Grammar,
-    path: Path,
-    first_line: int,
-    *,
-    n_rows: int | None = None,
-    promised_by: str = "the header says",
-    comments: bool = False,
-    recode: Callable[[bytes, int], bytes] | None = None,
+    blocks: Iterable[bytes], grammar: Grammar, line: int, n_rows: int | None = None, source: str = "the header says"
 ) -> Rows:
-    """Parse blocks of lines. Blank lines are rows if `n_rows` is given; otherwise they are skipped.
-
-    `recode` is called with each block and the number of its first line, and returns the text to parse instead.
-    """
+    """Parse blocks of lines, from this line on. Blank lines are rows if `n_rows` is given, and else skipped."""
     parts = [Growing(dtype) for dtype in grammar.row_types]
-    n_found, line = 0, first_line
-    for raw in blocks:
-        block = _COMMENT.sub(b"", raw) if comments and b"#" in raw else raw
-        block = block if recode is None else recode(block, line)
-        rows = scan(block, grammar)
-        if rows is None:
-            rows = parse_lines(block, grammar, path, line)
+    n_found, expected = 0, f"{n_rows} rows as {source}"
+    for block in blocks:
+        rows = scan(block, grammar) or parse_lines(block, grammar, line)
         if n_rows is None:
             rows = _only(rows, ~rows.blank)
         elif n_found + rows.counts.size > n_rows:
             n_left = n_rows - n_found
             surplus = np.flatnonzero(~rows.blank[n_left:])
             if surplus.size:  # blank lines after the last row are allowed
-                raise DataError(
-                    "one row too many",
-                    path=path,
-                    line=line + n_left + int(surplus[0]),
-                    expected=f"{n_rows} rows as {promised_by}",
-                    fix="Remove the rest, or correct the number of rows.",
-                )
+                fix = "Remove the rest, or correct the number of rows."
+                raise DataError("one row too many", expected, fix, line=line + n_left + int(surplus[0]))
             rows = _only(rows, slice(n_left))
         for i, part in enumerate(parts):
             part.extend(rows[i])
         n_found += rows.counts.size
         line += block.count(b"\n")
     if n_rows is not None and n_found < n_rows:
-        raise DataError(
-            f"the file ends after {n_found} rows",
-            path=path,
-            line=line - 1,
-            expected=f"{n_rows} rows as {promised_by}",
-            fix="The file may be truncated: make it again, or correct the number of rows.",
-        )
+        fix = "The file may be truncated: make it again, or correct the number of rows."
+        raise DataError(f"the file ends after {n_found} rows", expected, fix, line=line - 1)
     return Rows(*(part.finish() for part in parts))
 
 
@@ -149,23 +120,16 @@ def _only(rows: Rows, kept: NDArray[np.bool_] | slice) -> Rows:
     return rows._replace(counts=rows.counts[kept], label_counts=rows.label_counts[kept], blank=rows.blank[kept])
 
 
-def write_text(
-    file: IO[bytes], X: sparse.csr_array, Y: sparse.csr_array, *, svmlight: bool = False, progress: Progress = ignore
-) -> None:
+def write_text(file: IO[bytes], dataset: Dataset, *, svmlight: bool, progress: Progress) -> None:
     """Write rows that `read_text` reads back exactly. svmlight numbers features from 1, as it is defined."""
-    n, d, k = X.shape[0], X.shape[1], Y.shape[1]
+    n, d, k = dataset.n_rows, dataset.n_features, dataset.n_labels
     header = f"# labelfield rows={n} features={d} labels={k}\n" if svmlight else f"{n} {d} {k}\n"
     file.write(header.encode())
-    write_rows(file, X, Y, first_column=int(svmlight), progress=progress)
+    write_rows(file, dataset.X, dataset.Y, int(svmlight), progress)
 
 
 def write_rows(
-    file: IO[bytes],
-    X: sparse.csr_array,
-    Y: sparse.csr_array | None,
-    *,
-    first_column: int = 0,
-    progress: Progress = ignore,
+    file: IO[bytes], X: sparse.csr_array, Y: sparse.csr_array | None, first_column: int, progress: Progress
 ) -> None:
     """Write `label,label index:value …` lines, or `index:value …` lines without Y. Values read back bit for bit."""
     n, start = X.shape[0], 0
@@ -173,27 +137,22 @@ def write_rows(
         # As many rows as have about _WRITE_ENTRIES entries, at least one.
         stop = int(np.searchsorted(X.indptr, X.indptr[start] + _WRITE_ENTRIES, side="right")) - 1
         stop = min(max(stop, start + 1), start + _WRITE_ENTRIES, n)
-        lines = _joined(X, start, stop, " ", lambda part: _pairs(X, part, first_column))
+        # NumPy prints the shortest text that is read back as the same float32; each distinct value once.
+        part = slice(X.indptr[start], X.indptr[stop])
+        values, which = np.unique(X.data[part], return_inverse=True)
+        texts = values.astype(np.str_)[which].tolist()
+        columns = (X.indices[part].astype(np.int64) + first_column).tolist()
+        pairs = [f"{column}:{text}" for column, text in zip(columns, texts, strict=True)]
+        lines = _joined(pairs, X.indptr[start : stop + 1], " ")
         if Y is not None:
-            lists = _joined(Y, start, stop, ",", lambda part: map(str, Y.indices[part].tolist()))
+            ends = Y.indptr[start : stop + 1]
+            lists = _joined([str(label) for label in Y.indices[ends[0] : ends[-1]].tolist()], ends, ",")
             lines = [f"{a} {b}" for a, b in zip(lists, lines, strict=True)]
         file.write(("\n".join(lines) + "\n").encode())
         start = stop
         progress(start, n)
 
 
-def _joined(
-    array: sparse.csr_array, start: int, stop: int, separator: str, texts: Callable[[slice], Iterable[str]]
-) -> list[str]:
+def _joined(texts: list[str], ends: NDArray[np.int64], separator: str) -> list[str]:
     """Join the texts of the entries of each row."""
-    ends = array.indptr[start : stop + 1].astype(np.int64)
-    tokens = list(texts(slice(int(ends[0]), int(ends[-1]))))
-    return [separator.join(tokens[a:b]) for a, b in pairwise((ends - ends[0]).tolist())]
-
-
-def _pairs(X: sparse.csr_array, part: slice, first: int) -> Iterator[str]:
-    # NumPy prints the shortest text that is read back as the same float32; each distinct value once.
-    values, which = np.unique(X.data[part], return_inverse=True)
-    texts = values.astype(np.str_)[which].tolist()
-    columns = (X.indices[part].astype(np.int64) + first).tolist()
-    return (f"{column}:{text}" for column, text in zip(columns, texts, strict=True))
+    return [separator.join(texts[a:b]) for a, b in pairwise((ends - ends[0]).tolist())]

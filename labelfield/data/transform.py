@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import as_features, assemble, from_counts, row_norms
-from labelfield.data.images import deskew
+from labelfield.errors import DataError
 
 VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "range", "deskew", "none")
 _ALONE = ("scaled", "range", "deskew", "none")
@@ -27,6 +28,10 @@ _LEAST_PIXELS = 50
 _BLOCK_ENTRIES = 1 << 22
 # A standard deviation below this fraction of the mean is a rounding error: the feature is constant.
 _CONSTANT = 1e-9
+# Images that are processed at a time: few enough that their copies stay in cache.
+_BLOCK_IMAGES = 512
+# Below this variance along y (in pixels²) a shape is a horizontal line, which has no slant.
+_FLAT = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +48,7 @@ class RowTransform:
     distances between such numbers would be lost to rounding. Distances are the same as if all features were centred,
     and zeros of the other features stay zeros. "range" divides all values by the largest absolute value in the training
     rows, as is usual for images. "deskew" does this too, takes rows as square images, centres them and removes their
-    slant (`labelfield.data.images`). "none" leaves rows as they are.
+    slant (`deskew`). "none" leaves rows as they are.
 
     `weights` multiplies each feature: the second factor of "tfidf", or one over the divisor of "scaled", "range" and
     "deskew". `shifts` is what "scaled" subtracts first.
@@ -97,7 +102,9 @@ class RowTransform:
         if self.name == "deskew" and self.weights is not None:
             return _upright(X, self.weights)
         if self.shifts is not None and self.shifts.any():
-            X = _shifted(X, self.shifts)
+            (n, d), columns = X.shape, np.flatnonzero(self.shifts).astype(np.int32)
+            values = np.tile(self.shifts[columns], n)
+            X = as_features(X - from_counts(np.full(n, columns.size), np.tile(columns, n), values, d))
         parts = [self._view(X, view) for view in self.views]
         if len(parts) == 1:
             return parts[0]
@@ -140,14 +147,6 @@ def _split(name: str) -> list[str]:
     return [view.strip() for view in name.split("+")]
 
 
-def _shifted(X: sparse.csr_array, shifts: NDArray[np.float32]) -> sparse.csr_array:
-    """Subtract these numbers from the columns of X; columns with 0 do not change."""
-    columns = np.flatnonzero(shifts)
-    n, d = X.shape
-    below = from_counts(np.full(n, columns.size), np.tile(columns.astype(np.int32), n), np.tile(shifts[columns], n), d)
-    return as_features(X - below)
-
-
 def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return 1 / (standard deviation over all rows) of each feature, or 1 if it is constant; and its mean, or 0 if that
     is near 0."""
@@ -169,12 +168,53 @@ def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float3
 def _upright(X: sparse.csr_array, weights: NDArray[np.float32]) -> sparse.csr_array:
     """Deskew rows that are square images, in blocks, so that little is dense at a time."""
     n, d = X.shape
-    side, step = isqrt(d), max(1, _BLOCK_ENTRIES // max(d, 1))
-    parts = []
-    for start in range(0, n, step):
-        images = deskew((X[start : start + step].toarray() * weights).reshape(-1, side, side))
+    side, parts = isqrt(d), []
+    for start in range(0, n, _BLOCK_IMAGES):
+        images = deskew((X[start : start + _BLOCK_IMAGES].toarray() * weights).reshape(-1, side, side))
         parts.append(sparse.csr_array(images.reshape(-1, d)))
     return as_features(sparse.vstack(parts, format="csr")) if parts else X
+
+
+def deskew(images: NDArray[Any]) -> NDArray[np.float32]:
+    """Move the centre of mass of each image (N, H, W) of non-negative values to the middle, and remove its slant.
+
+    Pixel (v, u) of the result, counted from the middle, is (ȳ + v, x̄ + u + α v) of the image, with bilinear
+    interpolation between pixels and 0 beyond the edge. With α = μ11 / μ02, x and y of the result are uncorrelated.
+    """
+    images = np.asarray(images, np.float32)
+    if images.ndim != 3:
+        raise ValueError(f"images of shape {images.shape}; expected (images, rows, columns)")
+    if images.size and float(images.min()) < 0:
+        fix = "Use another row_transform than deskew."
+        raise DataError("an image with values below 0", expected="values of at least 0", fix=fix)
+    n, height, width = images.shape
+    y, x = (np.arange(size) - (size - 1) / 2 for size in (height, width))
+    mass = images.sum(2, dtype=np.float64)  # per row
+    total = mass.sum(1)
+    total[total == 0] = 1  # an empty image stays as it is
+    moment = np.asarray(images @ x.astype(np.float32), np.float64)  # Σ_x x I, per row
+    centre_y, centre_x = mass @ y / total, moment.sum(1) / total
+    v = y - centre_y[:, None]
+    variance = (mass * v**2).sum(1) / total
+    is_flat = variance < _FLAT
+    slant = np.where(is_flat, 0, (moment * v).sum(1) / total / np.where(is_flat, 1, variance))
+    # The shift along x depends only on the row of the result, so moving rows first and then pixels is bilinear.
+    upright = _moved(images, centre_y)
+    shift = centre_x[:, None] + slant[:, None] * y
+    return _moved(upright.reshape(n * height, width), shift.ravel()).reshape(n, height, width)
+
+
+def _moved(lines: NDArray[np.float32], shift: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Move each line (L, n, …): entry i becomes entry i + shift, interpolated linearly, and 0 beyond the ends."""
+    n_lines, length = lines.shape[:2]
+    padded = np.zeros((n_lines, length + 2, *lines.shape[2:]), np.float32)
+    padded[:, 1:-1] = lines
+    whole = np.floor(shift)
+    place = np.arange(1, length + 2) + whole.astype(np.intp)[:, None]
+    np.clip(place, 0, length + 1, out=place)
+    taken = padded[np.arange(n_lines)[:, None], place]
+    part = (shift - whole).astype(np.float32).reshape(-1, *[1] * (lines.ndim - 1))
+    return np.asarray(taken[:, :-1] * (1 - part) + taken[:, 1:] * part)
 
 
 def choose_transform(X: sparse.csr_array) -> str:

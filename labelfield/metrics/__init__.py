@@ -6,6 +6,7 @@ from labelfield.metrics.probabilities import (
     brier,
     ece_at_k,
     error_rate,
+    evaluate,
     f1,
     log_loss,
     nlpd,
@@ -24,30 +25,8 @@ from labelfield.metrics.ranking import (
     score_ranking,
     top_k,
 )
-from labelfield.metrics.report import evaluate
 
-__all__ = [
-    "RankedHits",
-    "Reliability",
-    "TopK",
-    "auc",
-    "brier",
-    "coverage_error",
-    "ece_at_k",
-    "error_rate",
-    "evaluate",
-    "f1",
-    "inverse_propensity",
-    "log_loss",
-    "ndcg_at_k",
-    "nlpd",
-    "popularity",
-    "precision_at_k",
-    "psndcg_at_k",
-    "psp_at_k",
-    "ranking_loss",
-    "recall_at_k",
-    "reliability_curve",
-    "score_ranking",
-    "top_k",
-]
+__all__ = ["auc", "coverage_error", "ranking_loss"]
+__all__ += ["Reliability", "brier", "ece_at_k", "error_rate", "evaluate", "f1", "log_loss", "nlpd"]
+__all__ += ["inverse_propensity", "reliability_curve", "score_ranking", "top_k"]
+__all__ += ["RankedHits", "TopK", "ndcg_at_k", "popularity", "precision_at_k", "psndcg_at_k", "psp_at_k", "recall_at_k"]

@@ -16,22 +16,16 @@ _BLOCK_ENTRIES = 1 << 21
 
 def as_scores(scores: Scores, shape: tuple[int, int] | None = None) -> Any:
     """Return a float array (N, K), or a CSR array with sorted columns; check its shape, and that no score is nan."""
-    if sparse.issparse(scores):
-        scores = sorted_csr(scores)
-        values = scores.data
-    else:
-        scores = np.asarray(scores)
-        if scores.ndim == 2 and scores.dtype.kind in "biu":
-            scores = scores.astype(np.float64)
-        values = scores
+    scores = sorted_csr(scores) if sparse.issparse(scores) else np.asarray(scores)
+    if isinstance(scores, np.ndarray) and scores.ndim == 2 and scores.dtype.kind in "biu":
+        scores = scores.astype(np.float64)
+    values = _stored(scores)
     if scores.ndim != 2 or values.dtype.kind not in "biuf":
         raise DataError(f"scores of shape {scores.shape} and type {values.dtype}", expected="a matrix of numbers")
     if shape is not None and tuple(scores.shape) != tuple(shape):
-        raise DataError(
-            f"scores of {scores.shape[0]} rows and {scores.shape[1]} labels",
-            expected=f"{shape[0]} rows and {shape[1]} labels as the truth has",
-            fix="Score the same rows and the same label set.",
-        )
+        found = f"scores of {scores.shape[0]} rows and {scores.shape[1]} labels"
+        expected = f"{shape[0]} rows and {shape[1]} labels as the truth has"
+        raise DataError(found, expected, "Score the same rows and the same label set.")
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise DataError("a score is nan", expected="numbers that can be ranked", fix="Check the predictions.")
     return scores
@@ -74,3 +68,13 @@ def find(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np
 def entry_keys(array: sparse.csr_array) -> NDArray[np.int64]:
     """Return row * K + column of each stored entry; the keys ascend, so that they can be searched."""
     return np.asarray(row_of_entries(array) * array.shape[1] + array.indices, np.int64)
+
+
+def scores_of(Y: sparse.csr_array, scores: Any) -> NDArray[Any]:
+    """Return the score of each entry of Y, nan where none is stored."""
+    if isinstance(scores, np.ndarray):
+        return np.asarray(scores[row_of_entries(Y), Y.indices])
+    found, is_stored = find(entry_keys(scores), entry_keys(Y))
+    values = np.full(found.size, np.nan)
+    values[is_stored] = scores.data[found[is_stored]]
+    return values

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import as_positives, row_of_entries
-from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find
+from labelfield.metrics.inputs import Scores, as_scores, block_rows, scores_of
 
 Grouping = Literal["micro", "label", "row"]
 _Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -69,8 +69,17 @@ def _stand(Y: Any, scores: Scores, average: Grouping) -> _Standing:
     n, k = Y.shape
     n_groups, size = {"micro": (1, n * k), "label": (k, n), "row": (n, k)}[average]
     group = _groups(Y, average)
-    stand = _stand_in_dense if isinstance(scores, np.ndarray) else _stand_in_lists
-    score, (less, no_more) = stand(Y, scores, average, group, n_groups, size)
+    score = scores_of(Y, scores)
+    if isinstance(scores, np.ndarray):
+        by_group = scores.T if average == "label" else scores.reshape(n_groups, size)
+        less, no_more = _count_in_dense(by_group, group, score)
+        score = score.astype(np.float64)
+    else:
+        stored_group, is_stored = _groups(scores, average), ~np.isnan(score)
+        score[~is_stored] = -np.inf
+        n_unstored = (size - np.bincount(stored_group, minlength=n_groups))[group]
+        less, no_more = _count(stored_group, scores.data.astype(np.float64), group, score)
+        less, no_more = np.where(is_stored, less + n_unstored, 0), np.where(is_stored, no_more, 0) + n_unstored
     less_true, no_more_true = _count(group, score, group, score)
     less_false = less - less_true
     n_true = np.bincount(group, minlength=n_groups).astype(np.float64)
@@ -96,52 +105,14 @@ def _count(
     return np.searchsorted(key, asked_key) - start, np.searchsorted(key, asked_key, side="right") - start
 
 
-def _count_in_rows(block: NDArray[Any]) -> _Counts:
-    """Count, for each entry of a dense block, the entries of its row that score less, and no more."""
-    order = np.argsort(block, axis=1)
-    ordered = np.take_along_axis(block, order, axis=1)
-    place = np.arange(block.shape[1])
-    starts = np.ones(block.shape, np.bool_)  # of runs of equal scores
-    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    first = np.maximum.accumulate(np.where(starts, place, 0), axis=1)
-    is_last = np.ones(block.shape, np.bool_)
-    is_last[:, :-1] = starts[:, 1:]
-    end = np.where(is_last, place + 1, block.shape[1])
-    end = np.minimum.accumulate(end[:, ::-1], axis=1)[:, ::-1]
-    less, no_more = np.empty_like(first), np.empty_like(first)
-    np.put_along_axis(less, order, first, axis=1)
-    np.put_along_axis(no_more, order, end, axis=1)
-    return less, no_more
-
-
-def _stand_in_dense(
-    Y: sparse.csr_array, scores: Any, average: Grouping, group: NDArray[np.int64], n_groups: int, size: int
-) -> tuple[NDArray[np.float64], _Counts]:
-    row, label = row_of_entries(Y), Y.indices
-    score = scores[row, label]
-    if average == "micro":
-        ordered = np.sort(scores, axis=None)
-        counts = np.searchsorted(ordered, score), np.searchsorted(ordered, score, side="right")
-        return score.astype(np.float64), counts
-    by_group, member = (scores, label) if average == "row" else (scores.T, row)
-    less, no_more = np.empty(row.size, np.int64), np.empty(row.size, np.int64)
+def _count_in_dense(by_group: NDArray[Any], group: NDArray[np.int64], asked: NDArray[Any]) -> _Counts:
+    """Count the same among the entries of the rows of a dense matrix, each of which is a group."""
+    less, no_more = np.empty(group.size, np.int64), np.empty(group.size, np.int64)
     order = np.argsort(group, kind="stable")
-    ends = np.searchsorted(group[order], np.arange(n_groups + 1))
-    for groups in block_rows(n_groups, size):
-        entries = order[ends[groups.start] : ends[groups.stop]]
-        at = (group[entries] - groups.start, member[entries])
-        less[entries], no_more[entries] = (count[at] for count in _count_in_rows(by_group[groups]))
-    return score.astype(np.float64), (less, no_more)
-
-
-def _stand_in_lists(
-    Y: sparse.csr_array, scores: Any, average: Grouping, group: NDArray[np.int64], n_groups: int, size: int
-) -> tuple[NDArray[np.float64], _Counts]:
-    stored_group = _groups(scores, average)
-    found, is_stored = find(entry_keys(scores), entry_keys(Y))
-    score = np.full(found.size, -np.inf)
-    score[is_stored] = scores.data[found[is_stored]]
-    n_unstored = (size - np.bincount(stored_group, minlength=n_groups))[group]
-    less, no_more = _count(stored_group, scores.data.astype(np.float64), group, score)
-    less = np.where(is_stored, less + n_unstored, 0)
-    return score, (less, np.where(is_stored, no_more + n_unstored, n_unstored))
+    ends = np.searchsorted(group[order], np.arange(len(by_group) + 1))
+    for block in block_rows(*by_group.shape):
+        for i, ordered in enumerate(np.sort(by_group[block], axis=1), block.start):
+            entries = order[ends[i] : ends[i + 1]]
+            less[entries] = np.searchsorted(ordered, asked[entries])
+            no_more[entries] = np.searchsorted(ordered, asked[entries], side="right")
+    return less, no_more

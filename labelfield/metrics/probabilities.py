@@ -1,9 +1,11 @@
 """Scores of probabilities: log-loss, Brier score, F1 at a threshold, calibration; error rate and nlpd for classes.
 
+`evaluate` computes these and all other scores by the names they have in tables.
+
 In CSR predictions, a label that is not stored has probability 0.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_positives, from_counts, row_of_entries
+from labelfield.csr import as_positives, from_counts
 from labelfield.errors import DataError
-from labelfield.metrics.inputs import Scores, as_probabilities, as_scores, block_rows, entry_keys, find
+from labelfield.metrics.inputs import Scores, are_probabilities, as_probabilities, as_scores, block_rows, scores_of
+from labelfield.metrics.pairs import auc, coverage_error, ranking_loss
+from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity
 from labelfield.metrics.ranking import RankedHits, Unlabelled, score_ranking, top_k
 
 N_BINS = 15
@@ -23,12 +27,7 @@ _CLIP = float(np.finfo(np.float64).eps)
 
 def _at_positives(Y: sparse.csr_array, P: Any) -> NDArray[np.float64]:
     """Return the probability of each true entry."""
-    if isinstance(P, np.ndarray):
-        return np.asarray(P[row_of_entries(Y), Y.indices], np.float64)
-    found, is_stored = find(entry_keys(P), entry_keys(Y))
-    values = np.zeros(found.size)
-    values[is_stored] = P.data[found[is_stored]]
-    return values
+    return np.nan_to_num(scores_of(Y, P).astype(np.float64))
 
 
 def _blocks(P: Any) -> Iterator[NDArray[np.float64]]:
@@ -74,15 +73,13 @@ def f1(Y: Any, P: Scores, threshold: float = 0.5, average: Literal["micro", "mac
     Y = as_positives(Y)
     P = as_scores(P, Y.shape)
     k = Y.shape[1]
+    hits = np.bincount(Y.indices[scores_of(Y, P).astype(np.float64) >= threshold], minlength=k)
     predicted = np.zeros(k)
-    chosen = _at_positives(Y, P) >= threshold
     if isinstance(P, np.ndarray):
         for rows in block_rows(*P.shape):
             predicted += np.count_nonzero(P[rows] >= threshold, axis=0)
     else:
         predicted += np.bincount(P.indices[P.data >= threshold], minlength=k)
-        chosen &= find(entry_keys(P), entry_keys(Y))[1]
-    hits = np.bincount(Y.indices[chosen], minlength=k)
     at_stake = predicted + np.bincount(Y.indices, minlength=k)
     if average == "micro":
         return float(2 * hits.sum() / at_stake.sum()) if at_stake.sum() else 0.0
@@ -142,8 +139,7 @@ def _classes(y: Any, n_rows: int, n_classes: int) -> NDArray[np.int64]:
         if Y.shape != (n_rows, n_classes):
             raise DataError(f"classes of shape {Y.shape}", expected=f"({n_rows}, {n_classes})", fix="Pass a vector.")
         if (np.diff(Y.indptr) != 1).any():
-            found, fix = "a row without exactly one class", "Use multi-label scores."
-            raise DataError(found, expected="one class per row", fix=fix)
+            raise DataError("a row without exactly one class", "one class per row", "Use multi-label scores.")
         y = Y.indices
     y = np.asarray(y)
     if y.shape != (n_rows,) or y.dtype.kind not in "iub" or (y.size and not 0 <= y.min() <= y.max() < n_classes):
@@ -166,3 +162,52 @@ def nlpd(y: Any, P: Scores) -> float:
     Y = from_counts(np.ones(y.size, np.int64), y.astype(np.int32), None, P.shape[1])
     with np.errstate(divide="ignore"):
         return float(-np.log(_at_positives(Y, P)).mean()) if y.size else float("nan")
+
+
+def evaluate(
+    Y: Any,
+    scores: Scores,
+    Y_train: Any | None = None,
+    *,
+    k: Sequence[int] = (1, 3, 5),
+    unlabelled: Unlabelled = "miss",
+    a: float = PROPENSITY_A,
+    b: float = PROPENSITY_B,
+    threshold: float = 0.5,
+    inverse: NDArray[np.float64] | None = None,
+) -> dict[str, float | int]:
+    """Compute all scores that apply, by name.
+
+    At each k these are `P`, `nDCG` and `R`, with training labels `PSP` and `PSnDCG`, and for probabilities `ECE`. They
+    and the F1 scores are in percent. Dense scores, which rank every label, also give AUCs (0 to 1), coverage and
+    ranking loss and, if they are probabilities, log-loss and Brier. `rows` is the number of rows that means are taken
+    over. The inverse propensities can be given instead of the training labels.
+    """
+    Y = as_positives(Y)
+    scores = as_scores(scores, Y.shape)
+    has_probabilities = are_probabilities(scores)
+    ks = sorted(set(k))
+    if not ks:
+        raise ValueError("k is empty; expected lengths of the ranked lists, such as (1, 3, 5)")
+    hits = score_ranking(Y, scores, max(ks), unlabelled=unlabelled)
+    result: dict[str, float | int] = {"rows": hits.n_rows, "unlabelled_rows": int(np.count_nonzero(hits.n_true == 0))}
+
+    def at_each_k(name: str, score: Any) -> None:
+        result.update({f"{name}@{n}": 100 * score(n) for n in ks})
+
+    at_each_k("P", hits.precision)
+    at_each_k("nDCG", hits.ndcg)
+    at_each_k("R", hits.recall)
+    weights = inverse if Y_train is None else inverse_propensity(Y_train, a, b)
+    if weights is not None:
+        at_each_k("PSP", lambda n: hits.psp(n, weights))
+        at_each_k("PSnDCG", lambda n: hits.psndcg(n, weights))
+    if has_probabilities:
+        at_each_k("ECE", lambda n: reliability_of(hits, n).ece)
+        result |= {f"{kind}F1": 100 * f1(Y, scores, threshold, kind) for kind in ("micro", "macro")}
+    if isinstance(scores, np.ndarray):
+        result |= {f"AUC_{kind}": auc(Y, scores, kind) for kind in ("micro", "label", "row")}
+        result |= {"coverage": coverage_error(Y, scores), "ranking_loss": ranking_loss(Y, scores)}
+        if has_probabilities:
+            result |= {"log_loss": log_loss(Y, scores), "brier": brier(Y, scores)}
+    return result

@@ -36,45 +36,41 @@ def top_k(scores: Any, k: int) -> TopK:
     labels = np.full((n, k), -1, np.int64)
     values = np.full((n, k), np.nan)
     is_dense = isinstance(scores, np.ndarray)
-    longest = n_labels if is_dense else int(np.diff(scores.indptr).max(initial=0))
+    counts = np.full(n, n_labels) if is_dense else np.diff(scores.indptr)
+    longest = int(counts.max(initial=0))
     width = min(k, longest)
     for rows in block_rows(n, longest) if width else ():
-        best = _best_of_dense if is_dense else _best_of_lists
-        labels[rows, :width], values[rows, :width] = best(scores, rows, width)
+        if is_dense:
+            block = scores[rows]
+            best = found = _best_places(block, width)
+        else:  # the lists of these rows, side by side from the left
+            place = np.arange(longest)
+            is_filled = place < counts[rows, None]
+            where = np.where(is_filled, scores.indptr[:-1][rows, None] + place, 0)
+            block = np.where(is_filled, scores.data[where].astype(np.float64), -np.inf)
+            best = _best_places(block, width)
+            found = np.take_along_axis(scores.indices[where], best, axis=1)
+        is_there = np.arange(width) < counts[rows, None]
+        labels[rows, :width] = np.where(is_there, found, -1)
+        values[rows, :width] = np.where(is_there, np.take_along_axis(block, best, axis=1), np.nan)
     return TopK(labels, values)
 
 
-def _best_of_dense(scores: Any, rows: slice, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    block = scores[rows]
-    n_labels = block.shape[1]
-    if k < n_labels:
-        best = np.argpartition(block, n_labels - k, axis=1)[:, n_labels - k :]
+def _best_places(block: NDArray[Any], k: int) -> NDArray[np.int64]:
+    """Return the places of the k largest entries of each row, the largest first, and the first among equal ones."""
+    n_places = block.shape[1]
+    if k < n_places:
+        best = np.argpartition(block, n_places - k, axis=1)[:, n_places - k :]
         kth = np.take_along_axis(block, best, axis=1).min(axis=1)
-        # If more than k labels reach the k-th score, the partition has chosen arbitrarily among equal ones.
+        # If more than k entries reach the k-th, the partition has chosen arbitrarily among equal ones.
         tied = np.flatnonzero(np.count_nonzero(block >= kth[:, None], axis=1) > k)
         if tied.size:
             best[tied] = np.argsort(-block[tied], axis=1, kind="stable")[:, :k]
         best.sort(axis=1)
     else:
-        best = np.broadcast_to(np.arange(n_labels), block.shape)
-    values = np.take_along_axis(block, best, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    return np.take_along_axis(best, order, axis=1), np.take_along_axis(values, order, axis=1)
-
-
-def _best_of_lists(scores: Any, rows: slice, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    indptr = scores.indptr[rows.start : rows.stop + 1].astype(np.int64)
-    counts = np.diff(indptr)[:, None]
-    place = np.arange(max(k, int(counts.max(initial=0))))
-    is_filled = place < counts
-    where = np.where(is_filled, indptr[:-1, None] + place, 0)
-    negated = np.where(is_filled, -scores.data[where].astype(np.float64), np.inf)
-    order = np.argsort(negated, axis=1, kind="stable")[:, :k]
-    labels = np.take_along_axis(scores.indices[where].astype(np.int64), order, axis=1)
-    values = -np.take_along_axis(negated, order, axis=1)
-    is_missing = place[:k] >= counts
-    labels[is_missing], values[is_missing] = -1, np.nan
-    return labels, values
+        best = np.broadcast_to(np.arange(n_places), block.shape)
+    order = np.argsort(-np.take_along_axis(block, best, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(best, order, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +136,8 @@ class RankedHits:
         """Return the inverse propensity of each hit in the first k places, and 0 for each miss."""
         n_labels = self.Y.shape[1]
         if inverse.shape != (n_labels,):
-            found = f"propensities of {inverse.size} labels"
-            raise DataError(found, expected=f"those of {n_labels} labels", fix="Use the same label set.")
+            found, expected = f"propensities of {inverse.size} labels", f"those of {n_labels} labels"
+            raise DataError(found, expected, "Use the same label set.")
         return np.where(self._hits(k), inverse[self.ranked.labels[:, :k]], 0.0)
 
     def _best_weights(self, k: int, inverse: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from labelfield.data import Dataset
 from labelfield.progress import Progress, ignore
-from labelfield.synth.words import Words, draw_features, draw_labels, mean_sizes, pilot_rows
+from labelfield.synth.words import Labels, Words, draw_features, draw_labels, mean_sizes, pilot_rows
 
 _DENSE_BLOCK = 1 << 18
 _N_FOURIER = 256
@@ -46,11 +46,25 @@ class Truth:
         """Return σ(f) (N, K) at rows X: the predictions of the best possible model."""
         return _sigmoid(self.utilities(X))
 
-    def draw(self, X: sparse.csr_array, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def draw(self, X: sparse.csr_array, rng: np.random.Generator) -> Labels:
         """Draw the labels of rows X: the number of labels per row, and all of them."""
-        h, step = self.latent(X), max(1, _DENSE_BLOCK // self.b.size)
-        drawn = [_bernoulli(h[start : start + step], self, rng) for start in range(0, h.shape[0], step)]
-        return np.concatenate([counts for counts, _ in drawn]), np.concatenate([labels for _, labels in drawn])
+        k, step = self.b.size, max(1, _DENSE_BLOCK // self.b.size)
+        blocks = np.split(self.latent(X), range(step, X.shape[0], step))
+        hits = [np.divmod(self._draw_few(h, rng), k) for h in blocks]
+        counts = [np.bincount(row, minlength=len(h)) for (row, _), h in zip(hits, blocks, strict=True)]
+        return np.concatenate(counts), np.concatenate([label for _, label in hits]).astype(np.int32)
+
+    def _draw_few(self, h: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw row * K + label of a few rows: y = 1 if u (1 + e^-f) < 1 for uniform u, which is u < σ(f)."""
+        odds = h @ -self.Phi.T
+        odds -= self.b
+        np.minimum(odds, 80, out=odds)  # e^80 still fits float32, and u e^80 < 1 never happens
+        np.exp(odds, out=odds)
+        odds += 1
+        u = rng.random(odds.shape, np.float32)
+        u += np.float32(2**-25)  # the middle of its 2^-24 step: rare labels are drawn without bias
+        odds *= u
+        return np.flatnonzero(odds < 1)
 
 
 def make_multilabel(
@@ -158,23 +172,6 @@ def _biases(h: NDArray[np.float32], Phi: NDArray[np.float32], frequency: NDArray
             low, high = np.where(too_rare, middle, low), np.where(too_rare, high, middle)
         b[labels] = (low + high) / 2
     return b
-
-
-def _bernoulli(
-    h: NDArray[np.float32], truth: Truth, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Draw the labels of a few rows: y = 1 if u (1 + e^-f) < 1 for uniform u, which is u < σ(f)."""
-    odds = h @ -truth.Phi.T
-    odds -= truth.b
-    np.minimum(odds, 80, out=odds)  # e^80 still fits float32, and u e^80 < 1 never happens
-    np.exp(odds, out=odds)
-    odds += 1
-    u = rng.random(odds.shape, np.float32)
-    u += np.float32(2**-25)  # the middle of its 2^-24 step: rare labels are drawn without bias
-    odds *= u
-    hit = np.flatnonzero(odds < 1)
-    k = truth.b.size
-    return np.bincount(hit // k, minlength=h.shape[0]), (hit % k).astype(np.int32)
 
 
 def _sigmoid(f: NDArray[Any]) -> NDArray[Any]:

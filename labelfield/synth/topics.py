@@ -9,7 +9,7 @@ from scipy import sparse
 
 from labelfield.data import Dataset
 from labelfield.progress import Progress, ignore
-from labelfield.synth.words import Words, draw_features, draw_labels, mean_sizes, pilot_rows
+from labelfield.synth.words import Labels, Words, draw_features, draw_labels, mean_sizes, pilot_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class TopicTruth:
             logs -= r * np.log1p(np.outer(odds[:, k], self.V[:, k]))
         return -np.expm1(logs)
 
-    def draw(self, X: sparse.csr_array, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def draw(self, X: sparse.csr_array, rng: np.random.Generator) -> Labels:
         """Draw the labels of rows X: the number of labels per row, and all of them.
 
         Topic k of row n has Poisson(u_kn) counts, each of a label drawn by v_k; the row has all labels with counts.

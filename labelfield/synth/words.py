@@ -1,8 +1,8 @@
 """Rows of words and their labels, drawn in blocks, each with its own random stream."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from math import gcd
 from os import cpu_count
 from typing import TypeVar
@@ -15,6 +15,9 @@ from labelfield.csr import from_counts
 from labelfield.progress import Progress
 
 Result = TypeVar("Result")
+# The number of labels per row, and all of them.
+Labels = tuple[NDArray[np.int64], NDArray[np.int32]]
+DrawLabels = Callable[[sparse.csr_array, np.random.Generator], Labels]
 _ROW_BLOCK = 8192
 _PILOT_ROWS = 2048
 _TOPIC_SHARE = (0.5, 0.75)  # of the words of a row: from the first topic, and from both topics
@@ -44,8 +47,8 @@ class Words:
         self.cdf = np.cumsum(frequency / frequency.sum())
         # Each topic has its own order of words: word = (rank * step + shift) mod D, with a step that is coprime to D.
         # Topic 0 is the background, in the plain order.
-        steps = np.array([_prime_to(n_features, int(s)) for s in rng.integers(1, n_features + 1, n_topics)])
-        self.steps = np.append(1, steps)
+        starts = rng.integers(1, n_features + 1, n_topics).tolist()
+        self.steps = np.array([1, *(next(s for s in count(start) if gcd(s, n_features) == 1) for start in starts)])
         self.shifts = np.append(0, rng.integers(n_features, size=n_topics))
         # Repeated words make fewer non-zeros than words: find on a pilot block how many words to draw.
         self.n_words = n_nonzeros
@@ -72,76 +75,49 @@ class Words:
         return counts, (key % self.n_features).astype(np.int32), times.astype(np.float32)
 
 
-def _prime_to(n: int, start: int) -> int:
-    while gcd(start, n) != 1:
-        start += 1
-    return start
-
-
 def pilot_rows(X: sparse.csr_array, rng: np.random.Generator) -> sparse.csr_array:
     """Return some rows, which set the scale of what is drawn for all rows."""
     return X[np.sort(rng.choice(X.shape[0], min(X.shape[0], _PILOT_ROWS), replace=False))]
 
 
 def draw_features(words: Words, n_rows: int, seed: np.random.SeedSequence, progress: Progress) -> sparse.csr_array:
-    """Draw X: tf-idf vectors of unit norm. `progress` goes up to half of its total."""
+    """Draw X: (1 + log tf) idf, in rows of unit norm. `progress` goes up to half of its total."""
     parts = []
     frequency = np.zeros(words.n_features, np.int64)
     for part in _in_blocks(n_rows, seed, lambda rows, rng: words.draw(rows.stop - rows.start, rng), progress, 0):
         parts.append(part)
         frequency += np.bincount(part[1], minlength=words.n_features)
     idf = np.log((1 + n_rows) / (1 + frequency)).astype(np.float32) + 1
-    for counts, indices, values in parts:
-        _weigh(counts, indices, values, idf)
+    for part in parts:  # in place; no row is empty
+        counts, indices, values = part
+        np.log(values, out=values)
+        values += 1
+        values *= idf[indices]
+        starts = np.append(0, np.cumsum(counts)[:-1])
+        values /= np.repeat(np.sqrt(np.add.reduceat(values * values, starts)), counts)
     counts, indices, values = (np.concatenate(column) for column in zip(*parts, strict=True))
     return from_counts(counts, indices, values, words.n_features)
 
 
-def _weigh(
-    counts: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32], idf: NDArray[np.float32]
-) -> None:
-    """Turn counts into (1 + log tf) idf and give each row unit norm, in place. No row may be empty."""
-    np.log(values, out=values)
-    values += 1
-    values *= idf[indices]
-    starts = np.append(0, np.cumsum(counts)[:-1])
-    values /= np.repeat(np.sqrt(np.add.reduceat(values * values, starts)), counts)
-
-
 def draw_labels(
-    X: sparse.csr_array,
-    n_labels: int,
-    draw: Callable[[sparse.csr_array, np.random.Generator], tuple[NDArray[np.int64], NDArray[np.int32]]],
-    seed: np.random.SeedSequence,
-    progress: Progress,
+    X: sparse.csr_array, n_labels: int, draw: DrawLabels, seed: np.random.SeedSequence, progress: Progress
 ) -> sparse.csr_array:
-    """Draw Y by `draw`, which returns the number of labels per row, and all of them. `progress` starts at one half."""
+    """Draw Y by `draw`. `progress` starts at one half."""
     parts = list(_in_blocks(X.shape[0], seed, lambda rows, rng: draw(X[rows], rng), progress, X.shape[0]))
     counts, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
     return from_counts(counts, labels, None, n_labels)
 
 
 def _in_blocks(
-    n_rows: int,
-    seed: np.random.SeedSequence,
-    draw: Callable[[slice, np.random.Generator], Result],
-    progress: Progress,
-    n_done: int,
+    n_rows: int, seed: np.random.SeedSequence, draw: Callable[..., Result], progress: Progress, n_done: int
 ) -> Iterator[Result]:
-    """Yield the draws of blocks of rows in order, from one thread per core, never far ahead of the consumer.
+    """Yield `draw(rows, rng)` of blocks of rows in order, from one thread per core.
 
     `n_done` rows of 2 * n_rows have been reported to `progress` before.
     """
     blocks = [slice(start, min(start + _ROW_BLOCK, n_rows)) for start in range(0, n_rows, _ROW_BLOCK)]
-    work = zip(blocks, seed.spawn(len(blocks)), strict=True)
-    n_threads = cpu_count() or 1
-    with ThreadPoolExecutor(n_threads) as pool:
-
-        def submit(n_blocks: int) -> list[Future[Result]]:
-            return [pool.submit(draw, rows, np.random.default_rng(own)) for rows, own in islice(work, n_blocks)]
-
-        waiting = submit(n_threads + 1)
-        for rows in blocks:
-            yield waiting.pop(0).result()
+    streams = map(np.random.default_rng, seed.spawn(len(blocks)))
+    with ThreadPoolExecutor(cpu_count() or 1) as pool:
+        for rows, drawn in zip(blocks, pool.map(draw, blocks, streams), strict=True):
+            yield drawn
             progress(n_done + rows.stop, 2 * n_rows)
-            waiting += submit(1)

@@ -12,7 +12,7 @@ from strategies import assert_refused, classes, read_content
 
 import labelfield
 from labelfield import DataError
-from labelfield.data import streams
+from labelfield.data import reading
 
 TABLE = "length,width,species\n5.1,0,setosa\n7,-3.2e0,virginica\n0,0,setosa\n"
 
@@ -181,7 +181,7 @@ def test_rows_to_predict_need_no_class(tmp_path):
 
 
 def test_a_quoted_cell_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 8)
     dataset = read(tmp_path, 'u,"la, bel"\n1,a\n"2","a"\n3,"b"\n4,"a"\n')
     np.testing.assert_array_equal(dataset.X.toarray().ravel(), [1, 2, 3, 4])
     assert classes(dataset) == ["a", "a", "b", "a"]

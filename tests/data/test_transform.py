@@ -7,8 +7,7 @@ from scipy import sparse
 import labelfield
 from labelfield import MLGPFClassifier
 from labelfield.csr import as_features
-from labelfield.data.images import deskew
-from labelfield.data.transform import RowTransform, choose_transform
+from labelfield.data.transform import RowTransform, choose_transform, deskew
 
 ROWS = np.array([[4.0, 0, -9, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 45781, 1, 3]], np.float32)
 
