@@ -5,7 +5,9 @@ from functools import cached_property
 from math import log
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from scipy.special import ndtri
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky
@@ -21,6 +23,16 @@ class Moments(NamedTuple):
 
     mean: Tensor
     var: Tensor
+
+    def sigmoid_interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """Return the central interval of σ(f): σ is monotone, so its ends are σ(mean ± z sd)."""
+        reach = float(ndtri(0.5 + level / 2)) * self.var.sqrt()
+        return torch.sigmoid(self.mean - reach), torch.sigmoid(self.mean + reach)
+
+    def sigmoid_quantiles(self, n: int) -> Tensor:
+        """Return σ at n equally likely quantiles of each utility: (n, B, K) draws of one label at a time."""
+        z = torch.from_numpy(ndtri((np.arange(n) + 0.5) / n)).to(self.mean)
+        return torch.sigmoid(self.mean + z[:, None, None] * self.var.sqrt())
 
 
 class Prior:
