@@ -1,4 +1,4 @@
-"""Kernels of the weighted distance r² = Σ_d w_d² (x_d - z_d)²: squared-exponential and Matérn."""
+"""Kernels of the weighted distance r² = Σ_d w_d² (x_d - z_d)², and of the weighted inner product Σ_d w_d² x_d z_d."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labelfield.kernels.base import Kernel, over_matrices, over_rows, positive, shape_of
-from labelfield.kernels.points import Points, as_points
+from labelfield.kernels.base import Kernel, Points, as_points, over_matrices, over_rows, positive, shape_of
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, n_rows, squared_norms
 
@@ -159,3 +158,27 @@ class SquaredExponentialLinear(Kernel):
     def _scales(self) -> tuple[Tensor, Tensor]:
         """Return a and b, each a number or (P, 1, 1)."""
         return over_matrices(self.log_variance.exp()), over_matrices(self.log_slope.exp())
+
+
+class DotPower(Kernel):
+    """k = (xᵀ W² z)^power, where W has one weight for each of n_features, or is the identity."""
+
+    def __init__(self, power: int, *, n_features: int | None = None, n_processes: int | None = None) -> None:
+        super().__init__()
+        if not (isinstance(power, int) and power >= 1):
+            raise ValueError(f"power={power!r}; expected an integer of at least 1")
+        self.power = power
+        self.log_weights = None if n_features is None else positive(1.0, shape_of(n_processes, n_features))
+        self.per_process = () if self.log_weights is None or n_processes is None else ("log_weights",)
+
+    def feature_relevance(self) -> Tensor | None:
+        return None if self.log_weights is None else (2 * self.log_weights).exp()
+
+    def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
+        return as_points(Z).cross(X, self.feature_relevance()) ** self.power
+
+    def gram(self, Z: Tensor | Points) -> Tensor:
+        return as_points(Z).gram(self.feature_relevance()).double() ** self.power
+
+    def diag(self, X: Rows) -> Tensor:
+        return squared_norms(X, self.feature_relevance()) ** self.power

@@ -10,10 +10,9 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor, nn
 
-from labelfield.linalg.cholesky import cholesky
+from labelfield.linalg.cholesky import cholesky, whitened
 from labelfield.linalg.gaussian import LEAST_VARIANCE, kl_diagonal_standard, kl_full, kl_full_standard
 from labelfield.linalg.triangular import projected_square_norms, tril_log_det
-from labelfield.linalg.whitening import whitened
 
 _SMALLEST_NOISE = 1e-6
 

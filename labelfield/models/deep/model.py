@@ -5,6 +5,10 @@
 
 The plain network, which is trained first and serves as the baseline, has the sum of each process's features in place of
 f_j. The processes start there too, so that training continues where the network stopped.
+
+A process is f_j(h) = w(h)ᵀ u_j, w the local cubic interpolation from a grid [DKL 3]. Given u there is no variance left,
+so q(f_j) = N(wᵀ μ_j, wᵀ S_j w) exactly. With S_j = ⊗_d S_jd and w = ⊗_d w_d the variance is ∏_d w_dᵀ S_jd w_d, which
+involves four neighbouring points per dimension.
 """
 
 from collections.abc import Iterator
@@ -14,17 +18,24 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
+from labelfield.inducing import Grid
+from labelfield.kernels.stationary import Stationary
 from labelfield.likelihoods import Bernoulli
 from labelfield.likelihoods.monte_carlo import expected_mixed_softmax
 from labelfield.likelihoods.softmax import mean_log_softmax
+from labelfield.linalg import interpolation as grids
+from labelfield.linalg.gaussian import ROUNDING
 from labelfield.linalg.rows import first_columns, take
+from labelfield.linalg.whitened_grid import LARGEST_GRID, whitened_moments
 from labelfield.models.calibration import Calibration, Temperature
-from labelfield.models.deep.grid_processes import GridProcesses
 from labelfield.models.elbo import Elbo
 from labelfield.models.sampling import choose_labels
 from labelfield.networks import draw_dropout_from
 from labelfield.variational import Moments
-from labelfield.variational.grid import GridPrior
+from labelfield.variational.grid import GridFamily, GridPrior, WhitenedKronecker
+
+# Processes start as if each had been measured once, with noise of this share of its variance.
+_NOISE = 1e-3
 
 
 class Features(nn.Module):
@@ -62,6 +73,86 @@ def _seeded(generator: torch.Generator) -> Iterator[None]:
     with torch.random.fork_rng(devices=[generator.device] if is_on_gpu else []):
         torch.manual_seed(seed)
         yield
+
+
+class GridProcesses(nn.Module):
+    """Additive processes, interpolated from a grid: a kernel of lags and a variance, per process or shared, and q(u)."""
+
+    def __init__(self, kernel: Stationary, grid: Grid, family: GridFamily, n_own: int, jitter: float = 1e-4) -> None:
+        super().__init__()
+        self.kernel, self.grid, self.family, self.jitter = kernel, grid, family, jitter
+        self.log_variance = nn.Parameter(torch.zeros(n_own))
+
+    def prior(self) -> GridPrior:
+        """Return p(u), for each process with its own kernel or for one that all share."""
+        columns = self.kernel.of_lag(self.grid.lags(self.log_variance.device))
+        columns = columns.view(-1, self.grid.n_dimensions, self.grid.n_points)
+        variance = self.log_variance.double().exp()[:, None, None]
+        if self.grid.n_dimensions == 1:
+            return GridPrior(columns * variance, self.jitter)
+        # The variance of a process is applied in the first dimension.
+        return GridPrior(torch.cat([columns[:, :1] * variance, columns[:, 1:]], 1), self.jitter)
+
+    def moments_and_kl(self, h: Tensor) -> tuple[Moments, Tensor]:
+        """Return q(f) (B, J) at features (B, Q), and KL(q(u_j) ‖ p(u_j)) (J,); together they cost less."""
+        prior = self.prior()
+        is_small = self.grid.n_dimensions == 1 and self.grid.n_points <= LARGEST_GRID
+        if not is_small or not isinstance(self.family, WhitenedKronecker):
+            return self.moments(h, prior), self.kl(prior)
+        cells, t = self.grid.locate(h)
+        mean, var, kl = whitened_moments(
+            prior.columns[:, 0], self.jitter, self.family.mean, self.family.factor[:, 0], cells[..., 0], t[..., 0]
+        )
+        return Moments(mean, var.clamp_min(ROUNDING)), kl
+
+    def moments(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
+        """Return q(f) (B, J) at features (B, Q)."""
+        prior = prior or self.prior()
+        values, roots = self.family.values_and_roots(prior)
+        cells, t = self.grid.locate(h)
+        table = grids.sextics(grids.banded_window_forms(roots))
+        if self.grid.n_dimensions == 1:
+            table = torch.cat([grids.cubics(values), table[:, 0]], -1)
+            found = grids.evaluate(table, cells[..., 0], t[..., 0], (grids.CUBIC, grids.SEXTIC))
+            return Moments(found[..., 0], found[..., 1].clamp_min(ROUNDING))
+        mean = grids.interpolate(values.unsqueeze(-1), cells, grids.cubic_weights(t), self.grid.n_points).squeeze(-1)
+        var = grids.evaluate(table.flatten(0, 1), cells.flatten(1), t.flatten(1), (grids.SEXTIC,)).view(t.shape)
+        return Moments(mean, var.prod(-1).clamp_min(ROUNDING))
+
+    def draw(
+        self, h: Tensor, n_samples: int, generator: torch.Generator | None = None, prior: GridPrior | None = None
+    ) -> Tensor:
+        """Return draws of f (T, B, J) at features, each from one u [DKL 9], which correlates the rows of a draw."""
+        prior = prior or self.prior()
+        mean = self.family.mean
+        noise = torch.randn((*mean.shape, n_samples), dtype=mean.dtype, device=mean.device, generator=generator)
+        cells, t = self.grid.locate(h)
+        u = self.family.draw(prior, noise)
+        return grids.interpolate(u, cells, grids.cubic_weights(t), self.grid.n_points).movedim(-1, 0)
+
+    def kl(self, prior: GridPrior | None = None) -> Tensor:
+        """Return KL(q(u_j) ‖ p(u_j)) (J,)."""
+        return self.family.kl(prior or self.prior())
+
+    @torch.no_grad()
+    def start(self, h: Tensor) -> None:
+        """Place the grid on features (N, Q), and start as the sum of each process's features, a little uncertain."""
+        grid = self.grid
+        grid.follow(h)
+        at_points = grid.features()[grid.subsets]  # (J, d, n)
+        shape = [grid.n_points] * grid.n_dimensions
+        values = at_points.new_zeros(grid.n_processes, *shape, dtype=torch.float64)
+        for d in range(grid.n_dimensions):
+            along = [1] * grid.n_dimensions
+            along[d] = grid.n_points
+            values += at_points[:, d].view(-1, *along)
+        sizes = values.flatten(1).square().mean(1).clamp_min(1e-6)
+        self.log_variance.copy_((sizes if len(self.log_variance) > 1 else sizes.mean(0, keepdim=True)).log())
+        self.family.start(self.prior(), values.flatten(1), _NOISE)
+
+    def prior_variance(self) -> Tensor:
+        """Return the prior variance of f, the same at all features, (J,) or (1,)."""
+        return self.log_variance.exp()
 
 
 class DeepKernel(nn.Module):

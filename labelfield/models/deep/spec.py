@@ -10,8 +10,7 @@ from torch import nn
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word, check_options
 from labelfield.inducing.grid import LEAST_GRID, Grid
 from labelfield.kernels.names import LAG_KERNELS, lag_kernel_from_name
-from labelfield.models.deep.grid_processes import GridProcesses
-from labelfield.models.deep.model import DeepKernel, Features
+from labelfield.models.deep.model import DeepKernel, Features, GridProcesses
 from labelfield.models.sparse import MOST_POINTS
 from labelfield.networks import NetworkSpec, build_network
 from labelfield.variational.grid import Kronecker, WhitenedKronecker

@@ -11,8 +11,7 @@ from torch import Tensor
 from labelfield.errors import CannotAnswerError
 from labelfield.likelihoods.monte_carlo import normal_draws
 from labelfield.memory import FEWER_ROWS, advising_on_memory
-from labelfield.models.multiclass.model import MultiClassGP
-from labelfield.models.multiclass.processes import LinearUtilities, SparseUtilities
+from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP, SparseUtilities
 from labelfield.models.multiclass.spec import ClassSpec
 from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor, tensor_blocks
 from labelfield.variational import Moments

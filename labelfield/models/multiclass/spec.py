@@ -8,8 +8,7 @@ from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word,
 from labelfield.inducing import Free, PerClass
 from labelfield.kernels.names import kernel_from_name
 from labelfield.likelihoods import MultiClass, OneVsEach, RobustMax, Softmax
-from labelfield.models.multiclass.model import MultiClassGP
-from labelfield.models.multiclass.processes import LinearUtilities, SparseUtilities
+from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP, SparseUtilities
 from labelfield.models.sampling import Rivals
 from labelfield.models.sparse import MOST_POINTS, POSTERIORS
 

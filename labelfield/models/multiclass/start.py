@@ -10,8 +10,7 @@ from scipy import sparse
 from labelfield.csr import gather_rows
 from labelfield.inducing import PerClass, kmeans
 from labelfield.linalg.rows import squared_norms, to_tensor
-from labelfield.models.multiclass.model import MultiClassGP
-from labelfield.models.multiclass.processes import LinearUtilities
+from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP
 from labelfield.models.multiclass.spec import ClassSpec
 from labelfield.models.sparse import fill_shared, pad_rows
 
