@@ -76,7 +76,7 @@ def _seeded(generator: torch.Generator) -> Iterator[None]:
 
 
 class GridProcesses(nn.Module):
-    """Additive processes, interpolated from a grid: a kernel of lags and a variance, per process or shared, and q(u)."""
+    """Additive processes, interpolated from a grid: a kernel of lags and variances, per process or shared; q(u)."""
 
     def __init__(self, kernel: Stationary, grid: Grid, family: GridFamily, n_own: int, jitter: float = 1e-4) -> None:
         super().__init__()
