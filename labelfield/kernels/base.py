@@ -14,21 +14,16 @@ class Points(Protocol):
     """M points in any representation."""
 
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
-        """Return Σ_d w_d² x_id z_jd (…, B, M) for weights (…, D); P is in front if weights or points are per
-        process."""
-        ...
+        """Return Σ_d w_d² x_id z_jd (…, B, M) for weights (…, D), with P in front if either is per process."""
 
     def gram(self, squared_weights: Tensor | None) -> Tensor:
         """Return Σ_d w_d² z_id z_jd (…, M, M)."""
-        ...
 
     def norms(self, squared_weights: Tensor | None) -> Tensor:
         """Return Σ_d w_d² z_id² (…, M), the diagonal of the gram matrix, without the rest of it."""
-        ...
 
     def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return both, which distances need; together they may cost less."""
-        ...
 
 
 class DensePoints:

@@ -95,24 +95,20 @@ class _SquaredDistances(torch.autograd.Function):
         return both
 
 
-def squared_exponential(
-    length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
-) -> Stationary:
+def squared_exponential(length: float = 1.0, **sizes: int | None) -> Stationary:
     """Make the kernel k = exp(-r² / 2)."""
-    return Stationary(_squared_exponential, length, n_features=n_features, n_processes=n_processes)
+    return Stationary(_squared_exponential, length, **sizes)
 
 
 def _squared_exponential(squared: Tensor) -> Tensor:
     return (-0.5 * squared).exp()
 
 
-def matern(
-    smoothness: float, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
-) -> Stationary:
+def matern(smoothness: float, length: float = 1.0, **sizes: int | None) -> Stationary:
     """Make the Matérn kernel of smoothness ½, 3/2 or 5/2."""
     if smoothness not in (0.5, 1.5, 2.5):
         raise ValueError(f"smoothness={smoothness}; expected 0.5, 1.5 or 2.5")
-    return Stationary(partial(_matern, smoothness), length, n_features=n_features, n_processes=n_processes)
+    return Stationary(partial(_matern, smoothness), length, **sizes)
 
 
 def _matern(smoothness: float, squared: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ def kronecker_multiply(factors: Tensor, V: Tensor) -> Tensor:
     return _by_modes(torch.matmul, factors, V)
 
 
-def kronecker_solve_triangular(factors: Tensor, V: Tensor) -> Tensor:
+def kronecker_solve(factors: Tensor, V: Tensor) -> Tensor:
     """Return (⊗_d L_jd)⁻¹ V_j (J, m, T) for lower triangles L_jd, one mode at a time as in `kronecker_multiply`."""
     return _by_modes(partial(torch.linalg.solve_triangular, upper=False), factors, V)
 

@@ -23,7 +23,7 @@ from labelfield.kernels import Kernel, Points
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.calibration import N_RANKS, Calibration, Temperature, ranks_of
-from labelfield.variational import Family, Prior
+from labelfield.variational.families import Family, Prior
 
 Answer = TypeVar("Answer")
 Ends = tuple[NDArray[np.float32], NDArray[np.float32]]

@@ -1,7 +1,8 @@
 """Families of q(u), and their inputs: the prior p(u) = N(0, K_Z) and the covariances with the rows."""
 
 from abc import ABC, abstractmethod
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from math import log
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from labelfield.linalg.gaussian import LEAST_VARIANCE, kl_diagonal_standard, kl_
 from labelfield.linalg.triangular import projected_square_norms, tril_log_det
 
 _SMALLEST_NOISE = 1e-6
+# q starts narrower than the prior.
+_SPREAD = 0.3
 
 
 class Moments(NamedTuple):
@@ -227,3 +230,12 @@ class Parsimonious(Family):
         trace = noise.shape[1] - (inverse * noise).sum(1)
         divergence: Tensor = quadratic - trace + tril_log_det(factor) - noise.log().sum(1)
         return 0.5 * divergence
+
+
+POSTERIORS: dict[str, Callable[[int, int], Family]] = {
+    "whitened_diagonal": partial(WhitenedDiagonal, spread=_SPREAD),
+    "whitened_shared": partial(WhitenedShared, spread=_SPREAD),
+    "whitened_full": partial(WhitenedFull, spread=_SPREAD),
+    "full": partial(Full, spread=_SPREAD),
+    "parsimonious": Parsimonious,
+}

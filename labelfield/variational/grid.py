@@ -13,12 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.gaussian import kl_full_standard
-from labelfield.linalg.kronecker import (
-    kronecker_logdet,
-    kronecker_multiply,
-    kronecker_solve_triangular,
-    kronecker_trace,
-)
+from labelfield.linalg.kronecker import kronecker_logdet, kronecker_multiply, kronecker_solve, kronecker_trace
 from labelfield.linalg.toeplitz import (
     Levinson,
     levinson,
@@ -81,7 +76,7 @@ class GridPrior:
     def quadratic(self, mean: Tensor) -> Tensor:
         """Return μ_jᵀ K_j⁻¹ μ_j (J,)."""
         if not self.is_large:
-            return kronecker_solve_triangular(self.roots, mean.unsqueeze(-1)).square().sum((-2, -1))
+            return kronecker_solve(self.roots, mean.unsqueeze(-1)).square().sum((-2, -1))
         n_dimensions = self.columns.shape[1]
         solved = mean.view(-1, *[self.n_points] * n_dimensions)
         for dimension in range(n_dimensions):
@@ -174,7 +169,7 @@ class WhitenedKronecker(GridFamily):
 
     @torch.no_grad()
     def start(self, prior: GridPrior, values: Tensor, noise: float) -> None:
-        self.mean.copy_(kronecker_solve_triangular(prior.roots, values.double().unsqueeze(-1)).squeeze(-1))
+        self.mean.copy_(kronecker_solve(prior.roots, values.double().unsqueeze(-1)).squeeze(-1))
         self.factor.copy_(self._measured(prior, noise).expand_as(self.factor))
 
 

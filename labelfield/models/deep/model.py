@@ -31,7 +31,7 @@ from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.elbo import Elbo
 from labelfield.models.sampling import choose_labels
 from labelfield.networks import draw_dropout_from
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 from labelfield.variational.grid import GridFamily, GridPrior, WhitenedKronecker
 
 # Processes start as if each had been measured once, with noise of this share of its variance.

@@ -20,7 +20,7 @@ from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.deep.model import Baseline, DeepKernel, Features
 from labelfield.models.deep.start import FeatureError, require_features
 from labelfield.models.predictor import Block, Bound, Latent, Predictor
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 # Rows times labels whose probabilities exist at once, and rows that go through a network together.
 BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 4096

@@ -21,7 +21,7 @@ from labelfield.models.calibration import Calibration
 from labelfield.models.elbo import Elbo
 from labelfield.models.mlgpf.label_linear import LabelLinear, LabelLinearSubset
 from labelfield.models.sampling import choose_labels
-from labelfield.variational import Family, Moments, Prior
+from labelfield.variational.families import Family, Moments, Prior
 
 
 class InducingState(NamedTuple):

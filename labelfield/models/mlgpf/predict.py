@@ -18,7 +18,7 @@ from labelfield.models.mlgpf.model import MLGPF, InducingState
 from labelfield.models.mlgpf.topk import label_blocks, top_k
 from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor, tensor_blocks, to_csr
 from labelfield.models.sparse import unexplained_share
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 # Rows that are looked at together.
 BLOCK_ROWS = 2000

@@ -23,7 +23,7 @@ from labelfield.models.calibration import Temperature
 from labelfield.models.elbo import Elbo
 from labelfield.models.sampling import Choice, Rivals, choose_labels
 from labelfield.models.sparse import unexplained_share
-from labelfield.variational import Family, Moments, Prior
+from labelfield.variational.families import Family, Moments, Prior
 
 Module = TypeVar("Module", bound=nn.Module)
 

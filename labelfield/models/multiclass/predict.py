@@ -14,7 +14,7 @@ from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP, SparseUtilities
 from labelfield.models.multiclass.spec import ClassSpec
 from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor, tensor_blocks
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 # Rows times classes whose utilities exist at once, and numbers in the matrices of classes that are looked at together.
 BLOCK_ENTRIES, _SUBSET_ENTRIES = 1 << 22, 1 << 26

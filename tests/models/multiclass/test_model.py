@@ -13,7 +13,7 @@ from labelfield.likelihoods import Bernoulli, OneVsEach, RobustMax, Softmax
 from labelfield.models.multiclass.model import MultiClassGP, SparseUtilities
 from labelfield.models.multiclass.spec import ClassSpec, build
 from labelfield.models.sampling import Rivals
-from labelfield.variational import Full, Parsimonious, Prior, WhitenedDiagonal
+from labelfield.variational.families import Full, Parsimonious, Prior, WhitenedDiagonal
 from tests.models.bounds import as_csr, assert_unbiased, value_and_gradient
 
 pytestmark = pytest.mark.usefixtures("in_double")
