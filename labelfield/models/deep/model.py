@@ -11,12 +11,15 @@ so q(f_j) = N(wᵀ μ_j, wᵀ S_j w) exactly. With S_j = ⊗_d S_jd and w = ⊗_
 involves four neighbouring points per dimension.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from labelfield.inducing import Grid
 from labelfield.kernels.stationary import Stationary
@@ -34,6 +37,9 @@ from labelfield.networks import draw_dropout_from
 from labelfield.variational.families import Moments
 from labelfield.variational.grid import GridFamily, GridPrior, WhitenedKronecker
 
+if TYPE_CHECKING:
+    from labelfield.models.deep.spec import DeepSpec
+
 # Processes start as if each had been measured once, with noise of this share of its variance.
 _NOISE = 1e-3
 
@@ -46,7 +52,7 @@ class Features(nn.Module):
         self.network = network
         self.takes_sparse, self.is_own, self.is_mixed = takes_sparse, is_own, is_mixed
 
-    def forward(self, X: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, X: Tensor, generator: Generator | None = None) -> Tensor:
         """Return h (B, Q) in the type of the rest of the model. The generator, on the rows' device, is for dropout."""
         if X.layout == torch.sparse_csr and not self.takes_sparse:
             X = X.to_dense()
@@ -65,7 +71,7 @@ class Features(nn.Module):
 
 
 @contextmanager
-def _seeded(generator: torch.Generator) -> Iterator[None]:
+def _seeded(generator: Generator) -> Iterator[None]:
     """Let torch's global generators follow this one, and restore them afterwards."""
     is_on_gpu = generator.device.type == "cuda"
     # A generator on a GPU is seeded for each step, so nothing need be read from it.
@@ -120,7 +126,7 @@ class GridProcesses(nn.Module):
         return Moments(mean, var.prod(-1).clamp_min(ROUNDING))
 
     def draw(
-        self, h: Tensor, n_samples: int, generator: torch.Generator | None = None, prior: GridPrior | None = None
+        self, h: Tensor, n_samples: int, generator: Generator | None = None, prior: GridPrior | None = None
     ) -> Tensor:
         """Return draws of f (T, B, J) at features, each from one u [DKL 9], which correlates the rows of a draw."""
         prior = prior or self.prior()
@@ -158,27 +164,15 @@ class GridProcesses(nn.Module):
 class DeepKernel(nn.Module):
     """The model: features, processes, the mixing A (K, J), the bias b (K,) and the likelihood."""
 
-    def __init__(
-        self,
-        features: Features,
-        processes: GridProcesses,
-        A: Tensor,
-        b: Tensor,
-        *,
-        is_multilabel: bool,
-        n_samples: int = 1,
-        is_sampled: bool = False,
-        n_points: int = 10,
-        n_samples_predict: int = 128,
-        is_plain: bool = False,
-    ) -> None:
+    def __init__(self, features: Features, processes: GridProcesses, spec: DeepSpec) -> None:
         super().__init__()
-        self.features, self.processes = features, processes
-        self.A, self.b = nn.Parameter(A), nn.Parameter(b)
-        self.is_multilabel, self.is_sampled, self.n_samples = is_multilabel, is_sampled, n_samples
-        self.n_samples_predict, self.is_plain = n_samples_predict, is_plain
-        self.bernoulli = Bernoulli(n_points)
-        self.calibration: Calibration | Temperature = Calibration() if is_multilabel else Temperature()
+        self.features, self.processes, self.is_plain = features, processes, spec.is_plain
+        self.A = nn.Parameter(torch.zeros(spec.n_labels, spec.n_processes))
+        self.b = nn.Parameter(torch.zeros(spec.n_labels))
+        self.is_multilabel, self.is_sampled = spec.likelihood == "bernoulli", spec.moments == "sampled"
+        self.n_samples, self.n_samples_predict = spec.n_samples, spec.n_samples_predict
+        self.bernoulli = Bernoulli(spec.n_points)
+        self.calibration: Calibration | Temperature = Calibration() if self.is_multilabel else Temperature()
         self.baseline: Baseline | None = None
 
     @property
@@ -189,16 +183,8 @@ class DeepKernel(nn.Module):
         """Return the sum of each process's features (B, J), which the plain network has in place of f."""
         return h[:, self.processes.grid.subsets].sum(-1)
 
-    # The bound
-
     def elbo(
-        self,
-        h: Tensor,
-        Y: Tensor,
-        n_data: int,
-        *,
-        n_negatives: int | None = None,
-        generator: torch.Generator | None = None,
+        self, h: Tensor, Y: Tensor, n_data: int, *, n_negatives: int | None = None, generator: Generator | None = None
     ) -> Elbo:
         """Estimate the bound [DKL 4] on n_data rows, without bias, from the features (B, Q) and labels of a batch.
 
@@ -219,7 +205,7 @@ class DeepKernel(nn.Module):
             total = total + _certain_fit(torch.addmm(b, f_drawn, A.T), Y, column, weight)
         return Elbo(total * (scale / self.n_samples), kl)
 
-    def _latent_and_kl(self, h: Tensor, generator: torch.Generator | None) -> tuple[Moments | None, Tensor, Tensor]:
+    def _latent_and_kl(self, h: Tensor, generator: Generator | None) -> tuple[Moments | None, Tensor, Tensor]:
         """Return the moments of f, unless u is drawn; draws of f (T, B, J), as far as needed; and the divergence."""
         if self.is_sampled:
             prior = self.processes.prior()
@@ -227,13 +213,12 @@ class DeepKernel(nn.Module):
         f, kl = self.processes.moments_and_kl(h)
         if self.is_multilabel:
             return f, f.mean.unsqueeze(0), kl.sum()
-        noise = torch.randn(
-            (self.n_samples, *f.mean.shape), dtype=f.mean.dtype, device=f.mean.device, generator=generator
-        )
+        shape = self.n_samples, *f.mean.shape
+        noise = torch.randn(shape, dtype=f.mean.dtype, device=f.mean.device, generator=generator)
         return f, torch.addcmul(f.mean, f.var.sqrt(), noise), kl.sum()
 
     def _labels(
-        self, Y: Tensor, n_negatives: int | None, generator: torch.Generator | None
+        self, Y: Tensor, n_negatives: int | None, generator: Generator | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Choose all labels or some: return their A and b, the column of each entry of Y, and the columns' weights."""
         chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
@@ -241,13 +226,7 @@ class DeepKernel(nn.Module):
         return A, b, column, None if weight is None else weight.to(b.dtype)
 
     def plain_log_prob(
-        self,
-        h: Tensor,
-        Y: Tensor,
-        n_data: int,
-        *,
-        n_negatives: int | None = None,
-        generator: torch.Generator | None = None,
+        self, h: Tensor, Y: Tensor, n_data: int, *, n_negatives: int | None = None, generator: Generator | None = None
     ) -> Elbo:
         """Return the log-likelihood of n_data rows under the plain network, with a divergence of 0."""
         nothing = torch.zeros((), dtype=torch.float64, device=h.device)
@@ -261,8 +240,6 @@ class DeepKernel(nn.Module):
         A, b, column, weight = self._labels(Y, n_negatives, generator)
         mean = torch.addmm(b, self.sums(h), (A.detach() if is_fixed else A).T)
         return Elbo(_certain_fit(mean, Y, column, weight) * scale, nothing)
-
-    # Predicting
 
     def latent(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
         """Return q(f) (B, J) at features; for the plain network the sums of features, without variance."""
