@@ -1,8 +1,7 @@
 """Where the inducing inputs Z live, and where they start."""
 
-from labelfield.inducing.free import Free
+from labelfield.inducing.free import Free, PerClass
 from labelfield.inducing.grid import Grid
-from labelfield.inducing.per_class import PerClass
 from labelfield.inducing.start import frequent_features, kmeans, singular_vectors
 from labelfield.inducing.subspace import Subspace
 

@@ -1,4 +1,4 @@
-"""Inducing inputs with their own coordinates: learned ("free") or left where they start ("FX")."""
+"""Inducing inputs with their own coordinates: learned ("free"), left where they start ("FX"), or per class [TH 3.2]."""
 
 from __future__ import annotations
 
@@ -157,3 +157,23 @@ def _row_products(first: Tensor, second: Tensor) -> Tensor:
     step = max(1, _CHUNK // first.shape[1]) if first.device.type == "cpu" else len(first)
     parts = [torch.linalg.vecdot(first[d : d + step], second[d : d + step]) for d in range(0, len(first), step)]
     return torch.cat(parts)
+
+
+class PerClass(nn.Module):
+    """Z_k (K, M, D), learned; with `unit_norm` kept at norm 1, like the rows."""
+
+    per_process = ("Z",)
+
+    def __init__(self, Z: Tensor, *, unit_norm: bool = True) -> None:
+        super().__init__()
+        self.Z = nn.Parameter(Z)
+        self.unit_norm = unit_norm
+
+    def fill(self, Z: Tensor) -> None:
+        """Set the values (K, M, D)."""
+        with torch.no_grad():
+            self.Z.copy_(Z)
+
+    def points(self) -> DensePoints:
+        """Return the inducing inputs as the kernel sees them, to be formed once per step."""
+        return DensePoints(normalize(self.Z, dim=-1) if self.unit_norm else self.Z)

@@ -12,30 +12,27 @@ from labelfield.linalg.rows import dot, entry_rows, to_tensor
 
 _ROWS_PER_CENTRE = 20
 _OVERSAMPLING = 10
+_N_ITERATIONS = 4
 
 
 def kmeans(
-    X: sparse.csr_array | NDArray[np.float32],
-    n_centres: int,
-    rng: np.random.Generator,
-    n_iterations: int = 4,
-    device: torch.device | str = "cpu",
+    X: sparse.csr_array | NDArray[np.float32], count: int, rng: np.random.Generator, device: torch.device | str = "cpu"
 ) -> NDArray[np.float32]:
     """Return centres (M, D) after a few rounds of Lloyd's algorithm from random rows, on at most 20 rows per centre.
 
     This is a start, not a clustering: the centres are trained further. A centre without rows moves to a random one.
     """
     n = X.shape[0]
-    chosen = np.sort(rng.choice(n, min(n, _ROWS_PER_CENTRE * n_centres), replace=False))
+    chosen = np.sort(rng.choice(n, min(n, _ROWS_PER_CENTRE * count), replace=False))
     rows = X[chosen]
-    n_centres = min(n_centres, rows.shape[0])
+    count = min(count, rows.shape[0])
     points = to_tensor(rows, device) if sparse.issparse(rows) else torch.from_numpy(rows).to(device)
-    centres = torch.from_numpy(_dense(rows[np.sort(rng.choice(rows.shape[0], n_centres, replace=False))])).to(device)
-    for _ in range(n_iterations):
+    centres = torch.from_numpy(_dense(rows[np.sort(rng.choice(rows.shape[0], count, replace=False))])).to(device)
+    for _ in range(_N_ITERATIONS):
         # The nearest centre maximises x·c - ‖c‖² / 2.
         nearest = (dot(points, centres.T.contiguous()) - 0.5 * centres.square().sum(1)).argmax(1)
-        counts = torch.bincount(nearest, minlength=n_centres)
-        centres = _sums(points, nearest, n_centres) / counts.clamp_min(1).unsqueeze(1)
+        counts = torch.bincount(nearest, minlength=count)
+        centres = _sums(points, nearest, count) / counts.clamp_min(1).unsqueeze(1)
         empty = (counts == 0).nonzero().squeeze(1)
         centres[empty] = torch.from_numpy(_dense(rows[rng.choice(rows.shape[0], empty.numel())])).to(device)
     return centres.cpu().numpy()
@@ -58,13 +55,13 @@ def _dense(rows: Any) -> NDArray[np.float32]:
 
 
 def singular_vectors(
-    X: sparse.csr_array | NDArray[np.float32], rank: int, rng: np.random.Generator, n_iterations: int = 4
+    X: sparse.csr_array | NDArray[np.float32], rank: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
     """Return at most rank(X) leading right singular vectors X̃ (R, D) of X, by randomised subspace iteration."""
     n, d = X.shape
     width = min(rank + _OVERSAMPLING, n, d)
     Q = np.linalg.qr(X.T @ rng.standard_normal((n, width), np.float32))[0]
-    for _ in range(n_iterations):
+    for _ in range(_N_ITERATIONS):
         Q = np.linalg.qr(X.T @ np.linalg.qr(X @ Q)[0])[0]
     _, values, rotation = np.linalg.svd(X @ Q, full_matrices=False)
     kept = min(rank, int(np.count_nonzero(values > values.max(initial=0) * 1e-5)))

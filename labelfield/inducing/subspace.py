@@ -27,8 +27,7 @@ class Subspace(nn.Module):
         self.register_buffer("basis_gram", (self.basis.T @ self.basis).detach(), persistent=False)
 
     def project(self, X: Tensor) -> Projected:
-        """Return X X̃ᵀ and squared norms, all that a model needs of these rows if nothing about the basis is
-        learned."""
+        """Return X X̃ᵀ and squared norms, all that a model needs of these rows if the basis is not learned."""
         with torch.no_grad():
             return Projected(dot(X, self.basis), squared_norms(X, None))
 

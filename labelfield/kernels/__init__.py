@@ -1,21 +1,7 @@
 """Covariance functions of dense or sparse rows, computed from weighted inner products alone."""
 
-from labelfield.kernels.base import Kernel
+from labelfield.kernels.base import DensePoints, Kernel, Points
 from labelfield.kernels.combine import Scaled, Sum, White
-from labelfield.kernels.dot import DotPower
-from labelfield.kernels.points import DensePoints, Points
-from labelfield.kernels.stationary import SquaredExponentialLinear, Stationary, matern, squared_exponential
+from labelfield.kernels.stationary import DotPower, matern, squared_exponential
 
-__all__ = [
-    "DensePoints",
-    "DotPower",
-    "Kernel",
-    "Points",
-    "Scaled",
-    "SquaredExponentialLinear",
-    "Stationary",
-    "Sum",
-    "White",
-    "matern",
-    "squared_exponential",
-]
+__all__ = ["DensePoints", "DotPower", "Kernel", "Points", "Scaled", "Sum", "White", "matern", "squared_exponential"]

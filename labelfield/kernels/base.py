@@ -1,13 +1,63 @@
-"""The interface of covariance functions."""
+"""The interface of covariance functions, and of the points at which they are evaluated against rows."""
 
 from abc import ABC, abstractmethod
 from math import log
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from labelfield.kernels.points import Points
-from labelfield.linalg.rows import Rows
+from labelfield.linalg.rows import Projected, Rows, dot
+
+
+class Points(Protocol):
+    """M points in any representation."""
+
+    def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
+        """Return Σ_d w_d² x_id z_jd (…, B, M) for weights (…, D), with P in front if either is per process."""
+
+    def gram(self, squared_weights: Tensor | None) -> Tensor:
+        """Return Σ_d w_d² z_id z_jd (…, M, M)."""
+
+    def norms(self, squared_weights: Tensor | None) -> Tensor:
+        """Return Σ_d w_d² z_id² (…, M), the diagonal of the gram matrix, without the rest of it."""
+
+    def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return both, which distances need; together they may cost less."""
+
+
+class DensePoints:
+    """Points given by their coordinates Z (M, D), or (P, M, D) per process."""
+
+    def __init__(self, Z: Tensor) -> None:
+        self.Z = Z
+
+    def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
+        if isinstance(X, Projected):
+            raise ValueError("projected rows can only be compared with points of the subspace they were projected onto")
+        W = self._weighted(squared_weights)
+        if W.dim() == 2:
+            return dot(X, W.T.contiguous())
+        # One product with the points of all processes side by side.
+        products = dot(X, W.flatten(0, 1).T.contiguous())
+        return products.view(-1, *W.shape[:2]).movedim(1, 0)
+
+    def gram(self, squared_weights: Tensor | None) -> Tensor:
+        return self._weighted(squared_weights) @ self.Z.mT
+
+    def norms(self, squared_weights: Tensor | None) -> Tensor:
+        return (self._weighted(squared_weights) * self.Z).sum(-1)
+
+    def _weighted(self, squared_weights: Tensor | None) -> Tensor:
+        return self.Z if squared_weights is None else self.Z * squared_weights.unsqueeze(-2)
+
+    def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.cross(X, squared_weights), self.norms(squared_weights)
+
+
+def as_points(Z: Tensor | Points) -> Points:
+    """Return coordinates as points, and points as they are."""
+    return DensePoints(Z) if isinstance(Z, Tensor) else Z
 
 
 class Kernel(nn.Module, ABC):

@@ -5,8 +5,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from labelfield.kernels.base import Kernel, over_matrices, over_rows, positive, shape_of
-from labelfield.kernels.points import Points, as_points
+from labelfield.kernels.base import Kernel, Points, as_points, over_matrices, over_rows, positive, shape_of
 from labelfield.linalg.rows import Rows, n_rows
 
 

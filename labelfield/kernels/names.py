@@ -7,8 +7,7 @@ from typing import Any
 
 from labelfield.kernels.base import Kernel
 from labelfield.kernels.combine import Scaled, Sum, White
-from labelfield.kernels.dot import DotPower
-from labelfield.kernels.stationary import SquaredExponentialLinear, Stationary, matern, squared_exponential
+from labelfield.kernels.stationary import DotPower, SquaredExponentialLinear, Stationary, matern, squared_exponential
 
 # Kernels that are functions of the distance of two numbers.
 LAG_KERNELS = ("se", "matern12", "matern32", "matern52")

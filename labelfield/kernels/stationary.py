@@ -1,4 +1,4 @@
-"""Kernels of the weighted distance r² = Σ_d w_d² (x_d - z_d)²: squared-exponential and Matérn."""
+"""Kernels of the weighted distance r² = Σ_d w_d² (x_d - z_d)², and of the weighted inner product Σ_d w_d² x_d z_d."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labelfield.kernels.base import Kernel, over_matrices, over_rows, positive, shape_of
-from labelfield.kernels.points import Points, as_points
+from labelfield.kernels.base import Kernel, Points, as_points, over_matrices, over_rows, positive, shape_of
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, n_rows, squared_norms
 
@@ -96,24 +95,20 @@ class _SquaredDistances(torch.autograd.Function):
         return both
 
 
-def squared_exponential(
-    length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
-) -> Stationary:
+def squared_exponential(length: float = 1.0, **sizes: int | None) -> Stationary:
     """Make the kernel k = exp(-r² / 2)."""
-    return Stationary(_squared_exponential, length, n_features=n_features, n_processes=n_processes)
+    return Stationary(_squared_exponential, length, **sizes)
 
 
 def _squared_exponential(squared: Tensor) -> Tensor:
     return (-0.5 * squared).exp()
 
 
-def matern(
-    smoothness: float, length: float = 1.0, *, n_features: int | None = None, n_processes: int | None = None
-) -> Stationary:
+def matern(smoothness: float, length: float = 1.0, **sizes: int | None) -> Stationary:
     """Make the Matérn kernel of smoothness ½, 3/2 or 5/2."""
     if smoothness not in (0.5, 1.5, 2.5):
         raise ValueError(f"smoothness={smoothness}; expected 0.5, 1.5 or 2.5")
-    return Stationary(partial(_matern, smoothness), length, n_features=n_features, n_processes=n_processes)
+    return Stationary(partial(_matern, smoothness), length, **sizes)
 
 
 def _matern(smoothness: float, squared: Tensor) -> Tensor:
@@ -159,3 +154,27 @@ class SquaredExponentialLinear(Kernel):
     def _scales(self) -> tuple[Tensor, Tensor]:
         """Return a and b, each a number or (P, 1, 1)."""
         return over_matrices(self.log_variance.exp()), over_matrices(self.log_slope.exp())
+
+
+class DotPower(Kernel):
+    """k = (xᵀ W² z)^power, where W has one weight for each of n_features, or is the identity."""
+
+    def __init__(self, power: int, *, n_features: int | None = None, n_processes: int | None = None) -> None:
+        super().__init__()
+        if not (isinstance(power, int) and power >= 1):
+            raise ValueError(f"power={power!r}; expected an integer of at least 1")
+        self.power = power
+        self.log_weights = None if n_features is None else positive(1.0, shape_of(n_processes, n_features))
+        self.per_process = () if self.log_weights is None or n_processes is None else ("log_weights",)
+
+    def feature_relevance(self) -> Tensor | None:
+        return None if self.log_weights is None else (2 * self.log_weights).exp()
+
+    def cross(self, X: Rows, Z: Tensor | Points) -> Tensor:
+        return as_points(Z).cross(X, self.feature_relevance()) ** self.power
+
+    def gram(self, Z: Tensor | Points) -> Tensor:
+        return as_points(Z).gram(self.feature_relevance()).double() ** self.power
+
+    def diag(self, X: Rows) -> Tensor:
+        return squared_norms(X, self.feature_relevance()) ** self.power

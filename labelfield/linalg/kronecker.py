@@ -1,20 +1,20 @@
 """Kronecker products A_j1 ⊗ … ⊗ A_jd of n × n matrices (J, d, n, n), of m = n^d rows each, through their factors."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 
 def kronecker_multiply(factors: Tensor, V: Tensor) -> Tensor:
-    """Return (⊗_d A_jd) V_j (J, m, T) for V (J, m, T), at a cost of d n m T. All j may share one product (1, d, n,
-    n)."""
+    """Return (⊗_d A_jd) V_j (J, m, T) for V (J, m, T), at a cost of d n m T; all j may share one (1, d, n, n)."""
     return _by_modes(torch.matmul, factors, V)
 
 
-def kronecker_solve_triangular(factors: Tensor, V: Tensor) -> Tensor:
+def kronecker_solve(factors: Tensor, V: Tensor) -> Tensor:
     """Return (⊗_d L_jd)⁻¹ V_j (J, m, T) for lower triangles L_jd, one mode at a time as in `kronecker_multiply`."""
-    return _by_modes(_solve_lower, factors, V)
+    return _by_modes(partial(torch.linalg.solve_triangular, upper=False), factors, V)
 
 
 def kronecker_logdet(logdets: Tensor, n: int) -> Tensor:
@@ -29,11 +29,6 @@ def kronecker_trace(traces: Tensor) -> Tensor:
     for k in range(1, traces.shape[1]):
         product = product * traces[:, k]
     return product
-
-
-def _solve_lower(L: Tensor, V: Tensor) -> Tensor:
-    solved: Tensor = torch.linalg.solve_triangular(L, V, upper=False)
-    return solved
 
 
 def _by_modes(act: Callable[[Tensor, Tensor], Tensor], factors: Tensor, V: Tensor) -> Tensor:

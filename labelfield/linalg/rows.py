@@ -83,14 +83,8 @@ def _product(X: Tensor, W: Tensor) -> Tensor:
         return torch.as_tensor(X @ W)
     if X.values().numel() == 0:
         return W.new_zeros(X.shape[0], W.shape[1])
-    return torch.embedding_bag(
-        W.contiguous(),
-        X.col_indices(),
-        X.crow_indices(),
-        mode=0,
-        per_sample_weights=X.values(),
-        include_last_offset=True,
-    )[0]
+    W, columns, pointers = W.contiguous(), X.col_indices(), X.crow_indices()
+    return torch.embedding_bag(W, columns, pointers, mode=0, per_sample_weights=X.values(), include_last_offset=True)[0]
 
 
 def take(parameter: Tensor, chosen: Tensor) -> Tensor:
@@ -115,9 +109,8 @@ def squared(X: Tensor) -> Tensor:
     """Return the squares of the entries of dense or sparse rows."""
     if X.layout != torch.sparse_csr:
         return X.square()
-    return torch.sparse_csr_tensor(
-        X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
-    )
+    parts = X.crow_indices(), X.col_indices(), X.values().square()
+    return torch.sparse_csr_tensor(*parts, size=X.shape, check_invariants=False)
 
 
 def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:

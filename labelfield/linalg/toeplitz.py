@@ -28,8 +28,19 @@ class Levinson(NamedTuple):
 
 
 def toeplitz(column: Tensor) -> Tensor:
-    """Return K (…, n, n) in full."""
-    return apply(_Dense, column)
+    """Return K (…, n, n). Row i is the window of length n from n - 1 - i on in (c_{n-1}, …, c_1, c_0, …, c_{n-1})."""
+    return torch.cat([column[..., 1:].flip(-1), column], -1).unfold(-1, column.shape[-1], 1).flip(-2)
+
+
+def _diagonal_sums(d_K: Tensor) -> Tensor:
+    """Return ∂c from ∂K: the sum of its two diagonals at each distance."""
+    n = d_K.shape[-1]
+    # With n zeros appended and read as rows that are one shorter, entries of one diagonal fall into one column.
+    padded = torch.nn.functional.pad(d_K.flip(-2), (0, n)).flatten(-2)
+    sums = padded[..., : n * (2 * n - 1)].reshape(*padded.shape[:-1], n, 2 * n - 1).sum(-2)
+    result = sums[..., n - 1 :].clone()
+    result[..., 1:] += sums[..., : n - 1].flip(-1)
+    return result
 
 
 def toeplitz_cholesky(column: Tensor, name: str, jitter: float) -> Tensor:
@@ -73,7 +84,7 @@ def levinson(column: Tensor, name: str = "a Toeplitz matrix") -> Levinson:
     is_good = (errors > 0).all(-1, keepdim=True)
     is_captured = c.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     if not is_captured and not is_good.all():
-        _explain(c, errors, name)
+        _refuse(c, errors, name)
     first = torch.where(is_good, a / errors[:, -1:], torch.nan)
     return Levinson(first.view(column.shape), errors.log().sum(-1).view(column.shape[:-1]))
 
@@ -103,7 +114,7 @@ def toeplitz_logdet(column: Tensor, inverse: Levinson | None = None) -> Tensor:
     return apply(_LogDet, column.double(), *(inverse or levinson(column)))
 
 
-def _explain(c: Tensor, errors: Tensor, name: str) -> None:
+def _refuse(c: Tensor, errors: Tensor, name: str) -> None:
     size = f"{name} of {c.shape[-1]} rows"
     if not torch.isfinite(c).all():
         raise FactorisationError(f"{size} has entries that are not finite; lower the learning rate or check the data")
@@ -119,44 +130,25 @@ def _fft_size(n: int) -> int:
     return int(next_fast_len(2 * n - 1, real=True))
 
 
-class _Dense(torch.autograd.Function):
-    """K in full. Row i is the window of length n from n - 1 - i on in (c_{n-1}, …, c_1, c_0, c_1, …, c_{n-1})."""
-
-    @staticmethod
-    def forward(_: Any, column: Tensor) -> Tensor:
-        return torch.cat([column[..., 1:].flip(-1), column], -1).unfold(-1, column.shape[-1], 1).flip(-2)
-
-    @staticmethod
-    def backward(_: Any, *gradients: Tensor) -> Tensor:
-        n = gradients[0].shape[-1]
-        # With n zeros appended and read as rows that are one shorter, entries of one diagonal fall into one column.
-        padded = torch.nn.functional.pad(gradients[0].flip(-2), (0, n)).flatten(-2)
-        sums = padded[..., : n * (2 * n - 1)].reshape(*padded.shape[:-1], n, 2 * n - 1).sum(-2)
-        result = sums[..., n - 1 :].clone()
-        result[..., 1:] += sums[..., : n - 1].flip(-1)
-        return result
-
-
 def factorised(column: Tensor, name: str, jitter: float, may_read: bool) -> Tensor:
     """Return R as in `toeplitz_cholesky`, without a gradient."""
     jittered = column.clone()
     jittered[..., 0] *= 1 + jitter
     R: Tensor
-    R, info = torch.linalg.cholesky_ex(_Dense.forward(None, jittered))
+    R, info = torch.linalg.cholesky_ex(toeplitz(jittered))
     if not may_read:
         return torch.where((info > 0)[..., None, None], torch.nan, R)
     # Try more jitter, or raise an error that explains.
-    return cholesky(_Dense.forward(None, column), name, jitter) if info.any() else R
+    return cholesky(toeplitz(column), name, jitter) if info.any() else R
 
 
 def column_gradient(R: Tensor, d_R: Tensor) -> Tensor:
-    """Return ∂c from ∂R: ∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, Φ the lower triangle with a halved diagonal; ∂c sums diagonals of
-    ∂K."""
+    """Return ∂c from ∂R, through ∂K = R⁻ᵀ Φ(Rᵀ ∂R) R⁻¹, where Φ takes the lower triangle and halves its diagonal."""
     inner = (R.mT @ d_R).tril_()
     inner.diagonal(dim1=-2, dim2=-1).mul_(0.5)
     left: Tensor = torch.linalg.solve_triangular(R.mT, inner, upper=True)
     whole: Tensor = torch.linalg.solve_triangular(R, left, upper=False, left=False)
-    return _Dense.backward(None, whole)
+    return _diagonal_sums(whole)
 
 
 def may_synchronise(column: Tensor) -> bool:
@@ -234,10 +226,8 @@ class _Trace(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, column: Tensor, first: Tensor, L: Tensor) -> Tensor:
-        size = _fft_size(first.shape[-1])
         # Without refinement, which single solutions need: a sum of squares loses fewer digits.
-        parts = [_gohberg_semencul(first, part, size) for part in _parts(L, size)]
-        G = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        G = _solve(None, first, L)
         ctx.save_for_backward(G)
         ctx.column_shape = column.shape
         return (G * L).sum((-2, -1))
@@ -261,16 +251,17 @@ def _parts(V: Tensor, size: int) -> tuple[Tensor, ...]:
     return torch.split(V, max(1, scratch // (size * max(1, prod(V.shape[:-2])))), -1)
 
 
-def _solve(column: Tensor, first: Tensor, V: Tensor) -> Tensor:
+def _solve(column: Tensor | None, first: Tensor, V: Tensor) -> Tensor:
+    """Return K⁻¹ V; given the column, with one step of refinement, which removes the transforms' rounding error in
+    ill-conditioned systems."""
     size = _fft_size(first.shape[-1])
-    solved = [_solve_part(column, first, part, size) for part in _parts(V, size)]
+    solved = []
+    for part in _parts(V, size):
+        X = _gohberg_semencul(first, part, size)
+        if column is not None:
+            X = X + _gohberg_semencul(first, part - toeplitz_multiply(column, X), size)
+        solved.append(X)
     return solved[0] if len(solved) == 1 else torch.cat(solved, -1)
-
-
-def _solve_part(column: Tensor, first: Tensor, V: Tensor, size: int) -> Tensor:
-    """Solve with one step of refinement, which removes the transforms' rounding error in ill-conditioned systems."""
-    X = _gohberg_semencul(first, V, size)
-    return X + _gohberg_semencul(first, V - toeplitz_multiply(column, X), size)
 
 
 def _gohberg_semencul(first: Tensor, V: Tensor, size: int) -> Tensor:

@@ -2,8 +2,8 @@
 
     u = R m,  W = R L,  R Rᵀ = K          mean = wᵀ u,  var = wᵀ W Wᵀ w          KL(N(m, L Lᵀ) ‖ N(0, I))
 
-The same computation is written step by step in `labelfield.variational.grid` and `labelfield.linalg.piecewise`. There
-each step is a node of the graph with its own gradient: about forty small operations whose overhead exceeds their work.
+The same computation is written step by step in `variational.grid` and `linalg.interpolation`. There each step is a node
+of the graph with its own gradient: about forty small operations whose overhead exceeds their work.
 Here they share intermediate results, and nothing is formed twice (docs/DECISIONS.md has the measurement).
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labelfield.linalg.piecewise import CUBIC, SEXTIC, coefficients, powers_of, sums_of_cells
+from labelfield.linalg.interpolation import CUBIC, SEXTIC, coefficients, powers_of, sums_of_cells
 from labelfield.linalg.toeplitz import column_gradient, factorised, may_synchronise
 from labelfield.linalg.triangular import tril_log_det
 

@@ -81,7 +81,8 @@ class Calibration(nn.Module):
             return  # nothing to learn from
         knots = np.quantile(z[:, :n_first][known[:, :n_first]], np.linspace(0, 1, _N_KNOTS + 2)[1:-1])
         lead_knot = np.quantile(z[:, 0][known[:, 0]], 1 / (_N_KNOTS + 1)) if known[:, 0].any() else 0.0
-        groups = [_grouped(z[own, rank], is_true[own, rank], rank, 1.0) for rank, own in enumerate(known.T[:n_first])]
+        ranked = [(rank, own) for rank, own in enumerate(known.T[:n_first]) if own.any()]
+        groups = [_grouped(z[own, rank], is_true[own, rank], rank, 1.0) for rank, own in ranked]
         if (rest := known[:, n_first:]).any():
             share = known[:, :n_first].sum() / rest.sum()
             groups.append(_grouped(z[:, n_first:][rest], is_true[:, n_first:][rest], N_RANKS - 1, share))
@@ -115,8 +116,6 @@ def _grouped(
     z: NDArray[np.float64], is_true: NDArray[np.bool_], place: int, weight: float
 ) -> tuple[NDArray[np.float64], ...]:
     """Group entries of one rank by similar logit: return mean logits, shares that hold, weights and the rank."""
-    if z.size == 0:
-        return np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, np.int64)
     order = np.argsort(z, kind="stable")
     starts = np.unique(np.linspace(0, order.size, min(order.size, _N_GROUPS) + 1).astype(np.int64)[:-1])
     counts = np.diff(np.r_[starts, order.size])

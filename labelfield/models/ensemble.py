@@ -11,11 +11,11 @@ from torch import Tensor
 
 from labelfield.csr import gather_rows
 from labelfield.errors import CannotAnswerError
-from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
+from labelfield.memory import row_blocks
 from labelfield.models.calibration import Calibration, Temperature
-from labelfield.models.mlgpf.predict import FactorPredictor, RowBlock
+from labelfield.models.mlgpf.predict import FactorPredictor
 from labelfield.models.mlgpf.topk import top_k_of_mean
-from labelfield.models.predictor import Block, Latent, Predictor, calibrated_probabilities, to_csr
+from labelfield.models.predictor import Block, Latent, Predictor, to_csr
 
 # Rows times labels of each member whose probabilities exist at once, and rows at the most.
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 2000
@@ -50,52 +50,49 @@ class EnsemblePredictor(Predictor):
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
         parts = self._parts(rows)
-        for block in row_blocks(rows.shape[0], self.n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
-            chosen = np.arange(block.start, block.stop)
+
+        def ask(chosen: NDArray[np.int64]) -> Tensor:
             found = [predictor.separate_proba(gather_rows(own, chosen), calibrated=False) for predictor, own in parts]
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                P = torch.from_numpy(np.stack(found)).mean(0)
-                P = calibrated_probabilities(self.calibration.cpu(), P) if calibrated else P
-            yield Block(block, slice(0, self.n_labels), P)
+            return torch.from_numpy(np.stack(found)).mean(0)
+
+        return self.whole_rows(self._blocks(rows), ask, calibrated)
+
+    def _blocks(self, rows: sparse.csr_array) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """Yield blocks of rows and their numbers."""
+        for block in row_blocks(rows.shape[0], self.n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
+            yield block, np.arange(block.start, block.stop)
 
     def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
         """Return the k labels with the largest mean probability; factor models need not integrate over all labels."""
-        factors = [member.predictor for member in self.members if isinstance(member.predictor, FactorPredictor)]
-        if len(factors) < len(self.members):
+        if not self._are_factors():
             return super().top_k(rows, k, calibrated)
-        return self._top_k_of(rows, k, [factor.row_blocks for factor in factors], calibrated)
+        return self._top_k_of(rows, k, calibrated)
 
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K)."""
-        factors = [member.predictor for member in self.members if isinstance(member.predictor, FactorPredictor)]
-        if len(factors) < len(self.members):
+        if not self._are_factors():
             raise CannotAnswerError("only factor models (mlgpf) can take up known labels")
-        return self._top_k_of(rows, k, [factor.given for factor in factors], True, observed)
+        return self._top_k_of(rows, k, True, observed)
+
+    def _are_factors(self) -> bool:
+        return all(isinstance(member.predictor, FactorPredictor) for member in self.members)
 
     def _top_k_of(
-        self, rows: sparse.csr_array, k: int, asked: Sequence[Any], calibrated: bool, observed: Any = None
+        self, rows: sparse.csr_array, k: int, calibrated: bool, observed: sparse.csr_array | None = None
     ) -> sparse.csr_array:
         """Return the best labels by the mean over factor models, each asked for q(h) of some rows at a time."""
         k = min(k, self.n_labels)
-        parts = self._parts(rows)
-        models = [predictor.model for predictor, _ in parts if isinstance(predictor, FactorPredictor)]
+        parts: list[tuple[Any, sparse.csr_array]] = list(self._parts(rows))
 
-        def ranked() -> Iterator[tuple[Tensor, Tensor]]:
-            for block in row_blocks(rows.shape[0], self.n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
-                chosen = np.arange(block.start, block.stop)
-                known = () if observed is None else (gather_rows(observed, chosen),)
-                f = []
-                for model, ask, (_, own) in zip(models, asked, parts, strict=True):
-                    found: RowBlock = next(ask(gather_rows(own, chosen), *known))
-                    with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                        f.append(model.utilities(found.h, found.X))
-                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                    best, p = top_k_of_mean(models, f, k)
-                    if calibrated:
-                        p = self.calibration.to(p.device)(p, torch.arange(k, device=p.device))
-                yield best, p
+        def ranked(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+            known, f = None if observed is None else gather_rows(observed, chosen), []
+            for factor, own in parts:
+                _, X, h = next(factor.given(gather_rows(own, chosen), known))
+                f.append(factor.model.utilities(h, X))
+            best, p = top_k_of_mean([factor.model for factor, _ in parts], f, k)
+            return best, self.calibration.to(p.device)(p, torch.arange(k, device=p.device)) if calibrated else p
 
-        return to_csr(ranked(), k, self.n_labels)
+        return to_csr((found for _, found in self.answers(self._blocks(rows), ranked)), k, self.n_labels)
 
     def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
         """Yield draws of all members together: each member is as likely as any other."""
@@ -104,10 +101,6 @@ class EnsemblePredictor(Predictor):
         for predictor, own in self._parts(rows):
             found.append(torch.cat([drawn.cpu() for _, drawn in predictor.draws(own, each)], 1))
         yield slice(0, rows.shape[0]), torch.cat(found)
-
-    def mapped(self, values: Tensor, rows: sparse.csr_array) -> Tensor:
-        self.calibration.to(values.device)
-        return super().mapped(values, rows)
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         found = [predictor.novelty(own) for predictor, own in self._parts(rows)]
@@ -126,9 +119,8 @@ class EnsemblePredictor(Predictor):
     def loadings(self) -> Tensor | None:
         """Return the loadings of all members side by side."""
         found = [member.predictor.loadings() for member in self.members]
-        return (
-            None if any(one is None for one in found) else torch.cat([one.cpu() for one in found if one is not None], 1)
-        )
+        known = [one.cpu() for one in found if one is not None]
+        return torch.cat(known, 1) if len(known) == len(found) else None
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
         """Return the mean over the members that weigh features."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import ndtri
 from torch import Tensor
 
 from labelfield.csr import from_counts, gather_rows
@@ -24,8 +23,9 @@ from labelfield.kernels import Kernel, Points
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.calibration import N_RANKS, Calibration, Temperature, ranks_of
-from labelfield.variational import Family, Moments, Prior
+from labelfield.variational.families import Family, Prior
 
+Answer = TypeVar("Answer")
 Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
 # Draws from the posterior that an interval is read from.
 N_DRAWS = 1024
@@ -91,6 +91,35 @@ class Predictor(ABC):
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
         """Yield the probabilities of all labels of all rows, block by block."""
 
+    def whole_rows(
+        self, blocks: Iterable[tuple[Any, ...]], ask: Callable[..., Tensor], calibrated: bool
+    ) -> Iterator[Block]:
+        """Yield the probabilities that `ask` gives for all labels of blocks of rows, calibrated on request."""
+        for block, *given in blocks:
+            # Neither is held around the yield: an abandoned generator would leave them open for good.
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                P = ask(*given)
+                P = calibrated_probabilities(self.calibration.to(P.device), P) if calibrated else P
+            yield Block(block, slice(0, self.n_labels), P)
+
+    def answers(self, blocks: Iterable[tuple[Any, ...]], ask: Callable[..., Answer]) -> Iterator[tuple[slice, Answer]]:
+        """Yield what `ask` makes, without gradients, of what each block has beside its rows."""
+        for block, *given in blocks:
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                answer = ask(*given)
+            yield block, answer
+
+    def filled(
+        self, blocks: Iterable[tuple[Any, Iterable[Tensor]]], *shapes: tuple[int, ...]
+    ) -> list[NDArray[np.float32]]:
+        """Return arrays of these shapes, filled by blocks: where each belongs, and its part of each array."""
+        with advising_on_memory(FEWER_ROWS):
+            result = [np.empty(shape, np.float32) for shape in shapes]
+        for where, parts in blocks:
+            for array, part in zip(result, parts, strict=True):
+                array[where] = part.cpu().numpy()
+        return result
+
     def proba(self, rows: sparse.csr_array, calibrated: bool = True) -> NDArray[np.float32]:
         """Return the probability of each label (N, K)."""
         P = self.separate_proba(rows, calibrated)
@@ -100,15 +129,14 @@ class Predictor(ABC):
 
     def separate_proba(self, rows: sparse.csr_array, calibrated: bool = True) -> NDArray[np.float32]:
         """Return the probability of each label (N, K) as the model has it, whether or not rows have one class each."""
-        with advising_on_memory(FEWER_ROWS):
-            result = np.empty((rows.shape[0], self.n_labels), np.float32)
-        for block in self.probabilities(rows, calibrated):
-            result[block.rows, block.labels] = block.P.cpu().numpy()
-        return result
+        blocks = ((block[:2], block[2:]) for block in self.probabilities(rows, calibrated))
+        return self.filled(blocks, (rows.shape[0], self.n_labels))[0]
 
     def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
         """Return the k most probable labels of each row with their probabilities, as CSR (N, K)."""
-        return best_labels((block.P for block in self.probabilities(rows, calibrated)), k, self.n_labels)
+        k = min(k, self.n_labels)
+        best = (block.P.topk(k, dim=1)[::-1] for block in self.probabilities(rows, calibrated))
+        return to_csr(best, k, self.n_labels)
 
     def reached(self, rows: sparse.csr_array, threshold: float) -> sparse.csr_array:
         """Return the labels whose probability reaches the threshold, as a CSR indicator (N, K)."""
@@ -159,13 +187,13 @@ class Predictor(ABC):
 
     def mapped(self, values: Tensor, rows: sparse.csr_array) -> Tensor:
         """Calibrate possible probabilities (..., B, K) of rows: each label by the place it has in its row's ranking."""
-        if isinstance(self.calibration, Temperature):
-            mapped: Tensor = self.calibration(values.flatten(0, -2))
-            return mapped.view(values.shape)
-        if self.calibration.is_identity():
-            return values
-        ranks = _ranks(torch.from_numpy(self.separate_proba(rows, calibrated=False)).to(values.device))
-        result: Tensor = self.calibration(values, ranks.expand_as(values))
+        calibration: Any = self.calibration.to(values.device)  # a module's call is untyped
+        result: Tensor = values
+        if isinstance(calibration, Temperature):
+            result = calibration(values.flatten(0, -2)).view(values.shape)
+        elif not calibration.is_identity():
+            ranks = _ranks(torch.from_numpy(self.separate_proba(rows, calibrated=False)).to(values.device))
+            result = calibration(values, ranks.expand_as(values))
         return result
 
     def latent(self, rows: sparse.csr_array) -> Latent:
@@ -219,35 +247,34 @@ class UtilityPredictor(Predictor):
         self.calibration = model.calibration
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        every = slice(0, self.n_labels)
-        for part in row_blocks(rows.shape[0], self.n_labels, entries=1 << 22, most=2000):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                X = to_tensor(gather_rows(rows, np.arange(part.start, part.stop)), self.model.b.device)
-                P = self.model.likelihood.predict_proba(*self.model.moments(X))
-                P = calibrated_probabilities(self.calibration, P) if calibrated else P
-            yield Block(part, every, P)
+        model, blocks = self.model, tensor_blocks(rows, self.model.b.device, self.n_labels, entries=1 << 22)
+        return self.whole_rows(blocks, lambda X: model.likelihood.predict_proba(*model.moments(X)), calibrated)
 
 
-def calibrated_probabilities(calibration: Calibration | Temperature, P: Tensor) -> Tensor:
-    """Map raw probabilities of all labels (B, K) to calibrated ones."""
+def tensor_blocks(
+    rows: sparse.csr_array, device: torch.device, width: int = 1, *, entries: int, most: int = 2000
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield blocks of rows, as `row_blocks` cuts them, each as a sparse tensor on a device."""
+    for block in row_blocks(rows.shape[0], width, entries=entries, most=most):
+        with advising_on_memory(FEWER_ROWS):
+            X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), device)
+        yield block, X
+
+
+def calibrated_probabilities(calibration: Any, P: Tensor) -> Tensor:
+    """Map raw probabilities of all labels (B, K) to calibrated ones, by a Calibration or a Temperature."""
+    result: Tensor = P
     if isinstance(calibration, Temperature):
-        result: Tensor = calibration(P)
-        return result
-    if calibration.is_identity():
-        return P
-    return calibration(P, _ranks(P))  # type: ignore[no-any-return]  # a module's call is untyped
+        result = calibration(P)
+    elif not calibration.is_identity():
+        result = calibration(P, _ranks(P))
+    return result
 
 
 def _ranks(P: Tensor) -> Tensor:
     """Return the place of each label in the ranking of its row, from probabilities of all labels (B, K)."""
     best = P.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
     return ranks_of(best, slice(0, P.shape[1]))
-
-
-def best_labels(blocks: Iterable[Tensor], k: int, n_labels: int) -> sparse.csr_array:
-    """Return the k most probable labels of each row, as CSR, from the probabilities of all labels by blocks of rows."""
-    k = min(k, n_labels)
-    return to_csr((P.topk(k, dim=1)[::-1] for P in blocks), k, n_labels)
 
 
 def to_csr(parts: Iterable[tuple[Tensor, Tensor]], k: int, n_labels: int) -> sparse.csr_array:
@@ -269,15 +296,3 @@ def to_indicator(parts: Iterable[tuple[slice, slice, Tensor]], shape: tuple[int,
     row, column = (np.concatenate(part) for part in zip(*found, strict=True))
     order = np.lexsort((column, row))
     return from_counts(np.bincount(row, minlength=shape[0]), column[order].astype(np.int32), None, shape[1])
-
-
-def credible_interval(f: Moments, level: float) -> tuple[Tensor, Tensor]:
-    """Return the central interval of σ(f): σ is monotone, so its ends are σ(mean ± z sd)."""
-    reach = float(ndtri(0.5 + level / 2)) * f.var.sqrt()
-    return torch.sigmoid(f.mean - reach), torch.sigmoid(f.mean + reach)
-
-
-def quantiles_of_sigmoid(f: Moments, n_draws: int) -> Tensor:
-    """Return σ at n_draws equally likely quantiles of each utility: (T, B, K) draws of one label at a time."""
-    z = torch.from_numpy(ndtri((np.arange(n_draws) + 0.5) / n_draws)).to(f.mean)
-    return torch.sigmoid(f.mean + z[:, None, None] * f.var.sqrt())

@@ -1,7 +1,6 @@
-"""What models with inducing inputs share: the names of their posteriors, and where shared inducing inputs start."""
+"""What models with inducing inputs share: how shared inducing inputs are made, and where they start."""
 
-from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,33 +12,29 @@ from labelfield.inducing import Free, frequent_features, kmeans
 from labelfield.kernels import Kernel, Points
 from labelfield.linalg.gaussian import LEAST_VARIANCE
 from labelfield.linalg.rows import Rows
-from labelfield.variational import Family, Full, Parsimonious, Prior, WhitenedDiagonal, WhitenedFull, WhitenedShared
+from labelfield.variational.families import Prior
 
-# q starts narrower than the prior.
-_SPREAD = 0.3
-POSTERIORS: dict[str, Callable[[int, int], Family]] = {
-    "whitened_diagonal": partial(WhitenedDiagonal, spread=_SPREAD),
-    "whitened_shared": partial(WhitenedShared, spread=_SPREAD),
-    "whitened_full": partial(WhitenedFull, spread=_SPREAD),
-    "full": partial(Full, spread=_SPREAD),
-    "parsimonious": Parsimonious,
-}
 # With more points the weights of the outermost ones underflow.
 MOST_POINTS = 100
 
 
+def make_shared(spec: Any) -> Free:
+    """Make inducing inputs that all processes share, with values on all features or on n_support of them."""
+    return Free(
+        torch.zeros(spec.n_inducing, spec.n_support or spec.n_features),
+        n_features=spec.n_features if spec.n_support else None,
+        is_learned=spec.inducing == "free",
+        unit_norm=spec.unit_norm,
+    )
+
+
 def fill_shared(
-    inducing: Free,
-    X: sparse.csr_array,
-    n_inducing: int,
-    n_support: int,
-    rng: np.random.Generator,
-    device: torch.device | str,
+    inducing: Free, spec: Any, X: sparse.csr_array, rng: np.random.Generator, device: torch.device | str
 ) -> None:
     """Start shared inducing inputs at centres of the rows, on the n_support most frequent features, or on all if 0."""
-    support = frequent_features(X, n_support) if n_support else None
+    support = frequent_features(X, spec.n_support) if spec.n_support else None
     seen = X if support is None else sparse.csr_array(X[:, support])
-    Z = torch.from_numpy(pad_rows(kmeans(seen, n_inducing, rng, device=device), n_inducing))
+    Z = torch.from_numpy(pad_rows(kmeans(seen, spec.n_inducing, rng, device), spec.n_inducing))
     inducing.fill(Z, None if support is None else torch.from_numpy(support))
 
 

@@ -13,12 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from labelfield.linalg.gaussian import kl_full_standard
-from labelfield.linalg.kronecker import (
-    kronecker_logdet,
-    kronecker_multiply,
-    kronecker_solve_triangular,
-    kronecker_trace,
-)
+from labelfield.linalg.kronecker import kronecker_logdet, kronecker_multiply, kronecker_solve, kronecker_trace
 from labelfield.linalg.toeplitz import (
     Levinson,
     levinson,
@@ -28,7 +23,7 @@ from labelfield.linalg.toeplitz import (
     toeplitz_trace,
 )
 from labelfield.linalg.triangular import tril_log_det
-from labelfield.variational.base import factor_parameter, mean_parameter
+from labelfield.variational.families import factor_parameter, mean_parameter
 
 # From this many points per dimension on, the O(n²) recursions of Toeplitz matrices are faster than an n³ factorisation.
 LARGE_GRID = 1024
@@ -81,14 +76,13 @@ class GridPrior:
     def quadratic(self, mean: Tensor) -> Tensor:
         """Return μ_jᵀ K_j⁻¹ μ_j (J,)."""
         if not self.is_large:
-            return kronecker_solve_triangular(self.roots, mean.unsqueeze(-1)).square().sum((-2, -1))
-        n, n_dimensions = self.n_points, self.columns.shape[1]
-        solved = mean.view(-1, *[n] * n_dimensions)
+            return kronecker_solve(self.roots, mean.unsqueeze(-1)).square().sum((-2, -1))
+        n_dimensions = self.columns.shape[1]
+        solved = mean.view(-1, *[self.n_points] * n_dimensions)
         for dimension in range(n_dimensions):
             moved = solved.movedim(1 + dimension, 1)
-            right = moved.reshape(*moved.shape[:2], -1)
             inverse = Levinson(*(part[:, dimension] for part in self._inverse))
-            found = toeplitz_solve(self._jittered[:, dimension], right, inverse)
+            found = toeplitz_solve(self._jittered[:, dimension], moved.reshape(*moved.shape[:2], -1), inverse)
             solved = found.view(moved.shape).movedim(1, 1 + dimension)
         return (solved.flatten(1) * mean).sum(1)
 
@@ -133,9 +127,6 @@ class GridFamily(nn.Module, ABC):
         """Return u = μ + (⊗_d W_d) ε (J, m, T) for standard normal ε of that shape [DKL 9]."""
         return self.values(prior).unsqueeze(-1) + kronecker_multiply(self.roots(prior), noise)
 
-    def _lower(self) -> Tensor:
-        return self.factor.tril()
-
     def _noise(self, noise: float) -> float:
         """Return the noise per point. It grows with their number, so that fine and coarse grids are as uncertain."""
         return float(noise ** (1 / self.n_dimensions) * self.n_points)
@@ -160,25 +151,25 @@ class WhitenedKronecker(GridFamily):
         return kronecker_multiply(prior.roots.to(self.mean.dtype), self.mean.unsqueeze(-1)).squeeze(-1)
 
     def roots(self, prior: GridPrior) -> Tensor:
-        return prior.roots.to(self.factor.dtype) @ self._lower()
+        return prior.roots.to(self.factor.dtype) @ self.factor.tril()
 
     def values_and_roots(self, prior: GridPrior) -> tuple[Tensor, Tensor]:
         if self.n_dimensions > 1:
             return super().values_and_roots(prior)
-        both = torch.cat([self._lower(), self.mean[:, None, :, None]], -1)
+        both = torch.cat([self.factor.tril(), self.mean[:, None, :, None]], -1)
         product = prior.roots.to(both.dtype) @ both
         return product[:, 0, :, -1], product[..., :-1]
 
     def kl(self, prior: GridPrior) -> Tensor:
         if self.n_dimensions == 1:
             return kl_full_standard(self.mean, self.factor[:, 0])
-        traces = self._lower().double().square().sum((-2, -1))
+        traces = self.factor.tril().double().square().sum((-2, -1))
         squares = self.mean.double().square().sum(1)
         return 0.5 * (kronecker_trace(traces) + squares - self.mean.shape[1] - self._log_det())
 
     @torch.no_grad()
     def start(self, prior: GridPrior, values: Tensor, noise: float) -> None:
-        self.mean.copy_(kronecker_solve_triangular(prior.roots, values.double().unsqueeze(-1)).squeeze(-1))
+        self.mean.copy_(kronecker_solve(prior.roots, values.double().unsqueeze(-1)).squeeze(-1))
         self.factor.copy_(self._measured(prior, noise).expand_as(self.factor))
 
 
@@ -189,11 +180,11 @@ class Kronecker(GridFamily):
         return self.mean
 
     def roots(self, prior: GridPrior) -> Tensor:
-        return self._lower()
+        return self.factor.tril()
 
     def kl(self, prior: GridPrior) -> Tensor:
         log_ratio = kronecker_logdet(prior.log_dets(), self.n_points) - self._log_det()
-        trace = kronecker_trace(prior.traces(self._lower().double()))
+        trace = kronecker_trace(prior.traces(self.factor.tril().double()))
         return 0.5 * (log_ratio - self.mean.shape[1] + trace + prior.quadratic(self.mean.double()))
 
     @torch.no_grad()

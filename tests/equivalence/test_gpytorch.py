@@ -10,7 +10,7 @@ from labelfield.inducing import Free
 from labelfield.kernels import squared_exponential
 from labelfield.likelihoods import Bernoulli
 from labelfield.models.mlgpf.model import MLGPF
-from labelfield.variational import WhitenedFull
+from labelfield.variational.families import WhitenedFull
 
 N, D, K, P, M = 12, 3, 5, 2, 4
 

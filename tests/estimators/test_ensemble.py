@@ -24,7 +24,7 @@ from labelfield.models.mlgpf.condition import condition
 from labelfield.models.mlgpf.spec import Spec, build
 from labelfield.models.mlgpf.topk import top_k_of_mean
 from labelfield.models.predictor import calibrated_probabilities
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 X = TEST.X
 every = pytest.mark.parametrize("name", ENSEMBLES)

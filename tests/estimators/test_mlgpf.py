@@ -12,7 +12,7 @@ import labelfield
 from labelfield import DataError, MLGPFClassifier, metrics
 from labelfield.models.mlgpf.condition import condition
 from labelfield.models.mlgpf.spec import Spec, build
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 
 def small(**options):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from labelfield.kernels import matern, squared_exponential
 from labelfield.kernels.names import LAG_KERNELS, lag_kernel_from_name
-from labelfield.models.multiclass.processes import select_processes
+from labelfield.models.multiclass.model import select_processes
 
 LAGS = torch.linspace(0, 2, 9, dtype=torch.float64)
 

@@ -3,9 +3,17 @@
 import pytest
 import torch
 
-from labelfield.linalg import piecewise
-from labelfield.linalg.interpolation import banded_window_forms, cubic_weights, interpolate
-from labelfield.linalg.piecewise import CUBIC, SEXTIC, cubics, evaluate, sextics
+from labelfield.linalg import interpolation
+from labelfield.linalg.interpolation import (
+    CUBIC,
+    SEXTIC,
+    banded_window_forms,
+    cubic_weights,
+    cubics,
+    evaluate,
+    interpolate,
+    sextics,
+)
 
 J, B = 3, 17
 
@@ -13,7 +21,7 @@ J, B = 3, 17
 @pytest.fixture(params=[(), ("cpu",)], ids=["by adding", "by a product"])
 def _way(request, monkeypatch):
     """Both ways of adding up rows by cells; the second is a GPU's."""
-    monkeypatch.setattr(piecewise, "_BY_PRODUCT", request.param)
+    monkeypatch.setattr(interpolation, "_BY_PRODUCT", request.param)
 
 
 def drawn(n):

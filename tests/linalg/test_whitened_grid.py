@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from labelfield.linalg.gaussian import kl_full_standard
-from labelfield.linalg.interpolation import banded_window_forms
-from labelfield.linalg.piecewise import CUBIC, SEXTIC, cubics, evaluate, sextics
+from labelfield.linalg.interpolation import CUBIC, SEXTIC, banded_window_forms, cubics, evaluate, sextics
 from labelfield.linalg.toeplitz import toeplitz_cholesky
 from labelfield.linalg.whitened_grid import whitened_moments
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labelfield.linalg.whitening import whitened
+from labelfield.linalg.cholesky import whitened
 
 M, B = 6, 4
 

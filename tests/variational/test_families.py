@@ -7,7 +7,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from torch.func import functional_call
 
 from labelfield.kernels import squared_exponential
-from labelfield.variational import Full, Parsimonious, Prior, WhitenedDiagonal, WhitenedFull, WhitenedShared
+from labelfield.variational.families import Full, Parsimonious, Prior, WhitenedDiagonal, WhitenedFull, WhitenedShared
 
 pytestmark = pytest.mark.usefixtures("in_double")
 M, P, B, D = 5, 3, 4, 2

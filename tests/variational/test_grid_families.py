@@ -9,7 +9,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 import labelfield.variational.grid as grid_module
 from labelfield.linalg.kronecker import kronecker_logdet, kronecker_trace
 from labelfield.linalg.toeplitz import toeplitz
-from labelfield.variational import GridPrior, Kronecker, WhitenedKronecker
+from labelfield.variational.grid import GridPrior, Kronecker, WhitenedKronecker
 from tests.linalg.dense import kronecker_product
 
 pytestmark = pytest.mark.usefixtures("in_double")

@@ -5,26 +5,43 @@
 
 The plain network, which is trained first and serves as the baseline, has the sum of each process's features in place of
 f_j. The processes start there too, so that training continues where the network stopped.
+
+A process is f_j(h) = w(h)ᵀ u_j, w the local cubic interpolation from a grid [DKL 3]. Given u there is no variance left,
+so q(f_j) = N(wᵀ μ_j, wᵀ S_j w) exactly. With S_j = ⊗_d S_jd and w = ⊗_d w_d the variance is ∏_d w_dᵀ S_jd w_d, which
+involves four neighbouring points per dimension.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
+from labelfield.inducing import Grid
+from labelfield.kernels.stationary import Stationary
 from labelfield.likelihoods import Bernoulli
 from labelfield.likelihoods.monte_carlo import expected_mixed_softmax
 from labelfield.likelihoods.softmax import mean_log_softmax
+from labelfield.linalg import interpolation as grids
+from labelfield.linalg.gaussian import ROUNDING
 from labelfield.linalg.rows import first_columns, take
+from labelfield.linalg.whitened_grid import LARGEST_GRID, whitened_moments
 from labelfield.models.calibration import Calibration, Temperature
-from labelfield.models.deep.grid_processes import GridProcesses
 from labelfield.models.elbo import Elbo
 from labelfield.models.sampling import choose_labels
 from labelfield.networks import draw_dropout_from
-from labelfield.variational import Moments
-from labelfield.variational.grid import GridPrior
+from labelfield.variational.families import Moments
+from labelfield.variational.grid import GridFamily, GridPrior, WhitenedKronecker
+
+if TYPE_CHECKING:
+    from labelfield.models.deep.spec import DeepSpec
+
+# Processes start as if each had been measured once, with noise of this share of its variance.
+_NOISE = 1e-3
 
 
 class Features(nn.Module):
@@ -35,7 +52,7 @@ class Features(nn.Module):
         self.network = network
         self.takes_sparse, self.is_own, self.is_mixed = takes_sparse, is_own, is_mixed
 
-    def forward(self, X: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, X: Tensor, generator: Generator | None = None) -> Tensor:
         """Return h (B, Q) in the type of the rest of the model. The generator, on the rows' device, is for dropout."""
         if X.layout == torch.sparse_csr and not self.takes_sparse:
             X = X.to_dense()
@@ -54,7 +71,7 @@ class Features(nn.Module):
 
 
 @contextmanager
-def _seeded(generator: torch.Generator) -> Iterator[None]:
+def _seeded(generator: Generator) -> Iterator[None]:
     """Let torch's global generators follow this one, and restore them afterwards."""
     is_on_gpu = generator.device.type == "cuda"
     # A generator on a GPU is seeded for each step, so nothing need be read from it.
@@ -64,30 +81,98 @@ def _seeded(generator: torch.Generator) -> Iterator[None]:
         yield
 
 
+class GridProcesses(nn.Module):
+    """Additive processes, interpolated from a grid: a kernel of lags and variances, per process or shared; q(u)."""
+
+    def __init__(self, kernel: Stationary, grid: Grid, family: GridFamily, n_own: int, jitter: float = 1e-4) -> None:
+        super().__init__()
+        self.kernel, self.grid, self.family, self.jitter = kernel, grid, family, jitter
+        self.log_variance = nn.Parameter(torch.zeros(n_own))
+
+    def prior(self) -> GridPrior:
+        """Return p(u), for each process with its own kernel or for one that all share."""
+        columns = self.kernel.of_lag(self.grid.lags(self.log_variance.device))
+        columns = columns.view(-1, self.grid.n_dimensions, self.grid.n_points)
+        variance = self.log_variance.double().exp()[:, None, None]
+        if self.grid.n_dimensions == 1:
+            return GridPrior(columns * variance, self.jitter)
+        # The variance of a process is applied in the first dimension.
+        return GridPrior(torch.cat([columns[:, :1] * variance, columns[:, 1:]], 1), self.jitter)
+
+    def moments_and_kl(self, h: Tensor) -> tuple[Moments, Tensor]:
+        """Return q(f) (B, J) at features (B, Q), and KL(q(u_j) ‖ p(u_j)) (J,); together they cost less."""
+        prior = self.prior()
+        is_small = self.grid.n_dimensions == 1 and self.grid.n_points <= LARGEST_GRID
+        if not is_small or not isinstance(self.family, WhitenedKronecker):
+            return self.moments(h, prior), self.kl(prior)
+        cells, t = self.grid.locate(h)
+        mean, var, kl = whitened_moments(
+            prior.columns[:, 0], self.jitter, self.family.mean, self.family.factor[:, 0], cells[..., 0], t[..., 0]
+        )
+        return Moments(mean, var.clamp_min(ROUNDING)), kl
+
+    def moments(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
+        """Return q(f) (B, J) at features (B, Q)."""
+        prior = prior or self.prior()
+        values, roots = self.family.values_and_roots(prior)
+        cells, t = self.grid.locate(h)
+        table = grids.sextics(grids.banded_window_forms(roots))
+        if self.grid.n_dimensions == 1:
+            table = torch.cat([grids.cubics(values), table[:, 0]], -1)
+            found = grids.evaluate(table, cells[..., 0], t[..., 0], (grids.CUBIC, grids.SEXTIC))
+            return Moments(found[..., 0], found[..., 1].clamp_min(ROUNDING))
+        mean = grids.interpolate(values.unsqueeze(-1), cells, grids.cubic_weights(t), self.grid.n_points).squeeze(-1)
+        var = grids.evaluate(table.flatten(0, 1), cells.flatten(1), t.flatten(1), (grids.SEXTIC,)).view(t.shape)
+        return Moments(mean, var.prod(-1).clamp_min(ROUNDING))
+
+    def draw(
+        self, h: Tensor, n_samples: int, generator: Generator | None = None, prior: GridPrior | None = None
+    ) -> Tensor:
+        """Return draws of f (T, B, J) at features, each from one u [DKL 9], which correlates the rows of a draw."""
+        prior = prior or self.prior()
+        mean = self.family.mean
+        noise = torch.randn((*mean.shape, n_samples), dtype=mean.dtype, device=mean.device, generator=generator)
+        cells, t = self.grid.locate(h)
+        u = self.family.draw(prior, noise)
+        return grids.interpolate(u, cells, grids.cubic_weights(t), self.grid.n_points).movedim(-1, 0)
+
+    def kl(self, prior: GridPrior | None = None) -> Tensor:
+        """Return KL(q(u_j) ‖ p(u_j)) (J,)."""
+        return self.family.kl(prior or self.prior())
+
+    @torch.no_grad()
+    def start(self, h: Tensor) -> None:
+        """Place the grid on features (N, Q), and start as the sum of each process's features, a little uncertain."""
+        grid = self.grid
+        grid.follow(h)
+        at_points = grid.features()[grid.subsets]  # (J, d, n)
+        shape = [grid.n_points] * grid.n_dimensions
+        values = at_points.new_zeros(grid.n_processes, *shape, dtype=torch.float64)
+        for d in range(grid.n_dimensions):
+            along = [1] * grid.n_dimensions
+            along[d] = grid.n_points
+            values += at_points[:, d].view(-1, *along)
+        sizes = values.flatten(1).square().mean(1).clamp_min(1e-6)
+        self.log_variance.copy_((sizes if len(self.log_variance) > 1 else sizes.mean(0, keepdim=True)).log())
+        self.family.start(self.prior(), values.flatten(1), _NOISE)
+
+    def prior_variance(self) -> Tensor:
+        """Return the prior variance of f, the same at all features, (J,) or (1,)."""
+        return self.log_variance.exp()
+
+
 class DeepKernel(nn.Module):
     """The model: features, processes, the mixing A (K, J), the bias b (K,) and the likelihood."""
 
-    def __init__(
-        self,
-        features: Features,
-        processes: GridProcesses,
-        A: Tensor,
-        b: Tensor,
-        *,
-        is_multilabel: bool,
-        n_samples: int = 1,
-        is_sampled: bool = False,
-        n_points: int = 10,
-        n_samples_predict: int = 128,
-        is_plain: bool = False,
-    ) -> None:
+    def __init__(self, features: Features, processes: GridProcesses, spec: DeepSpec) -> None:
         super().__init__()
-        self.features, self.processes = features, processes
-        self.A, self.b = nn.Parameter(A), nn.Parameter(b)
-        self.is_multilabel, self.is_sampled, self.n_samples = is_multilabel, is_sampled, n_samples
-        self.n_samples_predict, self.is_plain = n_samples_predict, is_plain
-        self.bernoulli = Bernoulli(n_points)
-        self.calibration: Calibration | Temperature = Calibration() if is_multilabel else Temperature()
+        self.features, self.processes, self.is_plain = features, processes, spec.is_plain
+        self.A = nn.Parameter(torch.zeros(spec.n_labels, spec.n_processes))
+        self.b = nn.Parameter(torch.zeros(spec.n_labels))
+        self.is_multilabel, self.is_sampled = spec.likelihood == "bernoulli", spec.moments == "sampled"
+        self.n_samples, self.n_samples_predict = spec.n_samples, spec.n_samples_predict
+        self.bernoulli = Bernoulli(spec.n_points)
+        self.calibration: Calibration | Temperature = Calibration() if self.is_multilabel else Temperature()
         self.baseline: Baseline | None = None
 
     @property
@@ -98,16 +183,8 @@ class DeepKernel(nn.Module):
         """Return the sum of each process's features (B, J), which the plain network has in place of f."""
         return h[:, self.processes.grid.subsets].sum(-1)
 
-    # The bound
-
     def elbo(
-        self,
-        h: Tensor,
-        Y: Tensor,
-        n_data: int,
-        *,
-        n_negatives: int | None = None,
-        generator: torch.Generator | None = None,
+        self, h: Tensor, Y: Tensor, n_data: int, *, n_negatives: int | None = None, generator: Generator | None = None
     ) -> Elbo:
         """Estimate the bound [DKL 4] on n_data rows, without bias, from the features (B, Q) and labels of a batch.
 
@@ -128,7 +205,7 @@ class DeepKernel(nn.Module):
             total = total + _certain_fit(torch.addmm(b, f_drawn, A.T), Y, column, weight)
         return Elbo(total * (scale / self.n_samples), kl)
 
-    def _latent_and_kl(self, h: Tensor, generator: torch.Generator | None) -> tuple[Moments | None, Tensor, Tensor]:
+    def _latent_and_kl(self, h: Tensor, generator: Generator | None) -> tuple[Moments | None, Tensor, Tensor]:
         """Return the moments of f, unless u is drawn; draws of f (T, B, J), as far as needed; and the divergence."""
         if self.is_sampled:
             prior = self.processes.prior()
@@ -136,13 +213,12 @@ class DeepKernel(nn.Module):
         f, kl = self.processes.moments_and_kl(h)
         if self.is_multilabel:
             return f, f.mean.unsqueeze(0), kl.sum()
-        noise = torch.randn(
-            (self.n_samples, *f.mean.shape), dtype=f.mean.dtype, device=f.mean.device, generator=generator
-        )
+        shape = self.n_samples, *f.mean.shape
+        noise = torch.randn(shape, dtype=f.mean.dtype, device=f.mean.device, generator=generator)
         return f, torch.addcmul(f.mean, f.var.sqrt(), noise), kl.sum()
 
     def _labels(
-        self, Y: Tensor, n_negatives: int | None, generator: torch.Generator | None
+        self, Y: Tensor, n_negatives: int | None, generator: Generator | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Choose all labels or some: return their A and b, the column of each entry of Y, and the columns' weights."""
         chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
@@ -150,13 +226,7 @@ class DeepKernel(nn.Module):
         return A, b, column, None if weight is None else weight.to(b.dtype)
 
     def plain_log_prob(
-        self,
-        h: Tensor,
-        Y: Tensor,
-        n_data: int,
-        *,
-        n_negatives: int | None = None,
-        generator: torch.Generator | None = None,
+        self, h: Tensor, Y: Tensor, n_data: int, *, n_negatives: int | None = None, generator: Generator | None = None
     ) -> Elbo:
         """Return the log-likelihood of n_data rows under the plain network, with a divergence of 0."""
         nothing = torch.zeros((), dtype=torch.float64, device=h.device)
@@ -170,8 +240,6 @@ class DeepKernel(nn.Module):
         A, b, column, weight = self._labels(Y, n_negatives, generator)
         mean = torch.addmm(b, self.sums(h), (A.detach() if is_fixed else A).T)
         return Elbo(_certain_fit(mean, Y, column, weight) * scale, nothing)
-
-    # Predicting
 
     def latent(self, h: Tensor, prior: GridPrior | None = None) -> Moments:
         """Return q(f) (B, J) at features; for the plain network the sums of features, without variance."""

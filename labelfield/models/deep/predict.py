@@ -19,16 +19,8 @@ from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.deep.model import Baseline, DeepKernel, Features
 from labelfield.models.deep.start import FeatureError, require_features
-from labelfield.models.predictor import (
-    Block,
-    Bound,
-    Latent,
-    Predictor,
-    calibrated_probabilities,
-    credible_interval,
-    quantiles_of_sigmoid,
-)
-from labelfield.variational import Moments
+from labelfield.models.predictor import Block, Bound, Latent, Predictor
+from labelfield.variational.families import Moments
 
 # Rows times labels whose probabilities exist at once, and rows that go through a network together.
 BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 4096
@@ -45,8 +37,11 @@ def rows_for_network(
         yield block, X
 
 
-def features_of(network: Features, rows: sparse.csr_array, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the features h (B, Q) of blocks of rows, which must be finite."""
+def features_of(
+    network: Features, rows: sparse.csr_array, device: torch.device, width: int = 1
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the features h (B, Q) of blocks of rows, which must be finite; with `width`, blocks so small that this many
+    numbers per row fit in memory."""
     for block, X in rows_for_network(rows, network.takes_sparse, device):
         with torch.no_grad(), advising_on_memory(FEWER_ROWS):
             h = network.eval()(X)
@@ -54,7 +49,8 @@ def features_of(network: Features, rows: sparse.csr_array, device: torch.device)
                 require_features(h, block.start)
             except FeatureError as error:
                 raise DataError(str(error)) from None
-        yield block, h
+        for part in row_blocks(len(h), width, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
+            yield slice(block.start + part.start, block.start + part.stop), h[part]
 
 
 class DeepPredictor(Predictor):
@@ -66,44 +62,35 @@ class DeepPredictor(Predictor):
 
     def features(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Yield the features h of rows, in blocks so small that the probabilities of all labels fit in memory."""
-        for block, h in features_of(self.model.features, rows, self.model.b.device):
-            for part in row_blocks(len(h), self.n_labels, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
-                yield slice(block.start + part.start, block.start + part.stop), h[part]
+        return features_of(self.model.features, rows, self.model.b.device, self.n_labels)
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
         model = self.model
         with torch.no_grad():
             prior = None if model.is_plain else model.processes.prior()
-        for block, h in self.features(rows):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                P = model.predict_proba(model.latent(h, prior))
-                P = calibrated_probabilities(self.calibration, P) if calibrated else P
-                if not bool(torch.isfinite(P).all()):
-                    raise DataError(
-                        f"the probabilities of rows from {block.start} on are not numbers",
-                        fix="The model is broken; train it again.",
-                    )
-            yield Block(block, slice(0, self.n_labels), P)
+        blocks = self.features(rows)
+        for found in self.whole_rows(blocks, lambda h: model.predict_proba(model.latent(h, prior)), calibrated):
+            if not bool(torch.isfinite(found.P).all()):
+                raise DataError(
+                    f"the probabilities of rows from {found.rows.start} on are not numbers",
+                    fix="The model is broken; train it again.",
+                )
+            yield found
 
     def latent(self, rows: sparse.csr_array) -> Latent:
-        widths = (self.n_labels,) * 2 + (self.model.A.shape[1],) * 2
-        with advising_on_memory(FEWER_ROWS):
-            found = Latent(*(np.empty((rows.shape[0], width), np.float32) for width in widths))
-        for block, h in self.features(rows):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                f = self.model.latent(h)
-                answers = (*self.model.utilities(f), *f)
-            for result, answer in zip(found, answers, strict=True):
-                assert result is not None
-                result[block] = answer.cpu().numpy()
-        return found
+        def ask(h: Tensor) -> tuple[Tensor, ...]:
+            f = self.model.latent(h)
+            return *self.model.utilities(f), *f
+
+        (n, _), (K, J) = rows.shape, self.model.A.shape
+        return Latent(*self.filled(self.answers(self.features(rows), ask), (n, K), (n, K), (n, J), (n, J)))
 
     def interval(self, rows: sparse.csr_array, level: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the ends (N, K) of central credible intervals: in closed form for labels, by draws for classes."""
         if self.is_exclusive or self.model.is_plain:
             return super().interval(rows, level)
         found = self.latent(rows)
-        ends = credible_interval(Moments(torch.from_numpy(found.f_mean), torch.from_numpy(found.f_var)), level)
+        ends = Moments(torch.from_numpy(found.f_mean), torch.from_numpy(found.f_var)).sigmoid_interval(level)
         with torch.no_grad():
             low, high = (self.mapped(end.to(self.model.b.device), rows).cpu().numpy() for end in ends)
         return low, high
@@ -111,27 +98,25 @@ class DeepPredictor(Predictor):
     def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
         if self.model.is_plain:
             yield from super().draws(rows, n_draws)
-        for block, h in self.features(rows):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                f = self.model.latent(h)
-                if self.is_exclusive:
-                    noise = normal_draws(n_draws, f.mean.shape[1], f.mean.dtype, f.mean.device)
-                    utilities = (f.mean + f.var.sqrt() * noise.unsqueeze(1)) @ self.model.A.T + self.model.b
-                    drawn = utilities.softmax(2)
-                else:
-                    drawn = quantiles_of_sigmoid(self.model.utilities(f), n_draws)
-            yield block, drawn
+
+        def draw(h: Tensor) -> Tensor:
+            f = self.model.latent(h)
+            if not self.is_exclusive:
+                return self.model.utilities(f).sigmoid_quantiles(n_draws)
+            noise = normal_draws(n_draws, f.mean.shape[1], f.mean.dtype, f.mean.device)
+            return ((f.mean + f.var.sqrt() * noise.unsqueeze(1)) @ self.model.A.T + self.model.b).softmax(2)
+
+        yield from self.answers(self.features(rows), draw)
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         """Return the share of the prior variance of f that is left at each row (N,); 0 for a plain network."""
-        found = super().novelty(rows)
         if self.model.is_plain:
-            return found
-        for block, h in self.features(rows):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                share = self.model.latent(h).var / self.model.processes.prior_variance()
-                found[block] = share.clamp(0, 1).mean(1).cpu().numpy()
-        return found
+            return super().novelty(rows)
+
+        def share(h: Tensor) -> list[Tensor]:
+            return [(self.model.latent(h).var / self.model.processes.prior_variance()).clamp(0, 1).mean(1)]
+
+        return self.filled(self.answers(self.features(rows), share), rows.shape[:1])[0]
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound; the fit of a softmax is drawn, always with the same draws."""
@@ -176,9 +161,5 @@ class BaselinePredictor(Predictor):
         self.calibration: Calibration | Temperature = baseline.calibration
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        for block, h in features_of(self.network.features, rows, self.model.b.device):
-            for part in row_blocks(len(h), self.n_labels, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
-                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                    P = self.network.predict_proba(self.model.sums(h[part]))
-                    P = calibrated_probabilities(self.calibration, P) if calibrated else P
-                yield Block(slice(block.start + part.start, block.start + part.stop), slice(0, self.n_labels), P)
+        blocks = features_of(self.network.features, rows, self.model.b.device, self.n_labels)
+        return self.whole_rows(blocks, lambda h: self.network.predict_proba(self.model.sums(h)), calibrated)

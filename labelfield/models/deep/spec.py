@@ -4,14 +4,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-import torch
 from torch import nn
 
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word, check_options
 from labelfield.inducing.grid import LEAST_GRID, Grid
 from labelfield.kernels.names import LAG_KERNELS, lag_kernel_from_name
-from labelfield.models.deep.grid_processes import GridProcesses
-from labelfield.models.deep.model import DeepKernel, Features
+from labelfield.models.deep.model import DeepKernel, Features, GridProcesses
 from labelfield.models.sparse import MOST_POINTS
 from labelfield.networks import NetworkSpec, build_network
 from labelfield.variational.grid import Kronecker, WhitenedKronecker
@@ -32,14 +30,11 @@ CONSTRAINTS: dict[str, Constraint] = {
     "n_samples_predict": Integer(1, 100_000),
     "jitter": Real(0, 0.5),
 }
-_SPEC_CONSTRAINTS: dict[str, Constraint] = {
+_SPEC_CONSTRAINTS = {
     **CONSTRAINTS,
-    "n_features": Integer(1),
-    "n_labels": Integer(1),
-    "n_outputs": Integer(1),
+    **dict.fromkeys(("n_features", "n_labels", "n_outputs"), Integer(1)),
+    **dict.fromkeys(("is_plain", "has_baseline"), Flag()),
     "n_points": Integer(1, MOST_POINTS),
-    "is_plain": Flag(),
-    "has_baseline": Flag(),
     "network_class": Word(),
 }
 
@@ -86,24 +81,20 @@ class DeepSpec:
             raise ValueError("the network takes or gives another number of features")
         n, d = self.grid_size, self.n_dimensions
         if self.n_processes * max(n**d, d * n * n) > _MOST_NUMBERS:
-            raise ValueError(
-                f"grid_size={n} for {self.n_processes} processes on {d} features each; expected a smaller grid"
-            )
+            found = f"grid_size={n} for {self.n_processes} processes on {d} features each"
+            raise ValueError(f"{found}; expected a smaller grid")
 
     @property
     def n_processes(self) -> int:
-        """J."""
         return len(self.subsets)
+
+    # As other models call their processes.
+    n_latent = n_processes
 
     @property
     def n_dimensions(self) -> int:
-        """Features of each process."""
+        """The number of features that each process is on."""
         return len(self.subsets[0])
-
-    @property
-    def n_latent(self) -> int:
-        """J, as other models call their processes."""
-        return self.n_processes
 
 
 def checked_subsets(subsets: Any, n_outputs: float = inf) -> tuple[tuple[int, ...], ...]:
@@ -130,26 +121,13 @@ def build(spec: DeepSpec, network: nn.Module | None = None, *, is_mixed: bool = 
     if spec.network is not None:
         network = build_network(spec.network)
     assert network is not None
-    features = Features(
-        network, takes_sparse=bool(getattr(network, "takes_sparse", False)), is_own=is_own, is_mixed=is_mixed
-    )
+    takes_sparse = bool(getattr(network, "takes_sparse", False))
+    features = Features(network, takes_sparse=takes_sparse, is_own=is_own, is_mixed=is_mixed)
     grid = Grid(spec.grid_size, spec.subsets, spec.n_outputs)
-    J, d = spec.n_processes, spec.n_dimensions
-    n_own = J if spec.kernel_per_process else 1
-    kernel = lag_kernel_from_name(spec.kernel, n_own * d)
-    family = _POSTERIORS[spec.posterior](spec.grid_size, d, J)
-    model = DeepKernel(
-        features,
-        GridProcesses(kernel, grid, family, n_own, spec.jitter),
-        torch.zeros(spec.n_labels, J),
-        torch.zeros(spec.n_labels),
-        is_multilabel=spec.likelihood == "bernoulli",
-        n_samples=spec.n_samples,
-        is_sampled=spec.moments == "sampled",
-        n_points=spec.n_points,
-        n_samples_predict=spec.n_samples_predict,
-        is_plain=spec.is_plain,
-    )
+    n_own = spec.n_processes if spec.kernel_per_process else 1
+    kernel = lag_kernel_from_name(spec.kernel, n_own * spec.n_dimensions)
+    family = _POSTERIORS[spec.posterior](spec.grid_size, spec.n_dimensions, spec.n_processes)
+    model = DeepKernel(features, GridProcesses(kernel, grid, family, n_own, spec.jitter), spec)
     if spec.has_baseline:
         model.keep_baseline()
     return model

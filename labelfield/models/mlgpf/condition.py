@@ -1,7 +1,5 @@
 """The latent processes given known labels of a row [TH 4.37]."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -10,7 +8,7 @@ from labelfield.linalg.gaussian import LEAST_VARIANCE
 from labelfield.linalg.rows import Rows, entry_places, entry_rows
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.models.mlgpf.topk import BLOCK_ENTRIES, label_slices
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 _HALVINGS = 8
 # Newton's method ends when no row gains more than this share of its log-density.
@@ -32,28 +30,18 @@ def condition(model: MLGPF, h: Moments, X: Rows, observed: Tensor, n_steps: int 
     for start in range(0, h.mean.shape[0], step):
         part = slice(start, start + step)
         inside = slice(int(pointers[start]), int(pointers[min(start + step, h.mean.shape[0])]))
-        rows = entry_rows(pointers[start : start + step + 1])
-        known = _Known(rows, model.Phi[columns[inside]], means[inside], observed.values()[inside].sign())
-        parts.append(_condition_rows(Moments(h.mean[part], h.var[part]), known, n_steps))
+        known = model.Phi[columns[inside]], means[inside], observed.values()[inside].sign()
+        own = Moments(h.mean[part], h.var[part])
+        parts.append(_condition_rows(own, entry_rows(pointers[start : start + step + 1]), *known, n_steps))
     if not parts:
         return h
     return Moments(*(torch.cat(moments) for moments in zip(*parts, strict=True)))
 
 
-class _Known(NamedTuple):
-    """Known labels: their rows, loadings, mean utilities under q(h), and signs."""
-
-    rows: Tensor
-    Phi: Tensor
-    means: Tensor
-    signs: Tensor
-
-
-def _condition_rows(h: Moments, known: _Known, n_steps: int) -> Moments:
-    """Run `condition` for few enough rows that the loadings of all their known labels fit in memory."""
-    rows, Phi, _, signs = known
+def _condition_rows(h: Moments, rows: Tensor, Phi: Tensor, means: Tensor, signs: Tensor, n_steps: int) -> Moments:
+    """Run `condition` for few rows, given the rows of known labels, their loadings, means under q(h), and signs."""
     precision = 1 / h.var
-    offsets = known.means - (h.mean[rows] * Phi).sum(1)  # the bias, and the labels' linear processes
+    offsets = means - (h.mean[rows] * Phi).sum(1)  # the bias, and the labels' linear processes
 
     def utility(estimate: Tensor) -> Tensor:
         return (estimate[rows] * Phi).sum(1) + offsets

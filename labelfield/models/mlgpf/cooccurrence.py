@@ -38,26 +38,14 @@ def occurring_features(
     """Return the features that occur with each label in these rows, at most `most`: those most frequent with it."""
     is_held = np.zeros(X.shape[0], np.int64)
     is_held[[] if held_out is None else held_out] = 1
-    rows = _Features(
-        *(torch.from_numpy(part).to(device) for part in (np.array(X.indices), np.array(X.indptr), is_held))
-    )
+    indices, pointers, held = (torch.from_numpy(np.array(part)).to(device) for part in (X.indices, X.indptr, is_held))
     rows_of = sparse.csr_array(Y.T.tocsr())
     blocks = [
-        _count(rows, gather_rows(rows_of, np.arange(first, last)), X.shape[1], most)
+        _count(indices, pointers, held, gather_rows(rows_of, np.arange(first, last)), X.shape[1], most)
         for first, last in pairwise(_cuts(X, rows_of))
     ]
     sizes, features, waiting = (torch.cat(part).cpu().numpy() for part in zip(*blocks, strict=True))
-    pointers = np.zeros(rows_of.shape[0] + 1, np.int64)
-    np.cumsum(sizes, out=pointers[1:])
-    return LabelFeatures(pointers, features, waiting)
-
-
-class _Features(NamedTuple):
-    """The features of rows (CSR), and 1 for each row that is held out."""
-
-    indices: Tensor
-    pointers: Tensor
-    is_held: Tensor
+    return LabelFeatures(np.concatenate([[0], np.cumsum(sizes)]), features, waiting)
 
 
 def _cuts(X: sparse.csr_array, rows_of: sparse.csr_array) -> NDArray[np.int64]:
@@ -69,16 +57,18 @@ def _cuts(X: sparse.csr_array, rows_of: sparse.csr_array) -> NDArray[np.int64]:
     return np.unique(np.r_[by_pairs, np.searchsorted(rows_of.indptr, ends), n_labels])
 
 
-def _count(rows: _Features, rows_of: sparse.csr_array, n_features: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
+def _count(
+    indices: Tensor, pointers: Tensor, is_held: Tensor, rows_of: sparse.csr_array, n_features: int, most: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return, for some labels, their numbers of features, these features, and which occur only in held-out rows."""
-    device, n_labels = rows.indices.device, rows_of.shape[0]
+    device, n_labels = indices.device, rows_of.shape[0]
     row = torch.from_numpy(rows_of.indices.astype(np.int64)).to(device)
     label = entry_rows(torch.from_numpy(rows_of.indptr.astype(np.int64)).to(device), row.numel())
-    first, counts = rows.pointers[row].long(), (rows.pointers[row + 1] - rows.pointers[row]).long()
+    first, counts = pointers[row].long(), (pointers[row + 1] - pointers[row]).long()
     # For each entry of each row of each label: the number of its triple (label, feature, held out).
     pair = torch.repeat_interleave(torch.arange(row.numel(), device=device), counts)
     entry = torch.arange(pair.numel(), device=device) + (first - counts.cumsum(0) + counts)[pair]
-    cell = 2 * (label[pair] * n_features + rows.indices[entry]) + rows.is_held[row][pair]
+    cell = 2 * (label[pair] * n_features + indices[entry]) + is_held[row][pair]
     found = torch.bincount(cell, minlength=2 * n_labels * n_features).view(-1, 2)
     total = found.sum(1)
     cells = total.nonzero().squeeze(1)

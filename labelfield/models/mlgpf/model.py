@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from labelfield.inducing import Free, Subspace
 from labelfield.kernels import Kernel, Points
@@ -21,7 +21,7 @@ from labelfield.models.calibration import Calibration
 from labelfield.models.elbo import Elbo
 from labelfield.models.mlgpf.label_linear import LabelLinear, LabelLinearSubset
 from labelfield.models.sampling import choose_labels
-from labelfield.variational import Family, Moments, Prior
+from labelfield.variational.families import Family, Moments, Prior
 
 
 class InducingState(NamedTuple):
@@ -71,24 +71,22 @@ class MLGPF(nn.Module):
 
     def utilities(self, h: Moments, X: Rows, labels: slice | None = None) -> Moments:
         """Return q(f) of rows X for these labels, or for all (B, K)."""
-        part = self._labels(labels)
-        return Moments(_means(h, X, part), _variances(h, X, part))
+        return self._labels(labels).utilities(h, X)
 
     def means(self, h: Moments, X: Rows, labels: slice | None = None) -> Tensor:
         """Return only the means of q(f)."""
-        return _means(h, X, self._labels(labels))
+        return self._labels(labels).means(h, X)
 
     def variances(self, h: Moments, X: Rows, labels: slice | None = None) -> Tensor:
         """Return only the variances of q(f)."""
-        return _variances(h, X, self._labels(labels))
+        return self._labels(labels).variances(h, X)
 
     def kl(self, prior: Prior) -> Tensor:
         """Return the divergence from the prior of everything that is learned, in float64."""
         return self._kl(prior, self._labels(None), None)
 
     def _labels(self, labels: Tensor | slice | None) -> _Labels:
-        """Select the parameters of some labels. Labels given by number alone get a gradient, so the cost of a step does
-        not grow with K."""
+        """Select labels. Those given by number alone get a gradient, so the cost of a step does not grow with K."""
         linear = None if self.label_linear is None else self.label_linear.select(labels)
         if isinstance(labels, Tensor):
             return _Labels(take(self.Phi, labels), take(self.b, labels), linear)
@@ -109,7 +107,7 @@ class MLGPF(nn.Module):
         n_negatives: int | None = None,
         n_points: int | None = None,
         positive_weight: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> Elbo:
         """Estimate the bound on n_data rows, without bias, from a batch of rows X and their labels Y (sparse CSR).
 
@@ -121,9 +119,8 @@ class MLGPF(nn.Module):
         chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
         weight = None if weight is None else weight.to(self.b.dtype)
         labels = self._labels(chosen)
-        f = Moments(_means(h, X, labels), _variances(h, X, labels))
         likelihood = self.likelihood if n_points is None else Bernoulli(n_points)
-        fit = likelihood.expected_log_prob(f.mean, f.var, Y, column, weight, positive_weight)
+        fit = likelihood.expected_log_prob(*labels.utilities(h, X), Y, column, weight, positive_weight)
         return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
 
 
@@ -134,20 +131,19 @@ class _Labels(NamedTuple):
     b: Tensor
     label_linear: LabelLinearSubset | None
 
+    def utilities(self, h: Moments, X: Rows) -> Moments:
+        return Moments(self.means(h, X), self.variances(h, X))
 
-def _means(h: Moments, X: Rows, labels: _Labels) -> Tensor:
-    """Return the means of f (B, K) for these labels."""
-    if labels.label_linear is None:
-        return torch.addmm(labels.b, h.mean, labels.Phi.T)
-    # In place: allocating an array of this size is slow.
-    return labels.label_linear.means(_with_features(X)).add_(labels.b).addmm_(h.mean, labels.Phi.T)
+    def means(self, h: Moments, X: Rows) -> Tensor:
+        if self.label_linear is None:
+            return torch.addmm(self.b, h.mean, self.Phi.T)
+        # In place: allocating an array of this size is slow.
+        return self.label_linear.means(_with_features(X)).add_(self.b).addmm_(h.mean, self.Phi.T)
 
-
-def _variances(h: Moments, X: Rows, labels: _Labels) -> Tensor:
-    """Return the variances of f (B, K) for these labels."""
-    var = h.var @ labels.Phi.square().T
-    own = None if labels.label_linear is None else labels.label_linear.variances(_with_features(X))
-    return var if own is None else var.add_(own)
+    def variances(self, h: Moments, X: Rows) -> Tensor:
+        var = h.var @ self.Phi.square().T
+        own = None if self.label_linear is None else self.label_linear.variances(_with_features(X))
+        return var if own is None else var.add_(own)
 
 
 def _with_features(X: Rows) -> Tensor:

@@ -16,18 +16,9 @@ from labelfield.models.calibration import N_RANKS, ranks_of
 from labelfield.models.mlgpf.condition import condition, means_at
 from labelfield.models.mlgpf.model import MLGPF, InducingState
 from labelfield.models.mlgpf.topk import label_blocks, top_k
-from labelfield.models.predictor import (
-    Block,
-    Bound,
-    Latent,
-    LatentProcesses,
-    Predictor,
-    credible_interval,
-    quantiles_of_sigmoid,
-    to_csr,
-)
+from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor, tensor_blocks, to_csr
 from labelfield.models.sparse import unexplained_share
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 # Rows that are looked at together.
 BLOCK_ROWS = 2000
@@ -65,69 +56,57 @@ class FactorPredictor(Predictor):
 
     def features(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Yield each block of rows where the model is."""
-        for first in range(0, rows.shape[0], BLOCK_ROWS):
-            block = slice(first, min(first + BLOCK_ROWS, rows.shape[0]))
-            with advising_on_memory(FEWER_ROWS):
-                X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), self.model.b.device)
-            yield block, X
+        return tensor_blocks(rows, self.model.b.device, entries=BLOCK_ROWS)
 
-    def row_blocks(self, rows: sparse.csr_array) -> Iterator[RowBlock]:
-        """Yield each block of rows with q(h) there."""
+    def given(self, rows: sparse.csr_array, observed: sparse.csr_array | None = None) -> Iterator[RowBlock]:
+        """Yield each block of rows with q(h) there, sharpened by labels that are known: +1 holds, -1 does not."""
         for block, X in self.features(rows):
-            # Neither is held around the yield: an abandoned generator would leave them open for good.
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 h = self.model.latent(X, self.state)[0]
+                if observed is not None:
+                    known = to_tensor(gather_rows(observed, np.arange(block.start, block.stop)), X.device)
+                    h = condition(self.model, h, X, known)
             yield RowBlock(block, X, h)
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        for block, labels, (P,) in self._answers(
-            rows, lambda f: (self.model.likelihood.predict_proba(*f),), calibrated
-        ):
-            yield Block(block, labels, P)
+        predict = self.model.likelihood.predict_proba
+        return (Block(*place, P) for place, (P,) in self._answers(rows, lambda f: [predict(*f)], calibrated))
 
     def _answers(
-        self, rows: sparse.csr_array, ask: Callable[[Moments], tuple[Tensor, ...]], calibrated: bool
-    ) -> Iterator[tuple[slice, slice, list[Tensor]]]:
+        self, rows: sparse.csr_array, ask: Callable[[Moments], Iterable[Tensor]], calibrated: bool = True
+    ) -> Iterator[tuple[tuple[slice, slice], list[Tensor]]]:
         """Yield what `ask` makes of q(f), for each block of rows and labels, calibrated as probabilities on request."""
         calibration = self.model.calibration
         calibrated = calibrated and not calibration.is_identity()
-        for block, X, h in self.row_blocks(rows):
+        for block, X, h in self.given(rows):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 best = top_k(self.model, h, X, N_RANKS)[0] if calibrated else None
             for labels, f in label_blocks(self.model, h, X):
                 with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                    answers = list(ask(f))
+                    found = list(ask(f))
                     if best is not None:
                         rank = ranks_of(best, labels)
-                        answers = [calibration(answer, rank) for answer in answers]
-                yield block, labels, answers
+                        found = [calibration(answer, rank) for answer in found]
+                yield (block, labels), found
 
     def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
-        return self.top_k_of(self.row_blocks(rows), k, calibrated)
+        return self.top_k_of(self.given(rows), k, calibrated)
 
     def top_k_of(self, blocks: Iterable[RowBlock], k: int, calibrated: bool = True) -> sparse.csr_array:
         """Return the k most probable labels of rows whose q(h) is known, as CSR (N, K)."""
         k = min(k, self.n_labels)
-        return to_csr((self._ranked(block, k, calibrated) for block in blocks), k, self.n_labels)
 
-    def _ranked(self, block: RowBlock, k: int, calibrated: bool) -> tuple[Tensor, Tensor]:
-        with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-            best, p = top_k(self.model, block.h, block.X, k)
+        def ranked(X: Tensor, h: Moments) -> tuple[Tensor, Tensor]:
+            best, p = top_k(self.model, h, X, k)
             return best, self.calibration(p, torch.arange(k, device=p.device)) if calibrated else p
 
-    def given(self, rows: sparse.csr_array, observed: sparse.csr_array) -> Iterator[RowBlock]:
-        """Yield each block of rows with q(h) sharpened by the labels that are known there: +1 holds, -1 does not."""
-        for block, X, h in self.row_blocks(rows):
-            known: Tensor = to_tensor(gather_rows(observed, np.arange(block.start, block.stop)), h.mean.device)
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                sharpened = condition(self.model, h, X, known)
-            yield RowBlock(block, X, sharpened)
+        return to_csr((found for _, found in self.answers(blocks, ranked)), k, self.n_labels)
 
     def latent(self, rows: sparse.csr_array) -> Latent:
         widths = (self.n_labels,) * 2 + (self.model.Phi.shape[1],) * 2
         with advising_on_memory(FEWER_ROWS):
             f_mean, f_var, h_mean, h_var = (np.empty((rows.shape[0], width), np.float32) for width in widths)
-        for block, X, h in self.row_blocks(rows):
+        for block, X, h in self.given(rows):
             h_mean[block], h_var[block] = (part.cpu().numpy() for part in h)
             with advising_on_memory(FEWER_ROWS):
                 for labels, f in label_blocks(self.model, h, X):
@@ -136,29 +115,22 @@ class FactorPredictor(Predictor):
 
     def interval(self, rows: sparse.csr_array, level: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the ends (N, K) of central credible intervals in closed form: q(f) is Gaussian."""
-        with advising_on_memory(FEWER_ROWS):
-            ends = tuple(np.empty((rows.shape[0], self.n_labels), np.float32) for _ in range(2))
-        for block, labels, answers in self._answers(rows, lambda f: credible_interval(f, level), calibrated=True):
-            for end, answer in zip(ends, answers, strict=True):
-                end[block, labels] = answer.cpu().numpy()
-        return ends[0], ends[1]
+        shape, ends = (rows.shape[0], self.n_labels), self._answers(rows, lambda f: f.sigmoid_interval(level))
+        low, high = self.filled(ends, shape, shape)
+        return low, high
 
     def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        for block, X, h in self.row_blocks(rows):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                drawn = quantiles_of_sigmoid(self.model.utilities(h, X), n_draws)
-            yield block, drawn
+        return self.answers(self.given(rows), lambda X, h: self.model.utilities(h, X).sigmoid_quantiles(n_draws))
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        found = np.empty(rows.shape[0], np.float32)
-        for block, X in self.features(rows):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                found[block] = unexplained_share(self.model.kernel, *self.state, X).cpu().numpy()
-        return found
+        def share(X: Tensor) -> list[Tensor]:
+            return [unexplained_share(self.model.kernel, *self.state, X)]
+
+        return self.filled(self.answers(self.features(rows), share), rows.shape[:1])[0]
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         fit = 0.0
-        for block, X, h in self.row_blocks(rows):
+        for block, X, h in self.given(rows):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 own = to_tensor(gather_rows(Y, np.arange(block.start, block.stop)), h.mean.device)
                 fit += expected_log_likelihood(self.model, h, X, own)

@@ -10,7 +10,8 @@ from labelfield.kernels.names import kernel_from_name
 from labelfield.likelihoods import Bernoulli
 from labelfield.models.mlgpf.label_linear import LABEL_LINEAR, LabelLinear
 from labelfield.models.mlgpf.model import MLGPF
-from labelfield.models.sparse import MOST_POINTS, POSTERIORS
+from labelfield.models.sparse import MOST_POINTS, make_shared
+from labelfield.variational.families import POSTERIORS
 
 INDUCING = ("free", "fixed", "subspace", "subspace_basis")
 # What each option of the model may be; the estimator adds those of the training.
@@ -25,14 +26,11 @@ CONSTRAINTS: dict[str, Constraint] = {
     "label_linear": OneOf(LABEL_LINEAR),
     "label_linear_scale": Real(1e-12),
 }
-_SPEC_CONSTRAINTS: dict[str, Constraint] = {
+_SPEC_CONSTRAINTS = {
     **CONSTRAINTS,
-    "n_features": Integer(1),
-    "n_labels": Integer(1),
+    **dict.fromkeys(("n_features", "n_labels"), Integer(1)),
+    **dict.fromkeys(("n_support", "rank", "n_label_linear"), Integer(0)),
     "n_points": Integer(1, MOST_POINTS),
-    "n_support": Integer(0),
-    "rank": Integer(0),
-    "n_label_linear": Integer(0),
 }
 
 
@@ -69,29 +67,13 @@ def build(spec: Spec) -> MLGPF:
     m, p, k, d = spec.n_inducing, spec.n_latent, spec.n_labels, spec.n_features
     inducing: Free | Subspace
     if spec.inducing.startswith("subspace"):
-        is_learned = spec.inducing == "subspace_basis"
-        inducing = Subspace(
-            torch.zeros(m, spec.rank), torch.zeros(spec.rank, d), is_basis_learned=is_learned, unit_norm=spec.unit_norm
-        )
+        A, basis, is_learned = torch.zeros(m, spec.rank), torch.zeros(spec.rank, d), spec.inducing == "subspace_basis"
+        inducing = Subspace(A, basis, is_basis_learned=is_learned, unit_norm=spec.unit_norm)
     else:
-        inducing = Free(
-            torch.zeros(m, spec.n_support or d),
-            n_features=d if spec.n_support else None,
-            is_learned=spec.inducing == "free",
-            unit_norm=spec.unit_norm,
-        )
-    label_linear = (
-        None
-        if spec.label_linear == "off"
-        else LabelLinear(k, d, spec.n_label_linear, spec.label_linear, spec.label_linear_scale)
-    )
-    return MLGPF(
-        kernel_from_name(spec.kernel, d, p),
-        inducing,
-        POSTERIORS[spec.posterior](m, p),
-        torch.zeros(k, p),
-        torch.zeros(k),
-        label_linear=label_linear,
-        likelihood=Bernoulli(spec.n_points),
-        jitter=spec.jitter,
-    )
+        inducing = make_shared(spec)
+    linear = None
+    if spec.label_linear != "off":
+        linear = LabelLinear(k, d, spec.n_label_linear, spec.label_linear, spec.label_linear_scale)
+    kernel, family = kernel_from_name(spec.kernel, d, p), POSTERIORS[spec.posterior](m, p)
+    parts = kernel, inducing, family, torch.zeros(k, p), torch.zeros(k)
+    return MLGPF(*parts, label_linear=linear, likelihood=Bernoulli(spec.n_points), jitter=spec.jitter)

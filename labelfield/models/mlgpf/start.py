@@ -38,11 +38,11 @@ def start(
             model.inducing.basis.copy_(torch.from_numpy(vectors.T.copy()))
             model.inducing.refresh()
             gram = vectors @ vectors.T
-            centres = kmeans(coordinates, spec.n_inducing, rng, device=device)
+            centres = kmeans(coordinates, spec.n_inducing, rng, device)
             # Coordinates are products with the basis; the weights that give them are G⁻¹ times the coordinates.
             model.inducing.A.copy_(torch.from_numpy(pad_rows(centres @ np.linalg.pinv(gram), spec.n_inducing)))
         else:
-            fill_shared(model.inducing, X, spec.n_inducing, spec.n_support, rng, device)
+            fill_shared(model.inducing, spec, X, rng, device)
         frequency = np.bincount(Y.indices, minlength=spec.n_labels)
         odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
         model.b.copy_(torch.from_numpy(np.log(odds)))

@@ -9,7 +9,7 @@ from torch import Tensor
 from labelfield.linalg.gaussian import LEAST_VARIANCE
 from labelfield.linalg.rows import Rows, entry_places
 from labelfield.models.mlgpf.model import MLGPF
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 # The most rows times labels whose utilities exist at once.
 BLOCK_ENTRIES = 1 << 23

@@ -8,16 +8,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from labelfield.csr import gather_rows
 from labelfield.errors import CannotAnswerError
 from labelfield.likelihoods.monte_carlo import normal_draws
-from labelfield.linalg.rows import to_tensor
-from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
-from labelfield.models.multiclass.model import MultiClassGP
-from labelfield.models.multiclass.processes import LinearUtilities, SparseUtilities
+from labelfield.memory import FEWER_ROWS, advising_on_memory
+from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP, SparseUtilities
 from labelfield.models.multiclass.spec import ClassSpec
-from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor
-from labelfield.variational import Moments
+from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor, tensor_blocks
+from labelfield.variational.families import Moments
 
 # Rows times classes whose utilities exist at once, and numbers in the matrices of classes that are looked at together.
 BLOCK_ENTRIES, _SUBSET_ENTRIES = 1 << 22, 1 << 26
@@ -49,26 +46,22 @@ class ClassPredictor(Predictor):
         with torch.no_grad(), advising_on_memory(FEWER_ROWS):
             # What all rows share is formed once, unless there is too much of it.
             subsets = [self.model.utilities.select(blocks[0])] if len(blocks) == 1 else [None] * len(blocks)
-        for block in row_blocks(rows.shape[0], self.n_labels, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), self.model.b.device)
-                found = [self.model.moments(X, some, subset) for some, subset in zip(blocks, subsets, strict=True)]
-                f = Moments(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
-            yield block, f
+
+        def ask(X: Tensor) -> Moments:
+            found = [self.model.moments(X, some, subset) for some, subset in zip(blocks, subsets, strict=True)]
+            return Moments(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
+
+        yield from self.answers(self._rows(rows, self.n_labels), ask)
+
+    def _rows(self, rows: sparse.csr_array, width: int) -> Iterator[tuple[slice, Tensor]]:
+        return tensor_blocks(rows, self.model.b.device, width, entries=BLOCK_ENTRIES, most=_MOST_ROWS)
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        for block, f in self.moments(rows):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                P = self.model.likelihood.predict_proba(*f)
-                P = self.calibration(P) if calibrated else P
-            yield Block(block, slice(0, self.n_labels), P)
+        return self.whole_rows(self.moments(rows), lambda f: self.model.likelihood.predict_proba(*f), calibrated)
 
     def latent(self, rows: sparse.csr_array) -> Latent:
-        with advising_on_memory(FEWER_ROWS):
-            found = Latent(*(np.empty((rows.shape[0], self.n_labels), np.float32) for _ in range(2)))
-        for block, f in self.moments(rows):
-            found.f_mean[block], found.f_var[block] = (part.cpu().numpy() for part in f)
-        return found
+        shape = rows.shape[0], self.n_labels
+        return Latent(*self.filled(self.moments(rows), shape, shape))
 
     def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
         if self.spec.posterior == "point":
@@ -77,11 +70,12 @@ class ClassPredictor(Predictor):
             raise CannotAnswerError(
                 "a draw under robustmax makes one class almost certain: intervals would say nothing"
             )
-        for block, f in self.moments(rows):
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                noise = normal_draws(n_draws, self.n_labels, f.mean.dtype, f.mean.device)
-                drawn = (f.mean + f.var.sqrt() * noise.unsqueeze(1)).softmax(2)
-            yield block, drawn
+
+        def draw(f: Moments) -> Tensor:
+            noise = normal_draws(n_draws, self.n_labels, f.mean.dtype, f.mean.device)
+            return (f.mean + f.var.sqrt() * noise.unsqueeze(1)).softmax(2)
+
+        yield from self.answers(self.moments(rows), draw)
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         found = np.zeros(rows.shape[0], np.float32)
@@ -89,8 +83,7 @@ class ClassPredictor(Predictor):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 subset = self.model.utilities.select(some)
                 share = 1.0 if some is None else len(some) / self.n_labels
-                for block in row_blocks(rows.shape[0], 1, entries=BLOCK_ENTRIES, most=_MOST_ROWS):
-                    X = to_tensor(gather_rows(rows, np.arange(block.start, block.stop)), self.model.b.device)
+                for block, X in self._rows(rows, 1):
                     found[block] += share * subset.unexplained_share(X).cpu().numpy()
         return found
 

@@ -8,10 +8,10 @@ from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word,
 from labelfield.inducing import Free, PerClass
 from labelfield.kernels.names import kernel_from_name
 from labelfield.likelihoods import MultiClass, OneVsEach, RobustMax, Softmax
-from labelfield.models.multiclass.model import MultiClassGP
-from labelfield.models.multiclass.processes import LinearUtilities, SparseUtilities
+from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP, SparseUtilities
 from labelfield.models.sampling import Rivals
-from labelfield.models.sparse import MOST_POINTS, POSTERIORS
+from labelfield.models.sparse import MOST_POINTS, make_shared
+from labelfield.variational.families import POSTERIORS
 
 LIKELIHOODS = ("one_vs_each", "robustmax", "softmax")
 # What each option of the model may be; the estimator adds those of the training.
@@ -30,13 +30,8 @@ CONSTRAINTS: dict[str, Constraint] = {
     "jitter": Real(0),
     "prior_scale": Real(1e-12),
 }
-_SPEC_CONSTRAINTS: dict[str, Constraint] = {
-    **CONSTRAINTS,
-    "n_features": Integer(1),
-    "n_labels": Integer(2),
-    "n_points": Integer(1, MOST_POINTS),
-    "n_support": Integer(0),
-}
+_SPEC_CONSTRAINTS = CONSTRAINTS | {"n_features": Integer(1), "n_labels": Integer(2), "n_support": Integer(0)}
+_SPEC_CONSTRAINTS["n_points"] = Integer(1, MOST_POINTS)
 
 
 @dataclass(frozen=True)
@@ -97,12 +92,7 @@ def build(spec: ClassSpec) -> MultiClassGP:
         if spec.inducing == "per_class":
             inducing = PerClass(torch.zeros(k, m, d), unit_norm=spec.unit_norm)
         else:
-            inducing = Free(
-                torch.zeros(m, spec.n_support or d),
-                n_features=d if spec.n_support else None,
-                is_learned=spec.inducing == "free",
-                unit_norm=spec.unit_norm,
-            )
+            inducing = make_shared(spec)
         kernel = kernel_from_name(spec.kernel, d, k, is_own=spec.kernel_per_class, is_scaled=True)
         utilities = SparseUtilities(kernel, inducing, POSTERIORS[spec.posterior](m, k), spec.jitter)
     rivals = Rivals(k) if spec.negative_sampling == "importance" else None

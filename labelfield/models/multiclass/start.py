@@ -10,8 +10,7 @@ from scipy import sparse
 from labelfield.csr import gather_rows
 from labelfield.inducing import PerClass, kmeans
 from labelfield.linalg.rows import squared_norms, to_tensor
-from labelfield.models.multiclass.model import MultiClassGP
-from labelfield.models.multiclass.processes import LinearUtilities
+from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP
 from labelfield.models.multiclass.spec import ClassSpec
 from labelfield.models.sparse import fill_shared, pad_rows
 
@@ -35,7 +34,7 @@ def start(
         if isinstance(utilities.inducing, PerClass):
             utilities.inducing.fill(torch.from_numpy(_centres_of_classes(X, Y, spec, rng, device)))
         else:
-            fill_shared(utilities.inducing, X, spec.n_inducing, spec.n_support, rng, device)
+            fill_shared(utilities.inducing, spec, X, rng, device)
         length = typical_length(X, rng)
         for name, parameter in utilities.kernel.named_parameters():
             if name.endswith(("log_inverse_length", "log_weights")):
@@ -55,7 +54,7 @@ def _centres_of_classes(
             own = np.concatenate([own, rng.choice(Y.shape[0], spec.n_inducing - own.size)])
             result[k] = gather_rows(X, np.sort(own)).toarray()
         else:
-            centres = kmeans(gather_rows(X, np.sort(own)), spec.n_inducing, rng, device=device)
+            centres = kmeans(gather_rows(X, np.sort(own)), spec.n_inducing, rng, device)
             result[k] = pad_rows(centres, spec.n_inducing)
     return result
 

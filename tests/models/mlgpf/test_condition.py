@@ -4,7 +4,7 @@ import torch
 
 from labelfield.models.mlgpf.condition import condition
 from labelfield.models.mlgpf.spec import Spec, build
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 
 def test_conditioned_variances_are_the_diagonal_of_the_inverse_curvature():

@@ -5,7 +5,7 @@ import torch
 
 from labelfield.models.mlgpf.spec import Spec, build
 from labelfield.models.mlgpf.topk import top_k
-from labelfield.variational import Moments
+from labelfield.variational.families import Moments
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 6.0])

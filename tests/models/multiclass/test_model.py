@@ -10,11 +10,10 @@ from labelfield.inference.class_batches import ClassBatches
 from labelfield.kernels import DensePoints, squared_exponential
 from labelfield.kernels.combine import Scaled
 from labelfield.likelihoods import Bernoulli, OneVsEach, RobustMax, Softmax
-from labelfield.models.multiclass.model import MultiClassGP
-from labelfield.models.multiclass.processes import SparseUtilities
+from labelfield.models.multiclass.model import MultiClassGP, SparseUtilities
 from labelfield.models.multiclass.spec import ClassSpec, build
 from labelfield.models.sampling import Rivals
-from labelfield.variational import Full, Parsimonious, Prior, WhitenedDiagonal
+from labelfield.variational.families import Full, Parsimonious, Prior, WhitenedDiagonal
 from tests.models.bounds import as_csr, assert_unbiased, value_and_gradient
 
 pytestmark = pytest.mark.usefixtures("in_double")
