@@ -39,7 +39,8 @@ class Grid(nn.Module):
 
     def __init__(self, n_points: int, subsets: tuple[tuple[int, ...], ...], n_features: int) -> None:
         super().__init__()
-        self.n_points, self.n_dimensions = n_points, len(subsets[0])
+        self.n_points, self.n_processes, self.n_dimensions = n_points, len(subsets), len(subsets[0])
+        self.step = 2 / (n_points - 3)  # the distance of two neighbours
         # Subsets of one feature each, in order, need no gathering.
         self._is_in_order = subsets == tuple((feature,) for feature in range(n_features))
         self.register_buffer("centre", torch.zeros(n_features))
@@ -47,15 +48,6 @@ class Grid(nn.Module):
         # A copy that keeps its values while a model is built on the meta device, to be loaded.
         self._subsets = torch.from_numpy(np.array(subsets, np.int64))
         self.register_buffer("subsets", self._subsets, persistent=False)
-
-    @property
-    def n_processes(self) -> int:
-        return int(self.subsets.shape[0])
-
-    @property
-    def step(self) -> float:
-        """The distance of two neighbours."""
-        return 2 / (self.n_points - 3)
 
     def lags(self, device: torch.device) -> Tensor:
         """Return the distances (n,) of the points from the first, in float64."""

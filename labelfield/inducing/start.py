@@ -40,13 +40,12 @@ def kmeans(
 
 def _sums(points: Tensor, group: Tensor, n_groups: int) -> Tensor:
     """Return the sum of the rows of each group (groups, D), in float64, where the order of additions has no effect."""
-    shape = (n_groups, points.shape[1])
-    total = torch.zeros(n_groups * points.shape[1], dtype=torch.float64, device=points.device)
-    if points.layout == torch.sparse_csr:
-        row = entry_rows(points.crow_indices(), points.col_indices().numel())
-        total.index_add_(0, group[row] * points.shape[1] + points.col_indices(), points.values().double())
-        return total.view(shape).float()
-    return total.view(shape).index_add_(0, group, points.double()).float()
+    total = torch.zeros(n_groups, points.shape[1], dtype=torch.float64, device=points.device)
+    if points.layout != torch.sparse_csr:
+        return total.index_add_(0, group, points.double()).float()
+    row = entry_rows(points.crow_indices(), points.col_indices().numel())
+    total.view(-1).index_add_(0, group[row] * points.shape[1] + points.col_indices(), points.values().double())
+    return total.float()
 
 
 def _dense(rows: Any) -> NDArray[np.float32]:

@@ -120,8 +120,7 @@ def _upper_rows(factor: Tensor, processes: slice, columns: slice) -> Tensor:
 
 def _without_lower(rows: Tensor) -> Tensor:
     """Set the entries below the diagonal, which begins at the first entry, to zero in place."""
-    size = rows.shape[-2]
-    rows[..., :size].triu_()
+    rows[..., : rows.shape[-2]].triu_()
     return rows
 
 

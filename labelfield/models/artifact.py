@@ -33,11 +33,14 @@ class ModelError(LabelfieldError):
     exit_code = 3
 
 
+<<<<<<< HEAD
 def is_model(folder: Path) -> bool:
     """Return whether the folder claims to be a saved model."""
     return (folder / _CONFIG).is_file()
 
 
+=======
+>>>>>>> refs/heads/s-mod
 def save_artifact(
     folder: Path,
     config: dict[str, Any],
@@ -91,7 +94,7 @@ def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list
     """Return what `save_artifact` wrote: config, arrays, labels."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder. Check the path")
-    if not is_model(folder) and (folder / CHECKPOINT).exists():
+    if not (folder / _CONFIG).is_file() and (folder / CHECKPOINT).exists():
         raise ModelError(f"{folder}: training has not ended; train with --resume to go on")
     config = _read_config(folder / _CONFIG)
     expected = config.get("sha256")

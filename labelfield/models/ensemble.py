@@ -124,9 +124,6 @@ class EnsemblePredictor(Predictor):
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
         """Return the mean over the members that weigh features."""
-        found = [
-            member.transform.fold(relevance)
-            for member in self.members
-            if (relevance := member.predictor.feature_relevance()) is not None
-        ]
+        each = [(member.transform, member.predictor.feature_relevance()) for member in self.members]
+        found = [transform.fold(relevance) for transform, relevance in each if relevance is not None]
         return np.asarray(np.mean(found, axis=0), np.float32) if found else None

@@ -26,6 +26,8 @@ from labelfield.models.calibration import N_RANKS, Calibration, Temperature, ran
 from labelfield.variational.families import Family, Prior
 
 Answer = TypeVar("Answer")
+# Blocks of rows, with what is known about each.
+Blocks = Iterable[tuple[Any, ...]]
 Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
 # Draws from the posterior that an interval is read from.
 N_DRAWS = 1024
@@ -91,9 +93,7 @@ class Predictor(ABC):
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
         """Yield the probabilities of all labels of all rows, block by block."""
 
-    def whole_rows(
-        self, blocks: Iterable[tuple[Any, ...]], ask: Callable[..., Tensor], calibrated: bool
-    ) -> Iterator[Block]:
+    def whole_rows(self, blocks: Blocks, ask: Callable[..., Tensor], calibrated: bool) -> Iterator[Block]:
         """Yield the probabilities that `ask` gives for all labels of blocks of rows, calibrated on request."""
         for block, *given in blocks:
             # Neither is held around the yield: an abandoned generator would leave them open for good.
@@ -102,16 +102,14 @@ class Predictor(ABC):
                 P = calibrated_probabilities(self.calibration.to(P.device), P) if calibrated else P
             yield Block(block, slice(0, self.n_labels), P)
 
-    def answers(self, blocks: Iterable[tuple[Any, ...]], ask: Callable[..., Answer]) -> Iterator[tuple[slice, Answer]]:
+    def answers(self, blocks: Blocks, ask: Callable[..., Answer]) -> Iterator[tuple[slice, Answer]]:
         """Yield what `ask` makes, without gradients, of what each block has beside its rows."""
         for block, *given in blocks:
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 answer = ask(*given)
             yield block, answer
 
-    def filled(
-        self, blocks: Iterable[tuple[Any, Iterable[Tensor]]], *shapes: tuple[int, ...]
-    ) -> list[NDArray[np.float32]]:
+    def filled(self, blocks: Blocks, *shapes: tuple[int, ...]) -> list[NDArray[np.float32]]:
         """Return arrays of these shapes, filled by blocks: where each belongs, and its part of each array."""
         with advising_on_memory(FEWER_ROWS):
             result = [np.empty(shape, np.float32) for shape in shapes]

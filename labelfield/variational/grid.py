@@ -12,16 +12,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from labelfield.linalg import toeplitz
 from labelfield.linalg.gaussian import kl_full_standard
 from labelfield.linalg.kronecker import kronecker_logdet, kronecker_multiply, kronecker_solve, kronecker_trace
-from labelfield.linalg.toeplitz import (
-    Levinson,
-    levinson,
-    toeplitz_cholesky,
-    toeplitz_logdet,
-    toeplitz_solve,
-    toeplitz_trace,
-)
 from labelfield.linalg.triangular import tril_log_det
 from labelfield.variational.families import factor_parameter, mean_parameter
 
@@ -36,20 +29,13 @@ class GridPrior:
     """p(u_j) = N(0, ⊗_d K_jd), from the first columns of K_jd (J, d, n) in float64, or (1, d, n) for all processes."""
 
     def __init__(self, columns: Tensor, jitter: float) -> None:
-        self.columns, self.jitter = columns, jitter
-
-    @property
-    def n_points(self) -> int:
-        return int(self.columns.shape[-1])
-
-    @property
-    def is_large(self) -> bool:
-        return self.n_points >= LARGE_GRID
+        self.columns, self.jitter, self.n_points = columns, jitter, int(columns.shape[-1])
+        self.is_large = self.n_points >= LARGE_GRID
 
     @cached_property
     def roots(self) -> Tensor:
         """The Cholesky factors R_jd of K_jd (J, d, n, n)."""
-        return toeplitz_cholesky(self.columns, _NAME, self.jitter)
+        return toeplitz.toeplitz_cholesky(self.columns, _NAME, self.jitter)
 
     @cached_property
     def _jittered(self) -> Tensor:
@@ -59,17 +45,17 @@ class GridPrior:
         return self.columns + at_zero * self.columns[..., :1].detach()
 
     @cached_property
-    def _inverse(self) -> Levinson:
-        return levinson(self._jittered, _NAME)
+    def _inverse(self) -> toeplitz.Levinson:
+        return toeplitz.levinson(self._jittered, _NAME)
 
     def log_dets(self) -> Tensor:
         """Return log |K_jd| (J, d)."""
-        return toeplitz_logdet(self._jittered, self._inverse) if self.is_large else tril_log_det(self.roots)
+        return toeplitz.toeplitz_logdet(self._jittered, self._inverse) if self.is_large else tril_log_det(self.roots)
 
     def traces(self, L: Tensor) -> Tensor:
         """Return tr(K_jd⁻¹ L_jd L_jdᵀ) (J, d) for factors (J, d, n, n)."""
         if self.is_large:
-            return toeplitz_trace(self._jittered, L, self._inverse)
+            return toeplitz.toeplitz_trace(self._jittered, L, self._inverse)
         white: Tensor = torch.linalg.solve_triangular(self.roots.expand_as(L), L, upper=False)
         return white.square().sum((-2, -1))
 
@@ -81,8 +67,8 @@ class GridPrior:
         solved = mean.view(-1, *[self.n_points] * n_dimensions)
         for dimension in range(n_dimensions):
             moved = solved.movedim(1 + dimension, 1)
-            inverse = Levinson(*(part[:, dimension] for part in self._inverse))
-            found = toeplitz_solve(self._jittered[:, dimension], moved.reshape(*moved.shape[:2], -1), inverse)
+            inverse = toeplitz.Levinson(*(part[:, dimension] for part in self._inverse))
+            found = toeplitz.toeplitz_solve(self._jittered[:, dimension], moved.reshape(*moved.shape[:2], -1), inverse)
             solved = found.view(moved.shape).movedim(1, 1 + dimension)
         return (solved.flatten(1) * mean).sum(1)
 

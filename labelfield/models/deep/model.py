@@ -166,7 +166,8 @@ class DeepKernel(nn.Module):
 
     def __init__(self, features: Features, processes: GridProcesses, spec: DeepSpec) -> None:
         super().__init__()
-        self.features, self.processes, self.is_plain = features, processes, spec.is_plain
+        self.features, self.processes = features, processes
+        self.n_labels, self.is_plain = spec.n_labels, spec.is_plain
         self.A = nn.Parameter(torch.zeros(spec.n_labels, spec.n_processes))
         self.b = nn.Parameter(torch.zeros(spec.n_labels))
         self.is_multilabel, self.is_sampled = spec.likelihood == "bernoulli", spec.moments == "sampled"
@@ -174,10 +175,6 @@ class DeepKernel(nn.Module):
         self.bernoulli = Bernoulli(spec.n_points)
         self.calibration: Calibration | Temperature = Calibration() if self.is_multilabel else Temperature()
         self.baseline: Baseline | None = None
-
-    @property
-    def n_labels(self) -> int:
-        return int(self.b.shape[0])
 
     def sums(self, h: Tensor) -> Tensor:
         """Return the sum of each process's features (B, J), which the plain network has in place of f."""

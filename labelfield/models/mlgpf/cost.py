@@ -11,10 +11,8 @@ def n_parameters(spec: Spec) -> int:
     inputs = {"free": m * seen, "fixed": 0, "subspace": m * spec.rank, "subspace_basis": spec.rank * (m + d)}
     covariance = {"whitened_diagonal": m * p, "parsimonious": m * p, "whitened_shared": m * m}
     weights = d * spec.kernel.count("_ard") + p * spec.kernel.count("per_process")
-    label_linear = spec.n_label_linear * (2 if spec.label_linear == "mean_field" else 1)
-    return (
-        label_linear + inputs[spec.inducing] + m * p + covariance.get(spec.posterior, p * m * m) + k * (p + 1) + weights
-    )
+    weights += spec.n_label_linear * (2 if spec.label_linear == "mean_field" else 1)
+    return inputs[spec.inducing] + m * p + covariance.get(spec.posterior, p * m * m) + k * (p + 1) + weights
 
 
 def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:

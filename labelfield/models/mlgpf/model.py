@@ -49,15 +49,11 @@ class MLGPF(nn.Module):
         super().__init__()
         self.kernel, self.inducing, self.family = kernel, inducing, family
         self.Phi = nn.Parameter(Phi)
-        self.b = nn.Parameter(b)
+        self.b, self.n_labels = nn.Parameter(b), len(b)
         self.label_linear = label_linear
         self.calibration = Calibration()
         self.likelihood = likelihood or Bernoulli()
         self.jitter = jitter
-
-    @property
-    def n_labels(self) -> int:
-        return int(self.b.shape[0])
 
     def inducing_state(self) -> InducingState:
         """Form what is the same for all rows: the inducing inputs as points, and the prior of their variables."""

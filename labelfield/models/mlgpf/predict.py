@@ -1,6 +1,7 @@
 """What a fitted factor model answers: probabilities, rankings, intervals, latent moments, and given known labels."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.csr import gather_rows
-from labelfield.linalg.rows import Rows, entry_rows, to_tensor
+from labelfield.linalg.rows import entry_rows, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.calibration import N_RANKS, ranks_of
 from labelfield.models.mlgpf.condition import condition, means_at
@@ -44,15 +45,12 @@ class FactorPredictor(Predictor):
     def __init__(self, model: MLGPF, normalises: bool = False) -> None:
         self.model, self.n_labels, self.normalises = model, model.n_labels, normalises
         self.calibration = model.calibration
-        self._state: InducingState | None = None
 
-    @property
+    @cached_property
+    @torch.no_grad()
     def state(self) -> InducingState:
         """The inducing inputs and their prior, formed once."""
-        if self._state is None:
-            with torch.no_grad():
-                self._state = self.model.inducing_state()
-        return self._state
+        return self.model.inducing_state()
 
     def features(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Yield each block of rows where the model is."""
@@ -129,13 +127,18 @@ class FactorPredictor(Predictor):
         return self.filled(self.answers(self.features(rows), share), rows.shape[:1])[0]
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
-        fit = 0.0
+        """Return the bound, with Σ_ik E log p(y_ik | f_ik) exact over all labels."""
+        model, fit = self.model, 0.0
         for block, X, h in self.given(rows):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                own = to_tensor(gather_rows(Y, np.arange(block.start, block.stop)), h.mean.device)
-                fit += expected_log_likelihood(self.model, h, X, own)
+                own = to_tensor(gather_rows(Y, np.arange(block.start, block.stop)), X.device)
+                held = means_at(model, h, X, entry_rows(own.crow_indices()), own.col_indices().long())
+                total = float(held.sum(dtype=torch.float64))
+                for _, f in label_blocks(model, h, X):
+                    total -= float(model.likelihood.expected_softplus(*f))
+                fit += total
         with torch.no_grad():
-            return Bound(fit, float(self.model.kl(self.state.prior)))
+            return Bound(fit, float(model.kl(self.state.prior)))
 
     def loadings(self) -> Tensor:
         return self.model.Phi.detach()
@@ -158,15 +161,6 @@ class FactorPredictor(Predictor):
         return LatentProcesses(
             model.kernel, *self.state, model.family, model.Phi[chosen].detach(), model.b[chosen].detach(), offsets
         )
-
-
-def expected_log_likelihood(model: MLGPF, h: Moments, X: Rows, Y: Tensor) -> float:
-    """Return Σ_ik E log p(y_ik | f_ik) exactly over all labels, for Y sparse CSR."""
-    rows, columns = entry_rows(Y.crow_indices()), Y.col_indices().long()
-    total = float(means_at(model, h, X, rows, columns).sum(dtype=torch.float64))
-    for _, f in label_blocks(model, h, X):
-        total -= float(model.likelihood.expected_softplus(f.mean, f.var))
-    return total
 
 
 def label_correlation(model: MLGPF, labels: NDArray[np.int64] | None = None) -> NDArray[np.float32]:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.inducing import Subspace, kmeans, singular_vectors
@@ -33,7 +32,11 @@ def start(
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         if isinstance(model.inducing, Subspace):
-            vectors = pad_rows(basis_vectors(X, spec.rank, basis, rng), spec.rank)
+            if basis not in BASES:
+                raise ValueError(f"basis={basis!r}; expected one of {', '.join(BASES)}")
+            # The basis X̃ (R, D): leading right singular vectors, or centres of the rows.
+            found = singular_vectors(X, spec.rank, rng) if basis == "svd" else kmeans(X, spec.rank, rng)
+            vectors = pad_rows(found, spec.rank)
             coordinates = np.asarray(X @ vectors.T, np.float32)
             model.inducing.basis.copy_(torch.from_numpy(vectors.T.copy()))
             model.inducing.refresh()
@@ -50,10 +53,3 @@ def start(
         mean = model.family.get_parameter("mean")
         # Drawn one inducing input after another, independently of the layout.
         mean.copy_(torch.empty(mean.shape[::-1]).normal_(0, start_mean, generator=generator).T)
-
-
-def basis_vectors(X: sparse.csr_array, rank: int, basis: str, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return the basis X̃ (R, D): leading right singular vectors, or centres of the rows."""
-    if basis not in BASES:
-        raise ValueError(f"basis={basis!r}; expected one of {', '.join(BASES)}")
-    return singular_vectors(X, rank, rng) if basis == "svd" else kmeans(X, rank, rng)

@@ -39,11 +39,6 @@ def label_slices(model: MLGPF, h: Moments) -> Iterator[slice]:
         yield slice(start, min(start + step, model.n_labels))
 
 
-def probit_order(f: Moments) -> Tensor:
-    """Return mean / √(1 + π v / 8): E σ(f) is close to σ of this, so it ranks almost as the integral does."""
-    return f.var.mul(torch.pi / 8).add_(1).rsqrt_().mul_(f.mean)
-
-
 def top_k(model: MLGPF, h: Moments, X: Rows, k: int) -> tuple[Tensor, Tensor]:
     """Return the k most probable labels of each row and their probabilities E σ(f), most probable first.
 
@@ -165,7 +160,9 @@ def top_k_of_mean(models: Sequence[MLGPF], f: Sequence[Moments], k: int) -> tupl
     """
     n_labels = f[0].mean.shape[1]
     n_candidates = min(n_labels, max(_FIRST_CANDIDATES, 4 * k))
-    named = torch.cat([probit_order(one).topk(n_candidates, dim=1).indices for one in f], 1).sort(dim=1).values
+    # E σ(f) is close to σ(mean / √(1 + π v / 8)), so this ranks almost as the integral does.
+    orders = [one.var.mul(torch.pi / 8).add_(1).rsqrt_().mul_(one.mean) for one in f]
+    named = torch.cat([order.topk(n_candidates, dim=1).indices for order in orders], 1).sort(dim=1).values
     p = _mean_probability(models, [Moments(*(part.gather(1, named) for part in one)) for one in f])
     p[:, 1:][named[:, 1:] == named[:, :-1]] = -1  # named more than once
     order = p.sort(dim=1, descending=True, stable=True).indices[:, :k]

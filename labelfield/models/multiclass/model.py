@@ -41,19 +41,13 @@ class MultiClassGP(nn.Module):
     ) -> None:
         super().__init__()
         self.utilities = utilities
-        self.b = nn.Parameter(b)
+        self.b, self.n_classes = nn.Parameter(b), len(b)
         self.likelihood, self.rivals = likelihood, rivals
         self.calibration = Temperature()
 
-    @property
-    def n_classes(self) -> int:
-        return int(self.b.shape[0])
-
     def moments(self, X: Rows, classes: Tensor | None = None, part: ClassSubset | None = None) -> Moments:
         """Return q(f) of rows for these classes, or for all (B, C)."""
-        return self._with_bias((part or self.utilities.select(classes)).moments(X), classes)
-
-    def _with_bias(self, f: Moments, classes: Tensor | None) -> Moments:
+        f = (part or self.utilities.select(classes)).moments(X)
         return Moments(f.mean + (self.b if classes is None else take(self.b, classes)), f.var)
 
     def elbo(
@@ -74,7 +68,7 @@ class MultiClassGP(nn.Module):
         """
         classes, weight, target = self._choose(first_columns(Y), n_negatives, generator)
         part = self.utilities.select(classes)
-        f = self._with_bias(part.moments(X), classes)
+        f = self.moments(X, classes, part)
         if weight is not None:
             weight = weight.to(f.mean.dtype)
         if classes is not None and self.rivals is not None:
