@@ -33,14 +33,6 @@ class ModelError(LabelfieldError):
     exit_code = 3
 
 
-<<<<<<< HEAD
-def is_model(folder: Path) -> bool:
-    """Return whether the folder claims to be a saved model."""
-    return (folder / _CONFIG).is_file()
-
-
-=======
->>>>>>> refs/heads/s-mod
 def save_artifact(
     folder: Path,
     config: dict[str, Any],
