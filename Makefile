@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 SUITE ?= scoreboard
-# Compiled files are kept, whatever the shell says: without, every process of the tests compiles all sources anew.
+# Compiled files are kept, whatever the shell says: without, every process of the tests compiles all sources again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -53,7 +53,7 @@ docs: setup      ## build the documentation site into build/docs/html; a warning
 	$(BIN)/python -m sphinx -W --keep-going -n -q -d build/docs/read docs build/docs/html
 	@echo "open build/docs/html/index.html"
 
-lock:            ## resolve pyproject.toml anew in a fresh environment and pin the result
+lock:            ## resolve pyproject.toml in a fresh environment and pin the result
 	rm -rf .venv && $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 setuptools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dev]'

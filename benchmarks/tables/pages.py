@@ -81,7 +81,7 @@ def _measured_at(suite: Suite, latest: list[Record]) -> str:
     machines = sorted({machine_shown(record["machine"]) for record in measured})
     commits = sorted({record["commit"] for record in measured})
     command = f"python -m benchmarks bench {suite.name}"
-    return f"{suite.notes} On {'; '.join(machines)}; at {', '.join(commits)}; `{command}`.\n"
+    return f"{suite.notes} On {'; '.join(machines)}; commits {', '.join(commits)}; `{command}`.\n"
 
 
 def _topics_page(text: str, records: Records) -> str:

@@ -1,8 +1,8 @@
 """What a kind of model gives its classifier: functions that decide, build, train and answer.
 
 A classifier knows scikit-learn and nothing of any model; a blueprint knows one model and nothing of scikit-learn.
-Fitting goes `design → build → start → trainer.train`; loading goes `build → trainer`. Both end in a `Fitted`, which is
-all that a model folder holds.
+Fitting goes `design → build → start → trainer.train`; loading goes `build → predictor`. Both end in a `Fitted`, which
+is all that a model folder holds.
 """
 
 from collections.abc import Callable
@@ -89,6 +89,7 @@ class Fitted:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None
+    options: Any = None  # as they were when the model was built: those of the estimator may change
     trainer: Any = None  # a Trainer
     predictor: Any = None  # a Predictor
 
@@ -156,7 +157,7 @@ class Blueprint:
     memory_hint: str = "batch_size"
     # arrays of the model that serve training alone, by how their names begin; they are not saved
     training_only: tuple[str, ...] = ()
-    # restored(options, fitted, arrays) → arrays with those of `training_only` filled in
+    # with_training_arrays(spec, arrays) → the arrays with those of `training_only` filled in
     with_training_arrays: Callable[[Any, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = lambda spec, arrays: (
         arrays
     )

@@ -61,6 +61,9 @@ class _Learned(Generic[Value]):
             value = getattr(value, name)
         return cast("Value", value)
 
+    def __set__(self, estimator: Any, value: Any) -> None:
+        raise AttributeError(f"{self.path.split('.')[-1]}_ is a view of the fitted state, and read-only")
+
 
 class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn is untyped
     """A classifier over a blueprint."""
@@ -126,7 +129,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         counts = np.bincount(rows.Y.indices, minlength=rows.Y.shape[1])
         labels = design.labels or rows.labels
         parts = design.row_transform, labels, counts, rows.X.shape[0], design.n_negatives, design.are_dense
-        fitted = Fitted(design.spec, design.settings, None, *parts)
+        fitted = Fitted(design.spec, design.settings, None, *parts, options=options)
         hint = self.blueprint.memory_hint
         needed, free = self.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
         if free is not None and needed > free:
@@ -185,14 +188,21 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """
         if not hasattr(self, "fitted_"):
             return self.train_more(self.prepare(X, Y, classes), Past(0, np.zeros_like(self.label_counts_), []))
-        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        is_named = self.label_kind_ != "indicator"  # whose columns have numbers, whatever they are called
+        if classes is not None and not (
+            np.array_equal(np.unique(classes), self.classes_) if is_named else len(classes) == len(self.classes_)
+        ):
             raise DataError("classes differ from those of the first call", fix="Fit a new model.")
         rows = self.rows(X)
         data = Dataset(rows, self.encode(Y, rows.shape[0]))
         past = Past(self.n_rows_, self.label_counts_, self.history_)
         self.fitted_.label_counts = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
         self.fitted_.n_rows += data.n_rows
-        return self.train_more(data, past)
+        try:
+            return self.train_more(data, past)
+        except BaseException:  # rows that were not trained on do not count
+            self.fitted_.n_rows, self.fitted_.label_counts = past.n_rows, past.label_counts
+            raise
 
     def train_more(self, data: Dataset, past: Past) -> Self:
         """Train for one more epoch on rows as the model sees them, after what it was trained on before."""
@@ -220,6 +230,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """
         rows = self.rows(X)
         if self.label_kind_ == "classes":
+            if k is not None:
+                raise ValueError("k is for several labels per row; predict_topk ranks classes")
             return np.asarray(self.classes_[self.predictor_.top_k(rows, 1).indices])
         if k is None:
             return self.predictor_.reached(rows, self.threshold)
@@ -319,7 +331,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def summary(self) -> str:
         """Return one line about what the model is made of."""
-        return self.blueprint.summary(plain_options(self), self.fitted())
+        return self.blueprint.summary(self.fitted().options, self.fitted_)
 
     def n_parameters(self) -> int:
         """Return how many numbers are learned."""

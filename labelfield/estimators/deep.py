@@ -40,7 +40,7 @@ _MOST_DENSE = 8192
 
 
 def _design(given: Any, rows: TrainingRows) -> Design:
-    X, Y, labels, device, seed = rows[:5]
+    X, Y, labels, device, seed = rows.X, rows.Y, rows.labels, rows.device, rows.seed
     own = given.network if isinstance(given.network, nn.Module) else None
     if own is None and given.network is not None and given.network not in NETWORKS:
         raise ValueError(f"network={given.network!r}; expected one of {', '.join(NETWORKS)}, or a torch.nn.Module")
@@ -229,8 +229,8 @@ class DeepKernelClassifier(Classifier):
     """Deep kernel learning: h = network(x), f_j ~ GP(0, k_j) on some features of h, and a likelihood of A f + b.
 
     Training has three stages, each of which may be left out (0 epochs): the plain network, which is kept as the
-    baseline; the processes on its features; everything jointly. Options left at None follow a rule of the data's size
-    (`labelfield.models.deep.plan`).
+    baseline; the processes on its features; everything jointly. Options left at None are chosen from the size of the
+    data (`labelfield.models.deep.plan`).
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ class DeepKernelClassifier(Classifier):
     channels : sequence of int
         Channels of the convolutions of a cnn.
     image_shape : sequence of int or None
-        Channels, height and width of images for a cnn; found out for square images.
+        Channels, height and width of images for a cnn; inferred for square images.
     dropout : float or None
         Share of hidden numbers that a step leaves out.
     n_processes : int or None
@@ -262,7 +262,7 @@ class DeepKernelClassifier(Classifier):
     likelihood : str or None
         softmax for one class per row, bernoulli for several labels; decided by the data if not given.
     moments : str
-        exact draws f at each row from its exact moments; sampled draws u, as the paper does.
+        How training draws: "exact" from the exact moments of f at each row, "sampled" from u as in the paper.
     n_samples : int
         Draws per training step T.
     n_samples_predict : int
@@ -287,11 +287,11 @@ class DeepKernelClassifier(Classifier):
     joint_learning_rate : float or None
         Learning rate of the network in the joint stage.
     schedule : str
-        How the rate moves: one_cycle, cosine, linear or constant.
+        How the learning rate changes: one_cycle, cosine, linear or constant.
     kl_weight : float
         Weight of the divergence; 1 is the true bound.
     clip_norm : float or None
-        Longest gradient; longer ones are shortened to it.
+        Largest norm of a gradient; larger gradients are scaled down to it.
     n_iter_no_change : int or None
         Epochs without a better bound before a stage stops.
     time_budget : float or None
@@ -305,7 +305,7 @@ class DeepKernelClassifier(Classifier):
     mixed_precision : bool
         Whether the network is trained in bfloat16 on a GPU.
     threshold : float
-        Probability from which on `predict` gives a row a label.
+        Least probability at which `predict` assigns a label.
     device : str
         auto, cpu or cuda.
     random_state : int, RandomState or None
@@ -386,10 +386,11 @@ class DeepKernelClassifier(Classifier):
         there will be.
         """
         is_new = not hasattr(self, "fitted_")
-        super().partial_fit(X, Y, classes)
-        if is_new and self.spec_.has_baseline:
-            self.model_.baseline, self.fitted_.spec = None, replace(self.spec_, has_baseline=False)
-        return self
+        try:
+            return super().partial_fit(X, Y, classes)
+        finally:  # also of a call that was interrupted
+            if is_new and hasattr(self, "fitted_") and self.spec_.has_baseline:
+                self.model_.baseline, self.fitted_.spec = None, replace(self.spec_, has_baseline=False)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return the features h of rows (N, Q)."""

@@ -147,7 +147,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     if len(members) < n_members:
         warnings.warn(
             f"the ensemble has {len(members)} members, not {n_members}: with the options given there are no more "
-            "unlike ones. Leave kernel, row_transform, label_linear or sizes open",
+            "unlike ones. Leave more options open",
             UserWarning,
             stacklevel=6,
         )
@@ -262,8 +262,8 @@ class EnsembleClassifier(Classifier):
 
     @property
     def threshold(self) -> float:
-        """The threshold of the members."""
-        return float(self._first().threshold)
+        """The threshold of the estimator, also where that has changed since fit."""
+        return float(_first_member(self.estimator).threshold)
 
     def _first(self) -> Any:
         return self.members()[0] if hasattr(self, "fitted_") else _first_member(self.estimator)
@@ -278,7 +278,7 @@ class EnsembleClassifier(Classifier):
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Raise: members that see rows differently cannot be fitted in parts."""
-        raise ValueError("an ensemble cannot be fitted in parts; fit its estimator instead")
+        raise CannotAnswerError("an ensemble cannot be fitted in parts; fit its estimator instead")
 
     def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K).

@@ -40,7 +40,7 @@ _FOR_SEVERAL = "Use MLGPFClassifier (--method mlgpf) for several labels per row.
 
 
 def _design(given: Any, rows: TrainingRows) -> Design:
-    X, Y, labels, device, seed = rows[:5]
+    X, Y, labels, device, seed = rows.X, rows.Y, rows.labels, rows.device, rows.seed
     require_classes(Y, labels.classes, _FOR_SEVERAL)
     data, transform = rows.transformed(given.row_transform, choose_class_transform)
     chosen = plan(X.shape[0], data.n_features, Y.shape[1], given.posterior, given.inducing)
@@ -169,7 +169,7 @@ def _with_scores(spec: ClassSpec, arrays: dict[str, Tensor]) -> dict[str, Tensor
 class GPClassifier(Classifier):
     """Multi-class Gaussian processes: f_k = b_k + GP(0, k_k), and a one-vs-each, robustmax or softmax likelihood.
 
-    Options left at None follow a rule of the data's size (`labelfield.models.multiclass.plan`).
+    Options left at None are chosen from the size of the data (`labelfield.models.multiclass.plan`).
 
     Parameters
     ----------
@@ -208,11 +208,11 @@ class GPClassifier(Classifier):
     learning_rate : float or None
         Highest learning rate of Adam.
     schedule : str
-        How the rate moves: one_cycle, cosine, linear or constant.
+        How the learning rate changes: one_cycle, cosine, linear or constant.
     kl_weight : float
         Weight of the divergence; 1 is the true bound.
     clip_norm : float or None
-        Longest gradient; longer ones are shortened to it.
+        Largest norm of a gradient; larger gradients are scaled down to it.
     n_iter_no_change : int or None
         Epochs without a better bound before training stops.
     time_budget : float or None

@@ -48,7 +48,7 @@ _MOST_FEATURES = 10_000
 
 
 def _design(given: Any, rows: TrainingRows) -> Design:
-    X, Y, _, device, seed = rows[:5]
+    X, Y, device, seed = rows.X, rows.Y, rows.device, rows.seed
     is_subspace = "subspace" in given.inducing
     options = resolve(given, plan(X.shape[0], X.shape[1], Y.shape[1]))
     if is_subspace and given.label_linear is None:
@@ -174,7 +174,7 @@ def _with_waiting(spec: Spec, arrays: dict[str, torch.Tensor]) -> dict[str, torc
 class MLGPFClassifier(Classifier):
     """Multi-label Gaussian-process factor model: f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli per label.
 
-    Options left at None follow a rule of the data's size (`labelfield.models.mlgpf.plan`).
+    Options left at None are chosen from the size of the data (`labelfield.models.mlgpf.plan`).
 
     Parameters
     ----------
@@ -213,11 +213,11 @@ class MLGPFClassifier(Classifier):
     learning_rate : float or None
         Highest learning rate of Adam.
     schedule : str
-        How the rate moves: one_cycle, cosine, linear or constant.
+        How the learning rate changes: one_cycle, cosine, linear or constant.
     kl_weight : float or None
         Weight of the divergence; 1 is the true bound.
     clip_norm : float or None
-        Longest gradient; longer ones are shortened to it.
+        Largest norm of a gradient; larger gradients are scaled down to it.
     n_iter_no_change : int or None
         Epochs without a better bound before training stops.
     time_budget : float or None
@@ -231,7 +231,7 @@ class MLGPFClassifier(Classifier):
     calibrate : bool
         Whether to calibrate probabilities on a tenth of the rows, which then join the training.
     threshold : float
-        Probability from which on `predict` gives a row a label.
+        Least probability at which `predict` assigns a label.
     device : str
         auto, cpu or cuda.
     random_state : int, RandomState or None
@@ -273,7 +273,8 @@ class MLGPFClassifier(Classifier):
         **dict.fromkeys(("rank", "max_epochs", "batch_size", "n_iter_no_change"), Integer(1)),
         **dict.fromkeys(("n_points", "n_points_predict"), Integer(1, MOST_POINTS)),
         **dict.fromkeys(("learning_rate", "clip_norm", "time_budget"), Real(1e-12)),
-        **dict.fromkeys(("kl_weight", "threshold", "propensity"), Real(0)),
+        **dict.fromkeys(("kl_weight", "propensity"), Real(0)),
+        "threshold": Real(0, 1),
         "n_negatives": Integer(0),
         "basis": OneOf(BASES),
         "schedule": OneOf(SCHEDULES),

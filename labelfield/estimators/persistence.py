@@ -52,7 +52,7 @@ def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
         return _describe_ensemble(estimator, fitted.model)
     config = {
         "method": estimator.method,
-        "options": _describe_options(estimator, fitted.settings.seed),
+        "options": _describe_options(fitted.options, fitted.settings.seed, estimator.threshold),
         "spec": asdict(fitted.spec),
         "settings": asdict(fitted.settings),
         "row_transform": fitted.row_transform.name,
@@ -82,13 +82,16 @@ def _describe_ensemble(estimator: Classifier, model: EnsembleModel) -> tuple[Con
     # The options as given: members share the time.
     options = members[0]["options"]
     if given.estimator is not None:
-        options = _describe_options(given.estimator, model.members[0].settings_.seed)
+        first = model.members[0]
+        options = _describe_options(plain_options(given.estimator), first.settings_.seed, first.threshold)
     return {"method": _ENSEMBLE, "n_members": given.n_members, "options": options, "members": members}, arrays
 
 
-def _describe_options(estimator: Classifier, seed: int) -> Config:
-    options = {name: _as_json(value) for name, value in vars(plain_options(estimator)).items()}
-    return options | {"random_state": seed, "device": "auto"}
+def _describe_options(options: Any, seed: int, threshold: float) -> Config:
+    """Return options as they were when the model was built; the threshold, which only predictions use, as it is now."""
+    present = {"random_state": seed, "device": "auto", "threshold": threshold}
+    described = {name: _as_json(value) for name, value in vars(options).items()}
+    return described | {name: value for name, value in present.items() if name in described}
 
 
 def _as_json(value: Any) -> Any:
@@ -147,7 +150,16 @@ def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None, n
     check_modules(model.calibration)
     parts = first.fitted_.labels, first.label_counts_, first.n_rows_, first.n_negatives_
     transform = restore_transform("none", None, None, first.n_features_in_)
-    fitted = Fitted(model.spec, first.settings_, model, transform, *parts, history=first.history_, label_names=names)
+    fitted = Fitted(
+        model.spec,
+        first.settings_,
+        model,
+        transform,
+        *parts,
+        history=first.history_,
+        label_names=names,
+        options=plain_options(estimator),
+    )
     estimator.n_features_in_ = first.n_features_in_
     estimator.hold(fitted)
     return estimator
@@ -193,6 +205,7 @@ def _restore_one(
         None if config["n_negatives"] is None else integer(config, "n_negatives"),
         history=restore_history(config["history"]),
         label_names=names,
+        options=options_then,
     )
     blueprint.check(options_then, fitted)
     scores = restore_scores(config["held_out_scores"])

@@ -38,8 +38,8 @@ class Topic(NamedTuple):
 
 
 def _design(given: Any, rows: TrainingRows) -> Design:
-    X, Y, labels, device, seed, mask, names_all_labels, held_out_seed = rows
-    if Y.nnz == 0 and not names_all_labels:
+    X, Y, device, seed, mask = rows.X, rows.Y, rows.device, rows.seed, rows.mask
+    if Y.nnz == 0 and not rows.names_all_labels:
         raise DataError("no row has a label that was observed", expected="some", fix="Check Y and what was observed.")
     options = resolve(given, plan(given.algorithm, Y.shape[1]))
     transform = RowTransform.fit(options.row_transform or choose_transform(X), X)
@@ -48,17 +48,17 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     data = Dataset(X if is_online else transform(X), Y)
     if options.n_topics > Y.shape[1]:
         raise ValueError(f"n_topics={options.n_topics}; expected at most {Y.shape[1]}, the number of labels")
-    placed = np.arange(Y.shape[1]) if names_all_labels else active_labels(Y, None if mask is None else mask.places)
+    placed = np.arange(Y.shape[1]) if rows.names_all_labels else active_labels(Y, None if mask is None else mask.places)
     spec = TopicSpec(
         n_features=X.shape[1] * len(transform.views),
         n_labels=int(Y.shape[1]),
         n_placed=len(placed),
         n_topics=options.n_topics,
         n_draws=options.n_draws if options.algorithm == "gibbs" else 1,
-        is_exclusive=labels.kind == "classes",
+        is_exclusive=rows.labels.kind == "classes",
     )
     options.batch_size = options.batch_size if is_online else data.n_rows
-    settings = training_settings(options, data.n_rows, seed, held_out_seed)
+    settings = training_settings(options, data.n_rows, seed, rows.held_out_seed)
     if settings.held_out:
         settings = replace(settings, finishing_epochs=finishing_epochs(options.algorithm, options.max_epochs))
 
@@ -85,7 +85,7 @@ class TopicClassifier(Classifier):
 
     With `calibrate` a tenth of the rows is held out at first, probabilities are mapped to fit these rows, and the last
     epochs are on all rows: four of EM, a third of online EM, half of Gibbs sampling. EM then ends its first part at
-    five times the tolerance. `partial_fit` takes steps of online EM and keeps the map.
+    five times `tol`. `partial_fit` takes steps of online EM and keeps the map.
 
     Entries of Y may be missing, and then count as nothing at all: NaN in a dense Y, or as arguments of `fit` say.
 
@@ -100,7 +100,7 @@ class TopicClassifier(Classifier):
     row_transform : str or None
         What is done to rows first: unit, sqrt, log, tfidf, some of these joined by +, or none.
     max_epochs : int or None
-        Most passes over the rows.
+        Maximum number of passes over the rows.
     tol : float
         EM ends when a step raises the objective by fewer nats per row.
     batch_size : int
@@ -122,7 +122,7 @@ class TopicClassifier(Classifier):
     calibrate : bool
         Whether to calibrate probabilities on a tenth of the rows, which then join the training.
     threshold : float
-        Probability from which on `predict` gives a row a label.
+        Least probability at which `predict` assigns a label.
     device : str
         auto, cpu or cuda.
     random_state : int, RandomState or None
@@ -154,7 +154,8 @@ class TopicClassifier(Classifier):
         "algorithm": OneOf(ALGORITHMS),
         **dict.fromkeys(("weight_scale", "shape_strength"), Real(1e-6, 1e6)),
         "time_budget": Real(1e-6),
-        **dict.fromkeys(("tol", "threshold"), Real(0)),
+        "tol": Real(0),
+        "threshold": Real(0, 1),
         "step_power": Real(0.5, 1.0),
         "step_offset": Real(1),
         **dict.fromkeys(("learn_hyper", "calibrate"), Flag()),
@@ -183,7 +184,8 @@ class TopicClassifier(Classifier):
         """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class per row).
 
         Say which entries of Y were `observed`, or which are `missing`: as a boolean or sparse matrix, or as a list of
-        labels for each row. The others are those of all classifiers: `validation`, `checkpoint`, `resume`, `on_step`.
+        labels for each row. The keywords `validation`, `checkpoint`, `resume` and `on_step` are those of
+        `train_prepared`.
         """
         return self.train_prepared(self.prepare(X, Y, observed=observed, missing=missing), **training)
 
@@ -208,9 +210,13 @@ class TopicClassifier(Classifier):
         `classes` names all labels there will be, where the first rows do not show them all. NaN in Y is missing.
         """
         check_parameters(self)
-        before = {**self.__dict__} | ({"fitted_": replace(self.fitted_)} if hasattr(self, "fitted_") else {})
+        before, is_new = {**self.__dict__}, not hasattr(self, "fitted_")
+        if not is_new:
+            model, trainer = self.model_, self.topic_trainer()
+            arrays = {name: value.clone() for name, value in model.state_dict().items()}
+            before["fitted_"], steps = replace(self.fitted_), {**vars(trainer)}
         try:
-            if not hasattr(self, "fitted_"):
+            if is_new:
                 # All columns of an indicator are labels, whether or not they hold in these rows.
                 shape: tuple[int, ...] = getattr(Y, "shape", ())
                 is_indicator = classes is None and len(shape) == 2 and shape[1] > 1
@@ -225,6 +231,9 @@ class TopicClassifier(Classifier):
             # Half a step leaves a model that is neither the old one nor the new one.
             self.__dict__.clear()
             self.__dict__.update(before)
+            if not is_new:
+                model.load_state_dict(arrays)
+                vars(trainer).update(steps)
             raise
 
     def _give_all_labels_a_place(self, mask: Mask | None) -> None:

@@ -63,8 +63,8 @@ def restore_model(
     for name, array in arrays.items():
         is_foreign = bool(blueprint.foreign_arrays) and name.startswith(blueprint.foreign_arrays)
         if name in own and array.dtype != own[name].dtype:
-            error = ModelError if is_foreign else ValueError
-            raise error(f"{name} is of {array.dtype}; expected {own[name].dtype}. Build the network as it was")
+            found = f"{name} is of {array.dtype}; expected {own[name].dtype}"
+            raise ModelError(f"{found}. Build the network as it was") if is_foreign else ValueError(found)
         if array.is_floating_point() and not torch.isfinite(array).all():
             raise ValueError(f"{name} is not of finite numbers")
     try:

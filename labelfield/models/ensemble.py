@@ -16,6 +16,7 @@ from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.mlgpf.predict import FactorPredictor
 from labelfield.models.mlgpf.topk import top_k_of_mean
 from labelfield.models.predictor import Block, Latent, Predictor, to_csr
+from labelfield.variational.families import Moments
 
 # Rows times labels of each member whose probabilities exist at once, and rows at the most.
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 2000
@@ -87,8 +88,8 @@ class EnsemblePredictor(Predictor):
         def ranked(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
             known, f = None if observed is None else gather_rows(observed, chosen), []
             for factor, own in parts:
-                _, X, h = next(factor.given(gather_rows(own, chosen), known))
-                f.append(factor.model.utilities(h, X))
+                found = [factor.model.utilities(h, X) for _, X, h in factor.given(gather_rows(own, chosen), known)]
+                f.append(Moments(*(torch.cat(part) for part in zip(*found, strict=True))))
             best, p = top_k_of_mean([factor.model for factor, _ in parts], f, k)
             return best, self.calibration.to(p.device)(p, torch.arange(k, device=p.device)) if calibrated else p
 

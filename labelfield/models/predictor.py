@@ -166,7 +166,7 @@ class Predictor(ABC):
 
     def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
         """Yield draws (T, B, K) of the raw probabilities under the posterior, block by block."""
-        raise CannotAnswerError("this model is a point estimate: its probabilities have no posterior, and no intervals")
+        raise CannotAnswerError("this model has no posterior over its probabilities, and so no intervals")
 
     def interval(self, rows: sparse.csr_array, level: float) -> Ends:
         """Return the ends (N, K) of central credible intervals of the calibrated probabilities, by draws."""
@@ -196,11 +196,11 @@ class Predictor(ABC):
 
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of utilities and latent processes."""
-        raise CannotAnswerError("this model has no latent Gaussian processes")
+        raise CannotAnswerError("this model has no utilities with means and variances")
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound of rows with labels Y, exact over rows and labels."""
-        raise CannotAnswerError("this model is not trained by an evidence lower bound on its rows")
+        raise CannotAnswerError("this model has no evidence lower bound to show")
 
     def loadings(self) -> Tensor | None:
         """Return coordinates (K, ...) in which labels that go together have a small angle; None if there are none."""

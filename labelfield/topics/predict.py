@@ -63,7 +63,7 @@ class TopicPredictor(Predictor):
         if len(torch.unique(model.r, dim=0)) < _LEAST_DRAWS:
             raise CannotAnswerError(
                 f"these topics were not sampled, or fewer than {_LEAST_DRAWS} times: there are no intervals; "
-                "train with algorithm='gibbs'"
+                f"train with algorithm='gibbs' and n_draws of at least {_LEAST_DRAWS}"
             )
         for block, X in self.blocks(rows):
             drawn = []

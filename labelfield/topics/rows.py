@@ -16,7 +16,7 @@ from torch import Tensor
 from labelfield.linalg.rows import dot, to_tensor, transposed
 
 
-class Design:
+class DesignMatrix:
     """Features with a constant appended, used only in products."""
 
     def __init__(self, X: Tensor) -> None:
@@ -72,7 +72,7 @@ class TopicRows:
     """Rows of a data set. `mask` has the positions that were observed, or with `is_missing` those that were not;
     without a mask everything was observed."""
 
-    design: Design
+    design: DesignMatrix
     positives: SparsePattern
     mask: SparsePattern | None = None
     is_missing: bool = False
@@ -123,4 +123,4 @@ def topic_rows(
         ones = np.ones(columns.size, np.int8)
         return SparsePattern(sparse.csr_array((ones, columns, array.indptr), shape=shape), device)
 
-    return TopicRows(Design(to_tensor(X, device)), placed(Y), None if mask is None else placed(mask), is_missing)
+    return TopicRows(DesignMatrix(to_tensor(X, device)), placed(Y), None if mask is None else placed(mask), is_missing)

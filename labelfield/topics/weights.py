@@ -15,7 +15,7 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.linalg.cholesky import cholesky
-from labelfield.topics.rows import Design
+from labelfield.topics.rows import DesignMatrix
 
 # Residuals below this share of the first ones are rounding.
 _ROUNDING = 1e-10
@@ -30,7 +30,7 @@ def omega_of(total: Tensor, psi: Tensor) -> Tensor:
 class Quadratic(NamedTuple):
     """½ wᵀ(s XᵀΩX + Λ)w - s wᵀXᵀg, for each topic."""
 
-    design: Design
+    design: DesignMatrix
     omega: Tensor  # (N, K)
     target: Tensor  # g = κ - Ω t (N, K)
     precision: Tensor  # λ (D + 1,)

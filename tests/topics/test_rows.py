@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from labelfield.linalg.rows import to_tensor
-from labelfield.topics.rows import Design, SparsePattern, active_labels, topic_rows
+from labelfield.topics.rows import DesignMatrix, SparsePattern, active_labels, topic_rows
 
 SHAPES = (st.integers(1, 10), st.integers(1, 8), st.integers(1, 4), st.integers(0, 1000))
 
@@ -34,7 +34,7 @@ def test_products_of_features_are_dense_ones(n_rows, n_features, n_topics, seed)
     X = random_places(n_rows, n_features, seed).astype(np.float64)
     X.data *= rng.normal(size=X.nnz)
     dense = np.concatenate([X.toarray(), np.ones((n_rows, 1))], axis=1)
-    design = Design(to_tensor(X))
+    design = DesignMatrix(to_tensor(X))
     assert (design.n_rows, design.n_weights) == dense.shape
     W, G = uniform(n_features + 1, n_topics, seed=seed), uniform(n_rows, n_topics, seed=seed)
     np.testing.assert_allclose(design.times(W), dense @ W.numpy(), rtol=1e-12, atol=1e-13)
@@ -43,7 +43,7 @@ def test_products_of_features_are_dense_ones(n_rows, n_features, n_topics, seed)
 
 
 def test_products_do_not_change_what_they_are_given():
-    design = Design(to_tensor(random_places(4, 3, 0).astype(np.float64)))
+    design = DesignMatrix(to_tensor(random_places(4, 3, 0).astype(np.float64)))
     W, G = uniform(4, 2), uniform(4, 2)
     before = W.clone(), G.clone()
     design.times(W)

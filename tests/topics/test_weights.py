@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from labelfield.linalg.rows import to_tensor
-from labelfield.topics.rows import Design
+from labelfield.topics.rows import DesignMatrix
 from labelfield.topics.weights import Quadratic, conjugate_gradients, matrices, omega_of, solve_exactly
 
 SHAPES = (st.integers(1, 12), st.integers(1, 8), st.integers(1, 4), st.integers(0, 1000))
@@ -27,7 +27,7 @@ def problem(n_rows, n_features, n_topics, seed, scale=1.0):
     )
     omega, target, precision, W = (torch.from_numpy(array) for array in arrays)
     dense = np.concatenate([X.toarray(), np.ones((n_rows, 1))], axis=1)
-    return Quadratic(Design(to_tensor(X)), omega, target, precision, scale), dense, W
+    return Quadratic(DesignMatrix(to_tensor(X)), omega, target, precision, scale), dense, W
 
 
 def dense_matrices(quadratic, dense):
@@ -134,8 +134,8 @@ def test_steps_end_at_the_tolerance(monkeypatch):
     quadratic, dense, W = problem(200, 40, 3, 2)
     psi = torch.from_numpy(dense @ W.numpy())
     calls = []
-    times = Design.times
-    monkeypatch.setattr(Design, "times", lambda self, W: calls.append(1) or times(self, W))
+    times = DesignMatrix.times
+    monkeypatch.setattr(DesignMatrix, "times", lambda self, W: calls.append(1) or times(self, W))
     found, _ = conjugate_gradients(quadratic, W, psi, 1000, tolerance=1e-6)
     assert len(calls) < 45
     exact = solve_exactly(quadratic, torch.float64)
