@@ -6,7 +6,8 @@ import torch
 from scipy import sparse
 
 from labelfield import EnsembleClassifier, MLGPFClassifier, synth
-from labelfield.models.sparse import POSTERIORS, unexplained_share
+from labelfield.models.sparse import unexplained_share
+from labelfield.variational.families import POSTERIORS
 
 
 def small(**options):

@@ -5,7 +5,7 @@ import pytest
 from labelfield.memory import BYTES_PER_PARAMETER
 from labelfield.models.mlgpf.cost import n_parameters, training_bytes
 from labelfield.models.mlgpf.spec import INDUCING, Spec, build
-from labelfield.models.sparse import POSTERIORS
+from labelfield.variational.families import POSTERIORS
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)

@@ -9,7 +9,7 @@ from labelfield import Batch, Dataset, synth
 from labelfield.inference.source import ResidentSource, Sizes
 from labelfield.models.mlgpf.spec import INDUCING, Spec, build
 from labelfield.models.mlgpf.start import start
-from labelfield.models.sparse import POSTERIORS
+from labelfield.variational.families import POSTERIORS
 
 
 @pytest.fixture(scope="module")
