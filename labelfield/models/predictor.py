@@ -103,14 +103,14 @@ class Predictor(ABC):
             yield Block(block, slice(0, self.n_labels), P)
 
     def answers(self, blocks: Blocks, ask: Callable[..., Answer]) -> Iterator[tuple[slice, Answer]]:
-        """Yield what `ask` makes, without gradients, of what each block has beside its rows."""
+        """Yield the rows of each block (rows, *rest) with ask(*rest), which has no gradient."""
         for block, *given in blocks:
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 answer = ask(*given)
             yield block, answer
 
     def filled(self, blocks: Blocks, *shapes: tuple[int, ...]) -> list[NDArray[np.float32]]:
-        """Return arrays of these shapes, filled by blocks: where each belongs, and its part of each array."""
+        """Return arrays of these shapes, filled block by block from its place and its part of each array."""
         with advising_on_memory(FEWER_ROWS):
             result = [np.empty(shape, np.float32) for shape in shapes]
         for where, parts in blocks:
