@@ -1,5 +1,6 @@
 """What all classifiers share: every question of the protocol, forms of rows and labels, seeds, copies, partial fits."""
 
+import copy
 import inspect
 import pickle
 from itertools import pairwise
@@ -17,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils.validation import check_is_fitted
 
-from labelfield import CannotAnswerError, DataError
+from labelfield import CannotAnswerError, DataError, load
 from labelfield.estimators.classifier import training_bytes
 from labelfield.estimators.methods import METHODS
 from labelfield.estimators.protocol import FittedClassifier
@@ -539,3 +540,58 @@ class TestPartialFit:
         for model in (fresh(name), fitted(name)):
             with pytest.raises(ValueError, match="an ensemble cannot be fitted in parts"):
                 model.partial_fit(TRAIN.X, CASES[name].labels(TRAIN))
+
+
+class TestAfterFit:
+    """Options and attributes that are changed after fit do not make a model contradict itself."""
+
+    def test_a_folder_has_the_options_of_its_model(self, tmp_path):
+        model = copy.deepcopy(fitted("one_vs_each"))
+        before = model.summary()
+        model.set_params(likelihood="softmax", n_inducing=-1).save(tmp_path / "m")
+        found = load(tmp_path / "m", device="cpu")
+        assert (found.likelihood, found.summary(), model.summary()) == ("one_vs_each", before, before)
+        np.testing.assert_array_equal(found.predict_proba(X), model.predict_proba(X))
+
+    def test_learned_attributes_are_read_only(self):
+        with pytest.raises(AttributeError, match="read-only"):
+            fitted("mlgpf").model_ = None
+
+    @pytest.mark.parametrize("name", ["mlgpf", "topics", "svdkl"])
+    def test_an_interrupted_step_counts_no_rows(self, name, monkeypatch):
+        model = copy.deepcopy(fitted(name))
+        n_rows, counts, P = model.n_rows_, model.label_counts_, model.predict_proba(X)
+
+        def interrupt(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(type(model.trainer_), "train_more", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            model.partial_fit(TRAIN.X, CASES[name].labels(TRAIN))
+        assert model.n_rows_ == n_rows
+        np.testing.assert_array_equal(model.label_counts_, counts)
+        np.testing.assert_array_equal(model.predict_proba(X), P)
+
+    def test_half_a_step_of_topics_is_taken_back(self, monkeypatch):
+        model = copy.deepcopy(fitted("topics"))
+        model.partial_fit(TRAIN.X, CASES["topics"].labels(TRAIN))
+        P = model.predict_proba(X)
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(type(model.trainer_), "_find_shares", interrupt)  # after the model has changed
+        with pytest.raises(KeyboardInterrupt):
+            model.partial_fit(TRAIN.X, CASES["topics"].labels(TRAIN))
+        np.testing.assert_array_equal(model.predict_proba(X), P)
+
+    def test_named_columns_of_an_indicator_may_be_named_again(self):
+        model, names = fresh("mlgpf"), list("abcde")
+        for _ in range(2):
+            model.partial_fit(TRAIN.X, TRAIN.Y, classes=names)
+        with pytest.raises(DataError, match="classes differ"):
+            model.partial_fit(TRAIN.X, TRAIN.Y, classes=names[:3])
+
+    def test_a_number_of_labels_is_not_for_classes(self):
+        with pytest.raises(ValueError, match="several labels per row"):
+            fitted("one_vs_each").predict(X, k=2)

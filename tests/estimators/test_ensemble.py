@@ -204,7 +204,7 @@ class TestTheWhole:
 
     def test_the_threshold_is_that_of_the_estimator(self):
         model = pickle.loads(pickle.dumps(fitted("ensemble of mlgpf")))
-        model.members()[0].threshold = 0.2
+        model.set_params(estimator__threshold=0.2)
         np.testing.assert_array_equal(model.predict(X).toarray(), model.predict_proba(X) >= 0.2)
 
     def test_blocks_change_nothing(self, monkeypatch):
