@@ -31,6 +31,8 @@ class Real(NamedTuple):
         return is_number and self.least <= value <= self.most and value < inf
 
     def __str__(self) -> str:
+        if 0 < self.least < 1e-9 and self.most == inf:
+            return "a positive number"
         return f"a number {_between(self.least, self.most)}"
 
 

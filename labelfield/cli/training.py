@@ -218,9 +218,9 @@ def _gather_options(method: str, config_file: Path | None, assignments: list[str
     known = method_parameters(method)
     for name, value in options.items():
         if name not in known:
-            near = get_close_matches(name, known, cutoff=0.5)
-            hint = f"the nearest are {', '.join(near)}" if near else f"see labelfield config {method}"
-            raise typer.BadParameter(f"{method} has no option {name!r}; {hint}")
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}? All options: " if near else "all options: "
+            raise typer.BadParameter(f"{method} has no option {name!r}; {hint}labelfield config {method}")
         constraint = known[name].constraint
         if constraint is not None and not constraint.accepts(value):
             raise typer.BadParameter(f"{name}={value!r}; expected {constraint}")
@@ -284,7 +284,7 @@ def _members(estimator: FittedClassifier) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for number, member in enumerate(members if len(members) > 1 else [], 1):
         facts[f"member {number}"] = f"{member.row_transform_.name}, seed {member.settings_.seed}, {member.summary()}"
-        scores = getattr(member, "held_out_scores_", {})
+        scores = member.held_out_scores_
         for kind, what in (("alone", f"member {number} alone"), ("together", f"members up to {number}")):
             if kind in scores:
                 values = " / ".join(f"{value:.1f}" for value in scores[kind])

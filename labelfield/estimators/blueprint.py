@@ -86,6 +86,8 @@ class Fitted:
     n_negatives: int | None = None
     are_dense: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
+    # Of a member of an ensemble: P@1, 3 and 5 on held-out rows, alone and together with those before it.
+    held_out_scores: dict[str, list[float]] = field(default_factory=dict)
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None

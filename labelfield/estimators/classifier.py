@@ -82,6 +82,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     row_transform_, n_negatives_ = _Learned[RowTransform]("row_transform"), _Learned[int | None]("n_negatives")
     label_counts_, n_rows_ = _Learned[NDArray[np.int64]]("label_counts"), _Learned[int]("n_rows")
     feature_names_digest_ = _Learned[str | None]("feature_names_digest")
+    held_out_scores_ = _Learned[dict[str, list[float]]]("held_out_scores")
     label_kind_, classes_ = _Learned[str]("labels.kind"), _Learned[NDArray[Any]]("labels.classes")
 
     # Fitting

@@ -90,7 +90,7 @@ class EnsembleTrainer:
         memories = [run.memory for run in runs]
         calibrate_mean(self.model.calibration, memories, members[0].spec_.n_labels)
         for member, scores in zip(members, held_out_scores(memories, members[0].spec_.n_labels), strict=True):
-            member.held_out_scores_ = scores
+            member.fitted_.held_out_scores = scores
         return runs[0]
 
     def train_more(self, data: Dataset, past: Past) -> Run:

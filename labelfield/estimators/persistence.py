@@ -61,7 +61,7 @@ def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
         "label_kind": fitted.labels.kind,
         "n_rows": fitted.n_rows,
         "history": fitted.history,
-        "held_out_scores": getattr(estimator, "held_out_scores_", {}),
+        "held_out_scores": fitted.held_out_scores,
     }
     skipped = estimator.blueprint.training_only
     own = {name: value for name, value in fitted.model.state_dict().items() if not name.startswith(skipped or ("\0",))}
@@ -204,13 +204,11 @@ def _restore_one(
         integer(config, "n_rows"),
         None if config["n_negatives"] is None else integer(config, "n_negatives"),
         history=restore_history(config["history"]),
+        held_out_scores=restore_scores(config["held_out_scores"]),
         label_names=names,
         options=options_then,
     )
     blueprint.check(options_then, fitted)
-    scores = restore_scores(config["held_out_scores"])
-    if scores:
-        estimator.held_out_scores_ = scores
     estimator.hold(fitted)
     if estimator.method != config["method"]:
         raise ValueError(f"a model of {estimator.method} under the name of {config['method']}")

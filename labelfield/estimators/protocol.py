@@ -41,6 +41,7 @@ class FittedClassifier(Protocol):
     spec_: Any
     settings_: Settings
     history_: list[dict[str, Any]]
+    held_out_scores_: dict[str, list[float]]
     row_transform_: RowTransform
     n_negatives_: int | None
     feature_names_digest_: str | None

@@ -172,10 +172,10 @@ def test_config_is_a_file_that_train_takes(kind, folder, tmp_path):
     ("kind", "option", "words"),
     [
         ("mlgpf", "zzz=1", "mlgpf has no option 'zzz'; see labelfield config mlgpf"),
-        ("mlgpf", "n_latnet=1", "mlgpf has no option 'n_latnet'; the nearest are n_latent"),
-        ("mlgpf", "negative_sampling=uniform", "no option 'negative_sampling'; the nearest are n_negatives"),
+        ("mlgpf", "n_latnet=1", "mlgpf has no option 'n_latnet'; did you mean 'n_latent'"),
+        ("mlgpf", "negative_sampling=uniform", "no option 'negative_sampling'; all options: labelfield config mlgpf"),
         ("one_vs_each", "likelihood=softmax", "no option 'likelihood'"),
-        ("one_vs_each", "n_latent=3", "no option 'n_latent'; the nearest are"),
+        ("one_vs_each", "n_latent=3", "no option 'n_latent';"),
         ("svdkl for classes", "n_inducing=5", "no option 'n_inducing'"),
         ("topics by em", "n_latent=5", "no option 'n_latent'"),
         ("mlgpf", "n_latent", "--set n_latent; expected key=value"),
@@ -219,7 +219,7 @@ def test_options_that_are_refused(kind, option, words, folder, tmp_path):
 def test_options_of_a_file_are_checked_alike(folder, tmp_path):
     path = tmp_path / "options.toml"
     for text, code, words in (
-        ("n_latnet = 3", 2, "no option 'n_latnet'; the nearest are n_latent"),
+        ("n_latnet = 3", 2, "no option 'n_latnet'; did you mean 'n_latent'"),
         ("calibrate = 1", 2, "calibrate=1; expected True or False"),
         ("not toml", 3, "not TOML"),
     ):
