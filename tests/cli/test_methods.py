@@ -171,9 +171,9 @@ def test_config_is_a_file_that_train_takes(kind, folder, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "option", "words"),
     [
-        ("mlgpf", "zzz=1", "mlgpf has no option 'zzz'; see labelfield config mlgpf"),
+        ("mlgpf", "zzz=1", "mlgpf has no option 'zzz'; all options: labelfield config mlgpf"),
         ("mlgpf", "n_latnet=1", "mlgpf has no option 'n_latnet'; did you mean 'n_latent'"),
-        ("mlgpf", "negative_sampling=uniform", "no option 'negative_sampling'; all options: labelfield config mlgpf"),
+        ("mlgpf", "negative_sampling=uniform", "no option 'negative_sampling'; did you mean"),
         ("one_vs_each", "likelihood=softmax", "no option 'likelihood'"),
         ("one_vs_each", "n_latent=3", "no option 'n_latent';"),
         ("svdkl for classes", "n_inducing=5", "no option 'n_inducing'"),
@@ -183,7 +183,7 @@ def test_config_is_a_file_that_train_takes(kind, folder, tmp_path):
         ("mlgpf", "posterior=best", "posterior='best'; expected one of whitened_diagonal, "),
         ("mlgpf", "n_negatives=-3", "n_negatives=-3; expected an integer of at least 0"),
         ("mlgpf", "n_inducing=10.5", "n_inducing=10.5; expected an integer of at least 1"),
-        ("mlgpf", "learning_rate=fast", "learning_rate='fast'; expected a number"),
+        ("mlgpf", "learning_rate=fast", "learning_rate='fast'; expected a positive number"),
         ("mlgpf", "unit_norm=no", "unit_norm='no'; expected True or False"),
         ("mlgpf", "device=abacus", "device='abacus'; expected 'auto', 'cpu' or 'cuda'"),
         *((kind, "ensemble=9", "ensemble=9; expected auto, or an integer from 2 to 8") for kind in KINDS),
