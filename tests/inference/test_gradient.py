@@ -26,7 +26,8 @@ def data():
 
 def small(**options):
     return MLGPFClassifier(
-        **{"n_latent": 6, "n_inducing": 20, "max_epochs": 6, "batch_size": 50, "n_negatives": 5} | options
+        **{"n_latent": 6, "n_inducing": 20, "max_epochs": 6, "batch_size": 50, "n_negatives": 5, "device": "cpu"}
+        | options
     )
 
 
