@@ -14,8 +14,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from labelfield.csr import from_counts
-from labelfield.data.dataset import Dataset
-from labelfield.data.names import Names
+from labelfield.data.dataset import Dataset, Names
 from labelfield.data.reading import FileContents, Options, line_blocks, parse_number, read_bytes, stem
 from labelfield.errors import DataError
 

@@ -13,8 +13,7 @@ from labelfield.csr import verify as verify_csr
 from labelfield.data.arff import read_arff
 from labelfield.data.classes import as_classes, listed_names, share_classes
 from labelfield.data.csv_table import read_csv
-from labelfield.data.dataset import Dataset
-from labelfield.data.names import Names
+from labelfield.data.dataset import Dataset, Names
 from labelfield.data.npz import label_partner, read_npz, write_npz
 from labelfield.data.reading import COMPRESSED_SUFFIXES, FileContents, Options, open_for_writing, stem
 from labelfield.data.store import STORE_FILES, is_store, open_store, read_through, write_store

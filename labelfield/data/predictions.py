@@ -67,7 +67,14 @@ def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progr
     The stored entries of CSR scores are written, zeros included; for dense scores, all labels of every row.
     """
     path = Path(path)
-    lists = _as_lists(scores)
+    if sparse.issparse(scores):
+        lists = sorted_csr(scores)
+    else:
+        n, k = np.shape(scores)
+        columns = np.tile(np.arange(k, dtype=np.int32), n)
+        lists = from_counts(np.full(n, k, np.int64), columns, np.ravel(scores), k)
+    if not np.isfinite(lists.data).all():
+        raise DataError("a score is not finite", "numbers that can be ranked", "Check the predictions.")
     with replacing_file(path) as new:
         if path.suffix == ".npz":
             with open(new, "wb") as file:
@@ -81,16 +88,3 @@ def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progr
         indices, data = lists.indices[order].astype(np.int32), lists.data[order]
         with open_for_writing(new, path.name) as file:
             write_rows(file, assemble(data, indices, lists.indptr, lists.shape), None, 0, progress)
-
-
-def _as_lists(scores: Any) -> sparse.csr_array:
-    """Return CSR with sorted columns and finite scores; a dense matrix becomes full lists."""
-    if sparse.issparse(scores):
-        lists = sorted_csr(scores)
-    else:
-        scores = np.asarray(scores)
-        n, k = scores.shape
-        lists = from_counts(np.full(n, k, np.int64), np.tile(np.arange(k, dtype=np.int32), n), scores.ravel(), k)
-    if not np.isfinite(lists.data).all():
-        raise DataError("a score is not finite", expected="numbers that can be ranked", fix="Check the predictions.")
-    return lists

@@ -12,9 +12,8 @@ from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, from_counts
 from labelfield.data.classes import class_columns, number_classes
-from labelfield.data.dataset import Dataset
+from labelfield.data.dataset import Dataset, Names
 from labelfield.data.grammar import Grammar, Rows, parse_lines
-from labelfield.data.names import Names
 from labelfield.data.reading import FileContents, Growing, Options, line_blocks, no_data
 from labelfield.data.scan import scan
 from labelfield.errors import DataError
