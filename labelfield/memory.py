@@ -53,11 +53,8 @@ def free_bytes(device: torch.device) -> int | None:
         limit, used = (Path("/sys/fs/cgroup") / f"memory.{name}" for name in ("max", "current"))
         if limit.exists() and (text := limit.read_text().strip()).isdecimal():
             # Cached pages of files count as used, and are given back when asked for.
-            cache = [
-                int(line.split()[1])
-                for line in (limit.parent / "memory.stat").read_text().splitlines()
-                if line.startswith(("inactive_file ", "active_file "))
-            ]
+            stat = (limit.parent / "memory.stat").read_text().splitlines()
+            cache = [int(line.split()[1]) for line in stat if line.startswith(("inactive_file ", "active_file "))]
             known.append(int(text) - int(used.read_text()) + sum(cache))
     except (OSError, ValueError, IndexError):
         pass  # another system

@@ -169,8 +169,7 @@ class _Reader:
     def find_labels(self) -> list[bool]:
         """Return for each attribute whether it is a label."""
         names = [attribute.name for attribute in self.attributes]
-        listing = _label_file(self.path)
-        if listing is not None:
+        if (listing := _label_file(self.path)) is not None:
             wanted = _read_label_file(listing)
             missing = [name for name in wanted if name not in names]
             if missing or not wanted:
@@ -215,7 +214,6 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _number(text: str) -> float | None:
-    """Return a finite float32 number, or None."""
     value = parse_number(text.strip())
     return None if value is None or isinf(value) else value
 

@@ -21,7 +21,7 @@ class Names(Sequence[str]):
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names: tuple[str, ...] | None = tuple(names)
-        self._path: Path | None = None
+        self.path: Path | None = None
         self._length = len(self._names)
         for i, name in enumerate(self._names):
             if not isinstance(name, str) or "\n" in name or "\r" in name or "\0" in name:
@@ -40,28 +40,21 @@ class Names(Sequence[str]):
     def in_file(cls, path: Path, length: int | None = None) -> Names:
         """Return the lines of a UTF-8 file. If `length` is given, the file is not read before a name is needed."""
         names = cls(())
-        names._names, names._path = None, path
+        names._names, names.path = None, path
         names._length = len(names._load()) if length is None else length
         return names
 
     def _load(self) -> tuple[str, ...]:
         if self._names is None:
-            assert self._path is not None
+            assert self.path is not None
             try:
-                self._names = _lines(self._path.read_bytes())
+                self._names = _lines(self.path.read_bytes())
             except OSError as error:
-                raise DataError(f"cannot be read ({error.strerror})", path=self._path, fix="Check the file.") from None
+                raise DataError(f"cannot be read ({error.strerror})", path=self.path, fix="Check the file.") from None
             except UnicodeDecodeError as error:
                 line = error.object.count(b"\n", 0, error.start) + 1
-                raise DataError("not UTF-8 text", path=self._path, line=line, fix="Save it as UTF-8.") from None
+                raise DataError("not UTF-8 text", path=self.path, line=line, fix="Save it as UTF-8.") from None
         return self._names
-
-    def require(self, length: int, what: str) -> None:
-        """Raise a DataError unless there are `length` names."""
-        if len(self) != length:
-            expected = "one name per line for each index, starting with 0"
-            fix = "Correct the list, or remove it to go without names."
-            raise DataError(f"{len(self)} {what} names for {length} {what}s", expected, fix, path=self._path)
 
     def __len__(self) -> int:
         return self._length
@@ -74,7 +67,7 @@ class Names(Sequence[str]):
         names = self._load()
         if len(names) != self._length:
             found = f"{len(names)} names where {self._length} were recorded"
-            raise DataError(found, path=self._path, fix="The folder was changed by hand; write it again.")
+            raise DataError(found, path=self.path, fix="The folder was changed by hand; write it again.")
         return names[index]
 
     def __iter__(self) -> Iterator[str]:
@@ -138,10 +131,13 @@ class Dataset:
         if max(self.n_features, self.n_labels) > MAX_COLUMNS:
             found = f"{self.n_features} features and {self.n_labels} labels"
             raise DataError(found, f"at most {MAX_COLUMNS}", "Use fewer.")
-        if self.label_names is not None:
-            self.label_names.require(self.n_labels, "label")
-        if self.feature_names is not None:
-            self.feature_names.require(self.n_features, "feature")
+        named = (("label", self.label_names, self.n_labels), ("feature", self.feature_names, self.n_features))
+        for what, names, size in named:
+            if names is not None and len(names) != size:
+                found = f"{len(names)} {what} names for {size} {what}s"
+                expected = "one name per line for each index, starting with 0"
+                fix = "Correct the list, or remove it to go without names."
+                raise DataError(found, expected, fix, path=names.path)
 
     def _matching(self, test: Dataset) -> Dataset:
         """Return the test rows with the names of the training rows; raise a DataError if their columns differ."""

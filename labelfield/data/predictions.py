@@ -31,7 +31,15 @@ def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, p
         raise DataError("there is no such prediction file", path=path, fix="Check the path.")
     with locating(path):
         if path.suffix == ".npz":
-            scores = _read_npz(path)
+            arrays = load_arrays(path)
+            matrices = [array for array in arrays.values() if array.ndim == 2 and array.dtype.kind in "biuf"]
+            if "format" in arrays:
+                scores = sparse.csr_array(sparse_from(arrays, path))
+            elif len(arrays) == 1 and matrices:
+                scores = matrices[0]
+            else:
+                expected = "one matrix of scores, or a file of scipy.sparse.save_npz"
+                raise unusable(arrays, expected, "Save the scores alone.")
             _check_shape(scores.shape, n_rows, n_labels)
             return scores
         grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label", value_type=np.float64)
@@ -49,16 +57,6 @@ def _check_shape(shape: tuple[int, ...], n_rows: int, n_labels: int) -> None:
         found = f"predictions for {shape[0]} rows and {shape[1]} labels"
         expected = f"{n_rows} rows and {n_labels} labels as the truth has"
         raise DataError(found, expected, "Predict the same rows with the same label set.")
-
-
-def _read_npz(path: Path) -> Any:
-    arrays = load_arrays(path)
-    if "format" in arrays:
-        return sparse.csr_array(sparse_from(arrays, path))
-    matrices = [array for array in arrays.values() if array.ndim == 2 and array.dtype.kind in "biuf"]
-    if len(arrays) == 1 and matrices:
-        return matrices[0]
-    raise unusable(arrays, "one matrix of scores, or a file of scipy.sparse.save_npz", "Save the scores alone.")
 
 
 def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progress = ignore) -> None:

@@ -128,7 +128,6 @@ class Options(NamedTuple):
     classes: bool
     unlabelled: bool
     label_column: str | int | None
-    narrow: bool
     progress: Progress
 
 
