@@ -88,8 +88,7 @@ def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_
 
 def verify(array: sparse.csr_array) -> None:
     """Read all of a CSR array with float32 values and int32 columns, and raise a DataError unless it is in our form."""
-    flaw = _flaw(array)
-    if flaw is not None:
+    if (flaw := _flaw(array)) is not None:
         raise _damaged(flaw)
 
 
@@ -158,8 +157,7 @@ def _finished(
 
 def as_features(X: Any) -> sparse.csr_array:
     """Return X in our form, without a copy if it is already. Values that are not finite in float32 are refused."""
-    found = _as_it_is(X)
-    if found is not None:
+    if (found := _as_it_is(X)) is not None:
         return found
     X = _converted(X, "X")
     with np.errstate(over="ignore"):

@@ -33,15 +33,13 @@ def advising_on_memory(lower: str) -> Iterator[None]:
     """Turn every kind of failed allocation into one MemoryError that says what to lower."""
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        if isinstance(error, OutOfMemoryError):  # raised by a block inside this one
-            raise
-        raise OutOfMemoryError(str(error), lower) from None
-    except RuntimeError as error:  # what torch raises for a failed allocation on the CPU
-        text = str(error)
-        if not any(words in text for words in ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "overflow")):
-            raise
-        raise OutOfMemoryError(text, lower) from None
+    except OutOfMemoryError:  # raised by a block inside this one
+        raise
+    except (MemoryError, RuntimeError) as error:  # torch raises a RuntimeError for a failed allocation on the CPU
+        text, words = str(error), ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "overflow")
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in text for word in words):
+            raise OutOfMemoryError(text, lower) from None
+        raise
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -55,11 +53,8 @@ def free_bytes(device: torch.device) -> int | None:
         limit, used = (Path("/sys/fs/cgroup") / f"memory.{name}" for name in ("max", "current"))
         if limit.exists() and (text := limit.read_text().strip()).isdecimal():
             # Cached pages of files count as used, and are given back when asked for.
-            cache = [
-                int(line.split()[1])
-                for line in (limit.parent / "memory.stat").read_text().splitlines()
-                if line.startswith(("inactive_file ", "active_file "))
-            ]
+            stat = (limit.parent / "memory.stat").read_text().splitlines()
+            cache = [int(line.split()[1]) for line in stat if line.startswith(("inactive_file ", "active_file "))]
             known.append(int(text) - int(used.read_text()) + sum(cache))
     except (OSError, ValueError, IndexError):
         pass  # another system

@@ -6,7 +6,7 @@ import torch
 
 import labelfield
 from labelfield.linalg.rows import to_tensor
-from labelfield.synth import factors, make_multilabel, make_rings, make_topics, words
+from labelfield.synth import make_multilabel, make_rings, make_topics, models, words
 from labelfield.topics.density import Drawn, label_probabilities
 
 
@@ -34,7 +34,7 @@ def test_label_frequencies_follow_a_power_law():
     dataset = make_multilabel(8000, 500, 100, labels_per_row=2.0, power=1.0)
     frequency = np.sort(np.bincount(dataset.Y.indices, minlength=100))[::-1] / 8000
     assert abs(frequency.sum() - 2.0) < 0.3
-    wanted = factors._power_law(100, 2.0, 1.0)
+    wanted = models._power_law(100, 2.0, 1.0)
     tail = slice(5, 60)  # the head is cut at 0.15, the last ones are counts of a few
     slope = np.polyfit(np.log(np.arange(1, 101)[tail]), np.log(frequency[tail]), 1)[0]
     assert abs(slope - np.polyfit(np.log(np.arange(1, 101)[tail]), np.log(wanted[tail]), 1)[0]) < 0.25
@@ -65,12 +65,12 @@ def test_utilities_are_the_factor_model():
 def test_latent_functions_have_the_covariance_of_the_kernel():
     """Over many draws of h the covariance of two rows is exp(-|w(x - x')|^2 / 2)."""
     dataset = make_multilabel(6, 40, 10, seed=1)
-    relevance = factors._relevance(dataset.X)
+    relevance = models._relevance(dataset.X)
     rows = dataset.X.toarray() * relevance
     squared = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
     draws = []
     for seed in range(300):
-        truth = factors._draw_truth(dataset.X, 10, 2.0, 32, "se", 1.0, 8.0, 1.0, np.random.SeedSequence(seed))
+        truth = models._draw_truth(dataset.X, 10, 2.0, 32, "se", 1.0, 8.0, 1.0, np.random.SeedSequence(seed))
         draws.append(truth.latent(dataset.X))
     h = np.concatenate(draws, axis=1).astype(np.float64)
     covariance = h @ h.T / h.shape[1]

@@ -1,9 +1,8 @@
 """Data sets: readers and writers of sparse multi-label files, and the batches that models consume."""
 
 from labelfield.data.classes import align_classes
-from labelfield.data.dataset import Dataset, describe
+from labelfield.data.dataset import Dataset, Names, describe
 from labelfield.data.files import FORMATS, format_of, read, verify, write
-from labelfield.data.names import Names
 from labelfield.data.predictions import read_predictions, write_predictions
 
 __all__ = ["Dataset", "Names", "align_classes", "describe"]

@@ -14,8 +14,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from labelfield.csr import from_counts
-from labelfield.data.dataset import Dataset
-from labelfield.data.names import Names
+from labelfield.data.dataset import Dataset, Names
 from labelfield.data.reading import FileContents, Options, line_blocks, parse_number, read_bytes, stem
 from labelfield.errors import DataError
 
@@ -170,8 +169,7 @@ class _Reader:
     def find_labels(self) -> list[bool]:
         """Return for each attribute whether it is a label."""
         names = [attribute.name for attribute in self.attributes]
-        listing = _label_file(self.path)
-        if listing is not None:
+        if (listing := _label_file(self.path)) is not None:
             wanted = _read_label_file(listing)
             missing = [name for name in wanted if name not in names]
             if missing or not wanted:
@@ -216,7 +214,6 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _number(text: str) -> float | None:
-    """Return a finite float32 number, or None."""
     value = parse_number(text.strip())
     return None if value is None or isinf(value) else value
 

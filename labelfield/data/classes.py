@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import as_positives, from_counts, verify
-from labelfield.data.dataset import Dataset
-from labelfield.data.names import Names
+from labelfield.data.dataset import Dataset, Names
 from labelfield.data.reading import parse_number
 from labelfield.errors import DataError, locating
 

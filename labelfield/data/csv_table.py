@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from labelfield.csr import from_counts
 from labelfield.data.classes import FIX_CLASS, INTEGER, class_columns
-from labelfield.data.dataset import Dataset
-from labelfield.data.names import Names
+from labelfield.data.dataset import Dataset, Names
 from labelfield.data.reading import FileContents, Growing, Options, is_not_finite, line_blocks, no_data, parse_number
 from labelfield.errors import DataError, locating
 

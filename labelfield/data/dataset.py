@@ -1,18 +1,104 @@
-"""The data set: sparse rows, their labels, and the names of the columns."""
+"""The data set: sparse rows, their labels, and the names of the columns, one per line in a text file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
-from typing import Any
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, as_features, as_positives, gather_rows, row_norms
-from labelfield.data.names import Names
 from labelfield.errors import DataError
+
+
+class Names(Sequence[str]):
+    """An immutable list of names, in memory or still in its file. Equal to any sequence of the same strings."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names: tuple[str, ...] | None = tuple(names)
+        self.path: Path | None = None
+        self._length = len(self._names)
+        for i, name in enumerate(self._names):
+            if not isinstance(name, str) or "\n" in name or "\r" in name or "\0" in name:
+                raise DataError(f"name {i} is {name!r}", "a string without line breaks", "Rename it.")
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise DataError(f"name {i} is {name!r}", "valid Unicode", "Rename it.") from None
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Names:
+        """Return the names whose `to_bytes` gave these contents."""
+        return cls(_lines(content))
+
+    @classmethod
+    def in_file(cls, path: Path, length: int | None = None) -> Names:
+        """Return the lines of a UTF-8 file. If `length` is given, the file is not read before a name is needed."""
+        names = cls(())
+        names._names, names.path = None, path
+        names._length = len(names._load()) if length is None else length
+        return names
+
+    def _load(self) -> tuple[str, ...]:
+        if self._names is None:
+            assert self.path is not None
+            try:
+                self._names = _lines(self.path.read_bytes())
+            except OSError as error:
+                raise DataError(f"cannot be read ({error.strerror})", path=self.path, fix="Check the file.") from None
+            except UnicodeDecodeError as error:
+                line = error.object.count(b"\n", 0, error.start) + 1
+                raise DataError("not UTF-8 text", path=self.path, line=line, fix="Save it as UTF-8.") from None
+        return self._names
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        names = self._load()
+        if len(names) != self._length:
+            found = f"{len(names)} names where {self._length} were recorded"
+            raise DataError(found, path=self.path, fix="The folder was changed by hand; write it again.")
+        return names[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str):
+            return len(self) == len(other) and self[:] == tuple(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self[:])
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:3])) + (", …" if len(self) > 3 else "")
+        return f"Names([{shown}], length={len(self)})"
+
+    def digest(self) -> str:
+        """Return a fingerprint of all names in their order."""
+        return sha256(self.to_bytes()).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Return the contents of a file that reads back as these names."""
+        text = "".join(f"{name}\n" for name in self)
+        # Reading drops one byte-order mark, so a first name that begins with that very character needs another.
+        return ("\ufeff" + text if text.startswith("\ufeff") else text).encode()
+
+
+def _lines(content: bytes) -> tuple[str, ...]:
+    text = content.removeprefix(b"\xef\xbb\xbf").decode()
+    return tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")) if text else ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +131,13 @@ class Dataset:
         if max(self.n_features, self.n_labels) > MAX_COLUMNS:
             found = f"{self.n_features} features and {self.n_labels} labels"
             raise DataError(found, f"at most {MAX_COLUMNS}", "Use fewer.")
-        if self.label_names is not None:
-            self.label_names.require(self.n_labels, "label")
-        if self.feature_names is not None:
-            self.feature_names.require(self.n_features, "feature")
+        named = (("label", self.label_names, self.n_labels), ("feature", self.feature_names, self.n_features))
+        for what, names, size in named:
+            if names is not None and len(names) != size:
+                found = f"{len(names)} {what} names for {size} {what}s"
+                expected = "one name per line for each index, starting with 0"
+                fix = "Correct the list, or remove it to go without names."
+                raise DataError(found, expected, fix, path=names.path)
 
     def _matching(self, test: Dataset) -> Dataset:
         """Return the test rows with the names of the training rows; raise a DataError if their columns differ."""

@@ -13,8 +13,7 @@ from labelfield.csr import verify as verify_csr
 from labelfield.data.arff import read_arff
 from labelfield.data.classes import as_classes, listed_names, share_classes
 from labelfield.data.csv_table import read_csv
-from labelfield.data.dataset import Dataset
-from labelfield.data.names import Names
+from labelfield.data.dataset import Dataset, Names
 from labelfield.data.npz import label_partner, read_npz, write_npz
 from labelfield.data.reading import COMPRESSED_SUFFIXES, FileContents, Options, open_for_writing, stem
 from labelfield.data.store import STORE_FILES, is_store, open_store, read_through, write_store
@@ -68,29 +67,27 @@ def read(
     path = Path(path)
     if narrow and not n_features:
         raise ValueError("narrow=True needs n_features, beyond which features are left out")
-    options = Options(
-        one_based, one_based_labels, n_features, n_labels, classes, unlabelled, label_column, narrow, progress
-    )
+    options = Options(one_based, one_based_labels, n_features, n_labels, classes, unlabelled, label_column, progress)
     if not path.exists():
         raise DataError("there is no such file or folder", path=path, fix="Check the path.")
     if not path.is_dir():
-        return _read_files([path], options)
+        return _read_files([path], options, narrow)
     if not is_store(path):
-        return _read_files([_find_split(path, split) for split in _SPLITS], options)
+        return _read_files([_find_split(path, split) for split in _SPLITS], options, narrow)
     dataset = open_store(path)
     if not classes:
         return dataset
     return _with_classes([FileContents(split, True, path=path) for split in dataset.splits.values()], options)
 
 
-def _read_files(files: list[Path], options: Options) -> Dataset:
+def _read_files(files: list[Path], options: Options, narrow: bool) -> Dataset:
     """Read one file or two splits, which share widths and names."""
     features, labels = (_names_beside(files[0], what) for what in ("feature", "label"))
     parts = [_read_file(file, options)._replace(path=file) for file in files]
     # svmlight starts at 1 by definition, but many files start at 0: it is 1 unless a feature 0 occurs in any split.
     if all(part.seems_one_based for part in parts):
         parts = [part.from_zero() for part in parts]
-    if options.narrow:
+    if narrow:
         parts = [_narrowed(part, options.n_features) for part in parts]
     # A file that does not state its widths is as wide as the list of names, or as the wider of two splits.
     n_features = max(options.n_features, len(features or ()), *(part.dataset.n_features for part in parts))

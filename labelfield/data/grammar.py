@@ -47,12 +47,12 @@ class Rows(NamedTuple):
 class Grammar:
     """The rules that the rows of a file follow, known before they are parsed.
 
-    Indices in the file start at `first_column` and `first_label`; parsed ones start at 0. Without a bound (None), any
-    index up to 2^31 - 1 is accepted. Zeros are dropped unless `keep_zeros` (a score may be 0).
+    Indices in the file start at `first_column` and `first_label`; parsed ones start at 0. Zeros are dropped unless
+    `keep_zeros` (a score may be 0).
     """
 
-    n_columns: int | None = None
-    n_labels: int | None = None
+    n_columns: int = MAX_COLUMNS
+    n_labels: int = MAX_COLUMNS
     first_column: int = 0
     first_label: int = 0
     has_labels: bool = True
@@ -65,16 +65,6 @@ class Grammar:
         """The types of the fields of Rows."""
         return np.int64, np.int32, np.int64, np.int32, self.value_type, np.bool_
 
-    @property
-    def column_end(self) -> int:
-        """One past the largest column index in the file."""
-        return self.first_column + (MAX_COLUMNS if self.n_columns is None else self.n_columns)
-
-    @property
-    def label_end(self) -> int:
-        """One past the largest label index in the file."""
-        return self.first_label + (MAX_COLUMNS if self.n_labels is None else self.n_labels)
-
     def parse(self, tokens: list[bytes]) -> tuple[list[int], dict[int, float]]:
         """Return the labels and the value of each feature of a row, both in ascending order."""
         labels = set()
@@ -82,7 +72,7 @@ class Grammar:
             if not self.has_labels:
                 raise DataError(f"{_show(tokens[0])} without a colon", "label:score", "Write label:score pairs.")
             parts, tokens = tokens[0].split(b","), tokens[1:]
-            labels = {_parse_index(part, "label", self.first_label, self.label_end) for part in parts}
+            labels = {_parse_index(part, "label", self.first_label, self.n_labels) for part in parts}
         features: dict[int, float] = {}
         for token in tokens:
             index, value = self._parse_feature(token)
@@ -97,7 +87,7 @@ class Grammar:
         if not colon:
             fix = "Separate labels by commas without spaces and write features as index:value."
             raise DataError(f"{_show(token)} without a colon after the first column", f"{self.column}:value", fix)
-        index = _parse_index(left, self.column, self.first_column, self.column_end)
+        index = _parse_index(left, self.column, self.first_column, self.n_columns)
         text = right.decode("latin-1")
         value = parse_number(text, self.value_type)
         if value is None or isinf(value):
@@ -128,7 +118,8 @@ def parse_lines(block: bytes, grammar: Grammar, first_line: int) -> Rows:
     return Rows(*(np.array(column, dtype) for column, dtype in zip(columns, grammar.row_types, strict=True)))
 
 
-def _parse_index(token: bytes, what: str, first: int, end: int) -> int:
+def _parse_index(token: bytes, what: str, first: int, n: int) -> int:
+    end = first + n
     expected = f"an integer from {first} to {end - 1}"
     if not token.isdigit():
         if token.removeprefix(b"-").isdigit():

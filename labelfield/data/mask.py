@@ -40,6 +40,5 @@ class Mask(NamedTuple):
 
     def digest(self) -> str:
         """Return a fingerprint."""
-        parts = (self.places.indptr, self.places.indices)
-        digest = sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
-        return digest + str(self.is_missing)
+        parts = (np.ascontiguousarray(part).tobytes() for part in (self.places.indptr, self.places.indices))
+        return sha256(b"".join(parts)).hexdigest() + str(self.is_missing)

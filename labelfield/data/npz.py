@@ -18,8 +18,7 @@ from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, assemble, from_counts, verify
 from labelfield.data.classes import class_columns
-from labelfield.data.dataset import Dataset
-from labelfield.data.names import Names
+from labelfield.data.dataset import Dataset, Names
 from labelfield.data.reading import FileContents, Options
 from labelfield.errors import DataError
 

@@ -31,7 +31,15 @@ def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, p
         raise DataError("there is no such prediction file", path=path, fix="Check the path.")
     with locating(path):
         if path.suffix == ".npz":
-            scores = _read_npz(path)
+            arrays = load_arrays(path)
+            matrices = [array for array in arrays.values() if array.ndim == 2 and array.dtype.kind in "biuf"]
+            if "format" in arrays:
+                scores = sparse.csr_array(sparse_from(arrays, path))
+            elif len(arrays) == 1 and matrices:
+                scores = matrices[0]
+            else:
+                expected = "one matrix of scores, or a file of scipy.sparse.save_npz"
+                raise unusable(arrays, expected, "Save the scores alone.")
             _check_shape(scores.shape, n_rows, n_labels)
             return scores
         grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label", value_type=np.float64)
@@ -51,23 +59,20 @@ def _check_shape(shape: tuple[int, ...], n_rows: int, n_labels: int) -> None:
         raise DataError(found, expected, "Predict the same rows with the same label set.")
 
 
-def _read_npz(path: Path) -> Any:
-    arrays = load_arrays(path)
-    if "format" in arrays:
-        return sparse.csr_array(sparse_from(arrays, path))
-    matrices = [array for array in arrays.values() if array.ndim == 2 and array.dtype.kind in "biuf"]
-    if len(arrays) == 1 and matrices:
-        return matrices[0]
-    raise unusable(arrays, "one matrix of scores, or a file of scipy.sparse.save_npz", "Save the scores alone.")
-
-
 def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progress = ignore) -> None:
     """Write predictions so that `read_predictions` gives them back; text lists the best label first.
 
     The stored entries of CSR scores are written, zeros included; for dense scores, all labels of every row.
     """
     path = Path(path)
-    lists = _as_lists(scores)
+    if sparse.issparse(scores):
+        lists = sorted_csr(scores)
+    else:
+        n, k = np.shape(scores)
+        columns = np.tile(np.arange(k, dtype=np.int32), n)
+        lists = from_counts(np.full(n, k, np.int64), columns, np.ravel(scores), k)
+    if not np.isfinite(lists.data).all():
+        raise DataError("a score is not finite", "numbers that can be ranked", "Check the predictions.")
     with replacing_file(path) as new:
         if path.suffix == ".npz":
             with open(new, "wb") as file:
@@ -81,16 +86,3 @@ def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progr
         indices, data = lists.indices[order].astype(np.int32), lists.data[order]
         with open_for_writing(new, path.name) as file:
             write_rows(file, assemble(data, indices, lists.indptr, lists.shape), None, 0, progress)
-
-
-def _as_lists(scores: Any) -> sparse.csr_array:
-    """Return CSR with sorted columns and finite scores; a dense matrix becomes full lists."""
-    if sparse.issparse(scores):
-        lists = sorted_csr(scores)
-    else:
-        scores = np.asarray(scores)
-        n, k = scores.shape
-        lists = from_counts(np.full(n, k, np.int64), np.tile(np.arange(k, dtype=np.int32), n), scores.ravel(), k)
-    if not np.isfinite(lists.data).all():
-        raise DataError("a score is not finite", expected="numbers that can be ranked", fix="Check the predictions.")
-    return lists

@@ -24,12 +24,7 @@ from labelfield.progress import Progress, ignore
 # Large enough to make NumPy's overhead per call negligible, small enough that the arrays of a block stay in cache.
 BLOCK_BYTES = 1 << 19
 _MAGIC: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-# Without name and time in the header of gzip, the same data give the same bytes.
-_SUFFIX: dict[str, Any] = {
-    ".gz": lambda file, mode: gzip.GzipFile("", mode, 6, file, mtime=0),
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-}
+_SUFFIX: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 COMPRESSED_SUFFIXES = tuple(_SUFFIX)
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # gzip and bz2 report damage as an OSError
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -55,7 +50,11 @@ def open_for_writing(path: Path, name: str) -> Iterator[IO[bytes]]:
     """Open `path` for writing, compressed as the suffix of `name` says."""
     suffix = Path(name).suffix
     with open(path, "wb") as plain:
-        packed = _SUFFIX[suffix](plain, "wb") if suffix in _SUFFIX else plain
+        packed: Any = plain
+        if suffix == ".gz":  # without name and time in the header, the same data give the same bytes
+            packed = gzip.GzipFile("", "wb", 6, plain, mtime=0)
+        elif suffix in _SUFFIX:
+            packed = _SUFFIX[suffix](plain, "wb")
         with packed:
             yield packed
 
@@ -129,7 +128,6 @@ class Options(NamedTuple):
     classes: bool
     unlabelled: bool
     label_column: str | int | None
-    narrow: bool
     progress: Progress
 
 

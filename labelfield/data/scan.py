@@ -83,8 +83,8 @@ def scan(block: bytes, grammar: Grammar) -> Rows | None:
     line_end = np.flatnonzero(kind == _NEWLINE)[1:]
     counts, label_counts = (np.diff(np.searchsorted(place, line_end), prepend=0) for place in (colon, label))
     empty = (counts == 0) & (label_counts == 0)
-    columns = _in_range(digits[colon - 1], grammar.first_column, grammar.column_end)
-    labels = _in_range(digits[label], grammar.first_label, grammar.label_end)
+    columns = _in_range(digits[colon - 1], grammar.first_column, grammar.n_columns)
+    labels = _in_range(digits[label], grammar.first_label, grammar.n_labels)
     if columns is None or labels is None:
         return None
 
@@ -187,8 +187,8 @@ class _Marks:
         return (values, stop - colon - 1) if values.size == colon.size else None
 
 
-def _in_range(written: NDArray[np.uint64], first: int, end: int) -> NDArray[np.int32] | None:
-    if written.size and (written.max() >= end or written.min() < first):
+def _in_range(written: NDArray[np.uint64], first: int, n: int) -> NDArray[np.int32] | None:
+    if written.size and (written.max() >= first + n or written.min() < first):
         return None
     if first:
         written = written - np.uint64(first)

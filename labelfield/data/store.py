@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import assemble
-from labelfield.data.dataset import Dataset
-from labelfield.data.names import Names
+from labelfield.data.dataset import Dataset, Names
 from labelfield.errors import DataError
 
 _META = "meta.json"

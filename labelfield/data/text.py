@@ -12,9 +12,8 @@ from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, from_counts
 from labelfield.data.classes import class_columns, number_classes
-from labelfield.data.dataset import Dataset
+from labelfield.data.dataset import Dataset, Names
 from labelfield.data.grammar import Grammar, Rows, parse_lines
-from labelfield.data.names import Names
 from labelfield.data.reading import FileContents, Growing, Options, line_blocks, no_data
 from labelfield.data.scan import scan
 from labelfield.errors import DataError
@@ -38,8 +37,8 @@ def read_text(path: Path, options: Options) -> FileContents:
         head = next(blocks, b"")
         if not head:
             raise no_data("the file is empty")
-        xml, ours = _XML_HEADER.match(head), _OUR_HEADER.match(head)
-        header = xml or ours
+        ours = _OUR_HEADER.match(head)
+        header = _XML_HEADER.match(head) or ours
         if header is not None:
             for name, size in zip(("rows", "features", "labels"), header.groups(), strict=True):
                 if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
@@ -154,5 +153,4 @@ def write_rows(
 
 
 def _joined(texts: list[str], ends: NDArray[np.int64], separator: str) -> list[str]:
-    """Join the texts of the entries of each row."""
     return [separator.join(texts[a:b]) for a, b in pairwise((ends - ends[0]).tolist())]

@@ -26,7 +26,6 @@ _CLIP = float(np.finfo(np.float64).eps)
 
 
 def _at_positives(Y: sparse.csr_array, P: Any) -> NDArray[np.float64]:
-    """Return the probability of each true entry."""
     return np.nan_to_num(scores_of(Y, P).astype(np.float64))
 
 

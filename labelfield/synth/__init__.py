@@ -4,8 +4,6 @@ Everything is drawn in blocks of rows, without a dense N x D or N x K array. Eac
 that the result depends only on the seed and not on the number of threads.
 """
 
-from labelfield.synth.factors import Truth, make_multilabel
-from labelfield.synth.rings import make_rings
-from labelfield.synth.topics import TopicTruth, make_topics
+from labelfield.synth.models import TopicTruth, Truth, make_multilabel, make_rings, make_topics
 
 __all__ = ["TopicTruth", "Truth", "make_multilabel", "make_rings", "make_topics"]

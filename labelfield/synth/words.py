@@ -82,11 +82,8 @@ def pilot_rows(X: sparse.csr_array, rng: np.random.Generator) -> sparse.csr_arra
 
 def draw_features(words: Words, n_rows: int, seed: np.random.SeedSequence, progress: Progress) -> sparse.csr_array:
     """Draw X: (1 + log tf) idf, in rows of unit norm. `progress` goes up to half of its total."""
-    parts = []
-    frequency = np.zeros(words.n_features, np.int64)
-    for part in _in_blocks(n_rows, seed, lambda rows, rng: words.draw(rows.stop - rows.start, rng), progress, 0):
-        parts.append(part)
-        frequency += np.bincount(part[1], minlength=words.n_features)
+    parts = list(_in_blocks(n_rows, seed, lambda rows, rng: words.draw(rows.stop - rows.start, rng), progress, 0))
+    frequency = sum(np.bincount(indices, minlength=words.n_features) for _, indices, _ in parts)
     idf = np.log((1 + n_rows) / (1 + frequency)).astype(np.float32) + 1
     for part in parts:  # in place; no row is empty
         counts, indices, values = part
