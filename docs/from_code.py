@@ -168,14 +168,10 @@ def _without_shapes(types: str) -> str:
 
 # Methods of classifiers that other parts of the package call, such as ensembles and commands.
 _INTERNAL = {
-    "build",
     "fitted",
     "hold",
-    "read_rows",
-    "run_training",
     "topic_predictor",
     "topic_trainer",
-    "train_more",
 }
 
 

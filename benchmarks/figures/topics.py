@@ -20,6 +20,7 @@ def draw_times(options: dict[str, Any]) -> dict[str, Any]:
     """Draw AUC against seconds of training for each way to fit a topic model, as figure 2 of the paper does."""
     import labelfield
     from labelfield import metrics
+    from labelfield.estimators.classifier import run_training
     from labelfield.inference.run import Monitor
 
     device, n_topics = options["device"], options["n_topics"]
@@ -37,7 +38,7 @@ def draw_times(options: dict[str, Any]) -> dict[str, Any]:
             P = predictor.proba(model.rows(test.X))
             return {"AUC": float(metrics.auc(test.Y, P, average="micro"))}
 
-        model.run_training(rows, Monitor(validate=score))
+        run_training(model, rows, Monitor(validate=score))
         curves[name] = [[epoch["seconds"], epoch["scores"]["AUC"]] for epoch in model.history_]
         print(name, curves[name][-1], len(curves[name]), flush=True)
     return {"figure": _picture_of_times(curves), "topics": n_topics, "seconds and AUC": curves}

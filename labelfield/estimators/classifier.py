@@ -110,43 +110,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
         `classes` names all labels there will be, where Y may not show them all.
         """
-        return self.build(self.read_rows(X, Y, classes))
-
-    def read_rows(self, X: Any, Y: Any, classes: Any = None) -> TrainingRows:
-        """Check options, rows and labels for a new fit, and forget the old one: parts of two would not go together."""
-        self.__dict__.pop("fitted_", None)
-        check_parameters(self)
-        device, seed = choose_device(self.device), choose_seed(self.random_state)
-        X = as_rows(self, X, reset=True)
-        Y, labels = encode_labels(Y, X.shape[0], classes)
-        if Y.shape[1] == 0:
-            raise DataError("Y has no labels", expected="at least one")
-        return TrainingRows(X, Y, labels, device, seed, names_all_labels=classes is not None)
-
-    def build(self, rows: TrainingRows) -> Dataset:
-        """Build the model for checked rows, and return these as it will see them."""
-        options = plain_options(self)
-        design = self.blueprint.design(options, rows)
-        counts = np.bincount(rows.Y.indices, minlength=rows.Y.shape[1])
-        labels = design.labels or rows.labels
-        parts = design.row_transform, labels, counts, rows.X.shape[0], design.n_negatives, design.are_dense
-        fitted = Fitted(design.spec, design.settings, None, *parts, options=options)
-        hint = self.blueprint.memory_hint
-        needed, free = self.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
-        if free is not None and needed > free:
-            # Refused before the system kills the process for it.
-            sizes = [f"{name}={value}" for name, value in vars(design.spec).items() if name in hint]
-            raise OutOfMemoryError(
-                f"training needs about {needed / 2**30:,.1f} GiB and {rows.device} has {free / 2**30:,.1f} GiB free; "
-                f"{', '.join([*sizes, f'batch_size={design.settings.batch_size}'])}",
-                hint,
-            )
-        with advising_on_memory(hint):
-            fitted.model = self.blueprint.build(design.spec, options)
-            design.start(fitted.model)
-            fitted.model.to(rows.device)
-        self.hold(fitted)
-        return design.data
+        return build(self, read_rows(self, X, Y, classes))
 
     def hold(self, fitted: Fitted) -> None:
         """Take over a state, newly built or loaded, with what answers for it."""
@@ -170,16 +134,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             on_step=on_step,
             validate=None if validation is None else _validation(self, *validation),
         )
-        self.run_training(data, monitor)
+        run_training(self, data, monitor)
         return self
-
-    def run_training(self, data: Dataset, monitor: Monitor) -> Run:
-        """Train under a monitor, keep the history, and return the run."""
-        with stop_requests(), self._changing_model():
-            run = self.trainer_.train(data, monitor)
-        self.fitted_.trainer = None  # further training goes by the options of that time
-        self.fitted_.history = [asdict(epoch) for epoch in run.history]
-        return run
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Train for one more epoch, on these rows; the first call also builds the model.
@@ -188,7 +144,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         labels there will be, where the first rows do not show them all.
         """
         if not hasattr(self, "fitted_"):
-            return self.train_more(self.prepare(X, Y, classes), Past(0, np.zeros_like(self.label_counts_), []))
+            data = self.prepare(X, Y, classes)
+            train_more(self, data, Past(0, np.zeros_like(self.label_counts_), []))
+            return self
         is_named = self.label_kind_ != "indicator"  # whose columns have numbers, whatever they are called
         if classes is not None and not (
             np.array_equal(np.unique(classes), self.classes_) if is_named else len(classes) == len(self.classes_)
@@ -200,26 +158,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         self.fitted_.label_counts = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
         self.fitted_.n_rows += data.n_rows
         try:
-            return self.train_more(data, past)
+            train_more(self, data, past)
         except BaseException:  # rows that were not trained on do not count
             self.fitted_.n_rows, self.fitted_.label_counts = past.n_rows, past.label_counts
             raise
-
-    def train_more(self, data: Dataset, past: Past) -> Self:
-        """Train for one more epoch on rows as the model sees them, after what it was trained on before."""
-        with self._changing_model():
-            run = self.trainer_.train_more(data, past)
-        self.fitted_.history = [asdict(epoch) for epoch in run.history]
         return self
-
-    @contextmanager
-    def _changing_model(self) -> Iterator[None]:
-        """Advise on memory, and let a new predictor answer for the changed model, also after half a training."""
-        try:
-            with advising_on_memory(self.blueprint.memory_hint):
-                yield
-        finally:
-            self.fitted_.predictor = self.blueprint.predictor(self.fitted_)
 
     # Predicting
 
@@ -423,6 +366,70 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         if hasattr(self, "transform"):  # it can give features to another model
             tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
         return tags
+
+
+def read_rows(estimator: Classifier, X: Any, Y: Any, classes: Any = None) -> TrainingRows:
+    """Check options, rows and labels for a new fit, and forget the old one: parts of two would not go together."""
+    estimator.__dict__.pop("fitted_", None)
+    check_parameters(estimator)
+    device, seed = choose_device(estimator.device), choose_seed(estimator.random_state)
+    X = as_rows(estimator, X, reset=True)
+    Y, labels = encode_labels(Y, X.shape[0], classes)
+    if Y.shape[1] == 0:
+        raise DataError("Y has no labels", expected="at least one")
+    return TrainingRows(X, Y, labels, device, seed, names_all_labels=classes is not None)
+
+
+def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
+    """Build the model for checked rows, and return these as it will see them."""
+    options = plain_options(estimator)
+    design = estimator.blueprint.design(options, rows)
+    counts = np.bincount(rows.Y.indices, minlength=rows.Y.shape[1])
+    labels = design.labels or rows.labels
+    parts = design.row_transform, labels, counts, rows.X.shape[0], design.n_negatives, design.are_dense
+    fitted = Fitted(design.spec, design.settings, None, *parts, options=options)
+    hint = estimator.blueprint.memory_hint
+    needed, free = estimator.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
+    if free is not None and needed > free:
+        # Refused before the system kills the process for it.
+        sizes = [f"{name}={value}" for name, value in vars(design.spec).items() if name in hint]
+        raise OutOfMemoryError(
+            f"training needs about {needed / 2**30:,.1f} GiB and {rows.device} has {free / 2**30:,.1f} GiB free; "
+            f"{', '.join([*sizes, f'batch_size={design.settings.batch_size}'])}",
+            hint,
+        )
+    with advising_on_memory(hint):
+        fitted.model = estimator.blueprint.build(design.spec, options)
+        design.start(fitted.model)
+        fitted.model.to(rows.device)
+    estimator.hold(fitted)
+    return design.data
+
+
+def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
+    """Train under a monitor, keep the history, and return the run."""
+    with stop_requests(), _changing_model(estimator):
+        run = estimator.trainer_.train(data, monitor)
+    estimator.fitted_.trainer = None  # further training goes by the options of that time
+    estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
+    return run
+
+
+def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:
+    """Train for one more epoch on rows as the model sees them, after what it was trained on before."""
+    with _changing_model(estimator):
+        run = estimator.trainer_.train_more(data, past)
+    estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
+
+
+@contextmanager
+def _changing_model(estimator: Classifier) -> Iterator[None]:
+    """Advise on memory, and let a new predictor answer for the changed model, also after half a training."""
+    try:
+        with advising_on_memory(estimator.blueprint.memory_hint):
+            yield
+    finally:
+        estimator.fitted_.predictor = estimator.blueprint.predictor(estimator.fitted_)
 
 
 def training_bytes(estimator: Classifier) -> int:

@@ -21,7 +21,7 @@ from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
-from labelfield.estimators.classifier import Classifier, fingerprint, training_bytes
+from labelfield.estimators.classifier import Classifier, build, fingerprint, run_training, training_bytes
 from labelfield.estimators.mlgpf import MLGPFClassifier, as_known, without_known
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of
 from labelfield.inference.calibrating import calibrate_mean, held_out_scores
@@ -111,7 +111,7 @@ class EnsembleTrainer:
 
 
 def _train_member(member: Classifier, rows: Dataset, monitor: Monitor, on_step: Any) -> Run:
-    return member.run_training(rows, replace(monitor, on_step=on_step))
+    return run_training(member, rows, replace(monitor, on_step=on_step))
 
 
 def _checkpoint(path: Path, number: int) -> Path:
@@ -179,7 +179,7 @@ def _build_member(member: Classifier, rows: TrainingRows) -> Dataset:
     check_parameters(member)
     member.n_features_in_ = rows.X.shape[1]
     seed = choose_seed(member.random_state)
-    return member.build(rows._replace(seed=seed, held_out_seed=None if seed == rows.seed else rows.seed))
+    return build(member, rows._replace(seed=seed, held_out_seed=None if seed == rows.seed else rows.seed))
 
 
 def _are_alike(one: Classifier, other: Classifier) -> bool:

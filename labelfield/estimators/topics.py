@@ -15,7 +15,7 @@ from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, resolve, training_settings
-from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.classifier import Classifier, build, read_rows, train_more
 from labelfield.estimators.inputs import Labels
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_seed, count_of, plain_options
@@ -194,14 +194,10 @@ class TopicClassifier(Classifier):
         Y, nan = split_missing(Y)
         if nan is not None and (observed is not None or missing is not None):
             raise ValueError("Y has missing entries of its own; pass neither observed nor missing")
-        rows = self.read_rows(X, Y, classes)
+        rows = read_rows(self, X, Y, classes)
         mask = read_mask(observed, nan if nan is not None else missing, rows.Y.shape, rows.labels)
-        return self.build(rows if mask is None else rows._replace(Y=mask.hides(rows.Y), mask=mask))
-
-    def build(self, rows: TrainingRows) -> Dataset:
-        """Build the model for checked rows, and return these as training takes them."""
-        data = super().build(rows)
-        self.topic_trainer().mask = rows.mask
+        data = build(self, rows if mask is None else rows._replace(Y=mask.hides(rows.Y), mask=mask))
+        self.topic_trainer().mask = mask
         return data
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
@@ -222,7 +218,9 @@ class TopicClassifier(Classifier):
                 is_indicator = classes is None and len(shape) == 2 and shape[1] > 1
                 data = self.prepare(X, Y, np.arange(shape[1]) if is_indicator else classes)
                 self._give_all_labels_a_place(self.topic_trainer().mask)
-                return self.train_more(Dataset(self.rows(X), data.Y), Past(0, np.zeros_like(self.label_counts_), []))
+                seen = Dataset(self.rows(X), data.Y)
+                train_more(self, seen, Past(0, np.zeros_like(self.label_counts_), []))
+                return self
             Y, nan = split_missing(Y)
             mask = None if nan is None else read_mask(None, nan, np.shape(Y), Labels(self.label_kind_, self.classes_))
             self._give_all_labels_a_place(mask)
