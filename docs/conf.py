@@ -39,7 +39,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:class",
-        r"labelfield\.(inference\.run\.Settings|data\.names\.Names)",
+        r"labelfield\.(inference\.(run\.Settings|fitting\.Trainer)|data\.dataset\.Names)",
     ),  # internal, and named for what they are
 ]
 
