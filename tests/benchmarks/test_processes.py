@@ -49,6 +49,15 @@ def test_a_failure_keeps_its_output(tmp_path):
     assert failed.errors.endswith("out of luck")
 
 
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, also where a shell started these tests in the background and ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_ends_the_process_and_its_children(tmp_path):
     started = tmp_path / "pids"
     command = python(
