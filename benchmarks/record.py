@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.provenance import provenance
 from labelfield.errors import DataError
+from labelfield.models.upgrade import present_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,18 +23,6 @@ Record = dict[str, Any]
 Key = tuple[Any, ...]
 # Two records of a suite measure the same cell if they agree in these.
 _KEY = ("dataset", "row", "budget", "seed")
-# Options that older records have by other names.
-_RENAMED = {
-    "private": "label_linear",
-    "private_scale": "label_linear_scale",
-    "own_kernel": "kernel_per_class",
-    "rivals": "negative_sampling",
-    "scale": "prior_scale",
-    "patience": "n_iter_no_change",
-    "tolerance": "tol",
-    "calibrated": "calibrate",
-}
-_RENAMED_IN = {"svdkl": {**_RENAMED, "own_kernel": "kernel_per_process"}}
 # The scores that studies record of rows with several labels.
 HEADLINE = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "ECE@1", "ECE@5")
 
@@ -112,7 +101,7 @@ def _upgraded(run: Record) -> Record:
     method = run.get("method")
     if method is None or "options" not in run:
         return run
-    names = _RENAMED_IN.get(method, _RENAMED)
+    names = present_names(method)
     return {**run, "options": {names.get(name, name): value for name, value in run["options"].items()}}
 
 

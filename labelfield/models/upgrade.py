@@ -22,8 +22,12 @@ _RENAMED = {
     "tolerance": "tol",
     "calibrated": "calibrate",
 }
-_RENAMED_IN_DEEP = {**_RENAMED, "own_kernel": "kernel_per_process"}
 _ENSEMBLE = "ensemble"
+
+
+def present_names(method: str | None) -> dict[str, str]:
+    """Return the present names of the options of a method, by their former ones."""
+    return {**_RENAMED, "own_kernel": "kernel_per_process"} if method == "svdkl" else _RENAMED
 
 
 def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -58,7 +62,7 @@ def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[d
 
 def _renamed(config: dict[str, Any], method: str) -> dict[str, Any]:
     """Return the description of one model with present names and without options that are gone."""
-    names = _RENAMED_IN_DEEP if method == "svdkl" else _RENAMED
+    names = present_names(method)
     result = {"held_out_scores": {}, **config, "method": method}
     for part in ("options", "spec", "settings"):
         own = {names.get(name, name): value for name, value in config[part].items()}
