@@ -1,0 +1,200 @@
+"""The optimum of max-margin machines, for a block of labels at a time (see `labelfield.models.linear.model`).
+
+Both solvers go over the rows again and again and minimise the dual over the α of some rows, with w = Σ_i y_i α_i x_i up
+to date. The compiled one takes one row at a time (`labelfield.compiled.descent`). The plain one, for GPUs and where
+numba is missing, takes a batch of rows at a time and improves their α by accelerated projected gradients through the
+Gram matrix of the batch. Only features that occur in a row where a label of the block holds have weights: all others
+can only be evidence against all of these labels, which the margin has no use for.
+
+Rows of a fold are scored by weights that have not seen them: their α are set to 0, and a few more passes over the other
+rows correct the rest.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from labelfield.csr import gather_rows
+from labelfield.linalg.rows import dot, to_tensor, transposed
+
+# Passes over the other rows, after the rows of a fold were taken out.
+_FOLD_PASSES = 3
+# Rows per batch of the plain solver, and steps on each.
+_BATCH_ROWS = {"cpu": 64, "cuda": 256}
+_BATCH_STEPS = 24
+# Rows of a batch times features up to which a GPU is given the batch as a dense array.
+_DENSE_ENTRIES = 1 << 23
+# Label centroids are compared in this many random dimensions.
+_SKETCH = 32
+
+
+class Problem(NamedTuple):
+    """The cost C of rows beyond the margin, how many passes at the most, when to stop, and a seed.
+
+    Passes end when none of them changes a gradient by more than `tol`.
+    """
+
+    cost: float
+    n_passes: int
+    tol: float = 0.1
+    seed: int = 0
+
+
+class Solved(NamedTuple):
+    """Weights W (features, labels) of a block of labels, the dual objective, and scores of the rows of all folds."""
+
+    features: NDArray[np.int32]
+    W: NDArray[np.float32]
+    objective: float
+    held_out: NDArray[np.float32]
+
+
+class MarginRows:
+    """Training rows and labels as the solvers take them, and the folds whose rows are scored (lists of row numbers)."""
+
+    def __init__(self, X: sparse.csr_array, Y: sparse.csr_array, folds: Sequence[NDArray[np.int64]] = ()) -> None:
+        self.X, self.folds, self.n_labels = X, list(folds), Y.shape[1]
+        self.rows_of = sparse.csc_array(Y)
+        self.arrays = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data
+
+    def positives(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return row and place in the block of every positive of these labels."""
+        starts, stops = self.rows_of.indptr[labels], self.rows_of.indptr[labels + 1]
+        rows = [self.rows_of.indices[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        return np.concatenate(rows).astype(np.int64), np.repeat(np.arange(labels.size), stops - starts)
+
+
+def label_blocks(X: sparse.csr_array, Y: sparse.csr_array, size: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return the labels that hold anywhere in blocks of similar ones, so that those of a block share features.
+
+    Labels are halved again and again along the main direction of their centroids, in a random projection.
+    """
+    sketch = np.random.default_rng(seed).standard_normal((X.shape[1], _SKETCH), np.float32)
+    turned = sparse.csr_array(Y.T)
+    centroids = np.asarray(turned @ (X @ sketch), np.float64)
+    centroids /= np.maximum(np.linalg.norm(centroids, axis=1, keepdims=True), 1e-30)
+    waiting, blocks = [np.flatnonzero(np.diff(turned.indptr))], []
+    while waiting:
+        labels = waiting.pop()
+        if labels.size <= size:
+            blocks += [labels] if labels.size else []
+            continue
+        away = centroids[labels] - centroids[labels].mean(0)
+        order = labels[np.argsort(away @ np.linalg.eigh(away.T @ away)[1][:, -1], kind="stable")]
+        half = (labels.size // size + 1) // 2 * size
+        waiting += [order[half:], order[:half]]
+    return blocks
+
+
+def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem) -> Solved:
+    """Return the weights of a block of labels, by steps on one row at a time. Threads can do this side by side."""
+    from labelfield.compiled.descent import dense_scores, forget, restrict, sweep
+
+    positive, place = rows.positives(labels)
+    places = np.full(rows.X.shape[1], -1, np.int32)
+    features, starts, columns, values, squares = restrict(*rows.arrays, positive, places)
+    n_rows, ridge = rows.X.shape[0], 0.5 / problem.cost
+    signs = np.full((n_rows, labels.size), -1, np.int8)
+    signs[positive, place] = 1
+    W, alpha = np.zeros((features.size, labels.size), np.float32), np.zeros((n_rows, labels.size), np.float32)
+    filled, rng = np.flatnonzero(np.diff(starts)), np.random.default_rng((problem.seed, int(labels[0])))
+    csr = starts, columns, values
+    for _ in range(problem.n_passes):
+        if sweep(*csr, squares, signs, W, alpha, rng.permutation(filled), ridge) < problem.tol:
+            break
+    gain = float(2 * alpha[positive, place].sum(dtype=np.float64))
+    objective = gain - 0.5 * float(np.vdot(W, W)) - 0.5 * ridge * float(np.vdot(alpha, alpha))
+    found = [np.zeros((0, labels.size), np.float32)]
+    for fold in rows.folds:
+        own, theirs = W.copy(), alpha.copy()
+        forget(*csr, signs, own, theirs, fold)
+        others = np.setdiff1d(filled, fold, assume_unique=True)
+        for _ in range(_FOLD_PASSES):
+            sweep(*csr, squares, signs, own, theirs, rng.permutation(others), ridge)
+        found.append(np.empty((fold.size, labels.size), np.float32))
+        dense_scores(*csr, own, fold, found[-1])
+    return Solved(features, W, objective, np.concatenate(found))
+
+
+class _Batch(NamedTuple):
+    """A batch of rows: which, their features and these turned around, and their Gram matrix with its largest eigenvalue
+    (bounded by its largest row sum)."""
+
+    rows: Tensor
+    X: Tensor
+    Xt: Tensor
+    gram: Tensor
+    largest: Tensor
+
+
+def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, device: torch.device) -> Solved:
+    """Return the weights of a block of labels, by steps on a batch of rows at a time."""
+    positive, place = (torch.from_numpy(part).to(device) for part in rows.positives(labels))
+    is_used = np.zeros(rows.X.shape[1], np.bool_)
+    is_used[gather_rows(rows.X, positive.cpu().numpy()).indices] = True
+    features = np.flatnonzero(is_used).astype(np.int32)
+    X, n_rows = sparse.csr_array(rows.X[:, features]), rows.X.shape[0]
+    rng = np.random.default_rng((problem.seed, int(labels[0])))
+    batches = list(_batches(X, rng, device))
+    signs = torch.full((n_rows, labels.size), -1.0, device=device)
+    signs[positive, place] = 1
+    W, alpha = torch.zeros(features.size, labels.size, device=device), torch.zeros_like(signs)
+    ridge = 0.5 / problem.cost
+    for _ in range(problem.n_passes):
+        worst = [_improve(batches[at], signs, W, alpha, ridge) for at in rng.permutation(len(batches))]
+        if float(torch.stack(worst).max()) < problem.tol:
+            break
+    gain = 2 * alpha[positive, place].sum(dtype=torch.float64)
+    objective = float(gain - 0.5 * W.double().square().sum() - 0.5 * ridge * alpha.double().square().sum())
+    found = [np.zeros((0, labels.size), np.float32)]
+    for fold in rows.folds:
+        chosen = torch.from_numpy(fold).to(device)
+        is_other = torch.ones(n_rows, 1, device=device)
+        is_other[chosen] = 0
+        theirs, own_rows = alpha * is_other, to_tensor(gather_rows(X, fold), device)
+        own = W - dot(transposed(own_rows), alpha[chosen] * signs[chosen])
+        for _ in range(_FOLD_PASSES):
+            for at in rng.permutation(len(batches)):
+                _improve(batches[at], signs, own, theirs, ridge, is_other)
+        found.append(dot(own_rows, own).cpu().numpy())
+    return Solved(features, W.cpu().numpy(), objective, np.concatenate(found))
+
+
+def _batches(X: sparse.csr_array, rng: np.random.Generator, device: torch.device) -> Iterator[_Batch]:
+    """Yield random batches of the rows that have features."""
+    size, order = _BATCH_ROWS[device.type], rng.permutation(np.flatnonzero(np.diff(X.indptr)))
+    for first in range(0, order.size, size):
+        chosen = order[first : first + size]
+        own = to_tensor(gather_rows(X, chosen), device)
+        if device.type == "cuda" and size * X.shape[1] <= _DENSE_ENTRIES:
+            own = own.to_dense()
+        turned = transposed(own)
+        # A product of two sparse tensors has no fast path in torch: one of them becomes dense, a batch of rows at most.
+        gram = dot(own, turned if turned.layout == torch.strided else turned.to_dense())
+        yield _Batch(torch.from_numpy(chosen).to(device), own, turned, gram, gram.abs().sum(1).max())
+
+
+def _improve(
+    batch: _Batch, signs: Tensor, W: Tensor, alpha: Tensor, ridge: float, is_open: Tensor | None = None
+) -> Tensor:
+    """Improve the α of a batch, in place with W; rows that are not open keep theirs at 0. Return the largest change of
+    a gradient."""
+    y, old = signs[batch.rows], alpha[batch.rows]
+    f, rate = dot(batch.X, W), 1 / (batch.largest + ridge)
+    constant, ahead, new, momentum = y * f - (1 + y), old, old, 1.0
+    for _ in range(_BATCH_STEPS):
+        gradient = torch.addcmul(constant, y, batch.gram @ (y * (ahead - old))).add_(ahead, alpha=ridge)
+        last, new = new, (ahead - rate * gradient).clamp_min_(0)
+        if is_open is not None:
+            new *= is_open[batch.rows]
+        before, momentum = momentum, 0.5 + (0.25 + momentum**2) ** 0.5
+        ahead = new + (before - 1) / momentum * (new - last)
+    change = new - old
+    alpha[batch.rows] = new
+    W += dot(batch.Xt, y * change)
+    return change.abs().max() * (1 + ridge)

@@ -1,0 +1,1 @@
+"""Linear one-vs-rest machines with squared hinge, solved to their optimum."""

@@ -1,0 +1,76 @@
+"""What linear machines answer."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from labelfield.compiled import has_numba
+from labelfield.csr import gather_rows
+from labelfield.linalg.rows import to_tensor
+from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
+from labelfield.models.linear.model import LinearMachines
+from labelfield.models.predictor import Block, Predictor
+
+# Rows times labels whose scores exist at once, and rows at the most.
+_BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 2000
+
+
+class LinearPredictor(Predictor):
+    """Probabilities of linear machines: the sigmoid of scaled scores, calibrated on rows that were held out."""
+
+    is_exclusive = False
+
+    def __init__(self, model: LinearMachines, normalises: bool = False) -> None:
+        self.model, self.n_labels, self.normalises = model, model.n_labels, normalises
+        self.calibration = model.calibration
+
+    @cached_property
+    def by_feature(self) -> sparse.csr_array:
+        """The weights (D, K) by feature, formed at the first question."""
+        parts = (self.model.weights, self.model.features, self.model.pointers)
+        data, indices, indptr = (part.cpu().numpy() for part in parts)
+        shape = (self.n_labels, self.model.n_features)
+        result: sparse.csr_array = sparse.csr_array((data, indices, indptr), shape=shape).T.tocsr()
+        return result
+
+    def scores_of(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
+        """Yield w_kᵀ x for blocks of rows and all labels."""
+        for block in row_blocks(rows.shape[0], self.n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
+            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
+                some = gather_rows(rows, np.arange(block.start, block.stop))
+                if self.model.weights.device.type == "cpu":
+                    found = torch.from_numpy(products(some, self.by_feature))
+                else:
+                    found = self.model.scores(to_tensor(some, self.model.weights.device))
+            yield block, found
+
+    def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
+        stack = self.model.stack
+        return self.whole_rows(self.scores_of(rows), lambda found: stack([found]).sigmoid(), calibrated)
+
+    def feature_relevance(self) -> NDArray[np.float32]:
+        """Return the mean over labels of the squared weight of each feature."""
+        squares = np.square(self.by_feature.data)
+        total = np.bincount(np.repeat(np.arange(self.model.n_features), np.diff(self.by_feature.indptr)), squares)
+        return np.asarray(total / self.n_labels, np.float32)
+
+
+def products(X: sparse.csr_array, W: sparse.csr_array) -> NDArray[np.float32]:
+    """Return X W as a dense array (N, K) for sparse rows X and sparse weights W (D, K)."""
+    if not has_numba():
+        return np.asarray((X @ W).toarray(), np.float32)
+    from labelfield.compiled.descent import sparse_scores
+
+    out, n_threads = np.zeros((X.shape[0], W.shape[1]), np.float32), torch.get_num_threads()
+    left = X.indptr.astype(np.int64), X.indices, X.data
+    right = W.indptr.astype(np.int64), W.indices.astype(np.int32, copy=False), W.data
+    cuts = np.linspace(0, X.shape[0], n_threads + 1).astype(np.int64)
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(lambda first, last: sparse_scores(*left, *right, first, last, out), cuts[:-1], cuts[1:]))
+    return out

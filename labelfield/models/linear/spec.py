@@ -1,0 +1,32 @@
+"""What linear machines are made of, apart from their numbers."""
+
+from dataclasses import dataclass
+
+from labelfield.constraints import Constraint, Integer, Real, check_options
+from labelfield.models.linear.model import LinearMachines
+
+# What each option of the model may be; the estimator adds those of the training.
+CONSTRAINTS: dict[str, Constraint] = {"cost": Real(1e-6)}
+_SPEC_CONSTRAINTS = {
+    **CONSTRAINTS,
+    **dict.fromkeys(("n_features", "n_labels"), Integer(1)),
+    "n_weights": Integer(0),
+}
+
+
+@dataclass(frozen=True)
+class LinearSpec:
+    """Sizes, and the cost C of a row beyond the margin."""
+
+    n_features: int
+    n_labels: int
+    cost: float = 1.0
+    n_weights: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(vars(self), _SPEC_CONSTRAINTS)
+
+
+def build(spec: LinearSpec) -> LinearMachines:
+    """Build machines as the spec describes them, with nothing in them yet."""
+    return LinearMachines(spec.n_features, spec.n_labels, spec.n_weights)
