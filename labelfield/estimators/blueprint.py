@@ -130,7 +130,7 @@ def _gradient_trainer(options: Any, fitted: Fitted) -> Trainer:
 class Blueprint:
     """The parts of a classifier. `options` are the estimator's parameters with plain values.
 
-    A model with `elbo(X, Y, n_data, generator=...)`, `moments(X)`, `likelihood`, `calibration` and `b` needs a spec
+    A model with `elbo(X, Y, n_data, generator=...)`, `moments(X)`, `likelihood` and `calibration` needs a spec
     (with n_features and n_labels), `build` and `design`, and nothing else (docs/how-to-add-a-model.md).
     """
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from labelfield.csr import from_counts, gather_rows
 from labelfield.errors import CannotAnswerError
 from labelfield.kernels import Kernel, Points
-from labelfield.linalg.rows import to_tensor
+from labelfield.linalg.rows import device_of, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.calibration import N_RANKS, Calibration, Temperature, ranks_of
 from labelfield.variational.families import Family, Prior
@@ -245,7 +245,7 @@ class UtilityPredictor(Predictor):
         self.calibration = model.calibration
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        model, blocks = self.model, tensor_blocks(rows, self.model.b.device, self.n_labels, entries=1 << 22)
+        model, blocks = self.model, tensor_blocks(rows, device_of(self.model), self.n_labels, entries=1 << 22)
         return self.whole_rows(blocks, lambda X: model.likelihood.predict_proba(*model.moments(X)), calibrated)
 
 

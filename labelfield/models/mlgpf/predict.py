@@ -11,7 +11,7 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.csr import gather_rows
-from labelfield.linalg.rows import entry_rows, to_tensor
+from labelfield.linalg.rows import device_of, entry_rows, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.calibration import N_RANKS, ranks_of
 from labelfield.models.mlgpf.condition import condition, means_at
@@ -54,7 +54,7 @@ class FactorPredictor(Predictor):
 
     def features(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Yield each block of rows where the model is."""
-        return tensor_blocks(rows, self.model.b.device, entries=BLOCK_ROWS)
+        return tensor_blocks(rows, device_of(self.model), entries=BLOCK_ROWS)
 
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array | None = None) -> Iterator[RowBlock]:
         """Yield each block of rows with q(h) there, sharpened by labels that are known: +1 holds, -1 does not."""
@@ -149,7 +149,7 @@ class FactorPredictor(Predictor):
 
     def processes(self, labels: Tensor | None = None) -> LatentProcesses:
         model = self.model
-        labels = None if labels is None else labels.to(model.b.device)
+        labels = None if labels is None else labels.to(device_of(model))
         chosen = slice(None) if labels is None else labels
 
         def offsets(X: Tensor) -> Tensor:
