@@ -169,7 +169,6 @@ def _without_shapes(types: str) -> str:
 # Methods of classifiers that other parts of the package call, such as ensembles and commands.
 _INTERNAL = {
     "fitted",
-    "hold",
     "topic_predictor",
     "topic_trainer",
 }

@@ -91,6 +91,8 @@ class Fitted:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None
+    # Which labels were observed of the rows to be trained on next, None for all.
+    mask: Mask | None = None
     options: Any = None  # as they were when the model was built: those of the estimator may change
     trainer: Any = None  # a Trainer
     predictor: Any = None  # a Predictor

@@ -11,7 +11,7 @@ from torch import nn
 from labelfield.data import Names
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import Fitted
-from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.classifier import Classifier, hold
 from labelfield.estimators.ensemble import MOST_MEMBERS, EnsembleClassifier, EnsembleModel, EnsembleSpec
 from labelfield.estimators.inputs import LABEL_KINDS, Labels
 from labelfield.estimators.methods import METHODS
@@ -161,7 +161,7 @@ def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None, n
         options=plain_options(estimator),
     )
     estimator.n_features_in_ = first.n_features_in_
-    estimator.hold(fitted)
+    hold(estimator, fitted)
     return estimator
 
 
@@ -209,7 +209,7 @@ def _restore_one(
         options=options_then,
     )
     blueprint.check(options_then, fitted)
-    estimator.hold(fitted)
+    hold(estimator, fitted)
     if estimator.method != config["method"]:
         raise ValueError(f"a model of {estimator.method} under the name of {config['method']}")
     return estimator
