@@ -280,6 +280,10 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Return one line about what the model is made of."""
         return self.blueprint.summary(self.fitted().options, self.fitted_)
 
+    def facts(self) -> dict[str, str]:
+        """Return the sizes and choices that say most about the model, by name; for an ensemble, of its first member."""
+        return self.blueprint.facts(self.fitted().options, self.fitted_)
+
     def n_parameters(self) -> int:
         """Return how many numbers are learned."""
         return sum(parameter.numel() for parameter in self.model_.parameters())
@@ -419,7 +423,7 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     needed, free = estimator.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
     if free is not None and needed > free:
         # Refused before the system kills the process for it.
-        sizes = [f"{name}={value}" for name, value in vars(design.spec).items() if name in hint]
+        sizes = [f"{name}={value}" for name, value in vars(design.spec).items() if name in estimator.blueprint.to_lower]
         raise OutOfMemoryError(
             f"training needs about {needed / 2**30:,.1f} GiB and {rows.device} has {free / 2**30:,.1f} GiB free; "
             f"{', '.join([*sizes, f'batch_size={design.settings.batch_size}'])}",

@@ -242,7 +242,9 @@ class EnsembleClassifier(Classifier):
         check_labels=lambda fitted, Y: fitted.model.members[0].blueprint.check_labels(
             fitted.model.members[0].fitted_, Y
         ),
-        memory_hint="n_members, or the sizes of the estimator",
+        facts=lambda options, fitted: fitted.model.members[0].facts(),
+        to_lower=("n_members",),
+        memory_advice=", or the sizes of the estimator",
     )
 
     @property

@@ -293,10 +293,17 @@ class MLGPFClassifier(Classifier):
             fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step
         ),
         summary=_summary,
+        facts=lambda options, fitted: {
+            "shared processes": f"{fitted.spec.n_latent:,}",
+            "inducing inputs": f"{fitted.spec.n_inducing:,} ({fitted.spec.inducing})",
+            "kernel": fitted.spec.kernel,
+            "posterior": fitted.spec.posterior,
+            "linear process per label": fitted.spec.label_linear,
+        },
         variants=lambda fitted, n: variants(
             fitted.spec, fitted.settings.max_epochs, fitted.settings.learning_rate, len(fitted.row_transform.views)
         ),
-        memory_hint="batch_size, n_latent or n_inducing",
+        to_lower=("batch_size", "n_latent", "n_inducing"),
         training_only=("label_linear.waiting",),
         with_training_arrays=_with_waiting,
     )

@@ -28,6 +28,8 @@ from labelfield.topics.predict import LabelEntropy, TopicPredictor
 from labelfield.topics.rows import active_labels
 from labelfield.topics.spec import TopicSpec
 
+_FOUND_BY = {"em": "EM", "online_em": "online EM", "gibbs": "Gibbs sampling"}
+
 
 class Topic(NamedTuple):
     """A topic: its number, its share in the labels of the training rows, and its first labels with their weights."""
@@ -71,6 +73,12 @@ def _design(given: Any, rows: TrainingRows) -> Design:
 
 def _topic_options(options: Any) -> TopicOptions:
     return TopicOptions(**{name: getattr(options, name) for name in TopicOptions.__dataclass_fields__})
+
+
+def _predictor(fitted: Fitted) -> TopicPredictor:
+    predictor = TopicPredictor(fitted.model, fitted.spec)
+    predictor.is_sampled = fitted.options.algorithm == "gibbs"
+    return predictor
 
 
 def _trainer(options: Any, fitted: Fitted) -> TopicTrainer:
@@ -166,7 +174,7 @@ class TopicClassifier(Classifier):
         spec=TopicSpec,
         build=lambda spec, options: TopicModel(spec),
         design=_design,
-        predictor=lambda fitted: TopicPredictor(fitted.model, fitted.spec),
+        predictor=_predictor,
         trainer=_trainer,
         training_bytes=lambda options, fitted: training_bytes(
             fitted.spec, fitted.settings.batch_size, is_exact=not options.n_gradient_steps
@@ -175,7 +183,12 @@ class TopicClassifier(Classifier):
             f"{fitted.spec.n_labels} labels; {fitted.spec.n_topics} topics by {options.algorithm}"
         ),
         check=lambda options, fitted: fitted.model.check(),
-        memory_hint="n_topics, or batch_size with algorithm='online_em'; many features need n_gradient_steps above 0",
+        facts=lambda options, fitted: {
+            "topics": f"{fitted.spec.n_topics:,}",
+            "found by": _FOUND_BY[options.algorithm],
+        },
+        to_lower=("n_topics",),
+        memory_advice=", or batch_size with algorithm='online_em'; many features need n_gradient_steps above 0",
     )
 
     # Fitting

@@ -44,6 +44,7 @@ class EnsemblePredictor(Predictor):
         self.members, self.calibration = members, calibration
         first = members[0].predictor
         self.n_labels, self.is_exclusive, self.normalises = first.n_labels, first.is_exclusive, first.normalises
+        self.is_sampled = first.is_sampled
 
     def _parts(self, rows: sparse.csr_array) -> list[tuple[Predictor, sparse.csr_array]]:
         """Return the predictor of each member with the rows as it sees them."""

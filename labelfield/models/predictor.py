@@ -87,6 +87,10 @@ class Predictor(ABC):
     is_exclusive: bool
     # Whether `proba` divides them by their sum: for one class per row under a model of separate labels.
     normalises: bool = False
+    # Whether the model was drawn by a sampler: its history has log-likelihoods, no bounds.
+    is_sampled: bool = False
+    # Of a baseline: what it is called beside the model, and a sentence about it.
+    title, meaning = "", ""
     calibration: Calibration | Temperature
 
     @abstractmethod

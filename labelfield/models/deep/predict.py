@@ -155,6 +155,8 @@ class DeepPredictor(Predictor):
 class BaselinePredictor(Predictor):
     """Answers of the plain network that a deep kernel model started from."""
 
+    title, meaning = "network alone", "The network alone is the one that the Gaussian processes were added to."
+
     def __init__(self, baseline: Baseline, model: DeepKernel) -> None:
         self.network, self.model = baseline, model
         self.n_labels, self.is_exclusive = model.n_labels, not model.is_multilabel
