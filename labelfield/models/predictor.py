@@ -8,7 +8,7 @@ learned (`loadings`, `feature_relevance`, `processes`), a CannotAnswerError for 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -89,6 +89,8 @@ class Predictor(ABC):
     normalises: bool = False
     # Whether the model was drawn by a sampler: its history has log-likelihoods, no bounds.
     is_sampled: bool = False
+    # Whether `top_k_of_mean` ranks the mean of several models without the probabilities of all labels.
+    ranks_means: bool = False
     # Of a baseline: what it is called beside the model, and a sentence about it.
     title, meaning = "", ""
     calibration: Calibration | Temperature
@@ -235,6 +237,15 @@ class Predictor(ABC):
     def first_labels(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
         """Return the n first labels of each topic (topics, n) and their weights; None without topics."""
         return None
+
+    def top_k_of_mean(
+        self, parts: Sequence[tuple[Any, sparse.csr_array]], k: int, observed: sparse.csr_array | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the k labels with the largest mean raw probability over predictors of this kind, each with its rows.
+
+        Only where `ranks_means`. `observed` has labels that are known: +1 holds, -1 does not.
+        """
+        raise CannotAnswerError("this model cannot rank means")
 
     def baseline(self) -> Predictor | None:
         """Return the plain model that this one started from and is compared with; None if there is none."""
