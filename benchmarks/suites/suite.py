@@ -230,7 +230,7 @@ def _defaults(file: YamlFile, content: Any) -> dict[str, Any]:
     where = ("defaults",)
     file.check_keys(where, content, _DEFAULT_KEYS)
     method = content.get("method")
-    if "method" in content and method not in METHODS:
+    if "method" in content and method not in tuple(METHODS):
         raise file.error((*where, "method"), f"{method!r}", _one_of(METHODS))
     options = _options(file, (*where, "options"), content.get("options", {}))
     options_of = _options_of(file, (*where, "options_of"), content.get("options_of", {}))
@@ -248,7 +248,7 @@ def _row(
     if "peer" in content and peer not in tuple(PEERS):
         raise file.error((*where, "peer"), f"{peer!r}", _one_of(PEERS))
     method = None if peer else content.get("method", defaults["method"])
-    if peer is None and method not in METHODS:
+    if peer is None and method not in tuple(METHODS):
         raise file.error((*where, "method"), f"{method!r}", _one_of(METHODS))
     expected = "true for a row without the options of `defaults`, or false"
     is_plain = file.truth((*where, "plain"), content.get("plain", peer is not None), expected)
