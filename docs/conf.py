@@ -9,7 +9,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import labelfield
-from from_code import Commands, Options, as_rst, is_hidden_member, without_options
+from from_code import (
+    Commands,
+    Methods,
+    Options,
+    as_rst,
+    is_hidden_member,
+    without_options,
+)
 
 project = "labelfield"
 version = release = labelfield.__version__
@@ -81,6 +88,7 @@ def _read(_: Any, __: str, source: list[str]) -> None:
 def setup(app: Any) -> None:
     """Register the directives and hooks that generate pages from the code."""
     app.add_directive("commands", Commands)
+    app.add_directive("methods", Methods)
     app.add_directive("options", Options)
     app.connect("source-read", _read)
     app.connect("autodoc-process-docstring", as_rst)

@@ -13,13 +13,16 @@ from typer.main import get_command
 import labelfield
 from labelfield.cli.main import app
 from labelfield.estimators.options import parameters
+from labelfield.methods import METHODS
 
 __all__ = [
     "Commands",
+    "Methods",
     "Options",
     "as_rst",
     "commands",
     "is_hidden_member",
+    "method_table",
     "option_table",
     "without_options",
 ]
@@ -90,6 +93,27 @@ def _default(part: Any) -> str:
     value = part.default
     is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     return "required" if part.required else f"`{value}`" if is_plain else ""
+
+
+# Methods
+
+
+def method_table() -> str:
+    """Return all methods of `labelfield train` in Markdown: their labels, their class and a sentence about each."""
+    lines = ["| method | for | class | what it is |", "| --- | --- | --- | --- |"]
+    for name, method in METHODS.items():
+        estimator = method.load().__name__
+        lines.append(
+            f"| `{name}` | {method.labels} | `{estimator}` | {_cell(method.sentence)} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+class Methods(SphinxDirective):
+    """A table of the methods."""
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes(method_table())
 
 
 # Options of estimators
@@ -169,7 +193,6 @@ def _without_shapes(types: str) -> str:
 # Methods of classifiers that other parts of the package call, such as ensembles and commands.
 _INTERNAL = {
     "fitted",
-    "hold",
     "topic_predictor",
     "topic_trainer",
 }

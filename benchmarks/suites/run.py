@@ -23,6 +23,7 @@ from benchmarks.suites.data import BenchData, locate
 from benchmarks.suites.suite import Cell, Suite, check_options
 from labelfield.data import read_predictions
 from labelfield.errors import DataError
+from labelfield.methods import METHODS, SEVERAL
 from labelfield.metrics import evaluate
 
 __all__ = ["Choices", "is_failure", "run_cells"]
@@ -137,7 +138,7 @@ def _measure_all(cells: list[Cell], data: BenchData, suite: Suite, choices: Choi
 
 def _is_of_classes(cell: Cell, data: BenchData) -> bool:
     """Return whether a method takes one class per row, and the data set has that."""
-    return cell.method not in (None, "mlgpf", "topics") and data.has_classes
+    return cell.method is not None and METHODS[cell.method].labels != SEVERAL and data.has_classes
 
 
 def _measure(

@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.paths import SUITES
 from benchmarks.peers.environments import PEERS
 from benchmarks.yaml_file import YamlFile, find_file
+from labelfield.methods import METHODS
 
 __all__ = [
     "FULL",
@@ -28,7 +29,6 @@ __all__ = [
     "worse",
 ]
 
-METHODS = ("mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl", "topics")
 # Methods whose epochs can be scored during training.
 _BY_EPOCH = ("mlgpf", "one_vs_each", "robustmax", "softmax")
 FULL = "full"
@@ -220,12 +220,9 @@ def _check_names(
 @cache
 def _parameters(method: str) -> frozenset[str]:
     """Return the options of a method that a row can choose."""
-    from labelfield.estimators.methods import METHODS as ESTIMATORS
-    from labelfield.estimators.methods import method_options
-    from labelfield.estimators.options import parameters
+    from labelfield.estimators.methods import method_parameters
 
-    # The name of a method may fix options; any method can be one of an ensemble.
-    return frozenset({*parameters(ESTIMATORS[method]), "ensemble"}) - {*_OF_THE_RUN, *method_options(method)}
+    return frozenset(method_parameters(method)) - {*_OF_THE_RUN}
 
 
 def _defaults(file: YamlFile, content: Any) -> dict[str, Any]:
@@ -233,7 +230,7 @@ def _defaults(file: YamlFile, content: Any) -> dict[str, Any]:
     where = ("defaults",)
     file.check_keys(where, content, _DEFAULT_KEYS)
     method = content.get("method")
-    if "method" in content and method not in METHODS:
+    if "method" in content and method not in tuple(METHODS):
         raise file.error((*where, "method"), f"{method!r}", _one_of(METHODS))
     options = _options(file, (*where, "options"), content.get("options", {}))
     options_of = _options_of(file, (*where, "options_of"), content.get("options_of", {}))
@@ -251,7 +248,7 @@ def _row(
     if "peer" in content and peer not in tuple(PEERS):
         raise file.error((*where, "peer"), f"{peer!r}", _one_of(PEERS))
     method = None if peer else content.get("method", defaults["method"])
-    if peer is None and method not in METHODS:
+    if peer is None and method not in tuple(METHODS):
         raise file.error((*where, "method"), f"{method!r}", _one_of(METHODS))
     expected = "true for a row without the options of `defaults`, or false"
     is_plain = file.truth((*where, "plain"), content.get("plain", peer is not None), expected)

@@ -120,7 +120,9 @@ def evaluate(
             if estimator is not None and baseline is not None:
                 plain = _widen(baseline.top_k(estimator.rows(rows.X), max(ks)), rows.n_labels)
                 alone = evaluate_scores(rows.Y, plain, k=ks, unlabelled=unlabelled)
-                result |= {f"network alone: {name}": alone[name] for name in alone if name.startswith(("P@", "ECE@"))}
+                result |= {
+                    f"{baseline.title}: {name}": alone[name] for name in alone if name.startswith(("P@", "ECE@"))
+                }
     if as_json:
         print_json({**result, "unlabelled": unlabelled, "seconds": time.perf_counter() - started})
     else:
@@ -177,7 +179,7 @@ def _score_classes(estimator: FittedClassifier, rows: Dataset, ks: list[int]) ->
     with Bar("predicting"):
         found = {"": estimator.predict_proba(rows.X)}
         if baseline is not None:
-            found["network alone: "] = baseline.proba(estimator.rows(rows.X))
+            found[f"{baseline.title}: "] = baseline.proba(estimator.rows(rows.X))
     is_known = y < n_classes
     scores: dict[str, Any] = {"rows": rows.n_rows, "unlabelled_rows": 0}
     with Bar("scoring"):

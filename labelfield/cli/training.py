@@ -22,14 +22,16 @@ from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
 from labelfield.errors import DataError
+from labelfield.methods import METHODS, methods_by_labels
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.inference.run import Settings
 
-# As in labelfield.estimators.methods, which is imported late: it needs torch, and `--help` should not wait for that.
-Method = Literal["mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl", "topics"]
-_METHODS = "mlgpf or topics for several labels per row, svdkl for both, the others for one class per row."
+    Method = str
+else:
+    Method = Literal[tuple(METHODS)]  # for those who read the signature when it runs
+
 # Longer lists are not shown in full.
 _MOST_LISTED = 10
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -40,7 +42,7 @@ def train(
     reading: Reading,
     data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
-    method: Annotated[Method, typer.Option("--method", help=_METHODS)] = "mlgpf",
+    method: Annotated[Method, typer.Option("--method", help=methods_by_labels())] = "mlgpf",
     config_file: Annotated[Path | None, typer.Option("--config", help="TOML, as labelfield config prints.")] = None,
     set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value; can be repeated.")] = None,
     valid: Annotated[Path | None, typer.Option("--valid", help="Rows to score after each epoch.")] = None,
@@ -102,9 +104,7 @@ def train(
 
 def _read_training(reading: Reading, path: Path, method: str, options: dict[str, Any]) -> tuple[Dataset, bool]:
     """Read the training rows, and return with them whether each has one class: by the method, else by the rows."""
-    from labelfield.estimators.methods import has_classes
-
-    is_classes = has_classes(method, options)
+    is_classes = METHODS[method].has_classes(options)
     if is_classes is not None:
         dataset = reading(path, classes=is_classes)
     else:
@@ -189,6 +189,7 @@ def config(method: Annotated[Method, typer.Argument(help="A method of labelfield
     """
     from labelfield.estimators.methods import method_parameters
 
+    print(f"# {METHODS[method].sentence}")
     print(f"# Options of {method}. Those without a value are off, or chosen from the data.")
     for name, option in method_parameters(method).items():
         text = f"# {name} =" if option.default is None else f"{name} = {json.dumps(option.default)}"

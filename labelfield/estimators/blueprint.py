@@ -91,6 +91,8 @@ class Fitted:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None
+    # Which labels were observed of the rows to be trained on next, None for all.
+    mask: Mask | None = None
     options: Any = None  # as they were when the model was built: those of the estimator may change
     trainer: Any = None  # a Trainer
     predictor: Any = None  # a Predictor
@@ -130,7 +132,7 @@ def _gradient_trainer(options: Any, fitted: Fitted) -> Trainer:
 class Blueprint:
     """The parts of a classifier. `options` are the estimator's parameters with plain values.
 
-    A model with `elbo(X, Y, n_data, generator=...)`, `moments(X)`, `likelihood`, `calibration` and `b` needs a spec
+    A model with `elbo(X, Y, n_data, generator=...)`, `moments(X)`, `likelihood` and `calibration` needs a spec
     (with n_features and n_labels), `build` and `design`, and nothing else (docs/how-to-add-a-model.md).
     """
 
@@ -147,6 +149,8 @@ class Blueprint:
     training_bytes: Callable[[Any, Fitted], int] = lambda options, fitted: 0
     # summary(options, fitted) → one line about what the model is made of
     summary: Callable[[Any, Fitted], str] = lambda options, fitted: f"{fitted.spec.n_labels} labels"
+    # facts(options, fitted) → the sizes and choices that say most about the model, by name
+    facts: Callable[[Any, Fitted], dict[str, str]] = lambda options, fitted: {}
     # check_labels(fitted, Y): raise if labels given later do not suit the model
     check_labels: Callable[[Fitted, sparse.csr_array], None] = lambda fitted, Y: None
     # check(options, fitted): raise if a model from a folder contradicts itself
@@ -155,8 +159,9 @@ class Blueprint:
     variants: Callable[[Fitted, int], list[dict[str, Any]]] = lambda fitted, n: [
         {"random_state": fitted.settings.seed + number} for number in range(1, n)
     ]
-    # options to lower when memory is short
-    memory_hint: str = "batch_size"
+    # options to lower when memory is short, and what else would help
+    to_lower: tuple[str, ...] = ("batch_size",)
+    memory_advice: str = ""
     # arrays of the model that serve training alone, by how their names begin; they are not saved
     training_only: tuple[str, ...] = ()
     # with_training_arrays(spec, arrays) → the arrays with those of `training_only` filled in
@@ -166,6 +171,12 @@ class Blueprint:
     # arrays that may be of any type, by how their names begin: those of a network of the user's own
     foreign_arrays: tuple[str, ...] = ()
     can_be_multi_label: bool = True
+
+    @property
+    def memory_hint(self) -> str:
+        """What to lower when memory is short, in words."""
+        *others, last = self.to_lower
+        return f"{', '.join(others)}{' or ' if others else ''}{last}{self.memory_advice}"
 
 
 def resolve(options: Any, chosen: Any) -> Any:

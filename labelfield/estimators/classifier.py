@@ -28,6 +28,7 @@ from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
+from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
 from labelfield.inference.fitting import Past, Trainer
 from labelfield.inference.run import Monitor, Run, Settings, Validate
@@ -75,6 +76,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     device: Any
     random_state: Any
     threshold: Any = 0.5
+    # Whether entries of Y may be missing; a property where another estimator decides.
+    takes_missing: ClassVar[Any] = False
 
     predictor_ = _Learned[Predictor]("predictor")
     model_, spec_, settings_ = _Learned[Any]("model"), _Learned[Any]("spec"), _Learned[Settings]("settings")
@@ -92,6 +95,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         X: Any,
         Y: Any,
         *,
+        observed: Any = None,
+        missing: Any = None,
         validation: tuple[Any, Any] | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
@@ -99,23 +104,21 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     ) -> Self:
         """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class per row).
 
+        Topics and ensembles of them leave out entries of Y that are missing: NaN in a dense Y, those that were not
+        `observed`, or those that are `missing`, each a boolean or sparse matrix or a list of labels for each row.
+
         With `checkpoint` an interrupted run can go on later with `resume=True`. `validation` rows are scored after
         each epoch. `on_step(run, n_steps)` is called after each step.
         """
-        data = self.prepare(X, Y)
+        data = self.prepare(X, Y, observed=observed, missing=missing)
         return self.train_prepared(data, validation=validation, checkpoint=checkpoint, resume=resume, on_step=on_step)
 
-    def prepare(self, X: Any, Y: Any, classes: Any = None) -> Dataset:
-        """Decide everything that needs no training, build the model, and return the rows as it will see them.
+    def prepare(self, X: Any, Y: Any, classes: Any = None, *, observed: Any = None, missing: Any = None) -> Dataset:
+        """Decide everything that needs no training, build the model, and return the rows as training takes them.
 
-        `classes` names all labels there will be, where Y may not show them all.
+        `classes` names all labels there will be, where Y may not show them all; for the others see `fit`.
         """
-        return build(self, read_rows(self, X, Y, classes))
-
-    def hold(self, fitted: Fitted) -> None:
-        """Take over a state, newly built or loaded, with what answers for it."""
-        self.fitted_ = fitted
-        fitted.trainer, fitted.predictor = None, self.blueprint.predictor(fitted)
+        return build(self, read_rows(self, X, Y, classes, observed, missing))
 
     def train_prepared(
         self,
@@ -261,7 +264,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         if found is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
         if found.predictor is None:  # a copy of a fitted classifier
-            self.hold(found)
+            hold(self, found)
         return found
 
     @property
@@ -276,6 +279,10 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     def summary(self) -> str:
         """Return one line about what the model is made of."""
         return self.blueprint.summary(self.fitted().options, self.fitted_)
+
+    def facts(self) -> dict[str, str]:
+        """Return the sizes and choices that say most about the model, by name; for an ensemble, of its first member."""
+        return self.blueprint.facts(self.fitted().options, self.fitted_)
 
     def n_parameters(self) -> int:
         """Return how many numbers are learned."""
@@ -353,7 +360,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Move the fitted model to "cpu", "cuda", or the best device there is ("auto")."""
         self.fitted().model.to(choose_device(device))
         self.device = device
-        self.hold(self.fitted_)  # an optimiser would stay where it was
+        hold(self, self.fitted_)  # an optimiser would stay where it was
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -368,16 +375,40 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return tags
 
 
-def read_rows(estimator: Classifier, X: Any, Y: Any, classes: Any = None) -> TrainingRows:
+def read_rows(
+    estimator: Classifier, X: Any, Y: Any, classes: Any = None, observed: Any = None, missing: Any = None
+) -> TrainingRows:
     """Check options, rows and labels for a new fit, and forget the old one: parts of two would not go together."""
     estimator.__dict__.pop("fitted_", None)
     check_parameters(estimator)
     device, seed = choose_device(estimator.device), choose_seed(estimator.random_state)
+    Y, missing = _missing_entries(estimator, Y, observed, missing)
     X = as_rows(estimator, X, reset=True)
     Y, labels = encode_labels(Y, X.shape[0], classes)
     if Y.shape[1] == 0:
         raise DataError("Y has no labels", expected="at least one")
-    return TrainingRows(X, Y, labels, device, seed, names_all_labels=classes is not None)
+    mask = read_mask(observed, missing, Y.shape, labels)
+    Y = Y if mask is None else mask.hides(Y)
+    return TrainingRows(X, Y, labels, device, seed, mask, names_all_labels=classes is not None)
+
+
+def _missing_entries(estimator: Classifier, Y: Any, observed: Any, missing: Any) -> tuple[Any, Any]:
+    """Return Y without gaps, and which entries are missing, if any; raise for a method that needs all of them."""
+    is_told = observed is not None or missing is not None
+    if not estimator.takes_missing:
+        if is_told:
+            raise ValueError(f"{type(estimator).__name__} needs all labels; pass neither observed nor missing")
+        return Y, None  # a gap in Y is refused where Y is read
+    Y, gaps = split_missing(Y)
+    if gaps is not None and is_told:
+        raise ValueError("Y has missing entries of its own; pass neither observed nor missing")
+    return Y, missing if gaps is None else gaps
+
+
+def hold(estimator: Classifier, fitted: Fitted) -> None:
+    """Give a classifier a state, newly built or loaded, with what answers for it."""
+    estimator.fitted_ = fitted
+    fitted.trainer, fitted.predictor = None, estimator.blueprint.predictor(fitted)
 
 
 def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
@@ -387,12 +418,12 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     counts = np.bincount(rows.Y.indices, minlength=rows.Y.shape[1])
     labels = design.labels or rows.labels
     parts = design.row_transform, labels, counts, rows.X.shape[0], design.n_negatives, design.are_dense
-    fitted = Fitted(design.spec, design.settings, None, *parts, options=options)
+    fitted = Fitted(design.spec, design.settings, None, *parts, mask=rows.mask, options=options)
     hint = estimator.blueprint.memory_hint
     needed, free = estimator.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
     if free is not None and needed > free:
         # Refused before the system kills the process for it.
-        sizes = [f"{name}={value}" for name, value in vars(design.spec).items() if name in hint]
+        sizes = [f"{name}={value}" for name, value in vars(design.spec).items() if name in estimator.blueprint.to_lower]
         raise OutOfMemoryError(
             f"training needs about {needed / 2**30:,.1f} GiB and {rows.device} has {free / 2**30:,.1f} GiB free; "
             f"{', '.join([*sizes, f'batch_size={design.settings.batch_size}'])}",
@@ -402,7 +433,7 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
         fitted.model = estimator.blueprint.build(design.spec, options)
         design.start(fitted.model)
         fitted.model.to(rows.device)
-    estimator.hold(fitted)
+    hold(estimator, fitted)
     return design.data
 
 
@@ -410,7 +441,8 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
     """Train under a monitor, keep the history, and return the run."""
     with stop_requests(), _changing_model(estimator):
         run = estimator.trainer_.train(data, monitor)
-    estimator.fitted_.trainer = None  # further training goes by the options of that time
+    # Further training goes by the options of that time, and is on other rows.
+    estimator.fitted_.trainer = estimator.fitted_.mask = None
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
     return run
 
@@ -419,6 +451,7 @@ def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:
     """Train for one more epoch on rows as the model sees them, after what it was trained on before."""
     with _changing_model(estimator):
         run = estimator.trainer_.train_more(data, past)
+    estimator.fitted_.mask = None
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
 
 

@@ -200,11 +200,22 @@ def _training_bytes(options: Any, fitted: Fitted) -> int:
     return dense + training_bytes(spec, n_weights, fitted.settings.batch_size, fitted.n_labels_per_step)
 
 
+def _network_words(spec: DeepSpec) -> str:
+    if spec.network is None:
+        return spec.network_class
+    return f"{spec.network.name} {'-'.join(map(str, spec.network.hidden))}".strip()
+
+
+def _facts(options: Any, fitted: Fitted) -> dict[str, str]:
+    spec, network = fitted.spec, _network_words(fitted.spec)
+    if spec.is_plain:
+        return {"network": network}
+    sizes = {"processes": f"{spec.n_processes:,}", "grid points per dimension": f"{spec.grid_size:,}"}
+    return sizes | {"network": network, "kernel": spec.kernel, "posterior": spec.posterior}
+
+
 def _summary(options: Any, fitted: Fitted) -> str:
-    spec = fitted.spec
-    network = spec.network_class
-    if spec.network is not None:
-        network = " ".join([spec.network.name, "-".join(map(str, spec.network.hidden))]).strip()
+    spec, network = fitted.spec, _network_words(fitted.spec)
     if spec.is_plain:
         return f"{spec.n_labels} labels; only the network {network}"
     return (
@@ -373,9 +384,10 @@ class DeepKernelClassifier(Classifier):
         trainer=_trainer,
         training_bytes=_training_bytes,
         summary=_summary,
+        facts=_facts,
         check_labels=_check_labels,
         check=_check,
-        memory_hint="batch_size, hidden or grid_size",
+        to_lower=("batch_size", "hidden", "grid_size"),
         foreign_arrays=("features.network.", "baseline.features.network."),
     )
 

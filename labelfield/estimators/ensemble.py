@@ -21,7 +21,7 @@ from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
-from labelfield.estimators.classifier import Classifier, build, fingerprint, run_training, training_bytes
+from labelfield.estimators.classifier import Classifier, build, fingerprint, hold, run_training, training_bytes
 from labelfield.estimators.mlgpf import MLGPFClassifier, as_known, without_known
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of
 from labelfield.inference.calibrating import calibrate_mean, held_out_scores
@@ -242,7 +242,9 @@ class EnsembleClassifier(Classifier):
         check_labels=lambda fitted, Y: fitted.model.members[0].blueprint.check_labels(
             fitted.model.members[0].fitted_, Y
         ),
-        memory_hint="n_members, or the sizes of the estimator",
+        facts=lambda options, fitted: fitted.model.members[0].facts(),
+        to_lower=("n_members",),
+        memory_advice=", or the sizes of the estimator",
     )
 
     @property
@@ -264,6 +266,11 @@ class EnsembleClassifier(Classifier):
     def threshold(self) -> float:
         """The threshold of the estimator, also where that has changed since fit."""
         return float(_first_member(self.estimator).threshold)
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether entries of Y may be missing: as the members say."""
+        return bool(self._first().takes_missing)
 
     def _first(self) -> Any:
         return self.members()[0] if hasattr(self, "fitted_") else _first_member(self.estimator)
@@ -297,7 +304,7 @@ class EnsembleClassifier(Classifier):
         for member in self.members():
             member.to(device)
         self.model_.calibration.to(choose_device(device))
-        self.hold(self.fitted_)
+        hold(self, self.fitted_)
         return self
 
     def __sklearn_tags__(self) -> Any:

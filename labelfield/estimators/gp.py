@@ -165,6 +165,13 @@ def _with_scores(spec: ClassSpec, arrays: dict[str, Tensor]) -> dict[str, Tensor
     return arrays | {f"rivals.{name}": value for name, value in Rivals(spec.n_labels).state_dict().items()}
 
 
+def _facts(options: Any, fitted: Fitted) -> dict[str, str]:
+    spec = fitted.spec
+    is_point = spec.posterior == "point"  # linear utilities have neither inducing inputs nor a kernel
+    sizes = {} if is_point else {"inducing inputs": f"{spec.n_inducing:,} ({spec.inducing})", "kernel": spec.kernel}
+    return sizes | {"posterior": spec.posterior}
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPClassifier(Classifier):
     """Multi-class Gaussian processes: f_k = b_k + GP(0, k_k), and a one-vs-each, robustmax or softmax likelihood.
@@ -281,9 +288,10 @@ class GPClassifier(Classifier):
         trainer=_trainer,
         training_bytes=_training_bytes,
         summary=_summary,
+        facts=_facts,
         check_labels=lambda fitted, Y: require_one_class(Y, _FOR_SEVERAL),
         check=_check,
-        memory_hint="batch_size or n_inducing",
+        to_lower=("batch_size", "n_inducing"),
         training_only=("rivals.",),
         with_training_arrays=_with_scores,
         can_be_multi_label=False,

@@ -28,7 +28,7 @@ from labelfield.inference.calibrating import N_REMEMBERED, fit_calibration, reme
 from labelfield.inference.fitting import GradientTrainer, rows_source
 from labelfield.inference.run import SCHEDULES
 from labelfield.inference.source import Source, TensorSource
-from labelfield.linalg.rows import Projected, Rows
+from labelfield.linalg.rows import Projected, Rows, device_of
 from labelfield.memory import advising_on_memory
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.models.elbo import Elbo
@@ -135,12 +135,12 @@ def _positive_weight(power: float, fitted: Fitted) -> torch.Tensor:
     """Return a power of the inverse propensity of each label (K,), with a mean of 1 over the labels that hold."""
     weight = inverse_propensity_of(fitted.label_counts, fitted.n_rows) ** power
     weight /= (weight @ fitted.label_counts) / max(fitted.label_counts.sum(), 1) or 1
-    return torch.from_numpy(weight.astype(np.float32)).to(fitted.model.b.device)
+    return torch.from_numpy(weight.astype(np.float32)).to(device_of(fitted.model))
 
 
 def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
     """Return rows from the data, or projected once onto the subspace where that loses nothing."""
-    inducing, device = fitted.model.inducing, fitted.model.b.device
+    inducing, device = fitted.model.inducing, device_of(fitted.model)
     can = isinstance(inducing, Subspace) and fitted.spec.inducing == "subspace" and fitted.model.label_linear is None
     can = can and fitted.model.kernel.feature_relevance() is None
     if options.precompute and not can:
@@ -293,10 +293,17 @@ class MLGPFClassifier(Classifier):
             fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step
         ),
         summary=_summary,
+        facts=lambda options, fitted: {
+            "shared processes": f"{fitted.spec.n_latent:,}",
+            "inducing inputs": f"{fitted.spec.n_inducing:,} ({fitted.spec.inducing})",
+            "kernel": fitted.spec.kernel,
+            "posterior": fitted.spec.posterior,
+            "linear process per label": fitted.spec.label_linear,
+        },
         variants=lambda fitted, n: variants(
             fitted.spec, fitted.settings.max_epochs, fitted.settings.learning_rate, len(fitted.row_transform.views)
         ),
-        memory_hint="batch_size, n_latent or n_inducing",
+        to_lower=("batch_size", "n_latent", "n_inducing"),
         training_only=("label_linear.waiting",),
         with_training_arrays=_with_waiting,
     )

@@ -11,14 +11,14 @@ from torch import nn
 from labelfield.data import Names
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import Fitted
-from labelfield.estimators.classifier import Classifier
+from labelfield.estimators.classifier import Classifier, hold
 from labelfield.estimators.ensemble import MOST_MEMBERS, EnsembleClassifier, EnsembleModel, EnsembleSpec
 from labelfield.estimators.inputs import LABEL_KINDS, Labels
-from labelfield.estimators.methods import METHODS
 from labelfield.estimators.options import check_parameters, plain_options
 from labelfield.estimators.validation import COUNTS, SHIFTS, WEIGHTS, restore_history, restore_model, restore_transform
 from labelfield.inference.checkpoint import under
 from labelfield.inference.run import Settings
+from labelfield.methods import METHODS
 from labelfield.models.artifact import ModelError, load_artifact, load_feature_names, save_artifact
 from labelfield.models.upgrade import upgraded
 from labelfield.models.validation import check_modules, integer, one_of, restore_classes, restore_scores
@@ -161,7 +161,7 @@ def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None, n
         options=plain_options(estimator),
     )
     estimator.n_features_in_ = first.n_features_in_
-    estimator.hold(fitted)
+    hold(estimator, fitted)
     return estimator
 
 
@@ -169,15 +169,15 @@ def _restore_one(
     config: Config, arrays: Arrays, classes: Any, names: list[str] | None, network: nn.Module | None
 ) -> Classifier:
     """Make one classifier of what a folder says; whatever does not fit raises."""
-    method = METHODS.get(config["method"]) if isinstance(config["method"], str) else None
-    if method is None:
+    if not isinstance(config["method"], str) or config["method"] not in METHODS:
         raise ModelError(f"a model of the unknown method {config['method']!r}; known are {', '.join(METHODS)}")
-    blueprint, options = method.blueprint, dict(config["options"])
+    method, options = METHODS[config["method"]].load(), dict(config["options"])
+    blueprint = method.blueprint
     if "network" in options:
         options["network"] = _choose_network(config["spec"], options["network"], network)
     elif network is not None:
         raise ModelError(f"a model of the method {config['method']!r}, which has no network; load it without network=")
-    estimator = method(**options)
+    estimator: Classifier = method(**options)
     check_parameters(estimator)
     spec, settings = blueprint.spec(**config["spec"]), Settings(**config["settings"])
     # Checked before anything is made of that length.
@@ -209,7 +209,7 @@ def _restore_one(
         options=options_then,
     )
     blueprint.check(options_then, fitted)
-    estimator.hold(fitted)
+    hold(estimator, fitted)
     if estimator.method != config["method"]:
         raise ValueError(f"a model of {estimator.method} under the name of {config['method']}")
     return estimator

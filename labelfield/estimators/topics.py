@@ -15,7 +15,7 @@ from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows, resolve, training_settings
-from labelfield.estimators.classifier import Classifier, build, read_rows, train_more
+from labelfield.estimators.classifier import Classifier, hold, train_more
 from labelfield.estimators.inputs import Labels
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_seed, count_of, plain_options
@@ -27,6 +27,8 @@ from labelfield.topics.plan import ALGORITHMS, finishing_epochs, plan
 from labelfield.topics.predict import LabelEntropy, TopicPredictor
 from labelfield.topics.rows import active_labels
 from labelfield.topics.spec import TopicSpec
+
+_FOUND_BY = {"em": "EM", "online_em": "online EM", "gibbs": "Gibbs sampling"}
 
 
 class Topic(NamedTuple):
@@ -64,9 +66,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
 
     def begin(model: Any) -> None:
         model.to(device)
-        trainer = TopicTrainer(model, spec, settings, _topic_options(options), transform)
-        trainer.mask = mask
-        trainer.start(data, placed)
+        TopicTrainer(model, spec, settings, _topic_options(options), transform, mask).start(data, placed)
 
     return Design(data, transform, spec, settings, None, begin)
 
@@ -75,8 +75,15 @@ def _topic_options(options: Any) -> TopicOptions:
     return TopicOptions(**{name: getattr(options, name) for name in TopicOptions.__dataclass_fields__})
 
 
+def _predictor(fitted: Fitted) -> TopicPredictor:
+    predictor = TopicPredictor(fitted.model, fitted.spec)
+    predictor.is_sampled = fitted.options.algorithm == "gibbs"
+    return predictor
+
+
 def _trainer(options: Any, fitted: Fitted) -> TopicTrainer:
-    return TopicTrainer(fitted.model, fitted.spec, fitted.settings, _topic_options(options), fitted.row_transform)
+    parts = fitted.settings, _topic_options(options), fitted.row_transform, fitted.mask
+    return TopicTrainer(fitted.model, fitted.spec, *parts)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -162,11 +169,12 @@ class TopicClassifier(Classifier):
         "row_transform": Word(),
     }
     method: ClassVar[str] = "topics"
+    takes_missing: ClassVar[bool] = True
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=TopicSpec,
         build=lambda spec, options: TopicModel(spec),
         design=_design,
-        predictor=lambda fitted: TopicPredictor(fitted.model, fitted.spec),
+        predictor=_predictor,
         trainer=_trainer,
         training_bytes=lambda options, fitted: training_bytes(
             fitted.spec, fitted.settings.batch_size, is_exact=not options.n_gradient_steps
@@ -175,30 +183,15 @@ class TopicClassifier(Classifier):
             f"{fitted.spec.n_labels} labels; {fitted.spec.n_topics} topics by {options.algorithm}"
         ),
         check=lambda options, fitted: fitted.model.check(),
-        memory_hint="n_topics, or batch_size with algorithm='online_em'; many features need n_gradient_steps above 0",
+        facts=lambda options, fitted: {
+            "topics": f"{fitted.spec.n_topics:,}",
+            "found by": _FOUND_BY[options.algorithm],
+        },
+        to_lower=("n_topics",),
+        memory_advice=", or batch_size with algorithm='online_em'; many features need n_gradient_steps above 0",
     )
 
     # Fitting
-
-    def fit(self, X: Any, Y: Any, *, observed: Any = None, missing: Any = None, **training: Any) -> Self:
-        """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class per row).
-
-        Say which entries of Y were `observed`, or which are `missing`: as a boolean or sparse matrix, or as a list of
-        labels for each row. The keywords `validation`, `checkpoint`, `resume` and `on_step` are those of
-        `train_prepared`.
-        """
-        return self.train_prepared(self.prepare(X, Y, observed=observed, missing=missing), **training)
-
-    def prepare(self, X: Any, Y: Any, classes: Any = None, *, observed: Any = None, missing: Any = None) -> Dataset:
-        """Decide everything that needs no training, build the model, and return the rows as training takes them."""
-        Y, nan = split_missing(Y)
-        if nan is not None and (observed is not None or missing is not None):
-            raise ValueError("Y has missing entries of its own; pass neither observed nor missing")
-        rows = read_rows(self, X, Y, classes)
-        mask = read_mask(observed, nan if nan is not None else missing, rows.Y.shape, rows.labels)
-        data = build(self, rows if mask is None else rows._replace(Y=mask.hides(rows.Y), mask=mask))
-        self.topic_trainer().mask = mask
-        return data
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Take a step of online EM on these rows; the first call also builds the model.
@@ -217,7 +210,7 @@ class TopicClassifier(Classifier):
                 shape: tuple[int, ...] = getattr(Y, "shape", ())
                 is_indicator = classes is None and len(shape) == 2 and shape[1] > 1
                 data = self.prepare(X, Y, np.arange(shape[1]) if is_indicator else classes)
-                self._give_all_labels_a_place(self.topic_trainer().mask)
+                self._give_all_labels_a_place(self.fitted_.mask)
                 seen = Dataset(self.rows(X), data.Y)
                 train_more(self, seen, Past(0, np.zeros_like(self.label_counts_), []))
                 return self
@@ -245,7 +238,7 @@ class TopicClassifier(Classifier):
             model.share.copy_(old.share)
             model.calibration = old.calibration
             fitted.spec, fitted.model = spec, model
-            self.hold(fitted)
+            hold(self, fitted)
         trainer = self.topic_trainer()
         trainer.mask, trainer.options = mask, _topic_options(plain_options(self))
 

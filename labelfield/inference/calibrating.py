@@ -20,16 +20,20 @@ _N_RANKED = 20
 N_REMEMBERED = 64
 
 
+# Tells for labels (N, k) of rows which were observed.
+IsKnown = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+
+
 def fit_calibration(
     predictor: Predictor,
     X: sparse.csr_array,
     Y: sparse.csr_array,
-    is_known: Callable[[NDArray[np.int64]], NDArray[np.bool_]] | None = None,
+    is_known: IsKnown | None = None,
     n_ranked: int = _N_RANKED,
 ) -> None:
     """Learn the map from the raw probabilities of held-out rows X and their labels Y.
 
-    Where some labels are missing, `is_known` tells for labels (N, k) of the rows which were observed.
+    Where some labels are missing, those that are not known count for nothing.
     """
     if isinstance(predictor.calibration, Temperature):
         predictor.calibration.fit(predictor.proba(X, calibrated=False), Y.indices)
@@ -40,12 +44,18 @@ def fit_calibration(
     predictor.calibration.fit(judged.ranked.scores, judged.hit, known)
 
 
-def remember(predictor: Predictor, X: sparse.csr_array, Y: sparse.csr_array) -> dict[str, Tensor]:
-    """Return the best labels of held-out rows and the true ones, as tensors that a checkpoint can hold."""
+def remember(
+    predictor: Predictor, X: sparse.csr_array, Y: sparse.csr_array, is_known: IsKnown | None = None
+) -> dict[str, Tensor]:
+    """Return the best labels of held-out rows and the true ones, as tensors that a checkpoint can hold.
+
+    Where some labels are missing, those among the best that are not known are remembered too.
+    """
     ranked = predictor.top_k(X, N_REMEMBERED, calibrated=False)
     shape = (ranked.shape[0], -1)
-    return {
-        "labels": torch.from_numpy(ranked.indices.reshape(shape).astype(np.int64)),
+    labels = ranked.indices.reshape(shape).astype(np.int64)
+    return ({} if is_known is None else {"is_known": torch.from_numpy(is_known(labels))}) | {
+        "labels": torch.from_numpy(labels),
         "p": torch.from_numpy(ranked.data.reshape(shape).copy()),
         "true_counts": torch.from_numpy(np.diff(Y.indptr).astype(np.int64)),
         "true_labels": torch.from_numpy(Y.indices.copy()),
@@ -69,17 +79,23 @@ def calibrate_mean(
         calibration.fit(P / np.maximum(P.sum(1, keepdims=True), np.finfo(np.float32).tiny), truth.indices)
     else:
         judged = score_ranking(truth, mean, N_REMEMBERED)
-        calibration.fit(judged.ranked.scores, judged.hit)
+        hidden = _hidden(memories, n_labels)
+        known = None if hidden is None else ~np.isin(_keys(judged.ranked.labels, n_labels), hidden)
+        calibration.fit(judged.ranked.scores, judged.hit, known)
 
 
 def held_out_scores(memories: Sequence[dict[str, Tensor]], n_labels: int) -> list[dict[str, list[float]]]:
-    """Return P@1, 3 and 5 on held-out rows of each member alone, and of the mean of it and all before it."""
+    """Return P@1, 3 and 5 on held-out rows of each member alone, and of the mean of it and all before it.
+
+    Labels that were not observed are left out of the rankings.
+    """
     if not all("p" in memory for memory in memories):
         return [{} for _ in memories]
-    truth = _truth(memories[0], n_labels)
+    truth, hidden = _truth(memories[0], n_labels), _hidden(memories, n_labels)
 
     def scores(some: Sequence[dict[str, Tensor]]) -> list[float]:
-        found = evaluate(truth, _mean(some, n_labels))
+        mean = _mean(some, n_labels)
+        found = evaluate(truth, mean if hidden is None else _without(mean, hidden))
         return [float(found[f"P@{k}"]) for k in (1, 3, 5)]
 
     return [{"alone": scores([memory]), "together": scores(memories[: i + 1])} for i, memory in enumerate(memories)]
@@ -89,14 +105,34 @@ def _truth(memory: dict[str, Tensor], n_labels: int) -> sparse.csr_array:
     return from_counts(memory["true_counts"].numpy(), memory["true_labels"].numpy(), None, n_labels)
 
 
+def _keys(labels: NDArray[np.int64], n_labels: int) -> NDArray[np.int64]:
+    """Return one number for each entry of labels (N, k): its place in a matrix (N, K)."""
+    return np.asarray(np.arange(len(labels))[:, None] * n_labels + labels)
+
+
+def _hidden(memories: Sequence[dict[str, Tensor]], n_labels: int) -> NDArray[np.int64] | None:
+    """Return the places of all remembered labels that were not observed; None where everything was."""
+    if "is_known" not in memories[0]:
+        return None
+    places = [_keys(memory["labels"].numpy(), n_labels)[~memory["is_known"].numpy()] for memory in memories]
+    return np.unique(np.concatenate(places))
+
+
+def _without(ranked: sparse.csr_array, hidden: NDArray[np.int64]) -> sparse.csr_array:
+    """Return rankings without the labels at these places."""
+    row = np.repeat(np.arange(ranked.shape[0]), np.diff(ranked.indptr))
+    kept = ~np.isin(row * ranked.shape[1] + ranked.indices, hidden)
+    counts = np.bincount(row[kept], minlength=ranked.shape[0])
+    return from_counts(counts, ranked.indices[kept], ranked.data[kept], ranked.shape[1])
+
+
 def _mean(memories: Sequence[dict[str, Tensor]], n_labels: int) -> sparse.csr_array:
     """Return the best labels of held-out rows by the mean over members.
 
     A label that a member does not remember counts 0 for it: it is not among its 64 best.
     """
     n_rows, n_kept = memories[0]["labels"].shape
-    rows = np.arange(n_rows)[:, None]
-    keys = np.concatenate([(rows * n_labels + memory["labels"].numpy()).ravel() for memory in memories])
+    keys = np.concatenate([_keys(memory["labels"].numpy(), n_labels).ravel() for memory in memories])
     values = np.concatenate([memory["p"].numpy().ravel() for memory in memories])
     found, place_of = np.unique(keys, return_inverse=True)
     total = np.bincount(place_of, values) / len(memories)

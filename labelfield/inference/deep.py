@@ -18,7 +18,7 @@ from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.inference.source import ResidentSource, Source, TensorSource
 from labelfield.inference.stepper import Objective
 from labelfield.inference.training import PartialTraining, Stage, train_stages
-from labelfield.linalg.rows import Rows
+from labelfield.linalg.rows import Rows, device_of
 from labelfield.memory import free_bytes
 from labelfield.models.deep.model import Baseline, DeepKernel
 from labelfield.models.deep.predict import BLOCK_ENTRIES, BaselinePredictor, DeepPredictor, features_of
@@ -104,7 +104,7 @@ class DeepTrainer:
 
     def source(self, data: Dataset) -> Source:
         """Return dense rows as one tensor if they take at most a quarter of what is free; else some rows at a time."""
-        device = self.model.b.device
+        device = device_of(self.model)
         free = free_bytes(device) if self.are_dense else None
         if not self.are_dense or (free is not None and 16 * data.n_rows * data.n_features > free):
             return rows_source(data, device)
@@ -165,14 +165,14 @@ class DeepTrainer:
 
     def _feature_source(self, data: Dataset) -> Source:
         """Return the features of all rows: the network rests while the processes are fitted."""
-        parts = [h for _, h in features_of(self.model.features, data.X, self.model.b.device)]
+        parts = [h for _, h in features_of(self.model.features, data.X, device_of(self.model))]
         return _dense_source(torch.cat(parts), data)
 
 
 def follow_features(model: DeepKernel, data: Dataset, seed: int) -> None:
     """Put the grid where the features of some rows lie, and start the processes there."""
     rows: NDArray[np.int64] = np.random.default_rng(seed).permutation(data.n_rows)[:_SEEN_ROWS]
-    device = model.b.device
+    device = device_of(model)
     try:
         h = torch.cat([h for _, h in features_of(model.features, data.take(np.sort(rows)).X, device)])
     except DataError:

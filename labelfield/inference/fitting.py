@@ -20,6 +20,7 @@ from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.inference.source import DatasetSource, ResidentSource, Source
 from labelfield.inference.stepper import Objective
 from labelfield.inference.training import PartialTraining, train
+from labelfield.linalg.rows import device_of
 from labelfield.memory import free_bytes
 from labelfield.models.predictor import Predictor
 
@@ -81,7 +82,7 @@ class GradientTrainer:
         fingerprint: tuple[Any, ...] = (),
     ) -> None:
         self.model, self.settings, self.objective, self.predictor = model, settings, objective, predictor
-        self.source = source or (lambda data: rows_source(data, model.b.device))
+        self.source = source or (lambda data: rows_source(data, device_of(model)))
         self.batches, self.calibrate = batches, calibrate or self._calibrate
         self.begin_more, self.finish = begin_more, finish
         self.is_capturable, self._fingerprint = is_capturable, fingerprint
@@ -141,8 +142,8 @@ def seconds_per_step(model: Any, objective: Objective, source: Source, n_data: i
     times = []
     for _ in range(2):  # the first also warms up
         started = time.perf_counter()
-        X, Y = source.batch(np.arange(source.n_rows), model.b.device)
-        estimate: Any = objective(X, Y, n_data, torch.Generator(model.b.device))
+        X, Y = source.batch(np.arange(source.n_rows), device_of(model))
+        estimate: Any = objective(X, Y, n_data, torch.Generator(device_of(model)))
         (-estimate.bound()).backward()
         model.zero_grad(set_to_none=True)
         times.append(time.perf_counter() - started)

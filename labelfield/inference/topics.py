@@ -227,10 +227,11 @@ class TopicTrainer:
         settings: Settings,
         options: TopicOptions,
         transform: Callable[[sparse.csr_array], sparse.csr_array],
+        mask: Mask | None = None,
     ) -> None:
         self.model, self.spec, self.settings, self.options = model, spec, settings, options
         self.transform = transform if options.algorithm == "online_em" else lambda rows: rows
-        self.mask: Mask | None = None
+        self.mask = mask
         self._online: EMState | None = None
 
     def start(self, data: Dataset, labels: NDArray[np.int64]) -> None:
@@ -366,7 +367,7 @@ class TopicTrainer:
         if len(chosen):
             predictor, (X, Y, mask) = TopicPredictor(self.model, self.spec), rows.take(chosen)
             fit_calibration(predictor, X, Y, None if mask is None else mask.observes)
-            said = remember(predictor, X, Y)
+            said = remember(predictor, X, Y, None if mask is None else mask.observes)
         learned = self.model.calibration.state_dict()
         return said | {f"{_CALIBRATION}{name}": value.clone() for name, value in learned.items()}
 

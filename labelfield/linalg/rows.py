@@ -1,12 +1,13 @@
 """Rows of features as models see them: dense, sparse CSR, or projected onto a basis in advance."""
 
 import warnings
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy import sparse
-from torch import Tensor
+from torch import Tensor, nn
 
 from labelfield.linalg.autograd import apply
 
@@ -29,6 +30,11 @@ Rows = Tensor | Projected
 def n_rows(X: Rows) -> int:
     """Return the number of rows."""
     return int(X.norms.shape[0] if isinstance(X, Projected) else X.shape[0])
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Return where the arrays of a module are: all on one device."""
+    return next(chain(module.parameters(), module.buffers())).device
 
 
 def to_tensor(array: sparse.csr_array, device: torch.device | str | None = None) -> Tensor:

@@ -13,10 +13,7 @@ from labelfield.csr import gather_rows
 from labelfield.errors import CannotAnswerError
 from labelfield.memory import row_blocks
 from labelfield.models.calibration import Calibration, Temperature
-from labelfield.models.mlgpf.predict import FactorPredictor
-from labelfield.models.mlgpf.topk import top_k_of_mean
 from labelfield.models.predictor import Block, Latent, Predictor, to_csr
-from labelfield.variational.families import Moments
 
 # Rows times labels of each member whose probabilities exist at once, and rows at the most.
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 2000
@@ -44,6 +41,7 @@ class EnsemblePredictor(Predictor):
         self.members, self.calibration = members, calibration
         first = members[0].predictor
         self.n_labels, self.is_exclusive, self.normalises = first.n_labels, first.is_exclusive, first.normalises
+        self.is_sampled = first.is_sampled
 
     def _parts(self, rows: sparse.csr_array) -> list[tuple[Predictor, sparse.csr_array]]:
         """Return the predictor of each member with the rows as it sees them."""
@@ -64,33 +62,32 @@ class EnsemblePredictor(Predictor):
             yield block, np.arange(block.start, block.stop)
 
     def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
-        """Return the k labels with the largest mean probability; factor models need not integrate over all labels."""
-        if not self._are_factors():
+        """Return the k labels with the largest mean probability; some models need not ask for all labels."""
+        if not self._ranks_means():
             return super().top_k(rows, k, calibrated)
-        return self._top_k_of(rows, k, calibrated)
+        return self._top_k_of_mean(rows, k, calibrated)
 
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K)."""
-        if not self._are_factors():
+        if not self._ranks_means():
             raise CannotAnswerError("only factor models (mlgpf) can take up known labels")
-        return self._top_k_of(rows, k, True, observed)
+        return self._top_k_of_mean(rows, k, True, observed)
 
-    def _are_factors(self) -> bool:
-        return all(isinstance(member.predictor, FactorPredictor) for member in self.members)
+    def _ranks_means(self) -> bool:
+        """Return whether the members are of one kind that can rank its means."""
+        first = self.members[0].predictor
+        return first.ranks_means and all(type(member.predictor) is type(first) for member in self.members)
 
-    def _top_k_of(
+    def _top_k_of_mean(
         self, rows: sparse.csr_array, k: int, calibrated: bool, observed: sparse.csr_array | None = None
     ) -> sparse.csr_array:
-        """Return the best labels by the mean over factor models, each asked for q(h) of some rows at a time."""
-        k = min(k, self.n_labels)
-        parts: list[tuple[Any, sparse.csr_array]] = list(self._parts(rows))
+        """Return the best labels by the mean over the members, which are asked about some rows at a time."""
+        k, parts = min(k, self.n_labels), self._parts(rows)
 
         def ranked(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-            known, f = None if observed is None else gather_rows(observed, chosen), []
-            for factor, own in parts:
-                found = [factor.model.utilities(h, X) for _, X, h in factor.given(gather_rows(own, chosen), known)]
-                f.append(Moments(*(torch.cat(part) for part in zip(*found, strict=True))))
-            best, p = top_k_of_mean([factor.model for factor, _ in parts], f, k)
+            known = None if observed is None else gather_rows(observed, chosen)
+            some = [(predictor, gather_rows(own, chosen)) for predictor, own in parts]
+            best, p = parts[0][0].top_k_of_mean(some, k, known)
             return best, self.calibration.to(p.device)(p, torch.arange(k, device=p.device)) if calibrated else p
 
         return to_csr((found for _, found in self.answers(self._blocks(rows), ranked)), k, self.n_labels)

@@ -8,7 +8,7 @@ learned (`loadings`, `feature_relevance`, `processes`), a CannotAnswerError for 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor
 from labelfield.csr import from_counts, gather_rows
 from labelfield.errors import CannotAnswerError
 from labelfield.kernels import Kernel, Points
-from labelfield.linalg.rows import to_tensor
+from labelfield.linalg.rows import device_of, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.calibration import N_RANKS, Calibration, Temperature, ranks_of
 from labelfield.variational.families import Family, Prior
@@ -87,6 +87,12 @@ class Predictor(ABC):
     is_exclusive: bool
     # Whether `proba` divides them by their sum: for one class per row under a model of separate labels.
     normalises: bool = False
+    # Whether the model was drawn by a sampler: its history has log-likelihoods, no bounds.
+    is_sampled: bool = False
+    # Whether `top_k_of_mean` ranks the mean of several models without the probabilities of all labels.
+    ranks_means: bool = False
+    # Of a baseline: what it is called beside the model, and a sentence about it.
+    title, meaning = "", ""
     calibration: Calibration | Temperature
 
     @abstractmethod
@@ -232,6 +238,15 @@ class Predictor(ABC):
         """Return the n first labels of each topic (topics, n) and their weights; None without topics."""
         return None
 
+    def top_k_of_mean(
+        self, parts: Sequence[tuple[Any, sparse.csr_array]], k: int, observed: sparse.csr_array | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the k labels with the largest mean raw probability over predictors of this kind, each with its rows.
+
+        Only where `ranks_means`. `observed` has labels that are known: +1 holds, -1 does not.
+        """
+        raise CannotAnswerError("this model cannot rank means")
+
     def baseline(self) -> Predictor | None:
         """Return the plain model that this one started from and is compared with; None if there is none."""
         return None
@@ -245,7 +260,7 @@ class UtilityPredictor(Predictor):
         self.calibration = model.calibration
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        model, blocks = self.model, tensor_blocks(rows, self.model.b.device, self.n_labels, entries=1 << 22)
+        model, blocks = self.model, tensor_blocks(rows, device_of(self.model), self.n_labels, entries=1 << 22)
         return self.whole_rows(blocks, lambda X: model.likelihood.predict_proba(*model.moments(X)), calibrated)
 
 

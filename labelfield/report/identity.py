@@ -6,30 +6,8 @@ from typing import Any, NamedTuple
 
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.inference.run import Epoch
+from labelfield.methods import METHODS
 
-_KINDS = {
-    "mlgpf": "A Gaussian-process factor model: a few processes, shared by all labels, are mixed into one utility for "
-    "each label.",
-    "one_vs_each": "Multi-class Gaussian processes with a one-vs-each likelihood: each class has a process of its own.",
-    "robustmax": "Multi-class Gaussian processes with a robustmax likelihood: the class with the largest process wins, "
-    "with a small probability of any other.",
-    "softmax": "Multi-class Gaussian processes with a softmax likelihood: each class has a process of its own.",
-    "svdkl": "A deep kernel model: a network learns features, and Gaussian processes on these features decide.",
-    "topics": "A topic model of labels: features say which topics a row is about, and topics say which labels it has.",
-}
-# What a spec holds that says most about a model, and what to call it.
-_FACTS = {
-    "n_topics": "topics",
-    "n_latent": "shared processes",
-    "n_processes": "processes",
-    "n_inducing": "inducing inputs",
-    "grid_size": "grid points per dimension",
-    "network": "network",
-    "kernel": "kernel",
-    "posterior": "posterior",
-    "label_linear": "linear process per label",
-}
-_ALGORITHMS = {"em": "EM", "online_em": "online EM", "gibbs": "Gibbs sampling"}
 # A drop counts if it is at least this share of the whole range of a curve.
 _DROP = 0.1
 
@@ -52,7 +30,7 @@ def identify(estimator: FittedClassifier) -> Identity:
     """Return what the model is. An ensemble is counted as a whole, with the choices of its first member."""
     members, method = estimator.members(), estimator.method
     first, has_classes = members[0], estimator.label_kind_ == "classes"
-    sentence, algorithm = _KINDS.get(method, first.summary()), str(first.get_params().get("algorithm"))
+    sentence = METHODS[method].sentence if method in METHODS else first.summary()
     if len(members) > 1:
         sentence += (
             f" This is an ensemble: the mean of the probabilities of {len(members)} different ones. Kernel and sizes "
@@ -64,34 +42,12 @@ def identify(estimator: FittedClassifier) -> Identity:
         "classes" if has_classes else "labels": f"{estimator.predictor_.n_labels:,}",
         "features": f"{estimator.n_features_in_:,} ({first.row_transform_.name})",
         "training rows": f"{estimator.n_rows_:,}",
-        **_facts_of(first.spec_),
-        "found by": _ALGORITHMS.get(algorithm, ""),
+        **estimator.facts(),
         "parameters": f"{estimator.n_parameters():,}",
         "training": _training(members) if first.history_ else "",
     }
     facts = {name: value for name, value in facts.items() if value}
-    return Identity(method, sentence, facts, has_classes, algorithm == "gibbs", first.settings_.held_out > 0)
-
-
-def _facts_of(spec: Any) -> dict[str, str]:
-    """Return the facts that a spec holds, without those that mean nothing for this model."""
-    left_out = set()
-    if hasattr(spec, "n_processes"):
-        left_out |= {"n_latent"}  # the same by another name
-    if getattr(spec, "is_plain", False):
-        left_out |= {"n_processes", "grid_size", "kernel", "posterior"}  # a network alone has no processes
-    if getattr(spec, "posterior", None) == "point":
-        left_out |= {"n_inducing", "kernel"}  # linear utilities have neither
-    found = {}
-    for name, called in _FACTS.items():
-        value = getattr(spec, name, None)
-        if name == "network" and hasattr(spec, name):
-            widths = "" if value is None else "-".join(map(str, value.hidden))
-            found[called] = spec.network_class if value is None else f"{value.name} {widths}".strip()
-        elif value is not None and name not in left_out:
-            kind = f" ({spec.inducing})" if name == "n_inducing" else ""
-            found[called] = value if isinstance(value, str) else f"{value:,}{kind}"
-    return found
+    return Identity(method, sentence, facts, has_classes, estimator.predictor_.is_sampled, first.settings_.held_out > 0)
 
 
 def _training(members: list[Any]) -> str:

@@ -33,6 +33,8 @@ class Predictions(NamedTuple):
     p_true: NDArray[np.float64] | None = None
     baseline: RankedHits | None = None
     baseline_p_true: NDArray[np.float64] | None = None
+    baseline_title: str = ""
+    baseline_meaning: str = ""
 
     @property
     def Y(self) -> sparse.csr_array:
@@ -80,7 +82,7 @@ def predict_rows(
         progress(int(block[-1]) + 1, n_rows)
     judged = [_judged(Y, ranked) for ranked in lists]
     joined = [np.concatenate(p) if p else None for p in p_true]
-    of_baseline = (judged[1], joined[1]) if baseline is not None else ()
+    of_baseline = (judged[1], joined[1], baseline.title, baseline.meaning) if baseline is not None else ()
     return Predictions(judged[0], np.concatenate(uncertainty, dtype=np.float64), has_novelty, joined[0], *of_baseline)
 
 

@@ -52,7 +52,7 @@ def what_it_is(facts: Facts) -> str:
 def scoreboard(facts: Facts) -> str:
     """Show all scores, beside those of simpler models."""
     n_columns = 4 if any(score.baseline is not None for score in facts.scores) else 3
-    head = ["score", "this model", "popularity", "network alone"][:n_columns]
+    head = ["score", "this model", "popularity", facts.predictions.baseline_title][:n_columns]
     rows = []
     for name, *values in facts.scores:
         own, *others = (_shown(name, value) for value in values)
@@ -71,7 +71,7 @@ def scoreboard(facts: Facts) -> str:
         said.append(f"{facts.n_unseen:,} of their labels were not in training, so no model could find them.")
     said += [_MEANINGS[kind] for kind in dict.fromkeys(score.name.partition("@")[0] for score in facts.scores)]
     said.append("Popularity gives every row the most frequent labels of the training rows.")
-    said.append("The network alone is the one that the Gaussian processes were added to." if n_columns == 4 else "")
+    said.append(facts.predictions.baseline_meaning)
     return section("scores", "How good it is", table(head, rows, class_="scores"), paragraph(*said, class_="note"))
 
 

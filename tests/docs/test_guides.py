@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import labelfield
 from benchmarks import commands as benchmarks
 from labelfield.cli.main import app
-from labelfield.estimators.methods import METHODS
+from labelfield.methods import METHODS
 
 APPS = {"labelfield": app, "python -m benchmarks": benchmarks.app}
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.glob("*.md") if any(blocks(path.read_text())))]

@@ -9,8 +9,8 @@ from pages import DOCS
 
 from labelfield import EnsembleClassifier
 from labelfield.cli.main import app
-from labelfield.estimators.methods import METHODS
 from labelfield.estimators.options import parameters
+from labelfield.methods import METHODS
 
 
 @pytest.mark.slow
@@ -45,8 +45,15 @@ def test_all_commands_are_shown(from_code):
     assert "| `--out` | The folder of the model.  | required |" in page
 
 
+def test_all_methods_are_shown(from_code):
+    table = from_code.method_table()
+    assert all(f"| `{name}` | {method.labels} | " in table for name, method in METHODS.items())
+
+
 @pytest.mark.parametrize(
-    "estimator", [*dict.fromkeys(METHODS.values()), EnsembleClassifier], ids=lambda one: one.__name__
+    "estimator",
+    [*dict.fromkeys(method.load() for method in METHODS.values()), EnsembleClassifier],
+    ids=lambda one: one.__name__,
 )
 def test_all_options_are_shown(from_code, estimator):
     table = from_code.option_table(estimator.__name__)

@@ -12,9 +12,9 @@ from sklearn.base import clone
 
 import labelfield
 from labelfield import GPClassifier, MLGPFClassifier, metrics, synth
-from labelfield.estimators.methods import METHODS
 from labelfield.estimators.options import parameters
 from labelfield.kernels import names
+from labelfield.methods import METHODS, SEVERAL, Method
 
 
 def load(path):
@@ -156,7 +156,7 @@ def test_the_model_takes_one_class_per_row(linear_classifier):
 
 
 def test_the_model_is_saved_resumed_and_loaded(linear_classifier, fitted, data, tmp_path, monkeypatch):
-    monkeypatch.setitem(METHODS, "linear", linear_classifier)
+    monkeypatch.setitem(METHODS, "bayesian_linear", Method("Linear.", SEVERAL, linear_classifier))
     fitted.save(tmp_path / "model")
     again = labelfield.load(tmp_path / "model")
     assert (again.predict_proba(data.test.X) == fitted.predict_proba(data.test.X)).all()

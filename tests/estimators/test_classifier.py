@@ -20,8 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from labelfield import CannotAnswerError, DataError, load
 from labelfield.estimators.classifier import training_bytes
-from labelfield.estimators.methods import METHODS
 from labelfield.estimators.protocol import FittedClassifier
+from labelfield.methods import METHODS
 
 X = TEST.X
 NONE = sparse.csr_array((0, N_FEATURES))
@@ -170,7 +170,7 @@ class TestAnswers:
         for attribute in {**FittedClassifier.__annotations__, **vars(FittedClassifier)}:
             if not attribute.startswith("_") or attribute in FittedClassifier.__annotations__:
                 assert hasattr(model, attribute), attribute
-        assert METHODS[model.method] is type(model.members()[0])
+        assert METHODS[model.method].load() is type(model.members()[0])
         assert model.summary()
         assert "\n" not in model.summary()
         assert model.n_parameters() > 0

@@ -14,12 +14,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 import labelfield
-from labelfield import CannotAnswerError, DataError, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
+from labelfield import CannotAnswerError, DataError, EnsembleClassifier, GPClassifier, MLGPFClassifier
 from labelfield.estimators.ensemble import MOST_MEMBERS
 from labelfield.inference.calibrating import N_REMEMBERED, _mean, calibrate_mean, held_out_scores
 from labelfield.inference.run import Settings
 from labelfield.inference.signals import Interrupted
-from labelfield.models.calibration import Temperature
+from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.mlgpf.condition import condition
 from labelfield.models.mlgpf.spec import Spec, build
 from labelfield.models.mlgpf.topk import top_k_of_mean
@@ -306,12 +306,6 @@ class TestMembers:
         with pytest.raises(labelfield.LabelfieldError, match="which has no network"):
             labelfield.load(tmp_path / "other", network=network)
 
-    def test_topics_with_missing_labels_are_for_one_model(self):
-        Y = TRAIN.Y.toarray().astype(float)
-        Y[0, 0] = np.nan
-        with pytest.raises(ValueError, match="NaN"):
-            ensemble(TopicClassifier(n_topics=2, max_epochs=1)).fit(TRAIN.X, Y)
-
 
 class TestMemories:
     """What members remember of the rows that were held out, from which their mean is calibrated."""
@@ -335,6 +329,27 @@ class TestMemories:
         model = ensemble(gp(max_epochs=1)).fit(X, TEST.y)
         assert float(model.model_.calibration.power) == 1
         assert [member.held_out_scores_ for member in model.members()] == [{}, {}]
+
+    def test_labels_that_were_not_observed_count_for_nothing(self):
+        rng = np.random.default_rng(0)
+        ranked = np.argsort(rng.random((200, 6)), axis=1)
+        p = -np.sort(-rng.random((200, 6)).astype(np.float32), axis=1)
+        known, holds = rng.random((200, 6)) < 0.5, rng.random((200, 6)) < p
+
+        def learn(is_true, **mask):
+            Y = sparse.csr_array(np.take_along_axis(is_true, ranked.argsort(1), axis=1))
+            truth = {"true_counts": np.diff(Y.indptr).tolist(), "true_labels": Y.indices.tolist()}
+            memory = self.memory(labels=ranked.tolist(), p=p.tolist(), **truth, **mask)
+            calibrate_mean(calibration := Calibration(), [memory, memory], 6)
+            return calibration(torch.from_numpy(p), torch.arange(6)).detach().numpy(), held_out_scores([memory], 6)[0]
+
+        (a, scores), (b, others) = (learn(np.where(known, holds, v), is_known=known.tolist()) for v in (False, True))
+        np.testing.assert_array_equal(a, b)
+        assert scores == others
+        first = np.where(known.any(1), holds[np.arange(200), known.argmax(1)], False)
+        assert scores["alone"][0] == pytest.approx(100 * first.mean())
+        assert np.abs(a - p).mean() < 0.1
+        assert learn(np.where(known, holds, False))[0].mean() < 0.7 * a.mean()
 
     def test_classes_that_no_member_remembers_are_not_impossible(self):
         """Of 200 classes, all as likely as any other, probabilities are as they should be: no power is needed."""

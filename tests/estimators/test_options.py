@@ -9,8 +9,9 @@ from method_cases import TEST, deep, gp, mlgpf, topics
 
 from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
 from labelfield.constraints import Auto, Flag, Integer, OneOf, Real, Word, check_options
-from labelfield.estimators.methods import METHODS, has_classes, method_options, new_estimator
+from labelfield.estimators.methods import new_estimator
 from labelfield.estimators.options import check_parameters, parameters, plain_options
+from labelfield.methods import METHODS
 
 SMALL = {MLGPFClassifier: mlgpf, GPClassifier: gp, DeepKernelClassifier: deep, TopicClassifier: topics}
 every = pytest.mark.parametrize("cls", [*SMALL, EnsembleClassifier], ids=lambda cls: cls.__name__)
@@ -173,10 +174,10 @@ class TestMethods:
     @pytest.mark.parametrize("method", METHODS)
     def test_estimators_by_name(self, method):
         estimator = new_estimator(method, {"max_epochs": 2})
-        assert type(estimator) is METHODS[method]
+        assert type(estimator) is METHODS[method].load()
         assert estimator.method == method
         assert estimator.max_epochs == 2
-        assert all(getattr(estimator, name) == value for name, value in method_options(method).items())
+        assert all(getattr(estimator, name) == value for name, value in METHODS[method].options.items())
 
     @pytest.mark.parametrize("method", METHODS)
     def test_the_option_ensemble_makes_one_of_any_method(self, method):
@@ -185,11 +186,11 @@ class TestMethods:
         assert isinstance(estimator, EnsembleClassifier)
         assert (estimator.method, estimator.n_members, estimator.estimator.max_epochs) == (method, 3, 2)
         assert options == {"ensemble": 3, "max_epochs": 2}
-        assert type(new_estimator(method, {"ensemble": None})) is METHODS[method]
+        assert type(new_estimator(method, {"ensemble": None})) is METHODS[method].load()
 
     def test_which_methods_take_one_class_per_row(self):
-        found = {method: has_classes(method, {}) for method in METHODS}
+        found = {name: method.has_classes({}) for name, method in METHODS.items()}
         expected = {"one_vs_each": True, "robustmax": True, "softmax": True, "svdkl": None}
         assert found == {"mlgpf": False, "topics": False} | expected
-        assert has_classes("svdkl", {"likelihood": "softmax"}) is True
-        assert has_classes("svdkl", {"likelihood": "bernoulli"}) is False
+        assert METHODS["svdkl"].has_classes({"likelihood": "softmax"}) is True
+        assert METHODS["svdkl"].has_classes({"likelihood": "bernoulli"}) is False

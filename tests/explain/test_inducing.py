@@ -8,6 +8,7 @@ import torch
 from scipy import sparse
 
 from labelfield import GPClassifier, MLGPFClassifier
+from labelfield.estimators.classifier import hold
 from labelfield.explain import explain_row, inducing_inputs
 from labelfield.explain.inducing import contributions, count_inputs
 
@@ -166,7 +167,7 @@ def test_similarity_to_a_row(small):
     model = MLGPFClassifier(n_latent=2, n_inducing=6, kernel="se", **small.options).fit(data.X, data.Y)
     rows = model.rows(data.X[:6]).toarray()
     model.model_.inducing.fill(torch.from_numpy(rows))
-    model.hold(model.fitted_)  # a predictor keeps what it has formed
+    hold(model, model.fitted_)  # a predictor keeps what it has formed
     for number in range(2):
         found = {
             s.number: s for s, _ in explain_row(model, data.X[number : number + 1], k=1, n_inducing=6).labels[0][5]
@@ -187,7 +188,7 @@ def test_no_part_is_larger_than_it_must_be(small):
     rows[3:] = rows[:3] + 1e-3 * rows[3:]  # each is there almost twice
     model.model_.inducing.fill(torch.from_numpy(rows))
     model.model_.jitter = 1e-9
-    model.hold(model.fitted_)  # as above
+    hold(model, model.fitted_)  # as above
     parts = contributions(model, data.X[:1], np.arange(14))
     points, prior = model.model_.inducing_state()
     alpha = model.model_.family.coefficients(prior)

@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.special import logit
 
 from labelfield.errors import CannotAnswerError, DataError
+from labelfield.estimators.classifier import hold
 from labelfield.explain import explain_row, intervals
 from labelfield.explain.occlusion import feature_effects
 from labelfield.models.calibration import Calibration
@@ -120,7 +121,7 @@ def test_intervals_are_calibrated_as_probabilities_are(kind, small):
     model = deepcopy(small.model(kind))
     x = small.row(model)
     model.model_.calibration = Calibration()
-    model.hold(model.fitted_)  # with this calibration
+    hold(model, model.fitted_)  # with this calibration
     plain = intervals(model, x, level)
     ranks = torch.from_numpy((-model.predict_proba(x, calibrated=False)).argsort(kind="stable").argsort())
     model.model_.calibration.slopes.mul_(1.7)

@@ -14,7 +14,7 @@ from labelfield.csr import gather_rows
 from labelfield.errors import DataError
 from labelfield.likelihoods.monte_carlo import normal_draws
 from labelfield.linalg.cholesky import FactorisationError
-from labelfield.linalg.rows import to_tensor
+from labelfield.linalg.rows import device_of, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.deep.model import Baseline, DeepKernel, Features
@@ -62,7 +62,7 @@ class DeepPredictor(Predictor):
 
     def features(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Yield the features h of rows, in blocks so small that the probabilities of all labels fit in memory."""
-        return features_of(self.model.features, rows, self.model.b.device, self.n_labels)
+        return features_of(self.model.features, rows, device_of(self.model), self.n_labels)
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
         model = self.model
@@ -92,7 +92,7 @@ class DeepPredictor(Predictor):
         found = self.latent(rows)
         ends = Moments(torch.from_numpy(found.f_mean), torch.from_numpy(found.f_var)).sigmoid_interval(level)
         with torch.no_grad():
-            low, high = (self.mapped(end.to(self.model.b.device), rows).cpu().numpy() for end in ends)
+            low, high = (self.mapped(end.to(device_of(self.model)), rows).cpu().numpy() for end in ends)
         return low, high
 
     def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
@@ -121,7 +121,7 @@ class DeepPredictor(Predictor):
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound; the fit of a softmax is drawn, always with the same draws."""
         model = self.model
-        fit, generator = 0.0, torch.Generator(model.b.device).manual_seed(0)
+        fit, generator = 0.0, torch.Generator(device_of(model)).manual_seed(0)
         estimate = model.plain_log_prob if model.is_plain else model.elbo
         for block, h in self.features(rows):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
@@ -155,11 +155,13 @@ class DeepPredictor(Predictor):
 class BaselinePredictor(Predictor):
     """Answers of the plain network that a deep kernel model started from."""
 
+    title, meaning = "network alone", "The network alone is the one that the Gaussian processes were added to."
+
     def __init__(self, baseline: Baseline, model: DeepKernel) -> None:
         self.network, self.model = baseline, model
         self.n_labels, self.is_exclusive = model.n_labels, not model.is_multilabel
         self.calibration: Calibration | Temperature = baseline.calibration
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        blocks = features_of(self.network.features, rows, self.model.b.device, self.n_labels)
+        blocks = features_of(self.network.features, rows, device_of(self.model), self.n_labels)
         return self.whole_rows(blocks, lambda h: self.network.predict_proba(self.model.sums(h)), calibrated)

@@ -1,8 +1,8 @@
 """What a fitted factor model answers: probabilities, rankings, intervals, latent moments, and given known labels."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,12 +11,12 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.csr import gather_rows
-from labelfield.linalg.rows import entry_rows, to_tensor
+from labelfield.linalg.rows import device_of, entry_rows, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.calibration import N_RANKS, ranks_of
 from labelfield.models.mlgpf.condition import condition, means_at
 from labelfield.models.mlgpf.model import MLGPF, InducingState
-from labelfield.models.mlgpf.topk import label_blocks, top_k
+from labelfield.models.mlgpf.topk import label_blocks, top_k, top_k_of_mean
 from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor, tensor_blocks, to_csr
 from labelfield.models.sparse import unexplained_share
 from labelfield.variational.families import Moments
@@ -40,7 +40,7 @@ class FactorPredictor(Predictor):
     predictor.
     """
 
-    is_exclusive = False
+    is_exclusive, ranks_means = False, True
 
     def __init__(self, model: MLGPF, normalises: bool = False) -> None:
         self.model, self.n_labels, self.normalises = model, model.n_labels, normalises
@@ -54,7 +54,7 @@ class FactorPredictor(Predictor):
 
     def features(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Yield each block of rows where the model is."""
-        return tensor_blocks(rows, self.model.b.device, entries=BLOCK_ROWS)
+        return tensor_blocks(rows, device_of(self.model), entries=BLOCK_ROWS)
 
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array | None = None) -> Iterator[RowBlock]:
         """Yield each block of rows with q(h) there, sharpened by labels that are known: +1 holds, -1 does not."""
@@ -99,6 +99,15 @@ class FactorPredictor(Predictor):
             return best, self.calibration(p, torch.arange(k, device=p.device)) if calibrated else p
 
         return to_csr((found for _, found in self.answers(blocks, ranked)), k, self.n_labels)
+
+    def top_k_of_mean(
+        self, parts: Sequence[tuple[Any, sparse.csr_array]], k: int, observed: sparse.csr_array | None
+    ) -> tuple[Tensor, Tensor]:
+        f = []
+        for factor, rows in parts:
+            found = [factor.model.utilities(h, X) for _, X, h in factor.given(rows, observed)]
+            f.append(Moments(*(torch.cat(part) for part in zip(*found, strict=True))))
+        return top_k_of_mean([factor.model for factor, _ in parts], f, k)
 
     def latent(self, rows: sparse.csr_array) -> Latent:
         widths = (self.n_labels,) * 2 + (self.model.Phi.shape[1],) * 2
@@ -149,7 +158,7 @@ class FactorPredictor(Predictor):
 
     def processes(self, labels: Tensor | None = None) -> LatentProcesses:
         model = self.model
-        labels = None if labels is None else labels.to(model.b.device)
+        labels = None if labels is None else labels.to(device_of(model))
         chosen = slice(None) if labels is None else labels
 
         def offsets(X: Tensor) -> Tensor:

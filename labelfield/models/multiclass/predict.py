@@ -10,6 +10,7 @@ from torch import Tensor
 
 from labelfield.errors import CannotAnswerError
 from labelfield.likelihoods.monte_carlo import normal_draws
+from labelfield.linalg.rows import device_of
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP, SparseUtilities
 from labelfield.models.multiclass.spec import ClassSpec
@@ -38,7 +39,7 @@ class ClassPredictor(Predictor):
         n_at_once = max(1, _SUBSET_ENTRIES // each) if is_split else spec.n_labels
         if n_at_once >= spec.n_labels:
             return [None]
-        return list(torch.split(torch.arange(spec.n_labels, device=self.model.b.device), n_at_once))
+        return list(torch.split(torch.arange(spec.n_labels, device=device_of(self.model)), n_at_once))
 
     def moments(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Moments]]:
         """Yield q(f) of all classes, for blocks of rows."""
@@ -54,7 +55,7 @@ class ClassPredictor(Predictor):
         yield from self.answers(self._rows(rows, self.n_labels), ask)
 
     def _rows(self, rows: sparse.csr_array, width: int) -> Iterator[tuple[slice, Tensor]]:
-        return tensor_blocks(rows, self.model.b.device, width, entries=BLOCK_ENTRIES, most=_MOST_ROWS)
+        return tensor_blocks(rows, device_of(self.model), width, entries=BLOCK_ENTRIES, most=_MOST_ROWS)
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
         return self.whole_rows(self.moments(rows), lambda f: self.model.likelihood.predict_proba(*f), calibrated)
@@ -90,7 +91,7 @@ class ClassPredictor(Predictor):
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound; where the fit is drawn, always with the same draws."""
         target = torch.from_numpy(Y.indices.astype(np.int64))
-        generator, fit = torch.Generator(self.model.b.device).manual_seed(0), 0.0
+        generator, fit = torch.Generator(device_of(self.model)).manual_seed(0), 0.0
         for block, f in self.moments(rows):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 own = target[block].to(f.mean.device)

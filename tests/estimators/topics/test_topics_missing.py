@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from topic_cases import ALGORITHMS, N_LABELS, NAMES, assert_same_arrays, differ, small, tiny
 
-from labelfield import DataError
+from labelfield import DataError, EnsembleClassifier, GPClassifier, MLGPFClassifier, load
 
 FORMS = {
     "boolean": lambda mask: mask,
@@ -130,3 +130,65 @@ def test_something_must_be_observed(few):
         tiny().fit(X, np.full(Y.shape, np.nan))
     with pytest.raises(DataError, match="no row has a label that was observed"):
         tiny().fit(X, Y, missing=Y > 0)
+
+
+def ensemble(**options):
+    return EnsembleClassifier(estimator=small(**{"max_epochs": 8} | options), n_members=2)
+
+
+@pytest.fixture(scope="module")
+def most(Y):
+    """Four fifths of all entries."""
+    return np.random.default_rng(4).random(Y.shape) < 0.8
+
+
+@pytest.fixture(scope="module")
+def trained(X, Y, most):
+    return ensemble().fit(X, np.where(most, np.nan, Y.toarray()))
+
+
+class TestEnsembles:
+    """An ensemble reads missing labels as its members do."""
+
+    def test_it_is_the_mean_of_its_members(self, trained, X, Y, most):
+        members = trained.members()
+        mean = np.mean([member.predict_proba(X, calibrated=False) for member in members], axis=0)
+        np.testing.assert_allclose(trained.predict_proba(X, calibrated=False), mean, rtol=1e-5)
+        assert_same_arrays(members[0], small(max_epochs=8).fit(X, Y.toarray(), missing=most))
+        assert differ(*members)
+
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    def test_hidden_labels_count_for_nothing(self, algorithm, X, Y, most):
+        found = []
+        for value in (0, 1):
+            labels = np.where(most, value, Y.toarray())
+            found.append(ensemble(algorithm=algorithm).fit(X, labels, observed=~most))
+        assert_same_arrays(*found)
+        assert found[0].held_out_scores_ == found[1].held_out_scores_
+        assert not np.array_equal(
+            found[0].predict_proba(X), ensemble(algorithm=algorithm).fit(X, labels).predict_proba(X)
+        )
+
+    def test_probabilities_are_calibrated_on_what_was_observed(self, trained, X, Y, most):
+        dense = Y.toarray()
+        untold = ensemble().fit(X, np.where(most, 0, dense))
+        stated = [model.predict_proba(X).mean() / dense.mean() for model in (trained, untold)]
+        assert stated[0] == pytest.approx(1, abs=0.35)  # forty rows with six observed labels each
+        assert stated[1] < 0.4
+
+    def test_it_is_resumed_saved_and_loaded(self, trained, X, Y, most, tmp_path):
+        again = ensemble().fit(X, Y.toarray(), missing=most, checkpoint=tmp_path / "state.safetensors")
+        resumed = ensemble().fit(X, Y.toarray(), missing=most, checkpoint=tmp_path / "state.safetensors", resume=True)
+        trained.save(tmp_path / "model")
+        for other in (again, resumed, load(tmp_path / "model", device="cpu")):
+            np.testing.assert_array_equal(other.predict_proba(X), trained.predict_proba(X))
+
+
+@pytest.mark.parametrize("estimator", [MLGPFClassifier(), EnsembleClassifier(), GPClassifier()])
+def test_other_methods_need_all_labels(estimator, few):
+    X, Y = few
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        estimator.fit(X, np.where(np.eye(*Y.shape) > 0, np.nan, Y))
+    for options in ({"observed": EVERY}, {"missing": ~EVERY}):
+        with pytest.raises(ValueError, match="Classifier needs all labels; pass neither observed nor missing"):
+            estimator.fit(X, Y, **options)
