@@ -41,6 +41,11 @@ class Method(NamedTuple):
 _GP = "labelfield.estimators.gp.GPClassifier"
 
 METHODS: dict[str, Method] = {
+    "linear": Method(
+        "Linear max-margin machines: for each label a support vector machine, with calibrated probabilities.",
+        EITHER,
+        "labelfield.estimators.linear.LinearClassifier",
+    ),
     "mlgpf": Method(
         "A Gaussian-process factor model: a few processes, shared by all labels, are mixed into one utility for each "
         "label.",

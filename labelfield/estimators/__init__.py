@@ -3,6 +3,7 @@
 from labelfield.estimators.deep import DeepKernelClassifier
 from labelfield.estimators.ensemble import EnsembleClassifier
 from labelfield.estimators.gp import GPClassifier
+from labelfield.estimators.linear import LinearClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
 from labelfield.estimators.persistence import load
 from labelfield.estimators.topics import TopicClassifier
@@ -11,6 +12,7 @@ __all__ = [
     "DeepKernelClassifier",
     "EnsembleClassifier",
     "GPClassifier",
+    "LinearClassifier",
     "MLGPFClassifier",
     "TopicClassifier",
     "load",

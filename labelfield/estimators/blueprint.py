@@ -70,6 +70,8 @@ class Design:
     labels: Labels | None = None
     # Whether rows are held as one dense tensor while training.
     are_dense: bool = False
+    # What was compared on held-out rows to come to these decisions, best first.
+    trials: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -88,6 +90,7 @@ class Fitted:
     history: list[dict[str, Any]] = field(default_factory=list)
     # Of a member of an ensemble: P@1, 3 and 5 on held-out rows, alone and together with those before it.
     held_out_scores: dict[str, list[float]] = field(default_factory=dict)
+    trials: list[dict[str, Any]] = field(default_factory=list)
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None

@@ -86,6 +86,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     label_counts_, n_rows_ = _Learned[NDArray[np.int64]]("label_counts"), _Learned[int]("n_rows")
     feature_names_digest_ = _Learned[str | None]("feature_names_digest")
     held_out_scores_ = _Learned[dict[str, list[float]]]("held_out_scores")
+    trials_ = _Learned[list[dict[str, Any]]]("trials")
     label_kind_, classes_ = _Learned[str]("labels.kind"), _Learned[NDArray[Any]]("labels.classes")
 
     # Fitting
@@ -418,7 +419,7 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     counts = np.bincount(rows.Y.indices, minlength=rows.Y.shape[1])
     labels = design.labels or rows.labels
     parts = design.row_transform, labels, counts, rows.X.shape[0], design.n_negatives, design.are_dense
-    fitted = Fitted(design.spec, design.settings, None, *parts, mask=rows.mask, options=options)
+    fitted = Fitted(design.spec, design.settings, None, *parts, mask=rows.mask, trials=design.trials, options=options)
     hint = estimator.blueprint.memory_hint
     needed, free = estimator.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
     if free is not None and needed > free:

@@ -21,7 +21,7 @@ from labelfield.inference.run import Settings
 from labelfield.methods import METHODS
 from labelfield.models.artifact import ModelError, load_artifact, load_feature_names, save_artifact
 from labelfield.models.upgrade import upgraded
-from labelfield.models.validation import check_modules, integer, one_of, restore_classes, restore_scores
+from labelfield.models.validation import check_modules, integer, one_of, restore_classes, restore_scores, restore_trials
 
 Config: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, torch.Tensor]
@@ -62,6 +62,7 @@ def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
         "n_rows": fitted.n_rows,
         "history": fitted.history,
         "held_out_scores": fitted.held_out_scores,
+        "trials": fitted.trials,
     }
     skipped = estimator.blueprint.training_only
     own = {name: value for name, value in fitted.model.state_dict().items() if not name.startswith(skipped or ("\0",))}
@@ -205,6 +206,7 @@ def _restore_one(
         None if config["n_negatives"] is None else integer(config, "n_negatives"),
         history=restore_history(config["history"]),
         held_out_scores=restore_scores(config["held_out_scores"]),
+        trials=restore_trials(config.get("trials", [])),
         label_names=names,
         options=options_then,
     )

@@ -15,7 +15,7 @@ from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.predictor import Predictor, to_csr
 
 # Labels per held-out row that the map of probabilities is learned from.
-_N_RANKED = 20
+N_RANKED = 20
 # Labels per held-out row that a member of an ensemble remembers, so that the mean over members can be calibrated.
 N_REMEMBERED = 64
 
@@ -29,7 +29,7 @@ def fit_calibration(
     X: sparse.csr_array,
     Y: sparse.csr_array,
     is_known: IsKnown | None = None,
-    n_ranked: int = _N_RANKED,
+    n_ranked: int = N_RANKED,
 ) -> None:
     """Learn the map from the raw probabilities of held-out rows X and their labels Y.
 
@@ -54,12 +54,24 @@ def remember(
     ranked = predictor.top_k(X, N_REMEMBERED, calibrated=False)
     shape = (ranked.shape[0], -1)
     labels = ranked.indices.reshape(shape).astype(np.int64)
-    return ({} if is_known is None else {"is_known": torch.from_numpy(is_known(labels))}) | {
+    known = {} if is_known is None else {"is_known": torch.from_numpy(is_known(labels))}
+    return known | as_memory(labels, ranked.data.reshape(shape).copy(), Y)
+
+
+def as_memory(labels: NDArray[np.int64], p: NDArray[np.float32], Y: sparse.csr_array) -> dict[str, Tensor]:
+    """Return some labels (N, k) of held-out rows, their raw probabilities and the true labels, as tensors."""
+    return {
         "labels": torch.from_numpy(labels),
-        "p": torch.from_numpy(ranked.data.reshape(shape).copy()),
+        "p": torch.from_numpy(p),
         "true_counts": torch.from_numpy(np.diff(Y.indptr).astype(np.int64)),
         "true_labels": torch.from_numpy(Y.indices.copy()),
     }
+
+
+def holds(Y: sparse.csr_array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of these labels (N, k) of rows hold, by the labels Y (CSR) of all rows."""
+    true = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)) * Y.shape[1] + Y.indices
+    return np.isin(_keys(labels, Y.shape[1]), true)
 
 
 def calibrate_mean(

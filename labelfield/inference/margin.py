@@ -23,7 +23,7 @@ from labelfield.csr import gather_rows
 from labelfield.linalg.rows import dot, to_tensor, transposed
 
 # Passes over the other rows, after the rows of a fold were taken out.
-_FOLD_PASSES = 3
+FOLD_PASSES = 3
 # Rows per batch of the plain solver, and steps on each.
 _BATCH_ROWS = {"cpu": 64, "cuda": 256}
 _BATCH_STEPS = 24
@@ -114,7 +114,7 @@ def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem
         own, theirs = W.copy(), alpha.copy()
         forget(*csr, signs, own, theirs, fold)
         others = np.setdiff1d(filled, fold, assume_unique=True)
-        for _ in range(_FOLD_PASSES):
+        for _ in range(FOLD_PASSES):
             sweep(*csr, squares, signs, own, theirs, rng.permutation(others), ridge)
         found.append(np.empty((fold.size, labels.size), np.float32))
         dense_scores(*csr, own, fold, found[-1])
@@ -158,7 +158,7 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
         is_other[chosen] = 0
         theirs, own_rows = alpha * is_other, to_tensor(gather_rows(X, fold), device)
         own = W - dot(transposed(own_rows), alpha[chosen] * signs[chosen])
-        for _ in range(_FOLD_PASSES):
+        for _ in range(FOLD_PASSES):
             for at in rng.permutation(len(batches)):
                 _improve(batches[at], signs, own, theirs, ridge, is_other)
         found.append(dot(own_rows, own).cpu().numpy())

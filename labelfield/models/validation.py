@@ -9,6 +9,7 @@ from torch import nn
 
 from labelfield.inducing import Free, Grid, Subspace
 from labelfield.models.calibration import Calibration, Temperature
+from labelfield.models.linear.model import LinearMachines
 from labelfield.models.mlgpf.label_linear import LabelLinear
 
 
@@ -46,12 +47,20 @@ def restore_classes(classes: Any, n_labels: int, kind: str) -> NDArray[Any]:
     return found
 
 
+def restore_trials(value: Any) -> list[dict[str, Any]]:
+    """Return what was compared on held-out rows: words and numbers by name."""
+    is_list = isinstance(value, list) and all(isinstance(one, dict) for one in value)
+    if not is_list or not all(isinstance(part, str | int | float) for one in value for part in one.values()):
+        raise ValueError("the trials are not words and numbers")
+    return list(value)
+
+
 def check_modules(model: nn.Module) -> None:
     """Check the parts of a model whose numbers could do harm, and form what follows from the others."""
     for part in model.modules():
         if isinstance(part, Calibration | Temperature):
             _check_map(part)
-        elif isinstance(part, LabelLinear):
+        elif isinstance(part, LabelLinear | LinearMachines):
             _check_pattern(part)
         elif isinstance(part, Subspace):
             part.refresh()
@@ -64,7 +73,7 @@ def check_modules(model: nn.Module) -> None:
                 raise ValueError("the inducing inputs have values on features that do not exist")
 
 
-def _check_pattern(linear: LabelLinear) -> None:
+def _check_pattern(linear: LabelLinear | LinearMachines) -> None:
     """Check which weights labels have: nothing may point outside."""
     pointers, features = linear.get_buffer("pointers"), linear.get_buffer("features")
     is_rising = int(pointers[0]) == 0 and int(pointers[-1]) == features.numel() and bool((pointers.diff() >= 0).all())

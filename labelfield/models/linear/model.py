@@ -34,8 +34,8 @@ class LinearMachines(nn.Module):
         self.register_buffer("features", torch.zeros(n_weights, dtype=torch.int32))
         self.register_buffer("weights", torch.zeros(n_weights))
         self.stack, self.calibration = Stack(1, n_labels), Calibration()
-        self.stack.weights.fill_(_SLOPE)
-        self.stack.offsets[0] = -_SLOPE
+        self.stack.slopes.fill_(_SLOPE)
+        self.stack.offsets.fill_(-_SLOPE)
 
     def fill(self, pointers: Tensor, features: Tensor, weights: Tensor) -> None:
         """Take over the weights of all labels, as many as there are."""

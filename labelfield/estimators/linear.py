@@ -1,0 +1,114 @@
+"""Linear max-margin machines, one per label, as a scikit-learn classifier."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from labelfield.constraints import Constraint, Flag, Integer, Real, Word
+from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
+from labelfield.estimators.classifier import Classifier
+from labelfield.inference.linear import LinearTrainer
+from labelfield.inference.margin import Problem
+from labelfield.inference.run import Settings
+from labelfield.inference.trials import choose_machine
+from labelfield.models.linear.cost import training_bytes
+from labelfield.models.linear.plan import candidate_costs, candidate_transforms
+from labelfield.models.linear.predict import LinearPredictor
+from labelfield.models.linear.spec import CONSTRAINTS, LinearSpec, build
+
+
+# Rows are held out in turn, so that few are enough to learn probabilities from.
+_LEAST_ROWS_TO_CALIBRATE = 100
+
+
+def _design(options: Any, rows: TrainingRows) -> Design:
+    n_rows = rows.X.shape[0]
+    held_out = n_rows // 10 if options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE else 0
+    settings = Settings(
+        1, n_rows, time_budget=options.time_budget, held_out=held_out, seed=rows.seed, held_out_seed=rows.held_out_seed
+    )
+    transforms = [options.row_transform] if options.row_transform else candidate_transforms(rows.X)
+    costs = [options.cost] if options.cost else candidate_costs()
+    trials = []
+    if settings.held_out and len(transforms) * len(costs) > 1:
+        chosen_rows = settings.held_out_rows(n_rows)
+        trials = choose_machine(rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device)
+    chosen = (trials[0].row_transform, trials[0].cost) if trials else (transforms[0], costs[0])
+    data, transform = rows.transformed(chosen[0])
+    spec = LinearSpec(data.n_features, data.n_labels, float(chosen[1]))
+    return Design(data, transform, spec, settings, trials=[trial._asdict() for trial in trials])
+
+
+def _trainer(options: Any, fitted: Fitted) -> LinearTrainer:
+    problem = Problem(fitted.spec.cost, options.n_passes, options.tol, fitted.settings.seed)
+
+    def finish() -> None:
+        fitted.spec = replace(fitted.spec, n_weights=fitted.model.weights.numel())
+
+    return LinearTrainer(fitted.model, fitted.settings, problem, finish)
+
+
+def _facts(options: Any, fitted: Fitted) -> dict[str, str]:
+    return {"cost C": f"{fitted.spec.cost:g}", "weights": f"{fitted.spec.n_weights:,}"}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearClassifier(Classifier):
+    """Linear max-margin machines: for each label an L2-loss support vector machine, with calibrated probabilities.
+
+    The row transform and the cost are chosen by a short comparison on held-out training rows, unless given.
+
+    Parameters
+    ----------
+    row_transform : str or None
+        What is done to rows first: unit, sqrt, log, tfidf, some of these joined by +, or none.
+    cost : float or None
+        Cost C of rows beyond the margin; small values regularise more.
+    n_passes : int
+        Passes over the rows at the most.
+    tol : float
+        Passes end when none changes a gradient by more than this.
+    time_budget : float or None
+        Seconds of training; passes become fewer, and every label gets at least two.
+    calibrate : bool
+        Whether to learn probabilities on rows that are held out in turn.
+    threshold : float
+        Least probability at which `predict` assigns a label.
+    device : str
+        auto, cpu or cuda.
+    random_state : int, RandomState or None
+        Seed; the same seed gives the same model on the same machine.
+    """
+
+    row_transform: str | None = None
+    cost: float | None = None
+    n_passes: int = 10
+    tol: float = 0.1
+    time_budget: float | None = None
+    calibrate: bool = True
+    threshold: float = 0.5
+    device: str = "auto"
+    random_state: Any = 0
+
+    constraints: ClassVar[dict[str, Constraint]] = {
+        **CONSTRAINTS,
+        "row_transform": Word(),
+        "n_passes": Integer(1),
+        "tol": Real(0),
+        "time_budget": Real(1e-12),
+        "calibrate": Flag(),
+        "threshold": Real(0, 1),
+    }
+    method: ClassVar[str] = "linear"
+    blueprint: ClassVar[Blueprint] = Blueprint(
+        spec=LinearSpec,
+        build=lambda spec, options: build(spec),
+        design=_design,
+        predictor=lambda fitted: LinearPredictor(fitted.model, normalises=fitted.labels.kind == "classes"),
+        trainer=_trainer,
+        training_bytes=lambda options, fitted: training_bytes(fitted.spec, fitted.n_rows),
+        summary=lambda options, fitted: (
+            f"{fitted.spec.n_labels} labels; a linear machine per label, cost {fitted.spec.cost:g}"
+        ),
+        facts=_facts,
+        to_lower=("n_passes",),
+    )

@@ -1,0 +1,229 @@
+"""Training linear machines: one block of labels after another, each to its optimum, and then what scores mean."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from labelfield.compiled import has_numba
+from labelfield.csr import gather_rows
+from labelfield.data import Dataset
+from labelfield.errors import CannotAnswerError
+from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, as_memory, holds
+from labelfield.inference.checkpoint import Checkpoint
+from labelfield.inference.fitting import Past
+from labelfield.inference.loop import Algorithm, Info, Loop
+from labelfield.inference.margin import FOLD_PASSES, MarginRows, Problem, Solved, label_blocks, solve_compiled, solve_plain
+from labelfield.inference.run import Monitor, Run, Settings
+from labelfield.models.linear.model import LinearMachines
+
+# Labels per block on a CPU: the weights of a feature for all of them fill a few registers.
+_BLOCK_LABELS = 64
+# What the arrays of a block may take on a GPU, and how many bytes a row or feature takes per label.
+_GPU_BYTES, _BYTES_EACH = 1 << 33, 32
+# By how much the score of a row of norm 1 may change when the smallest weights of a label are dropped.
+_PRUNED = 0.05
+# Labels per held-out row from which log-odds are learned: the best by score.
+_N_FIRST = 16
+# Rows held out, times labels, at the most.
+_HELD_OUT_ENTRIES = 1 << 25
+# With fewer rows, all of them are held out in turn.
+_FEW_ROWS, _N_FOLDS = 5000, 5
+# Passes that also a short time budget leaves.
+_LEAST_PASSES = 2
+
+
+class Machines(NamedTuple):
+    """The weights of some labels, one label after another, how many each has, and their scores of held-out rows."""
+
+    labels: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    features: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    held_out: NDArray[np.float32]
+
+
+def _machines(labels: NDArray[np.int64], solved: Solved) -> Machines:
+    """Return the weights of a solved block, without those that are too small to matter.
+
+    All that are dropped from a label together have a norm of `_PRUNED` at most, so that by the Cauchy-Schwarz
+    inequality no score of a row of norm 1 changes by more.
+    """
+    order = np.argsort(solved.features)  # rising within each label
+    W = solved.W.T[:, order]
+    kept = np.abs(W) > _PRUNED / max(W.shape[1], 1) ** 0.5
+    features = np.broadcast_to(solved.features[order], W.shape)
+    return Machines(labels, kept.sum(1), features[kept], W[kept], solved.held_out)
+
+
+def _joined(parts: list[Machines], n_held_out: int) -> Machines:
+    """Return the labels of several parts in one."""
+    kinds = np.int64, np.int64, np.int32, np.float32
+    columns = [np.concatenate([np.zeros(0, kind), *(part[at] for part in parts)]) for at, kind in enumerate(kinds)]
+    scores = np.concatenate([np.zeros((n_held_out, 0), np.float32), *(part.held_out for part in parts)], 1)
+    return Machines(*columns, scores)
+
+
+class Blocks(Algorithm[list[Machines]]):
+    """Steps over blocks of labels, as many at a time as there are threads; the state is the machines so far."""
+
+    def __init__(
+        self,
+        blocks: list[NDArray[np.int64]],
+        n_at_once: int,
+        solve: Callable[[NDArray[np.int64]], Solved],
+        n_rows: int,
+        n_held_out: int,
+    ) -> None:
+        self.blocks, self.n_at_once, self.solve = blocks, n_at_once, solve
+        self.n_rows, self.n_held_out = n_rows, n_held_out
+        self.n_steps = max(1, ceil(len(blocks) / n_at_once))
+
+    def step(self, state: list[Machines], run: Run) -> tuple[list[Machines], Info]:
+        some = self.blocks[run.step * self.n_at_once :][: self.n_at_once]
+        with ThreadPoolExecutor(self.n_at_once) as pool:
+            solved = list(pool.map(self.solve, some))
+        found = [_machines(labels, one) for labels, one in zip(some, solved, strict=True)]
+        # An epoch shows the mean over its steps, and the objective is the sum over all labels.
+        bound = -sum(one.objective for one in solved) * self.n_steps / self.n_rows
+        return [*state, *found], Info(bound, 1)
+
+    def tensors(self, state: list[Machines]) -> dict[str, Tensor]:
+        whole = _joined(state, self.n_held_out)._asdict()
+        return {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in whole.items()}
+
+    def restore(self, tensors: dict[str, Tensor]) -> list[Machines]:
+        return [Machines(**{name: part.numpy() for name, part in tensors.items()})]
+
+
+class _Pace:
+    """Decides how many passes each block gets, so that all of them fit into a time budget."""
+
+    def __init__(self, problem: Problem, budget: float | None, n_blocks: int, n_at_once: int, n_folds: int) -> None:
+        self.problem, self.budget, self.n_left, self.n_at_once = problem, budget, n_blocks, n_at_once
+        self.n_beside = FOLD_PASSES * n_folds
+        self.started, self.spent, self.n_passes = time.perf_counter(), 0.0, 0
+
+    def next(self) -> Problem:
+        """Return the problem for the next block."""
+        if self.budget is None or not self.n_passes:
+            return self.problem
+        left = self.budget - (time.perf_counter() - self.started)
+        fitting = left * self.n_at_once / max(self.n_left, 1) / (self.spent / self.n_passes) - self.n_beside
+        n_passes = int(np.clip(fitting, _LEAST_PASSES, self.problem.n_passes))
+        return self.problem._replace(n_passes=n_passes)
+
+    def note(self, seconds: float, problem: Problem) -> None:
+        """Take note of a block that is done."""
+        self.spent, self.n_passes = self.spent + seconds, self.n_passes + problem.n_passes + self.n_beside
+        self.n_left -= 1
+
+
+class LinearTrainer:
+    """Solves the machines of all labels, and learns on held-out rows what their scores mean; `finish` is called then."""
+
+    def __init__(
+        self, model: LinearMachines, settings: Settings, problem: Problem, finish: Callable[[], None] = lambda: None
+    ) -> None:
+        self.model, self.settings, self.problem, self.finish = model, settings, problem, finish
+
+    def train(self, data: Dataset, monitor: Monitor) -> Run:
+        saved, folds = Checkpoint.of(monitor), self.folds(data.n_rows)
+        settings = replace(self.settings, time_budget=None)  # which shortens passes instead of leaving labels out
+        run = Run() if saved is None else saved.run(settings)
+        run.max_epochs = 1
+        algorithm = self._algorithm(data, folds)
+        loop: Any = Loop(lambda run: algorithm, run, settings, monitor)
+        found = _joined(loop.drive([] if saved is None else saved.restore(algorithm.restore)), algorithm.n_held_out)
+        self._hold(found, np.bincount(data.Y.indices, minlength=data.n_labels))
+        if folds:
+            run.memory = self._learn(found, data, folds)
+        self.finish()
+        return run
+
+    def train_more(self, data: Dataset, past: Past) -> Run:
+        raise CannotAnswerError("linear machines are solved on all rows at once and cannot be fitted in parts")
+
+    def stage_settings(self) -> dict[str, Settings]:
+        return {"": self.settings}
+
+    def n_whole_epochs(self) -> float:
+        return 1.0
+
+    def seconds_per_step(self, data: Dataset) -> float:
+        """Return how long all labels take, by trying a pass on one block."""
+        algorithm = self._algorithm(data, [], self.problem._replace(n_passes=1))
+        if not algorithm.blocks:
+            return 0.0
+        algorithm.solve(algorithm.blocks[0][:1])  # compiles, or warms up
+        started = time.perf_counter()
+        algorithm.solve(algorithm.blocks[0])
+        n_passes = self.problem.n_passes + FOLD_PASSES * len(self.folds(data.n_rows))
+        return (time.perf_counter() - started) * n_passes * algorithm.n_steps
+
+    def fingerprint(self) -> tuple[Any, ...]:
+        return (self.problem,)
+
+    def folds(self, n_rows: int) -> list[NDArray[np.int64]]:
+        """Return the rows of each fold; the first are those that every method holds out."""
+        if not self.settings.held_out:
+            return []
+        first = self.settings.held_out_rows(n_rows)
+        if n_rows > _FEW_ROWS:
+            return [first[: max(200, _HELD_OUT_ENTRIES // self.model.n_labels)]]
+        others = np.random.default_rng(self.settings.seed).permutation(np.setdiff1d(np.arange(n_rows), first))
+        return [first, *(np.sort(part) for part in np.array_split(others, _N_FOLDS - 1))]
+
+    def _algorithm(self, data: Dataset, folds: list[NDArray[np.int64]], problem: Problem | None = None) -> Blocks:
+        rows, device = MarginRows(data.X, data.Y, folds), self.model.weights.device
+        is_compiled, size = device.type == "cpu" and has_numba(), _BLOCK_LABELS
+        if device.type == "cuda":
+            size = max(1, _GPU_BYTES // (_BYTES_EACH * max(data.X.shape)))
+        blocks = label_blocks(data.X, data.Y, size, self.settings.seed)
+        n_at_once = torch.get_num_threads() if is_compiled else 1
+        pace = _Pace(problem or self.problem, self.settings.time_budget, len(blocks), n_at_once, len(folds))
+
+        def solve(labels: NDArray[np.int64]) -> Solved:
+            own, started = pace.next(), time.perf_counter()
+            if is_compiled:
+                solved = solve_compiled(rows, labels, own)
+            else:
+                solved = solve_plain(rows, labels, own, device)
+            pace.note(time.perf_counter() - started, own)
+            return solved
+
+        return Blocks(blocks, n_at_once, solve, data.n_rows, sum(fold.size for fold in folds))
+
+    def _hold(self, found: Machines, label_counts: NDArray[np.int64]) -> None:
+        """Put the weights into the model, label after label."""
+        order = np.argsort(np.repeat(found.labels, found.sizes), kind="stable")
+        sizes = np.zeros(self.model.n_labels, np.int64)
+        sizes[found.labels] = found.sizes
+        arrays = np.r_[0, np.cumsum(sizes)], found.features[order], found.weights[order]
+        self.model.fill(*(torch.from_numpy(array) for array in arrays))
+        self.model.stack.count(label_counts)
+
+    def _learn(self, found: Machines, data: Dataset, folds: list[NDArray[np.int64]]) -> dict[str, Tensor]:
+        """Learn log-odds and calibration from the scores of held-out rows; return what to remember of the first fold.
+
+        Log-odds are learned from the labels with the best scores, calibration from the best by log-odds.
+        """
+        device, model, scores = self.model.weights.device, self.model.cpu(), torch.from_numpy(found.held_out)
+        truth = gather_rows(data.Y, np.concatenate(folds))
+        best = scores.topk(min(_N_FIRST, scores.shape[1]), dim=1)
+        labels = found.labels[best.indices.numpy()]
+        model.stack.fit([best.values.numpy().ravel()], labels.ravel(), holds(truth, labels).ravel())
+        odds = model.stack([scores], torch.from_numpy(found.labels))
+        p, place = odds.sigmoid_().topk(min(N_REMEMBERED, scores.shape[1]), dim=1)
+        labels = found.labels[place.numpy()]
+        model.calibration.fit(p.numpy()[:, :N_RANKED], holds(truth, labels)[:, :N_RANKED])
+        model.to(device)
+        n_first = folds[0].size
+        return as_memory(labels[:n_first], p.numpy()[:n_first], gather_rows(data.Y, folds[0]))
