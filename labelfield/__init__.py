@@ -11,6 +11,7 @@ from labelfield.version import __version__
 if TYPE_CHECKING:
     from labelfield.data.batch import Batch
     from labelfield.estimators import (
+        AutoClassifier,
         DeepKernelClassifier,
         EnsembleClassifier,
         GPClassifier,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AutoClassifier",
     "Batch",
     "CannotAnswerError",
     "DataError",
@@ -48,6 +50,7 @@ _LAZY = {
     "Batch": "labelfield.data.batch",
     **dict.fromkeys(
         (
+            "AutoClassifier",
             "DeepKernelClassifier",
             "EnsembleClassifier",
             "GPClassifier",

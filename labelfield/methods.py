@@ -41,6 +41,11 @@ class Method(NamedTuple):
 _GP = "labelfield.estimators.gp.GPClassifier"
 
 METHODS: dict[str, Method] = {
+    "auto": Method(
+        "A mix of linear machines and a Gaussian-process factor model, with weights learned on held-out rows.",
+        SEVERAL,
+        "labelfield.estimators.auto.AutoClassifier",
+    ),
     "linear": Method(
         "Linear max-margin machines: for each label a support vector machine, with calibrated probabilities.",
         EITHER,

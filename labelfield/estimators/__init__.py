@@ -1,5 +1,6 @@
 """Flat scikit-learn classifiers: the front door."""
 
+from labelfield.estimators.auto import AutoClassifier
 from labelfield.estimators.deep import DeepKernelClassifier
 from labelfield.estimators.ensemble import EnsembleClassifier
 from labelfield.estimators.gp import GPClassifier
@@ -9,6 +10,7 @@ from labelfield.estimators.persistence import load
 from labelfield.estimators.topics import TopicClassifier
 
 __all__ = [
+    "AutoClassifier",
     "DeepKernelClassifier",
     "EnsembleClassifier",
     "GPClassifier",

@@ -24,13 +24,14 @@ from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingR
 from labelfield.estimators.classifier import Classifier, build, fingerprint, hold, run_training, training_bytes
 from labelfield.estimators.mlgpf import MLGPFClassifier, as_known, without_known
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of
-from labelfield.inference.calibrating import calibrate_mean, held_out_scores
+from labelfield.inference.calibrating import calibrate_mean, fit_stack, held_out_scores
 from labelfield.inference.fitting import Past
 from labelfield.inference.parallel import train_in_parallel
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.memory import free_bytes
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.ensemble import EnsemblePredictor, Member
+from labelfield.models.stack import Stack
 
 MOST_MEMBERS = 8
 _AUTO = 4
@@ -46,11 +47,12 @@ class EnsembleSpec:
 
 
 class EnsembleModel(nn.Module):
-    """The models of all members, and the calibration of their mean."""
+    """The models of all members, and the calibration of their mean, or of a stack of unlike ones."""
 
-    def __init__(self, spec: EnsembleSpec) -> None:
+    def __init__(self, spec: EnsembleSpec, is_stacked: bool = False) -> None:
         super().__init__()
         self.spec, self.members = spec, list[Classifier]()
+        self.stack = Stack(spec.n_members, spec.n_labels) if is_stacked else None
         # The rows as the members after the first see them, until training takes them.
         self.rows = list[Dataset]()
 
@@ -65,11 +67,14 @@ class EnsembleModel(nn.Module):
 
 
 class EnsembleTrainer:
-    """Trains all members, several at a time, and calibrates their mean on the rows that all of them held out."""
+    """Trains all members and calibrates what they say together on the rows that all of them held out.
+
+    Members of one kind train several at a time; those of a stack one after another, each on all cores.
+    """
 
     def __init__(self, model: EnsembleModel) -> None:
         self.model = model
-        self.n_at_once = _n_at_once(model.members[0], len(model.members))
+        self.n_at_once = 1 if model.stack is not None else _n_at_once(model.members[0], len(model.members))
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         members, trainings = self.model.members, []
@@ -87,9 +92,15 @@ class EnsembleTrainer:
         needed = self.n_at_once * max(training_bytes(member) for member in members)
         n_at_once = 1 if free is not None and needed > free else self.n_at_once
         runs = train_in_parallel(trainings, n_at_once, monitor.on_step)
-        memories = [run.memory for run in runs]
-        calibrate_mean(self.model.calibration, memories, members[0].spec_.n_labels)
-        for member, scores in zip(members, held_out_scores(memories, members[0].spec_.n_labels), strict=True):
+        memories, n_labels = [run.memory for run in runs], members[0].spec_.n_labels
+        if self.model.stack is None:
+            calibrate_mean(self.model.calibration, memories, n_labels)
+            found = held_out_scores(memories, n_labels)
+        else:
+            assert isinstance(self.model.calibration, Calibration)
+            self.model.stack.count(np.bincount(data.Y.indices, minlength=n_labels))
+            found = fit_stack(self.model.stack, self.model.calibration, memories, n_labels)
+        for member, scores in zip(members, found, strict=True):
             member.fitted_.held_out_scores = scores
         return runs[0]
 
@@ -127,7 +138,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     alike: dict[str, Any] = {"random_state": rows.seed}
     if getattr(first, "time_budget", None) is not None:
         alike["time_budget"] = float(first.time_budget) / n_rounds
-    members, data = [first.set_params(**alike)], [_build_member(first, rows)]
+    members, data = [first.set_params(**alike)], [build_member(first, rows)]
     tried: list[dict[str, Any]] = [{}]
     for variant in first.blueprint.variants(first.fitted_, MOST_MEMBERS):
         if len(members) == n_members:
@@ -140,7 +151,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
             continue
         tried.append(own)
         member = clone(first).set_params(**own)
-        seen = _build_member(member, rows)
+        seen = build_member(member, rows)
         if not any(_are_alike(member, other) for other in members):
             members.append(member)
             data.append(seen)
@@ -174,7 +185,7 @@ def _first_member(estimator: Any) -> Any:
     return estimator
 
 
-def _build_member(member: Classifier, rows: TrainingRows) -> Dataset:
+def build_member(member: Classifier, rows: TrainingRows) -> Dataset:
     """Build a member for checked rows; all members hold out the same ones."""
     check_parameters(member)
     member.n_features_in_ = rows.X.shape[1]
@@ -193,12 +204,12 @@ def _are_alike(one: Classifier, other: Classifier) -> bool:
     return make(one) == make(other)
 
 
-def _predictor(fitted: Fitted) -> EnsemblePredictor:
+def members_predictor(fitted: Fitted) -> EnsemblePredictor:
     members = [Member(member.row_transform_, member.predictor_) for member in fitted.model.members]
-    return EnsemblePredictor(members, fitted.model.calibration)
+    return EnsemblePredictor(members, fitted.model.calibration, fitted.model.stack)
 
 
-def _training_bytes(members: Sequence[Classifier]) -> int:
+def members_bytes(members: Sequence[Classifier]) -> int:
     """Return the memory of the largest members that could train at the same time."""
     each = sorted(training_bytes(member) for member in members)
     return sum(each[-_n_at_once(members[0], len(each)) :])
@@ -233,9 +244,9 @@ class EnsembleClassifier(Classifier):
         spec=EnsembleSpec,
         build=lambda spec, options: EnsembleModel(spec),
         design=_design,
-        predictor=_predictor,
+        predictor=members_predictor,
         trainer=lambda options, fitted: EnsembleTrainer(fitted.model),
-        training_bytes=lambda options, fitted: 0 if fitted.model is None else _training_bytes(fitted.model.members),
+        training_bytes=lambda options, fitted: 0 if fitted.model is None else members_bytes(fitted.model.members),
         summary=lambda options, fitted: (
             f"an ensemble of {fitted.spec.n_members}; the first: {fitted.model.members[0].summary()}"
         ),

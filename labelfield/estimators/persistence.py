@@ -49,7 +49,7 @@ def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
     """Return what a model is, in words and in arrays."""
     fitted = estimator.fitted()
     if isinstance(fitted.model, EnsembleModel):
-        return _describe_ensemble(estimator, fitted.model)
+        return _describe_members(estimator, fitted.model)
     config = {
         "method": estimator.method,
         "options": _describe_options(fitted.options, fitted.settings.seed, estimator.threshold),
@@ -73,13 +73,19 @@ def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
     return config, arrays
 
 
-def _describe_ensemble(estimator: Classifier, model: EnsembleModel) -> tuple[Config, Arrays]:
+def _describe_members(estimator: Classifier, model: EnsembleModel) -> tuple[Config, Arrays]:
+    """Return what an ensemble or a mix is: itself, and each of its members."""
     members, arrays = [], {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
     for number, member in enumerate(model.members):
         config, own = _describe(member)
         members.append(config)
         arrays |= {f"member.{number}.{name}": value for name, value in own.items()}
     given = plain_options(estimator)
+    if model.stack is not None:
+        arrays |= {f"stack.{name}": value for name, value in model.stack.state_dict().items()}
+        seed = model.members[0].settings_.seed
+        options = _describe_options(estimator.fitted().options, seed, estimator.threshold)
+        return {"method": estimator.method, "options": options, "members": members}, arrays
     # The options as given: members share the time.
     options = members[0]["options"]
     if given.estimator is not None:
@@ -122,12 +128,12 @@ def load(folder: str | PathLike[str], *, device: str = "auto", network: nn.Modul
 
 
 def _restore(config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None) -> Classifier:
-    if config.get("method") == _ENSEMBLE:
-        return _restore_ensemble(config, arrays, names, network)
+    if "members" in config:
+        return _restore_members(config, arrays, names, network)
     return _restore_one(config, arrays, config["classes"], names, network)
 
 
-def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None) -> Classifier:
+def _restore_members(config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None) -> Classifier:
     described = config["members"]
     if not isinstance(described, list) or not 1 <= len(described) <= MOST_MEMBERS:
         raise ValueError("the members are not a short list")
@@ -135,20 +141,27 @@ def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None, n
         _restore_one(own, under(f"member.{number}.", arrays), config["classes"], names, network)
         for number, own in enumerate(described)
     ]
-    first = members[0]
-    if len({(type(member), member.spec_.n_labels, member.n_features_in_) for member in members}) > 1:
+    first, is_mix = members[0], config["method"] != _ENSEMBLE
+    if len({(member.spec_.n_labels, member.n_features_in_, is_mix or type(member)) for member in members}) > 1:
         raise ValueError("the members are of different shapes")
-    known = ("calibration.", *(f"member.{number}." for number in range(len(members))))
+    known = ("calibration.", "stack.", *(f"member.{number}." for number in range(len(members))))
     if not all(name.startswith(known) for name in arrays):
         raise ValueError("arrays of a member that is not described")
-    options = config["options"] | ({"network": first.network} if "network" in config["options"] else {})
-    check_parameters(given := type(first)(**options))
-    estimator = EnsembleClassifier(estimator=given, n_members=config["n_members"])
+    estimator: Classifier
+    if is_mix:
+        estimator = METHODS[one_of(config, "method", ("auto",))].load()(**config["options"])
+    else:
+        options = config["options"] | ({"network": first.network} if "network" in config["options"] else {})
+        check_parameters(given := type(first)(**options))
+        estimator = EnsembleClassifier(estimator=given, n_members=config["n_members"])
     check_parameters(estimator)
-    model = EnsembleModel(EnsembleSpec(first.n_features_in_, first.spec_.n_labels, len(members)))
+    model = EnsembleModel(EnsembleSpec(first.n_features_in_, first.spec_.n_labels, len(members)), is_mix)
     model.fill(members)
     model.calibration.load_state_dict(under("calibration.", arrays))
     check_modules(model.calibration)
+    if model.stack is not None:
+        model.stack.load_state_dict(under("stack.", arrays))
+        model.stack.check()
     parts = first.fitted_.labels, first.label_counts_, first.n_rows_, first.n_negatives_
     transform = restore_transform("none", None, None, first.n_features_in_)
     fitted = Fitted(
@@ -158,6 +171,7 @@ def _restore_ensemble(config: Config, arrays: Arrays, names: list[str] | None, n
         transform,
         *parts,
         history=first.history_,
+        trials=first.trials_,
         label_names=names,
         options=plain_options(estimator),
     )

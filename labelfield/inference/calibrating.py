@@ -13,11 +13,14 @@ from labelfield.metrics import evaluate
 from labelfield.metrics.ranking import score_ranking
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.predictor import Predictor, to_csr
+from labelfield.models.stack import Stack, log_odds_of
 
 # Labels per held-out row that the map of probabilities is learned from.
 N_RANKED = 20
 # Labels per held-out row that a member of an ensemble remembers, so that the mean over members can be calibrated.
 N_REMEMBERED = 64
+# Labels per held-out row, the best of each member, from which the weights of members are learned.
+_N_FIRST = 16
 
 
 # Tells for labels (N, k) of rows which were observed.
@@ -68,10 +71,12 @@ def as_memory(labels: NDArray[np.int64], p: NDArray[np.float32], Y: sparse.csr_a
     }
 
 
-def holds(Y: sparse.csr_array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of these labels (N, k) of rows hold, by the labels Y (CSR) of all rows."""
+def holds(
+    Y: sparse.csr_array, labels: NDArray[np.int64], rows: NDArray[np.int64] | None = None
+) -> NDArray[np.bool_]:
+    """Return which of these labels (N, k) hold in these rows (default: all, one after another), by their labels Y."""
     true = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)) * Y.shape[1] + Y.indices
-    return np.isin(_keys(labels, Y.shape[1]), true)
+    return np.isin(_keys(labels, Y.shape[1]) if rows is None else rows * Y.shape[1] + labels, true)
 
 
 def calibrate_mean(
@@ -94,6 +99,60 @@ def calibrate_mean(
         hidden = _hidden(memories, n_labels)
         known = None if hidden is None else ~np.isin(_keys(judged.ranked.labels, n_labels), hidden)
         calibration.fit(judged.ranked.scores, judged.hit, known)
+
+
+def fit_stack(
+    stack: Stack, calibration: Calibration, memories: Sequence[dict[str, Tensor]], n_labels: int
+) -> list[dict[str, list[float]]]:
+    """Learn the weights of members and the map of their probabilities, from what each said of the rows held out.
+
+    Return P@1, 3 and 5 on these rows of each member alone and, for the last, of all together. Where a member alone ranks
+    better than all together, it alone counts. A label that a member does not remember is as likely as the last one that
+    it does.
+    """
+    if not all("p" in memory for memory in memories):
+        return [{} for _ in memories]
+    n_rows = min(len(memory["labels"]) for memory in memories)
+    counts = memories[0]["true_counts"].numpy()[:n_rows]
+    truth = from_counts(counts, memories[0]["true_labels"].numpy()[: counts.sum()], None, n_labels)
+    keys = np.unique(np.concatenate([_keys(memory["labels"].numpy()[:n_rows], n_labels) for memory in memories], None))
+    rows, labels = keys // n_labels, keys % n_labels
+    is_true = holds(truth, labels[:, None], rows[:, None])[:, 0]
+    parts, is_first = [], np.zeros(keys.size, np.bool_)
+    for memory in memories:
+        odds = log_odds_of(memory["p"][:n_rows].double()).numpy()
+        place = np.searchsorted(keys, _keys(memory["labels"].numpy()[:n_rows], n_labels))
+        part = odds.min(1)[rows]
+        part[place] = odds
+        parts.append(part)
+        is_first[np.take_along_axis(place, np.argsort(-odds, axis=1, kind="stable")[:, :_N_FIRST], 1)] = True
+    stack.fit([part[is_first] for part in parts], labels[is_first], is_true[is_first])
+
+    def ranked(values: NDArray[np.floating]) -> sparse.csr_array:
+        """Return the best labels of each row by these values."""
+        order = np.lexsort((labels, -values, rows))
+        n_each = np.bincount(rows, minlength=n_rows)
+        best = order[np.arange(order.size) - (np.cumsum(n_each) - n_each)[rows[order]] < int(n_each.min())]
+        found = (torch.from_numpy(array[best].reshape(n_rows, -1)) for array in (labels, values))
+        return to_csr([tuple(found)], int(n_each.min()), n_labels)
+
+    def scores(values: NDArray[np.floating]) -> list[float]:
+        found = evaluate(truth, ranked(values))
+        return [float(found[f"P@{k}"]) for k in (1, 3, 5)]
+
+    def probabilities() -> NDArray[np.float32]:
+        odds = stack([torch.from_numpy(part.astype(np.float32)) for part in parts], torch.from_numpy(labels))
+        return np.asarray(odds.sigmoid().numpy())
+
+    alone, together = [scores(part) for part in parts], scores(probabilities())
+    best = int(np.argmax([sum(one) for one in alone]))
+    if sum(alone[best]) > sum(together):
+        stack.keep(best)
+        stack.fit([part[is_first] for part in parts], labels[is_first], is_true[is_first])
+        together = scores(probabilities())
+    judged = score_ranking(truth, ranked(probabilities()), N_RANKED)
+    calibration.fit(judged.ranked.scores, judged.hit)
+    return [{"alone": one} | ({"together": together} if one is alone[-1] else {}) for one in alone]
 
 
 def held_out_scores(memories: Sequence[dict[str, Tensor]], n_labels: int) -> list[dict[str, list[float]]]:

@@ -1,4 +1,4 @@
-"""The mean of several predictors that see rows differently, calibrated as a whole."""
+"""Several predictors that see rows differently as one: their mean, or a stack of them, calibrated as a whole."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +14,7 @@ from labelfield.errors import CannotAnswerError
 from labelfield.memory import row_blocks
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.predictor import Block, Latent, Predictor, to_csr
+from labelfield.models.stack import Stack, log_odds_of
 
 # Rows times labels of each member whose probabilities exist at once, and rows at the most.
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 2000
@@ -35,10 +36,15 @@ class Member(NamedTuple):
 
 
 class EnsemblePredictor(Predictor):
-    """Answers of the mean over members. Rows come as they were given: each member transforms them in its own way."""
+    """Answers of all members together. Rows come as they were given: each member transforms them in its own way.
 
-    def __init__(self, members: Sequence[Member], calibration: Calibration | Temperature) -> None:
-        self.members, self.calibration = members, calibration
+    Probabilities are the mean over members, or what a stack makes of their log-odds.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], calibration: Calibration | Temperature, stack: Stack | None = None
+    ) -> None:
+        self.members, self.calibration, self.stack = members, calibration, stack
         first = members[0].predictor
         self.n_labels, self.is_exclusive, self.normalises = first.n_labels, first.is_exclusive, first.normalises
         self.is_sampled = first.is_sampled
@@ -52,9 +58,15 @@ class EnsemblePredictor(Predictor):
 
         def ask(chosen: NDArray[np.int64]) -> Tensor:
             found = [predictor.separate_proba(gather_rows(own, chosen), calibrated=False) for predictor, own in parts]
-            return torch.from_numpy(np.stack(found)).mean(0)
+            return self._combined([torch.from_numpy(P) for P in found])
 
         return self.whole_rows(self._blocks(rows), ask, calibrated)
+
+    def _combined(self, found: Sequence[Tensor]) -> Tensor:
+        """Return the probabilities (..., K) of all members together from those of each."""
+        if self.stack is None:
+            return torch.stack(list(found)).mean(0)
+        return self.stack([log_odds_of(P) for P in found]).sigmoid_()
 
     def _blocks(self, rows: sparse.csr_array) -> Iterator[tuple[slice, NDArray[np.int64]]]:
         """Yield blocks of rows and their numbers."""
@@ -76,7 +88,7 @@ class EnsemblePredictor(Predictor):
     def _ranks_means(self) -> bool:
         """Return whether the members are of one kind that can rank its means."""
         first = self.members[0].predictor
-        return first.ranks_means and all(type(member.predictor) is type(first) for member in self.members)
+        return self.stack is None and first.ranks_means and all(type(member.predictor) is type(first) for member in self.members)
 
     def _top_k_of_mean(
         self, rows: sparse.csr_array, k: int, calibrated: bool, observed: sparse.csr_array | None = None
@@ -93,19 +105,41 @@ class EnsemblePredictor(Predictor):
         return to_csr((found for _, found in self.answers(self._blocks(rows), ranked)), k, self.n_labels)
 
     def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield draws of all members together: each member is as likely as any other."""
+        """Yield draws of all members together: each member is as likely as any other.
+
+        In a stack, members without a posterior are as sure of themselves as they say.
+        """
+        if self.stack is not None:
+            yield from self._stacked_draws(rows, n_draws)
+            return
         each = max(1, n_draws // len(self.members))
         found = []
         for predictor, own in self._parts(rows):
             found.append(torch.cat([drawn.cpu() for _, drawn in predictor.draws(own, each)], 1))
         yield slice(0, rows.shape[0]), torch.cat(found)
 
+    def _stacked_draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
+        found, n_with = [], 0
+        for predictor, own in self._parts(rows):
+            try:
+                found.append(torch.cat([drawn.cpu() for _, drawn in predictor.draws(own, n_draws)], 1))
+                n_with += 1
+            except CannotAnswerError:
+                P = torch.from_numpy(predictor.separate_proba(own, calibrated=False))
+                found.append(P.expand(n_draws, *P.shape))
+        if not n_with:
+            raise CannotAnswerError("no member has a posterior over its probabilities, and so there are no intervals")
+        yield slice(0, rows.shape[0]), self._combined(found)
+
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
+        """Return the mean over members; in a stack the largest, since some members cannot tell."""
         found = [predictor.novelty(own) for predictor, own in self._parts(rows)]
-        return np.asarray(np.mean(found, axis=0), np.float32)
+        return np.asarray((np.mean if self.stack is None else np.max)(found, axis=0), np.float32)
 
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of the utilities of the mixture of all members; their processes h are not comparable."""
+        if self.stack is not None:
+            raise CannotAnswerError("a mix of unlike models has no utilities of its own; ask each of its members()")
         found = [predictor.latent(own) for predictor, own in self._parts(rows)]
         mean = np.mean([one.f_mean for one in found], axis=0)
         spread = np.mean([one.f_var + (one.f_mean - mean) ** 2 for one in found], axis=0)
@@ -115,10 +149,10 @@ class EnsemblePredictor(Predictor):
         raise CannotAnswerError("an ensemble has no bound of its own; ask each of its members()")
 
     def loadings(self) -> Tensor | None:
-        """Return the loadings of all members side by side."""
+        """Return the loadings of all members that have them, side by side."""
         found = [member.predictor.loadings() for member in self.members]
         known = [one.cpu() for one in found if one is not None]
-        return torch.cat(known, 1) if len(known) == len(found) else None
+        return torch.cat(known, 1) if known else None
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
         """Return the mean over the members that weigh features."""

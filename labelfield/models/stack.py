@@ -22,6 +22,13 @@ N_LEVELS = 3
 _CAUTION = 1.0
 # Log-odds of labels that held in no training row, beside all others.
 NEVER = -30.0
+# Probabilities closer to 0 or 1 than this are set to it.
+_SMALLEST = 1e-7
+
+
+def log_odds_of(p: Tensor) -> Tensor:
+    """Return the log-odds of probabilities, none of which is taken to be certain."""
+    return torch.logit(p, _SMALLEST)
 
 
 class Stack(nn.Module):
@@ -58,6 +65,17 @@ class Stack(nn.Module):
             result = torch.addcmul(result, part, places @ slopes)
         return result
 
+    def check(self) -> None:
+        """Raise a ValueError if scores could lower the log-odds of a label, or a number is not finite."""
+        if not all(bool(torch.isfinite(values).all()) for values in self.buffers()) or bool((self.slopes < 0).any()):
+            raise ValueError("the weights of members are not numbers of at least 0")
+
+    def keep(self, part: int) -> None:
+        """Count nothing but one part from now on: parts whose slopes are 0 everywhere stay out of every fit."""
+        slopes = self.slopes[part].clone()
+        self.slopes.zero_()
+        self.slopes[part] = slopes.clamp_min(1e-3)
+
     def fit(
         self, scores: Sequence[NDArray[np.floating]], labels: NDArray[np.integer], is_true: NDArray[np.bool_]
     ) -> None:
@@ -79,7 +97,9 @@ class Stack(nn.Module):
 
         n_slopes = self.slopes.numel()
         least = np.r_[-start[:n_slopes] * spread[:n_slopes], np.full(N_LEVELS, -np.inf)]
-        found = minimize(loss, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=[(low, None) for low in least])
+        is_out = np.r_[(self.slopes == 0).all(1).repeat_interleave(N_LEVELS).numpy(), np.zeros(N_LEVELS, np.bool_)]
+        bounds = [(low, 0.0 if out else None) for low, out in zip(least, is_out, strict=True)]
+        found = minimize(loss, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=bounds)
         learned = torch.from_numpy((start + found.x / spread).astype(np.float32))
         self.slopes.copy_(learned[:n_slopes].view(self.slopes.shape))
         self.offsets.copy_(learned[n_slopes:])

@@ -11,6 +11,7 @@ from labelfield.inducing import Free, Grid, Subspace
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.mlgpf.label_linear import LabelLinear
+from labelfield.models.stack import Stack
 
 
 def one_of(config: dict[str, Any], name: str, known: tuple[str, ...]) -> str:
@@ -62,6 +63,8 @@ def check_modules(model: nn.Module) -> None:
             _check_map(part)
         elif isinstance(part, LabelLinear | LinearMachines):
             _check_pattern(part)
+        elif isinstance(part, Stack):
+            part.check()
         elif isinstance(part, Subspace):
             part.refresh()
         elif isinstance(part, Grid):

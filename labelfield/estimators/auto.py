@@ -1,0 +1,138 @@
+"""The default: linear machines and a Gaussian-process factor model, mixed by weights learned on held-out rows."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from labelfield.constraints import Constraint, Flag, OneOf, Real
+from labelfield.data.transform import RowTransform
+from labelfield.errors import CannotAnswerError
+from labelfield.estimators.blueprint import Blueprint, Design, TrainingRows
+from labelfield.estimators.classifier import Classifier, hold
+from labelfield.estimators.ensemble import (
+    EnsembleModel,
+    EnsembleSpec,
+    EnsembleTrainer,
+    build_member,
+    members_bytes,
+    members_predictor,
+)
+from labelfield.estimators.linear import LinearClassifier
+from labelfield.estimators.mlgpf import MLGPFClassifier
+
+QUALITIES = ("fast", "good", "best")
+# The share of a time budget that linear machines get beside a factor model.
+_LINEAR_SHARE = 0.4
+
+
+def _design(options: Any, rows: TrainingRows) -> Design:
+    """Build the members that the quality asks for; later ones may depend on what the first has found."""
+    alike = {name: getattr(options, name) for name in ("calibrate", "threshold", "device")} | {"random_state": rows.seed}
+    budget = options.time_budget
+
+    def share(part: float) -> dict[str, Any]:
+        return alike | {"time_budget": None if budget is None else part * budget}
+
+    linear = LinearClassifier(**share(1.0 if options.quality == "fast" else _LINEAR_SHARE))
+    members, data = [linear], [build_member(linear, rows)]
+    trials = linear.trials_
+    if options.quality == "best" and len(trials) > 1:
+        # The best transforms side by side tell more than any of them.
+        names = list(dict.fromkeys(str(trial["row_transform"]) for trial in trials))[:3]
+        wide = LinearClassifier(row_transform="+".join(names), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
+        members, data = [wide], [build_member(wide, rows)]
+    if options.quality != "fast":
+        factors = [{"label_linear": "off"}]
+        if options.quality == "best":
+            factors.append({"label_linear": "off", "row_transform": linear.row_transform_.name})
+        for own in factors:
+            factor = MLGPFClassifier(**own, **share((1 - _LINEAR_SHARE) / len(factors)))
+            members.append(factor)
+            data.append(build_member(factor, rows))
+    spec = EnsembleSpec(rows.X.shape[1], rows.Y.shape[1], len(members))
+    first = members[0]
+    settings = replace(first.settings_, time_budget=budget)
+    return Design(
+        data[0],
+        RowTransform("none"),
+        spec,
+        settings,
+        None,
+        lambda model: model.fill(members, data[1:]),
+        first.fitted_.labels,
+        trials=trials,
+    )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AutoClassifier(Classifier):
+    """The default for several labels per row: what suits the data is found on held-out training rows.
+
+    Linear max-margin machines are best where labels are rare and rows are words, a Gaussian-process factor model where
+    labels are frequent or correlated. Both are trained, and their log-odds mixed by weights that depend on how frequent
+    a label is.
+
+    Parameters
+    ----------
+    quality : str
+        fast: linear machines alone; good: these and a factor model; best: several views of the rows in each.
+    time_budget : float or None
+        Seconds of training.
+    calibrate : bool
+        Whether to hold out a tenth of the rows to learn weights and probabilities; they then join the training.
+    threshold : float
+        Least probability at which `predict` assigns a label.
+    device : str
+        auto, cpu or cuda.
+    random_state : int, RandomState or None
+        Seed; the same seed gives the same model on the same machine.
+    """
+
+    quality: str = "good"
+    time_budget: float | None = None
+    calibrate: bool = True
+    threshold: float = 0.5
+    device: str = "auto"
+    random_state: Any = 0
+
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "quality": OneOf(QUALITIES),
+        "time_budget": Real(1e-12),
+        "calibrate": Flag(),
+        "threshold": Real(0, 1),
+    }
+    method: ClassVar[str] = "auto"
+    blueprint: ClassVar[Blueprint] = Blueprint(
+        spec=EnsembleSpec,
+        build=lambda spec, options: EnsembleModel(spec, is_stacked=True),
+        design=_design,
+        predictor=members_predictor,
+        trainer=lambda options, fitted: EnsembleTrainer(fitted.model),
+        training_bytes=lambda options, fitted: 0 if fitted.model is None else members_bytes(fitted.model.members[-1:]),
+        summary=lambda options, fitted: " + ".join(
+            f"{member.method} ({member.summary().split('; ', 1)[-1]})" for member in fitted.model.members
+        ),
+        facts=lambda options, fitted: {
+            name: value for member in fitted.model.members for name, value in member.facts().items()
+        },
+        to_lower=("quality",),
+    )
+
+    def members(self) -> list[Any]:
+        """Return the models that are mixed."""
+        return list(self.model_.members)
+
+    def n_parameters(self) -> int:
+        """Return how many numbers are learned by all members."""
+        return sum(member.n_parameters() for member in self.members())
+
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
+        """Raise: a mix of unlike models cannot be fitted in parts."""
+        raise CannotAnswerError("a mix of models cannot be fitted in parts; MLGPFClassifier can")
+
+    def to(self, device: str) -> Self:
+        """Move all members to "cpu", "cuda", or the best device there is ("auto")."""
+        for member in self.members():
+            member.to(device)
+        self.device = device
+        hold(self, self.fitted_)
+        return self
