@@ -1,6 +1,7 @@
 """The mean of several predictors that see rows differently, calibrated as a whole."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from labelfield.memory import row_blocks
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.mlgpf.predict import FactorPredictor
 from labelfield.models.mlgpf.topk import top_k_of_mean
+from labelfield.models.mlgpf.weighting import ranked_calibrated
 from labelfield.models.predictor import Block, Latent, Predictor, to_csr
 from labelfield.variational.families import Moments
 
@@ -63,11 +65,13 @@ class EnsemblePredictor(Predictor):
         for block in row_blocks(rows.shape[0], self.n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
             yield block, np.arange(block.start, block.stop)
 
-    def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
+    def top_k(
+        self, rows: sparse.csr_array, k: int, calibrated: bool = True, weight: NDArray[np.float64] | None = None
+    ) -> sparse.csr_array:
         """Return the k labels with the largest mean probability; factor models need not integrate over all labels."""
         if not self._are_factors():
-            return super().top_k(rows, k, calibrated)
-        return self._top_k_of(rows, k, calibrated)
+            return super().top_k(rows, k, calibrated, weight)
+        return self._top_k_of(rows, k, calibrated, weight=weight)
 
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K)."""
@@ -79,19 +83,27 @@ class EnsemblePredictor(Predictor):
         return all(isinstance(member.predictor, FactorPredictor) for member in self.members)
 
     def _top_k_of(
-        self, rows: sparse.csr_array, k: int, calibrated: bool, observed: sparse.csr_array | None = None
+        self,
+        rows: sparse.csr_array,
+        k: int,
+        calibrated: bool,
+        observed: sparse.csr_array | None = None,
+        weight: NDArray[np.float64] | None = None,
     ) -> sparse.csr_array:
         """Return the best labels by the mean over factor models, each asked for q(h) of some rows at a time."""
         k = min(k, self.n_labels)
         parts: list[tuple[Any, sparse.csr_array]] = list(self._parts(rows))
+        w = None if weight is None else torch.from_numpy(weight)
 
         def ranked(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
             known, f = None if observed is None else gather_rows(observed, chosen), []
             for factor, own in parts:
                 found = [factor.model.utilities(h, X) for _, X, h in factor.given(gather_rows(own, chosen), known)]
                 f.append(Moments(*(torch.cat(part) for part in zip(*found, strict=True))))
-            best, p = top_k_of_mean([factor.model for factor, _ in parts], f, k)
-            return best, self.calibration.to(p.device)(p, torch.arange(k, device=p.device)) if calibrated else p
+            device = f[0].mean.device
+            rank = partial(top_k_of_mean, [factor.model for factor, _ in parts], f)
+            calibration: Any = self.calibration.to(device) if calibrated else None
+            return ranked_calibrated(rank, k, calibration, None if w is None else w.to(device))
 
         return to_csr((found for _, found in self.answers(self._blocks(rows), ranked)), k, self.n_labels)
 

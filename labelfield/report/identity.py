@@ -28,6 +28,7 @@ _FACTS = {
     "kernel": "kernel",
     "posterior": "posterior",
     "label_linear": "linear process per label",
+    "hinge_cost": "cost of the squared hinge",
 }
 _ALGORITHMS = {"em": "EM", "online_em": "online EM", "gibbs": "Gibbs sampling"}
 # A drop counts if it is at least this share of the whole range of a curve.
@@ -82,6 +83,8 @@ def _facts_of(spec: Any) -> dict[str, str]:
         left_out |= {"n_processes", "grid_size", "kernel", "posterior"}  # a network alone has no processes
     if getattr(spec, "posterior", None) == "point":
         left_out |= {"n_inducing", "kernel"}  # linear utilities have neither
+    if getattr(spec, "likelihood", None) != "squared_hinge":
+        left_out |= {"hinge_cost"}
     found = {}
     for name, called in _FACTS.items():
         value = getattr(spec, name, None)

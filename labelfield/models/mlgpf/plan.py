@@ -48,6 +48,7 @@ class Plan:
     learning_rate: float
     kl_weight: float
     n_negatives: int | None
+    hinge_cost: float = 1.0
 
 
 def plan(n_rows: int, n_features: int, n_labels: int) -> Plan:
