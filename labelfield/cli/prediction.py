@@ -36,6 +36,7 @@ from labelfield.metrics.propensity import (
     inverse_propensity,
     inverse_propensity_of,
     rank_power,
+    rank_weight,
 )
 
 if TYPE_CHECKING:
@@ -72,11 +73,12 @@ def predict(
         predictions = estimator.predict_topk(dataset.X, k, rank_by=power)
     has_classes = estimator.label_kind_ == "classes"
     numbers = class_numbers(estimator.label_names()) if has_classes else None
-    weight = inverse_propensity_of(estimator.label_counts_, estimator.n_rows_) ** power
+    weight = rank_weight(power, lambda: inverse_propensity_of(estimator.label_counts_, estimator.n_rows_))
     if numbers is not None:
         predictions, own = by_number(predictions, numbers), weight
-        weight = np.ones(predictions.shape[1])
-        weight[numbers] = own
+        if own is not None:
+            weight = np.ones(predictions.shape[1])
+            weight[numbers] = own
     write_predictions(predictions, out, weight=weight)
     facts = {"path": str(out), "rows": dataset.n_rows, "k": k, "rank_by": rank_by}
     report_written(facts, started, as_json, f": {dataset.n_rows} rows")
@@ -130,7 +132,7 @@ def evaluate(
             inverse = inverse_propensity_of(counts, estimator.n_rows_, a, b)
         if power and inverse is None:
             raise typer.BadParameter(f"--rank-by {rank_by} needs training data: pass --train")
-        weight = None if inverse is None or not power else inverse**power
+        weight = None if inverse is None else rank_weight(power, lambda: inverse)
 
         def ranked(predictor: Predictor) -> sparse.csr_array:
             """Return the best labels under a predictor of the estimator's labels."""

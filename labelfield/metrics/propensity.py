@@ -57,4 +57,5 @@ def rank_weight(rank_by: Any, inverse: Callable[[], NDArray[np.float64]]) -> NDA
     labels. `inverse` is asked for inverse propensities only if they are needed.
     """
     power = rank_power(rank_by)
-    return inverse() ** power if power else None
+    # Under the formula propensities of one or two training rows exceed 1.
+    return np.maximum(inverse(), 1.0) ** power if power else None
