@@ -41,7 +41,7 @@ from labelfield.models.mlgpf.start import BASES, start
 from labelfield.models.sizes import SUPPORT
 from labelfield.models.sparse import MOST_POINTS
 
-# By how much the utility of a label may change when its smallest weights are dropped after training.
+# By how much the log-odds of a label may change when its smallest weights are dropped after training.
 _PRUNED = 0.1
 # Features on which a label may have weights of its own.
 _MOST_FEATURES = 10_000
@@ -114,7 +114,7 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
     def finish() -> None:
         """Drop weights that matter to no row."""
         if fitted.spec.label_linear == "point" and fitted.row_transform.has_unit_norm:
-            model.label_linear = model.label_linear.pruned(_PRUNED)
+            model.label_linear = model.label_linear.pruned(_PRUNED / model.likelihood.scale)
             fitted.spec = replace(fitted.spec, n_label_linear=model.label_linear.weights.numel())
 
     return GradientTrainer(
