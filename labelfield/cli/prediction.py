@@ -30,10 +30,22 @@ from labelfield.data import Dataset, read_predictions, write_predictions
 from labelfield.errors import DataError
 from labelfield.metrics import ece_at_k, error_rate, nlpd, popularity, precision_at_k
 from labelfield.metrics import evaluate as evaluate_scores
-from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity_of
+from labelfield.metrics.propensity import (
+    PROPENSITY_A,
+    PROPENSITY_B,
+    inverse_propensity,
+    inverse_propensity_of,
+    rank_power,
+    rank_weight,
+)
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
+    from labelfield.models.predictor import Predictor
+
+
+_RANK_BY = "probability; propensity, which times p is best for PSP@k; or a power of the inverse propensity such as 0.5."
+RankBy = Annotated[str, typer.Option("--rank-by", help=_RANK_BY)]
 
 
 @reads_files()
@@ -43,24 +55,32 @@ def predict(
     rows: Annotated[Path, typer.Argument(help="Rows to label; for two splits, the test rows.")],
     out: Annotated[Path, typer.Option("--out", help="Lines `label:probability …` (.txt, .txt.gz), or .npz.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per row.")] = 5,
+    rank_by: RankBy = "probability",
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the k most probable labels of each row with their probabilities.
+    """Write the k best labels of each row with their probabilities, in the order of --rank-by.
 
     Example: labelfield predict model data/bibtex -k 5 --out predictions.txt
     """
     require_file_name(out, overwrite)
+    power = _parse_rank_by(rank_by)
     started = time.perf_counter()
     estimator = load_model(model, device)
     dataset = reading.for_model(estimator, rows, labelled=False)
     with Bar("predicting"):
-        predictions = estimator.predict_topk(dataset.X, k)
+        predictions = estimator.predict_topk(dataset.X, k, rank_by=power)
     has_classes = estimator.label_kind_ == "classes"
     numbers = class_numbers(estimator.label_names()) if has_classes else None
-    write_predictions(predictions if numbers is None else by_number(predictions, numbers), out)
-    facts = {"path": str(out), "rows": dataset.n_rows, "k": k}
+    weight = rank_weight(power, lambda: inverse_propensity_of(estimator.label_counts_, estimator.n_rows_))
+    if numbers is not None:
+        predictions, own = by_number(predictions, numbers), weight
+        if own is not None:
+            weight = np.ones(predictions.shape[1])
+            weight[numbers] = own
+    write_predictions(predictions, out, weight=weight)
+    facts = {"path": str(out), "rows": dataset.n_rows, "k": k, "rank_by": rank_by}
     report_written(facts, started, as_json, f": {dataset.n_rows} rows")
     if has_classes and not as_json:
         say("labels are " + (f"lines of {model / 'labels.txt'}, from 0" if numbers is None else "class numbers"))
@@ -77,6 +97,7 @@ def evaluate(
         Path | None, typer.Option("--train", help="Training data, for propensities. Default: those beside the truth.")
     ] = None,
     k: Annotated[str, typer.Option("-k", help="Lengths at which lists are cut.")] = "1,3,5",
+    rank_by: RankBy = "probability",
     unlabelled: Annotated[
         Literal["miss", "drop"], typer.Option("--unlabelled", help="Count rows without labels as misses, or drop them.")
     ] = "miss",
@@ -87,46 +108,62 @@ def evaluate(
 ) -> None:
     """Score a model or predictions: P@k, nDCG@k, recall@k, ECE@k; with training data PSP@k and PSnDCG@k; in percent.
 
+    With --rank-by, labels are ranked by probability times a power of the inverse propensity; ECE@k is then that of the
+    probabilities of the labels that are listed.
+
     For a model of one class per row, also its error rate and the mean of -log p(class) (nlpd, in nats).
 
     Example: labelfield evaluate predictions.txt data/bibtex/test.txt.gz --train data/bibtex/train.txt.gz
     """
-    ks = _parse_ks(k)
+    ks, power = _parse_ks(k), _parse_rank_by(rank_by)
     if not (0 <= a < inf and 0 < b < inf):
         raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
     started = time.perf_counter()
     estimator = load_model(predictions, device) if predictions.is_dir() else None
+    if power and (str(predictions) == "popularity" or (estimator and estimator.label_kind_ == "classes")):
+        raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row, predicted by a model")
     if estimator is not None and estimator.label_kind_ == "classes":
         result = _score_classes(estimator, reading.for_model(estimator, truth, labelled=True), ks)
     else:
         rows, training = _read_truth(truth, train, estimator, reading)
-        inverse = None
+        inverse = None if training is None else inverse_propensity(training.Y, a, b)
+        if estimator is not None and inverse is None:
+            counts = np.pad(estimator.label_counts_, (0, rows.n_labels - estimator.spec_.n_labels))
+            inverse = inverse_propensity_of(counts, estimator.n_rows_, a, b)
+        if power and inverse is None:
+            raise typer.BadParameter(f"--rank-by {rank_by} needs training data: pass --train")
+        weight = None if inverse is None else rank_weight(power, lambda: inverse)
+
+        def ranked(predictor: Predictor) -> sparse.csr_array:
+            """Return the best labels under a predictor of the estimator's labels."""
+            assert estimator is not None
+            own = None if weight is None else weight[: predictor.n_labels]
+            return _widen(predictor.top_k(estimator.rows(rows.X), max(ks), weight=own), rows.n_labels)
+
         if str(predictions) == "popularity":
             if training is None:
                 raise typer.BadParameter("popularity needs training data: pass --train")
             scores = popularity(training.Y, rows.n_rows, max(ks))
         elif estimator is not None:
             with Bar("predicting"):
-                scores = _widen(estimator.predict_topk(rows.X, max(ks)), rows.n_labels)
-            counts = np.pad(estimator.label_counts_, (0, rows.n_labels - estimator.spec_.n_labels))
-            inverse = inverse_propensity_of(counts, estimator.n_rows_, a, b)
+                scores = ranked(estimator.predictor_)
         else:
             with Bar(f"reading {predictions.name}") as bar:
                 scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
-        Y_train = None if training is None else training.Y
         with Bar("scoring"):
-            result = evaluate_scores(rows.Y, scores, Y_train, k=ks, unlabelled=unlabelled, a=a, b=b, inverse=inverse)
+            alike: dict[str, Any] = {"k": ks, "unlabelled": unlabelled, "inverse": inverse, "rank_by": power}
+            result = evaluate_scores(rows.Y, scores, **alike)
             baseline = None if estimator is None else estimator.predictor_.baseline()
-            if estimator is not None and baseline is not None:
-                plain = _widen(baseline.top_k(estimator.rows(rows.X), max(ks)), rows.n_labels)
-                alone = evaluate_scores(rows.Y, plain, k=ks, unlabelled=unlabelled)
+            if baseline is not None:
+                alone = evaluate_scores(rows.Y, ranked(baseline), **alike)
                 result |= {
                     f"{baseline.title}: {name}": alone[name] for name in alone if name.startswith(("P@", "ECE@"))
                 }
     if as_json:
-        print_json({**result, "unlabelled": unlabelled, "seconds": time.perf_counter() - started})
+        print_json({**result, "unlabelled": unlabelled, "rank_by": rank_by, "seconds": time.perf_counter() - started})
     else:
-        _print_scores(f"{predictions} on {truth}", result, [k for k in ks if f"P@{k}" in result], unlabelled)
+        ordered = f", ranked by {rank_by}" if power else ""
+        _print_scores(f"{predictions} on {truth}{ordered}", result, [k for k in ks if f"P@{k}" in result], unlabelled)
 
 
 def _read_truth(
@@ -195,6 +232,15 @@ def _score_classes(estimator: FittedClassifier, rows: Dataset, ks: list[int]) ->
         say(f"{n_unseen} rows are of classes that the model has not seen ({', '.join(unseen[:5])})")
         scores["rows of unseen classes"] = n_unseen
     return scores
+
+
+def _parse_rank_by(text: str) -> float:
+    """Return the power of the inverse propensity that labels are ranked by."""
+    try:
+        return rank_power(text if text.isalpha() else float(text))
+    except ValueError:
+        expected = "probability, propensity, or a power such as 0.5"
+        raise typer.BadParameter(f"--rank-by {text}; expected {expected}") from None
 
 
 def _parse_ks(text: str) -> list[int]:

@@ -22,7 +22,7 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 _LEAST_STEP = np.float32(1e-6)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def restrict(indptr: I8, indices: I4, values: F4, rows: I8, places: I4) -> tuple[I4, I8, I4, F4, F4]:
     """Return the features that occur in some rows, all rows (CSR) on these features alone, and their squared norms.
 
@@ -59,7 +59,7 @@ def restrict(indptr: I8, indices: I4, values: F4, rows: I8, places: I4) -> tuple
     return features, starts, columns, kept, squares
 
 
-@njit(cache=True, nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True)
 def sweep(
     starts: I8, columns: I4, values: F4, squares: F4, signs: NDArray[np.int8], W: F4, alpha: F4, order: I8, ridge: float
 ) -> float:
@@ -93,7 +93,7 @@ def sweep(
     return float(worst)
 
 
-@njit(cache=True, nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True)
 def forget(starts: I8, columns: I4, values: F4, signs: NDArray[np.int8], W: F4, alpha: F4, rows: I8) -> None:
     """Take the part of these rows out of the weights, and set their alpha to 0."""
     n_labels = W.shape[1]
@@ -105,7 +105,7 @@ def forget(starts: I8, columns: I4, values: F4, signs: NDArray[np.int8], W: F4, 
         alpha[row] = _ZERO
 
 
-@njit(cache=True, nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True)
 def dense_scores(starts: I8, columns: I4, values: F4, W: F4, rows: I8, out: F4) -> None:
     """Write the scores X W of these rows into `out` (rows, labels)."""
     for place in range(rows.shape[0]):
@@ -116,7 +116,7 @@ def dense_scores(starts: I8, columns: I4, values: F4, W: F4, rows: I8, out: F4) 
                 out[place, k] += value * w[k]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def sparse_scores(
     indptr: I8, indices: I4, values: F4, pointers: I8, labels: I4, weights: F4, first: int, last: int, out: F4
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.atomic import replacing_file
@@ -59,10 +60,17 @@ def _check_shape(shape: tuple[int, ...], n_rows: int, n_labels: int) -> None:
         raise DataError(found, expected, "Predict the same rows with the same label set.")
 
 
-def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progress = ignore) -> None:
+def write_predictions(
+    scores: Any,
+    path: str | PathLike[str],
+    *,
+    weight: NDArray[np.float64] | None = None,
+    progress: Progress = ignore,
+) -> None:
     """Write predictions so that `read_predictions` gives them back; text lists the best label first.
 
-    The stored entries of CSR scores are written, zeros included; for dense scores, all labels of every row.
+    The best have the largest score, or score times `weight` (K,); what is written is the score. The stored entries of
+    CSR scores are written, zeros included; for dense scores, all labels of every row.
     """
     path = Path(path)
     if sparse.issparse(scores):
@@ -82,7 +90,8 @@ def write_predictions(scores: Any, path: str | PathLike[str], *, progress: Progr
                     np.savez_compressed(file, scores=np.asarray(scores))
             return
         # Among equal scores, the smaller label comes first.
-        order = np.lexsort((lists.indices, -lists.data, row_of_entries(lists)))
+        ranked = lists.data if weight is None else lists.data * weight[lists.indices]
+        order = np.lexsort((lists.indices, -ranked, row_of_entries(lists)))
         indices, data = lists.indices[order].astype(np.int32), lists.data[order]
         with open_for_writing(new, path.name) as file:
             write_rows(file, assemble(data, indices, lists.indptr, lists.shape), None, 0, progress)

@@ -26,7 +26,9 @@ _LINEAR_SHARE = 0.4
 
 def _design(options: Any, rows: TrainingRows) -> Design:
     """Build the members that the quality asks for; later ones may depend on what the first has found."""
-    alike = {name: getattr(options, name) for name in ("calibrate", "threshold", "device")} | {"random_state": rows.seed}
+    alike = {name: getattr(options, name) for name in ("calibrate", "threshold", "device")} | {
+        "random_state": rows.seed
+    }
     budget = options.time_budget
 
     def share(part: float) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         wide = LinearClassifier(row_transform="+".join(names), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
         members, data = [wide], [build_member(wide, rows)]
     if options.quality != "fast":
-        factors = [{"label_linear": "off"}]
+        factors: list[dict[str, Any]] = [{"label_linear": "off"}]
         if options.quality == "best":
             factors.append({"label_linear": "off", "row_transform": linear.row_transform_.name})
         for own in factors:

@@ -35,6 +35,7 @@ from labelfield.inference.run import Monitor, Run, Settings, Validate
 from labelfield.inference.signals import stop_requests
 from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
+from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
 from labelfield.models.predictor import Latent, Predictor
 
 Value = TypeVar("Value")
@@ -195,10 +196,19 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         rows = self.rows(X)
         return self.predictor_.proba(rows, calibrated)
 
-    def predict_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:
-        """Return the k most probable labels of each row and their probabilities, as CSR (N, K)."""
+    def predict_topk(
+        self, X: Any, k: int = 5, *, calibrated: bool = True, rank_by: RankBy = "probability"
+    ) -> sparse.csr_array:
+        """Return the k best labels of each row and their probabilities, as CSR (N, K).
+
+        The best are the most probable ones. With rank_by="propensity" they are those with the largest probability times
+        inverse propensity, which leans to rare labels and is best for PSP@k; a number such as 0.5 is a power of the
+        inverse propensity. The values are probabilities all the same: `metrics.evaluate`, given the same `rank_by` and
+        the training labels, ranks them in that order.
+        """
         rows = self.rows(X)
-        return self.predictor_.top_k(rows, count_of(k), calibrated)
+        weight = rank_weight(rank_by, lambda: inverse_propensity_of(self.label_counts_, self.n_rows_))
+        return self.predictor_.top_k(rows, count_of(k), calibrated, weight)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the lower and upper ends (N, K) of the central credible interval of each calibrated probability.

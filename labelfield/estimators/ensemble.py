@@ -205,6 +205,7 @@ def _are_alike(one: Classifier, other: Classifier) -> bool:
 
 
 def members_predictor(fitted: Fitted) -> EnsemblePredictor:
+    """Return what answers for all members together."""
     members = [Member(member.row_transform_, member.predictor_) for member in fitted.model.members]
     return EnsemblePredictor(members, fitted.model.calibration, fitted.model.stack)
 

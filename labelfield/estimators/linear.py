@@ -15,7 +15,6 @@ from labelfield.models.linear.plan import candidate_costs, candidate_transforms
 from labelfield.models.linear.predict import LinearPredictor
 from labelfield.models.linear.spec import CONSTRAINTS, LinearSpec, build
 
-
 # Rows are held out in turn, so that few are enough to learn probabilities from.
 _LEAST_ROWS_TO_CALIBRATE = 100
 

@@ -41,7 +41,7 @@ from labelfield.models.mlgpf.start import BASES, start
 from labelfield.models.sizes import SUPPORT
 from labelfield.models.sparse import MOST_POINTS
 
-# By how much the utility of a label may change when its smallest weights are dropped after training.
+# By how much the log-odds of a label may change when its smallest weights are dropped after training.
 _PRUNED = 0.1
 # Features on which a label may have weights of its own.
 _MOST_FEATURES = 10_000
@@ -114,7 +114,7 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
     def finish() -> None:
         """Drop weights that matter to no row."""
         if fitted.spec.label_linear == "point" and fitted.row_transform.has_unit_norm:
-            model.label_linear = model.label_linear.pruned(_PRUNED)
+            model.label_linear = model.label_linear.pruned(_PRUNED / model.likelihood.scale)
             fitted.spec = replace(fitted.spec, n_label_linear=model.label_linear.weights.numel())
 
     return GradientTrainer(
@@ -157,9 +157,10 @@ def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
 
 def _summary(options: Any, fitted: Fitted) -> str:
     spec = fitted.spec
+    hinge = f", squared hinge with cost {spec.hinge_cost:g}" if spec.likelihood == "squared_hinge" else ""
     return (
         f"{spec.n_labels} labels; kernel {spec.kernel}, {spec.n_latent} latent processes, {spec.n_inducing} inducing "
-        f"inputs ({spec.inducing}), posterior {spec.posterior}, linear process per label: {spec.label_linear}"
+        f"inputs ({spec.inducing}), posterior {spec.posterior}, linear process per label: {spec.label_linear}{hinge}"
     )
 
 
@@ -173,6 +174,8 @@ def _with_waiting(spec: Spec, arrays: dict[str, torch.Tensor]) -> dict[str, torc
 @dataclass(kw_only=True, eq=False, repr=False)
 class MLGPFClassifier(Classifier):
     """Multi-label Gaussian-process factor model: f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli per label.
+
+    With likelihood="squared_hinge" each label has a margin instead, as in a support vector machine.
 
     Options left at None are chosen from the size of the data (`labelfield.models.mlgpf.plan`).
 
@@ -200,6 +203,10 @@ class MLGPFClassifier(Classifier):
         A linear process for each label: off, point or mean_field.
     label_linear_scale : float
         Prior scale of the weights of these linear processes, or where it starts.
+    likelihood : str
+        How utilities become labels: bernoulli, or squared_hinge, whose margin suits rare labels.
+    hinge_cost : float or None
+        Cost C of a row inside the margin of the squared hinge.
     row_transform : str or None
         What is done to rows first: unit, sqrt, log, tfidf, some of these joined by +, or none.
     n_negatives : int or None
@@ -249,6 +256,8 @@ class MLGPFClassifier(Classifier):
     unit_norm: bool = True
     label_linear: str | None = None
     label_linear_scale: float = 2.0
+    likelihood: str = "bernoulli"
+    hinge_cost: float | None = None
     row_transform: str | None = None
     n_negatives: int | None = None
     propensity: float = 0.0

@@ -71,9 +71,7 @@ def as_memory(labels: NDArray[np.int64], p: NDArray[np.float32], Y: sparse.csr_a
     }
 
 
-def holds(
-    Y: sparse.csr_array, labels: NDArray[np.int64], rows: NDArray[np.int64] | None = None
-) -> NDArray[np.bool_]:
+def holds(Y: sparse.csr_array, labels: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
     """Return which of these labels (N, k) hold in these rows (default: all, one after another), by their labels Y."""
     true = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)) * Y.shape[1] + Y.indices
     return np.isin(_keys(labels, Y.shape[1]) if rows is None else rows * Y.shape[1] + labels, true)
@@ -106,9 +104,9 @@ def fit_stack(
 ) -> list[dict[str, list[float]]]:
     """Learn the weights of members and the map of their probabilities, from what each said of the rows held out.
 
-    Return P@1, 3 and 5 on these rows of each member alone and, for the last, of all together. Where a member alone ranks
-    better than all together, it alone counts. A label that a member does not remember is as likely as the last one that
-    it does.
+    Return P@1, 3 and 5 on these rows of each member alone and, for the last, of all together. Where a member alone
+    ranks better than all together, it alone counts. A label that a member does not remember is as likely as the last
+    one that it does.
     """
     if not all("p" in memory for memory in memories):
         return [{} for _ in memories]
@@ -133,8 +131,8 @@ def fit_stack(
         order = np.lexsort((labels, -values, rows))
         n_each = np.bincount(rows, minlength=n_rows)
         best = order[np.arange(order.size) - (np.cumsum(n_each) - n_each)[rows[order]] < int(n_each.min())]
-        found = (torch.from_numpy(array[best].reshape(n_rows, -1)) for array in (labels, values))
-        return to_csr([tuple(found)], int(n_each.min()), n_labels)
+        chosen, p = (torch.from_numpy(array[best].reshape(n_rows, -1)) for array in (labels, values))
+        return to_csr([(chosen, p)], int(n_each.min()), n_labels)
 
     def scores(values: NDArray[np.floating]) -> list[float]:
         found = evaluate(truth, ranked(values))

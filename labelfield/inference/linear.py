@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from labelfield.compiled import has_numba
 from labelfield.csr import gather_rows
 from labelfield.data import Dataset
 from labelfield.errors import CannotAnswerError
@@ -20,14 +19,11 @@ from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, as_memory, 
 from labelfield.inference.checkpoint import Checkpoint
 from labelfield.inference.fitting import Past
 from labelfield.inference.loop import Algorithm, Info, Loop
-from labelfield.inference.margin import FOLD_PASSES, MarginRows, Problem, Solved, label_blocks, solve_compiled, solve_plain
+from labelfield.inference.margin import FOLD_PASSES, MarginRows, Problem, Solved, is_compiled, label_blocks, solve
 from labelfield.inference.run import Monitor, Run, Settings
+from labelfield.linalg.rows import device_of
 from labelfield.models.linear.model import LinearMachines
 
-# Labels per block on a CPU: the weights of a feature for all of them fill a few registers.
-_BLOCK_LABELS = 64
-# What the arrays of a block may take on a GPU, and how many bytes a row or feature takes per label.
-_GPU_BYTES, _BYTES_EACH = 1 << 33, 32
 # By how much the score of a row of norm 1 may change when the smallest weights of a label are dropped.
 _PRUNED = 0.05
 # Labels per held-out row from which log-odds are learned: the best by score.
@@ -66,9 +62,9 @@ def _machines(labels: NDArray[np.int64], solved: Solved) -> Machines:
 def _joined(parts: list[Machines], n_held_out: int) -> Machines:
     """Return the labels of several parts in one."""
     kinds = np.int64, np.int64, np.int32, np.float32
-    columns = [np.concatenate([np.zeros(0, kind), *(part[at] for part in parts)]) for at, kind in enumerate(kinds)]
+    columns: Any = [np.concatenate([np.zeros(0, kind), *(part[at] for part in parts)]) for at, kind in enumerate(kinds)]
     scores = np.concatenate([np.zeros((n_held_out, 0), np.float32), *(part.held_out for part in parts)], 1)
-    return Machines(*columns, scores)
+    return Machines(columns[0], columns[1], columns[2], columns[3], scores)
 
 
 class Blocks(Algorithm[list[Machines]]):
@@ -127,7 +123,7 @@ class _Pace:
 
 
 class LinearTrainer:
-    """Solves the machines of all labels, and learns on held-out rows what their scores mean; `finish` is called then."""
+    """Solves the machines of all labels and learns on held-out rows what their scores mean; then it calls `finish`."""
 
     def __init__(
         self, model: LinearMachines, settings: Settings, problem: Problem, finish: Callable[[], None] = lambda: None
@@ -182,24 +178,18 @@ class LinearTrainer:
         return [first, *(np.sort(part) for part in np.array_split(others, _N_FOLDS - 1))]
 
     def _algorithm(self, data: Dataset, folds: list[NDArray[np.int64]], problem: Problem | None = None) -> Blocks:
-        rows, device = MarginRows(data.X, data.Y, folds), self.model.weights.device
-        is_compiled, size = device.type == "cpu" and has_numba(), _BLOCK_LABELS
-        if device.type == "cuda":
-            size = max(1, _GPU_BYTES // (_BYTES_EACH * max(data.X.shape)))
-        blocks = label_blocks(data.X, data.Y, size, self.settings.seed)
-        n_at_once = torch.get_num_threads() if is_compiled else 1
+        rows, device = MarginRows(data.X, data.Y, folds), device_of(self.model)
+        blocks = label_blocks(data.X, data.Y, device, self.settings.seed)
+        n_at_once = torch.get_num_threads() if is_compiled(device) else 1
         pace = _Pace(problem or self.problem, self.settings.time_budget, len(blocks), n_at_once, len(folds))
 
-        def solve(labels: NDArray[np.int64]) -> Solved:
+        def timed(labels: NDArray[np.int64]) -> Solved:
             own, started = pace.next(), time.perf_counter()
-            if is_compiled:
-                solved = solve_compiled(rows, labels, own)
-            else:
-                solved = solve_plain(rows, labels, own, device)
+            solved = solve(rows, labels, own, device)
             pace.note(time.perf_counter() - started, own)
             return solved
 
-        return Blocks(blocks, n_at_once, solve, data.n_rows, sum(fold.size for fold in folds))
+        return Blocks(blocks, n_at_once, timed, data.n_rows, sum(fold.size for fold in folds))
 
     def _hold(self, found: Machines, label_counts: NDArray[np.int64]) -> None:
         """Put the weights into the model, label after label."""
@@ -215,7 +205,7 @@ class LinearTrainer:
 
         Log-odds are learned from the labels with the best scores, calibration from the best by log-odds.
         """
-        device, model, scores = self.model.weights.device, self.model.cpu(), torch.from_numpy(found.held_out)
+        device, model, scores = device_of(self.model), self.model.cpu(), torch.from_numpy(found.held_out)
         truth = gather_rows(data.Y, np.concatenate(folds))
         best = scores.topk(min(_N_FIRST, scores.shape[1]), dim=1)
         labels = found.labels[best.indices.numpy()]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.compiled import has_numba
 from labelfield.csr import gather_rows
 from labelfield.linalg.rows import dot, to_tensor, transposed
 
@@ -31,6 +32,10 @@ _BATCH_STEPS = 24
 _DENSE_ENTRIES = 1 << 23
 # Label centroids are compared in this many random dimensions.
 _SKETCH = 32
+# Labels per block of the compiled solver: the weights of a feature for all of them fill a few registers.
+_BLOCK_LABELS = 64
+# What the arrays of a block may take with the plain solver, and how many bytes a row or feature takes per label.
+_BLOCK_BYTES, _BYTES_EACH = {"cpu": 1 << 28, "cuda": 1 << 33}, 32
 
 
 class Problem(NamedTuple):
@@ -69,11 +74,14 @@ class MarginRows:
         return np.concatenate(rows).astype(np.int64), np.repeat(np.arange(labels.size), stops - starts)
 
 
-def label_blocks(X: sparse.csr_array, Y: sparse.csr_array, size: int, seed: int) -> list[NDArray[np.int64]]:
+def label_blocks(X: sparse.csr_array, Y: sparse.csr_array, device: torch.device, seed: int) -> list[NDArray[np.int64]]:
     """Return the labels that hold anywhere in blocks of similar ones, so that those of a block share features.
 
     Labels are halved again and again along the main direction of their centroids, in a random projection.
     """
+    size = _BLOCK_LABELS
+    if not is_compiled(device):
+        size = max(1, _BLOCK_BYTES[device.type] // (_BYTES_EACH * max(X.shape)))
     sketch = np.random.default_rng(seed).standard_normal((X.shape[1], _SKETCH), np.float32)
     turned = sparse.csr_array(Y.T)
     centroids = np.asarray(turned @ (X @ sketch), np.float64)
@@ -119,6 +127,18 @@ def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem
         found.append(np.empty((fold.size, labels.size), np.float32))
         dense_scores(*csr, own, fold, found[-1])
     return Solved(features, W, objective, np.concatenate(found))
+
+
+def is_compiled(device: torch.device) -> bool:
+    """Return whether blocks on this device are solved by the compiled solver, which threads can run side by side."""
+    return device.type == "cpu" and has_numba()
+
+
+def solve(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, device: torch.device) -> Solved:
+    """Return the weights of a block of labels by the solver that suits the device."""
+    if is_compiled(device):
+        return solve_compiled(rows, labels, problem)
+    return solve_plain(rows, labels, problem, device)
 
 
 class _Batch(NamedTuple):

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.compiled import has_numba
 from labelfield.csr import gather_rows
 from labelfield.data.transform import RowTransform
-from labelfield.inference.margin import MarginRows, Problem, label_blocks, solve_compiled, solve_plain
+from labelfield.inference.margin import MarginRows, Problem, is_compiled, label_blocks, solve
 from labelfield.metrics import ndcg_at_k
 from labelfield.models.predictor import to_csr
 
@@ -23,7 +22,6 @@ _PASSES = 3
 _ENTRIES, _SHARE, _LEAST_LABELS = 1 << 28, 1 / 6, 512
 # Rows by which candidates are compared, at the most.
 _MOST_ROWS = 2000
-_BLOCK_LABELS = 64
 
 
 class Trial(NamedTuple):
@@ -76,16 +74,14 @@ def _score(
     """Return nDCG@5 in percent on held-out rows, of machines that were solved on the others."""
     kept = np.setdiff1d(np.arange(X.shape[0]), held_out)
     rows, asked = MarginRows(gather_rows(X, kept), gather_rows(Y, kept)), gather_rows(X, held_out)
-    is_compiled = device.type == "cpu" and has_numba()
-    size = _BLOCK_LABELS if is_compiled else Y.shape[1]
     scores = np.full((held_out.size, Y.shape[1]), -1.0, np.float32)
 
-    def solve(labels: NDArray[np.int64]) -> None:
-        solved = solve_compiled(rows, labels, problem) if is_compiled else solve_plain(rows, labels, problem, device)
+    def fill(labels: NDArray[np.int64]) -> None:
+        solved = solve(rows, labels, problem, device)
         scores[:, labels] = asked[:, solved.features] @ solved.W
 
-    with ThreadPoolExecutor(torch.get_num_threads() if is_compiled else 1) as pool:
-        list(pool.map(solve, label_blocks(rows.X, gather_rows(Y, kept), size, problem.seed)))
+    with ThreadPoolExecutor(torch.get_num_threads() if is_compiled(device) else 1) as pool:
+        list(pool.map(fill, label_blocks(rows.X, gather_rows(Y, kept), device, problem.seed)))
     k = min(5, Y.shape[1])
     best = torch.from_numpy(scores).topk(k, dim=1)
     ranked: Any = to_csr([(best.indices, best.values)], k, Y.shape[1])

@@ -1,19 +1,19 @@
 """One Bernoulli per label: log p(y | f) = y f - softplus(f).
 
-So Σ_k E log p = Σ_{k true} mean_k - Σ_k E softplus(f_k): only the true labels need a gather, and only E softplus needs
-quadrature. Its derivatives have a closed form: ∂/∂mean = E σ(f), ∂/∂var = ½ E σ'(f).
+A label that holds gains f, so only E softplus needs quadrature. Its derivatives have a closed form: ∂/∂mean = E σ(f),
+∂/∂var = ½ E σ'(f).
 """
 
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid, softplus
 
-from labelfield.likelihoods.chunks import chunks
+from labelfield.likelihoods.chunks import WeightedSum
+from labelfield.likelihoods.multilabel import MultiLabel
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.quadrature import gauss_hermite
-from labelfield.linalg.rows import entry_rows
 
 
 def softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -29,65 +29,29 @@ def softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, 
     return value, d_mean, d_var
 
 
-class _SumSoftplus(torch.autograd.Function):
-    """Σ_bk c_k E softplus(N(m_bk, v_bk)) and, in the same pass, its derivatives, without a (Q, B, K) tensor."""
-
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor, column_weight: Tensor, n_points: int) -> Tensor:
-        total = torch.zeros((), dtype=torch.float64, device=mean.device)
-        d_mean, d_var = torch.empty_like(mean), torch.empty_like(var)
-        for rows in chunks(mean.shape, mean.device):
-            value, d_mean[rows], d_var[rows] = softplus_moments(mean[rows], var[rows], n_points)
-            total += (value @ column_weight).sum(dtype=torch.float64)
-        ctx.save_for_backward(d_mean.mul_(column_weight), d_var.mul_(column_weight))
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        d_mean, d_var = ctx.saved_tensors
-        scale = gradients[0].to(d_mean.dtype)
-        return d_mean.mul(scale), d_var.mul(scale), None, None
-
-
-class Bernoulli:
+class Bernoulli(MultiLabel):
     """p(y_k = 1 | f_k) = σ(f_k), independent given f."""
 
+    scale = 1.0
+
     def __init__(self, n_points: int = 10) -> None:
-        self.n_points = n_points
+        super().__init__(n_points)
 
     def expected_softplus(self, mean: Tensor, var: Tensor, column_weight: Tensor | None = None) -> Tensor:
         """Return Σ_bk c_k E softplus(f_bk) as a float64 scalar, for means and variances (B, K) and weights c (K,)."""
         if column_weight is None:
             column_weight = mean.new_ones(mean.shape[1])
-        return apply(_SumSoftplus, mean, var, column_weight, self.n_points)
+        return apply(WeightedSum, mean, var, column_weight, partial(softplus_moments, n_points=self.n_points))
 
-    def expected_log_prob(
-        self,
-        mean: Tensor,
-        var: Tensor,
-        Y: Tensor,
-        column: Tensor,
-        column_weight: Tensor | None = None,
-        positive_weight: Tensor | None = None,
-    ) -> Tensor:
-        """Return Σ_bk c_k E log p(y_bk | f_bk) as a float64 scalar, for labels Y (CSR) with entries in these columns.
+    def absent(self, mean: Tensor, var: Tensor, column_weight: Tensor) -> Tensor:
+        return -self.expected_softplus(mean, var, column_weight)
 
-        Entries of Y that are 0 are not labels. A label that holds counts `positive_weight` (K,) times.
-        """
-        total = self.expected_softplus(mean, var, column_weight)
-        row = entry_rows(Y.crow_indices(), column.numel())
-        own, counted = mean[row, column], Y.values()
-        if positive_weight is not None:
-            counted = counted * positive_weight[Y.col_indices().long()]
-            # log σ(f) = f - softplus(f), and the sum over all labels already has the softplus once.
-            more = (counted - Y.values()).to(own.dtype)
-            total = total + self.expected_softplus(own[None], var[row, column][None], more)
-        return (own * counted).sum(dtype=torch.float64) - total
+    def gain(self, mean: Tensor, var: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        return mean[row, column]
 
-    def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
-        """Return E σ(f) (B, K), the probability of each label, with the uncertainty of f integrated out."""
-        deviation = var.sqrt()
-        result = torch.zeros_like(mean)
-        for node, weight in zip(*gauss_hermite(self.n_points), strict=True):
-            result.add_(torch.sigmoid(torch.add(mean, deviation, alpha=node)), alpha=weight)
-        return result.clamp_max_(1)  # the weights' sum of 1 may be rounded up
+    def at_margin(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        wrong = torch.sigmoid(-t)
+        return logsigmoid(t), wrong, wrong * (1 - wrong)
+
+    def for_training(self, n_points: int) -> "Bernoulli":
+        return Bernoulli(n_points)

@@ -36,3 +36,30 @@ class RowSums(torch.autograd.Function):
         d_mean, d_var = ctx.saved_tensors
         scale = gradients[0].unsqueeze(1)
         return d_mean.mul(scale), d_var.mul(scale), None
+
+
+class WeightedSum(torch.autograd.Function):
+    """Σ_bk c_k g(m_bk, v_bk) in float64, from `moments(mean, var)`: the values g of some rows (B, K) and, found in the
+    same pass, their derivatives by the means and variances."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mean: Tensor,
+        var: Tensor,
+        column_weight: Tensor,
+        moments: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]],
+    ) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64, device=mean.device)
+        d_mean, d_var = torch.empty_like(mean), torch.empty_like(var)
+        for rows in chunks(mean.shape, mean.device):
+            value, d_mean[rows], d_var[rows] = moments(mean[rows], var[rows])
+            total += (value @ column_weight).sum(dtype=torch.float64)
+        ctx.save_for_backward(d_mean.mul_(column_weight), d_var.mul_(column_weight))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        d_mean, d_var = ctx.saved_tensors
+        scale = gradients[0].to(d_mean.dtype)
+        return d_mean.mul(scale), d_var.mul(scale), None, None

@@ -17,7 +17,7 @@ from labelfield.csr import as_positives, from_counts
 from labelfield.errors import DataError
 from labelfield.metrics.inputs import Scores, are_probabilities, as_probabilities, as_scores, block_rows, scores_of
 from labelfield.metrics.pairs import auc, coverage_error, ranking_loss
-from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, inverse_propensity
+from labelfield.metrics.propensity import PROPENSITY_A, PROPENSITY_B, RankBy, inverse_propensity, rank_weight
 from labelfield.metrics.ranking import RankedHits, Unlabelled, score_ranking, top_k
 
 N_BINS = 15
@@ -163,6 +163,12 @@ def nlpd(y: Any, P: Scores) -> float:
         return float(-np.log(_at_positives(Y, P)).mean()) if y.size else float("nan")
 
 
+def _given(weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    if weights is None:
+        raise DataError("rank_by needs propensities", fix="Pass the training labels, or the inverse propensities.")
+    return weights
+
+
 def evaluate(
     Y: Any,
     scores: Scores,
@@ -174,6 +180,7 @@ def evaluate(
     b: float = PROPENSITY_B,
     threshold: float = 0.5,
     inverse: NDArray[np.float64] | None = None,
+    rank_by: RankBy = "probability",
 ) -> dict[str, float | int]:
     """Compute all scores that apply, by name.
 
@@ -181,6 +188,10 @@ def evaluate(
     and the F1 scores are in percent. Dense scores, which rank every label, also give AUCs (0 to 1), coverage and
     ranking loss and, if they are probabilities, log-loss and Brier. `rows` is the number of rows that means are taken
     over. The inverse propensities can be given instead of the training labels.
+
+    With `rank_by` ("propensity", or a power of the inverse propensity) labels are ranked by score times inverse
+    propensity. That decides which labels are listed, and so all scores at k. Everything else, and the probabilities
+    that ECE compares with frequencies, are the scores themselves.
     """
     Y = as_positives(Y)
     scores = as_scores(scores, Y.shape)
@@ -188,7 +199,9 @@ def evaluate(
     ks = sorted(set(k))
     if not ks:
         raise ValueError("k is empty; expected lengths of the ranked lists, such as (1, 3, 5)")
-    hits = score_ranking(Y, scores, max(ks), unlabelled=unlabelled)
+    weights = inverse if Y_train is None else inverse_propensity(Y_train, a, b)
+    order = rank_weight(rank_by, lambda: _given(weights))
+    hits = score_ranking(Y, scores, max(ks), unlabelled=unlabelled, weight=order)
     result: dict[str, float | int] = {"rows": hits.n_rows, "unlabelled_rows": int(np.count_nonzero(hits.n_true == 0))}
 
     def at_each_k(name: str, score: Any) -> None:
@@ -197,7 +210,6 @@ def evaluate(
     at_each_k("P", hits.precision)
     at_each_k("nDCG", hits.ndcg)
     at_each_k("R", hits.recall)
-    weights = inverse if Y_train is None else inverse_propensity(Y_train, a, b)
     if weights is not None:
         at_each_k("PSP", lambda n: hits.psp(n, weights))
         at_each_k("PSnDCG", lambda n: hits.psndcg(n, weights))

@@ -22,16 +22,23 @@ Unlabelled = Literal["miss", "drop"]
 
 @dataclass(frozen=True, eq=False)
 class TopK:
-    """The k best labels of each row, best first; -1 (and score nan) after the end of a shorter list."""
+    """The k best labels of each row, best first, with their scores; -1 (and score nan) after the end of a shorter list.
+
+    Where labels have weights, the best are those with the largest score times weight; scores are without the weight.
+    """
 
     labels: NDArray[np.int64]
     scores: NDArray[np.float64]
 
 
-def top_k(scores: Any, k: int) -> TopK:
-    """Return the k best labels of each row, from dense scores or CSR predictions."""
+def top_k(scores: Any, k: int, weight: NDArray[np.float64] | None = None) -> TopK:
+    """Return the k best labels of each row, from dense scores or CSR predictions.
+
+    With a `weight` (K,) labels are ranked by score times weight.
+    """
     _check_k(k)
     scores = as_scores(scores)
+    weight = None if weight is None else _as_weight(np.asarray(weight, np.float64), scores.shape[1])
     n, n_labels = scores.shape
     labels = np.full((n, k), -1, np.int64)
     values = np.full((n, k), np.nan)
@@ -42,18 +49,24 @@ def top_k(scores: Any, k: int) -> TopK:
     for rows in block_rows(n, longest) if width else ():
         if is_dense:
             block = scores[rows]
-            best = found = _best_places(block, width)
+            best = found = _best_places(block if weight is None else block * weight, width)
         else:  # the lists of these rows, side by side from the left
             place = np.arange(longest)
             is_filled = place < counts[rows, None]
             where = np.where(is_filled, scores.indptr[:-1][rows, None] + place, 0)
             block = np.where(is_filled, scores.data[where].astype(np.float64), -np.inf)
-            best = _best_places(block, width)
+            best = _best_places(block if weight is None else block * weight[scores.indices[where]], width)
             found = np.take_along_axis(scores.indices[where], best, axis=1)
         is_there = np.arange(width) < counts[rows, None]
         labels[rows, :width] = np.where(is_there, found, -1)
         values[rows, :width] = np.where(is_there, np.take_along_axis(block, best, axis=1), np.nan)
     return TopK(labels, values)
+
+
+def _as_weight(weight: NDArray[np.float64], n_labels: int) -> NDArray[np.float64]:
+    if weight.shape != (n_labels,) or not (np.isfinite(weight) & (weight > 0)).all():
+        raise DataError(f"weights of shape {weight.shape}", f"a positive number for each of {n_labels} labels")
+    return weight
 
 
 def _best_places(block: NDArray[Any], k: int) -> NDArray[np.int64]:
@@ -155,14 +168,21 @@ class RankedHits:
         return best
 
 
-def score_ranking(Y: Any, scores: Any, k: int, *, unlabelled: Unlabelled = "miss") -> RankedHits:
-    """Rank the labels of each row once, for all scores at up to k."""
+def score_ranking(
+    Y: Any,
+    scores: Any,
+    k: int,
+    *,
+    unlabelled: Unlabelled = "miss",
+    weight: NDArray[np.float64] | None = None,
+) -> RankedHits:
+    """Rank the labels of each row once, for all scores at up to k; with a `weight` (K,) by score times weight."""
     _check_k(k)
     if unlabelled not in ("miss", "drop"):
         raise ValueError(f"unlabelled={unlabelled!r}; expected 'miss' or 'drop'")
     Y = as_positives(Y)
     scores = as_scores(scores, Y.shape)
-    ranked = top_k(scores, min(k, max(Y.shape[1], 1)))  # a list is never longer than all labels
+    ranked = top_k(scores, min(k, max(Y.shape[1], 1)), weight)  # a list is never longer than all labels
     asked = np.arange(Y.shape[0])[:, None] * Y.shape[1] + ranked.labels
     is_hit = find(entry_keys(Y), asked)[1] & (ranked.labels >= 0)
     return RankedHits(ranked, is_hit, Y, k, unlabelled)

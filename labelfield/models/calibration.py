@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logit
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 # Ranks with an offset of their own; the last one is for all later ranks.
 N_RANKS = 6
@@ -60,6 +61,16 @@ class Calibration(nn.Module):
         if self.has_lead:
             result = result + self.lead[1] * (z - self.lead[0]).clamp_min(0) * (last == 0)
         return torch.sigmoid(result + self.offsets[last])
+
+    def log_inverse(self, q: Tensor) -> Tensor:
+        """Return log p of the least p that becomes q (float64) at the last rank; -inf where every p reaches q."""
+        knots, slopes = self.knots.double(), self.slopes.double()
+        at_knots = slopes[0] * knots + (slopes.diff() * (knots[:, None] - knots).clamp_min(0)).sum(1)
+        y = torch.logit(q) - self.offsets[-1].double()
+        z = y / slopes[0]
+        for place, change in zip(at_knots, (1 / slopes).diff(), strict=True):
+            z = z + change * (y - place).clamp_min(0)
+        return torch.where(z > np.log(_SMALLEST) + 1e-3, logsigmoid(z), -torch.inf)
 
     def is_identity(self) -> bool:
         """Return whether nothing has been learned."""

@@ -66,18 +66,21 @@ class EnsemblePredictor(Predictor):
         """Return the probabilities (..., K) of all members together from those of each."""
         if self.stack is None:
             return torch.stack(list(found)).mean(0)
-        return self.stack([log_odds_of(P) for P in found]).sigmoid_()
+        odds: Tensor = self.stack([log_odds_of(P) for P in found])
+        return odds.sigmoid_()
 
     def _blocks(self, rows: sparse.csr_array) -> Iterator[tuple[slice, NDArray[np.int64]]]:
         """Yield blocks of rows and their numbers."""
         for block in row_blocks(rows.shape[0], self.n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
             yield block, np.arange(block.start, block.stop)
 
-    def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
+    def top_k(
+        self, rows: sparse.csr_array, k: int, calibrated: bool = True, weight: NDArray[np.float64] | None = None
+    ) -> sparse.csr_array:
         """Return the k labels with the largest mean probability; some models need not ask for all labels."""
         if not self._ranks_means():
-            return super().top_k(rows, k, calibrated)
-        return self._top_k_of_mean(rows, k, calibrated)
+            return super().top_k(rows, k, calibrated, weight)
+        return self._top_k_of_mean(rows, k, calibrated, weight=weight)
 
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K)."""
@@ -88,19 +91,26 @@ class EnsemblePredictor(Predictor):
     def _ranks_means(self) -> bool:
         """Return whether the members are of one kind that can rank its means."""
         first = self.members[0].predictor
-        return self.stack is None and first.ranks_means and all(type(member.predictor) is type(first) for member in self.members)
+        are_alike = all(type(member.predictor) is type(first) for member in self.members)
+        return self.stack is None and first.ranks_means and are_alike
 
     def _top_k_of_mean(
-        self, rows: sparse.csr_array, k: int, calibrated: bool, observed: sparse.csr_array | None = None
+        self,
+        rows: sparse.csr_array,
+        k: int,
+        calibrated: bool,
+        observed: sparse.csr_array | None = None,
+        weight: NDArray[np.float64] | None = None,
     ) -> sparse.csr_array:
         """Return the best labels by the mean over the members, which are asked about some rows at a time."""
         k, parts = min(k, self.n_labels), self._parts(rows)
+        calibration = self.calibration if calibrated else None
+        w = None if weight is None else torch.from_numpy(weight)
 
         def ranked(chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
             known = None if observed is None else gather_rows(observed, chosen)
             some = [(predictor, gather_rows(own, chosen)) for predictor, own in parts]
-            best, p = parts[0][0].top_k_of_mean(some, k, known)
-            return best, self.calibration.to(p.device)(p, torch.arange(k, device=p.device)) if calibrated else p
+            return parts[0][0].top_k_of_mean(some, k, known, calibration, w)
 
         return to_csr((found for _, found in self.answers(self._blocks(rows), ranked)), k, self.n_labels)
 

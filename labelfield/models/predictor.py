@@ -136,10 +136,16 @@ class Predictor(ABC):
         blocks = ((block[:2], block[2:]) for block in self.probabilities(rows, calibrated))
         return self.filled(blocks, (rows.shape[0], self.n_labels))[0]
 
-    def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
-        """Return the k most probable labels of each row with their probabilities, as CSR (N, K)."""
+    def top_k(
+        self, rows: sparse.csr_array, k: int, calibrated: bool = True, weight: NDArray[np.float64] | None = None
+    ) -> sparse.csr_array:
+        """Return the k most probable labels of each row with their probabilities, as CSR (N, K).
+
+        With a positive `weight` (K,) return those with the largest probability times weight. The values are
+        probabilities all the same, so the order is that of value times weight.
+        """
         k = min(k, self.n_labels)
-        best = (block.P.topk(k, dim=1)[::-1] for block in self.probabilities(rows, calibrated))
+        best = (_best(block.P, k, weight) for block in self.probabilities(rows, calibrated))
         return to_csr(best, k, self.n_labels)
 
     def reached(self, rows: sparse.csr_array, threshold: float) -> sparse.csr_array:
@@ -239,11 +245,17 @@ class Predictor(ABC):
         return None
 
     def top_k_of_mean(
-        self, parts: Sequence[tuple[Any, sparse.csr_array]], k: int, observed: sparse.csr_array | None
+        self,
+        parts: Sequence[tuple[Any, sparse.csr_array]],
+        k: int,
+        observed: sparse.csr_array | None,
+        calibration: Any,
+        weight: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the k labels with the largest mean raw probability over predictors of this kind, each with its rows.
+        """Return the k labels with the largest mean probability over predictors of this kind, each with its rows.
 
-        Only where `ranks_means`. `observed` has labels that are known: +1 holds, -1 does not.
+        Only where `ranks_means`. `observed` has labels that are known: +1 holds, -1 does not. Probabilities go through
+        the calibration, if there is one, and labels are ranked by them times a `weight` (K,), if there is one.
         """
         raise CannotAnswerError("this model cannot rank means")
 
@@ -288,6 +300,15 @@ def _ranks(P: Tensor) -> Tensor:
     """Return the place of each label in the ranking of its row, from probabilities of all labels (B, K)."""
     best = P.sort(dim=1, descending=True, stable=True).indices[:, :N_RANKS]
     return ranks_of(best, slice(0, P.shape[1]))
+
+
+def _best(P: Tensor, k: int, weight: NDArray[np.float64] | None) -> tuple[Tensor, Tensor]:
+    """Return the k labels of rows (B, K) with the largest weighted probabilities, and their probabilities."""
+    if weight is None:
+        values, labels = P.topk(k, dim=1)
+        return labels, values
+    labels = (P * torch.from_numpy(weight).to(P.device)).topk(k, dim=1).indices
+    return labels, P.gather(1, labels)
 
 
 def to_csr(parts: Iterable[tuple[Tensor, Tensor]], k: int, n_labels: int) -> sparse.csr_array:

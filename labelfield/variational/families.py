@@ -26,6 +26,10 @@ class Moments(NamedTuple):
     mean: Tensor
     var: Tensor
 
+    def scaled(self, factor: float) -> "Moments":
+        """Return the moments of `factor` times the variables."""
+        return self if factor == 1 else Moments(self.mean * factor, self.var * factor**2)
+
     def sigmoid_interval(self, level: float) -> tuple[Tensor, Tensor]:
         """Return the central interval of σ(f): σ is monotone, so its ends are σ(mean ± z sd)."""
         reach = float(ndtri(0.5 + level / 2)) * self.var.sqrt()

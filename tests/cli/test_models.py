@@ -61,6 +61,33 @@ def test_predict_evaluate_and_api_agree(toy, model, tmp_path):
     assert {name: again[name] for name in scores} == pytest.approx(scores)
 
 
+def test_rankings_by_propensity_agree(toy, model, tmp_path):
+    """Files hold probabilities, in the order that they were ranked in; scores are told by what to rank."""
+    data, estimator = labelfield.read(toy), labelfield.load(model)
+    inverse = metrics.inverse_propensity(data.Y)
+    for asked, rank_by in (("propensity", 1.0), ("0.5", 0.5)):
+        expected = estimator.predict_topk(data.test.X, 5, rank_by=rank_by)
+        scores = metrics.evaluate(data.test.Y, expected, data.Y, rank_by=rank_by)
+        for name in ("p.txt", "p.npz"):
+            path = tmp_path / asked / name
+            path.parent.mkdir(exist_ok=True)
+            assert json.loads(run("predict", model, toy, "--rank-by", asked, "--out", path, "--json").stdout)
+            found = labelfield.read_predictions(path, 80, 30)
+            np.testing.assert_allclose(found.toarray(), expected.toarray(), rtol=1e-6)
+            for source, where in ((path, toy), (model, toy), (model, toy / "test")):
+                shown = json.loads(run("evaluate", source, where, "--rank-by", asked, "--json").stdout)
+                assert {name: shown[name] for name in scores} == pytest.approx(scores)
+        lines = (tmp_path / asked / "p.txt").read_text().splitlines()[-80:]
+        listed = [[int(entry.split(":")[0]) for entry in line.split()] for line in lines]
+        np.testing.assert_array_equal(listed, metrics.top_k(expected, 5, inverse**rank_by).labels)
+    run("predict", model, toy, "--rank-by", "rare", "--out", tmp_path / "no.txt", check=2)
+    for wrong in ("rare", "-1", "nan"):
+        run("evaluate", model, toy, "--rank-by", wrong, check=2)
+    run("evaluate", "popularity", toy, "--rank-by", "propensity", check=2)
+    done = run("evaluate", tmp_path / "0.5" / "p.txt", toy / "test", "--rank-by", "0.5", check=2)
+    assert "--train" in done.stderr
+
+
 def test_show(model):
     assert json.loads(run("show", model, "--json").stdout)["n_latent"] == 6
     assert "whitened_diagonal" in run("show", model).stdout

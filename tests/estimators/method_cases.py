@@ -71,6 +71,7 @@ SINGLE = {
     "mlgpf": Case(mlgpf()),
     "mlgpf, label linear": Case(mlgpf(label_linear="point", row_transform="unit+log")),
     "mlgpf, classes": Case(mlgpf(), has_classes=True),
+    "mlgpf, hinge": Case(mlgpf(likelihood="squared_hinge", label_linear="point")),
     "one_vs_each": Case(gp(), has_classes=True),
     "softmax": Case(gp(likelihood="softmax"), has_classes=True),
     "robustmax": Case(gp(likelihood="robustmax"), has_classes=True, has_intervals=False),
@@ -86,6 +87,7 @@ SINGLE = {
 ENSEMBLES = {
     "ensemble of mlgpf": Case(ensemble(mlgpf()), has_bound=False),
     "ensemble of mlgpf, classes": Case(ensemble(mlgpf()), has_classes=True, has_bound=False),
+    "ensemble of mlgpf, hinge": Case(ensemble(mlgpf(likelihood="squared_hinge")), has_bound=False),
     "ensemble of one_vs_each": Case(ensemble(gp()), has_classes=True, has_bound=False),
     "ensemble of svdkl": Case(ensemble(deep()), has_classes=True, has_bound=False),
     "ensemble of svdkl, labels": Case(ensemble(deep()), has_bound=False),

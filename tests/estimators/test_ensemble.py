@@ -114,7 +114,8 @@ class TestTheWhole:
                 f = h @ A.T + b
             else:
                 f = latent.f_mean + np.sqrt(latent.f_var) * rng.standard_normal((n_draws, *latent.f_mean.shape))
-            found.append(softmax(f, axis=2) if member.predictor_.is_exclusive else expit(f))
+            scale = member.model_.likelihood.scale if member.method == "mlgpf" else 1
+            found.append(softmax(f, axis=2) if member.predictor_.is_exclusive else expit(scale * f))
         return np.concatenate(found)
 
     @pytest.mark.parametrize("name", GAUSSIAN)

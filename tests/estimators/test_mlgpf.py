@@ -57,6 +57,41 @@ class TestLearning:
         assert (P[:, 0] < 0.3).all()
         assert (P[:, 1] > 0.7).all()
 
+    @pytest.mark.parametrize("label_linear", ["off", "point", "mean_field"])
+    @pytest.mark.parametrize("n_negatives", [0, 5])
+    def test_a_margin_learns_and_ranks_unseen_labels_last(self, data, label_linear, n_negatives):
+        """Labels without a positive row must not come first, however far a row is from all others."""
+        Y = sparse.hstack([sparse.csr_array((data.n_rows, 4)), data.Y], format="csr")
+        options = {"label_linear": label_linear, "n_negatives": n_negatives, "likelihood": "squared_hinge"}
+        model = small(**options).fit(data.X, sparse.csr_array(Y))
+        lists = model.predict_topk(data.test.X, 5)
+        floor = metrics.precision_at_k(data.test.Y, metrics.popularity(data.Y, data.test.n_rows), 5)
+        ours = sparse.csr_array(lists[:, 4:])
+        assert metrics.precision_at_k(data.test.Y, ours, 5) > 1.3 * floor
+        strange = sparse.vstack([data.test.X, sparse.csr_array((1, 60)), 100 * sparse.eye_array(60)], format="csr")
+        assert model.predict_topk(sparse.csr_array(strange), 5).indices.min() >= 4
+
+    def test_a_label_can_begin_to_hold(self, data):
+        Y = sparse.csr_array(data.Y).tolil()
+        Y[:, 3] = 0
+        model = small(likelihood="squared_hinge").partial_fit(data.X, Y.tocsr())
+        before = model.predict_proba(data.X)[:, 3].mean()
+        Y[:, 3] = 1
+        for _ in range(5):
+            model.partial_fit(data.X, Y.tocsr())
+        assert model.predict_proba(data.X)[:, 3].mean() > before + 0.2
+
+    def test_the_cost_of_a_margin_is_kept(self, data, tmp_path):
+        model = small(likelihood="squared_hinge", hinge_cost=0.3, max_epochs=3).fit(data.X, data.Y)
+        model.save(tmp_path / "m")
+        again = labelfield.load(tmp_path / "m")
+        assert again.model_.likelihood.cost == again.spec_.hinge_cost == 0.3
+        assert "squared hinge with cost 0.3" in again.summary()
+        np.testing.assert_array_equal(again.predict_proba(data.test.X), model.predict_proba(data.test.X))
+        for wrong in ({"likelihood": "hinge"}, {"hinge_cost": 0.0}, {"hinge_cost": -1}):
+            with pytest.raises(ValueError, match="expected"):
+                small(**wrong).fit(data.X, data.Y)
+
     def test_rare_labels_may_count_more(self, data):
         """They are then thought likelier, and the frequent ones less so."""
         options = {"calibrate": False, "max_epochs": 10}

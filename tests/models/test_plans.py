@@ -14,11 +14,11 @@ MNIST, AMAZON = (60000, 784, 10), (490_449, 135_909, 670_091)
 @pytest.mark.parametrize(
     ("size", "chosen"),
     [
-        (EURLEX, ("se_linear_ard", "point", 200, 400, 966, 9, 0.1, 0.25, None)),
-        (BIBTEX, ("se_linear_ard", "off", 159, 305, 305, 25, 0.03, 0.5, None)),
-        (EMOTIONS, ("matern32_ard", "off", 6, 100, 50, 40, 0.01, 1.0, None)),
-        (AMAZON, ("se_linear_ard", "off", 300, 400, 1000, 3, 0.1, 0.25, 1000)),
-        ((1, 1, 1), ("matern32_ard", "off", 1, 1, 1, 40, 0.01, 1.0, None)),
+        (EURLEX, ("se_linear_ard", "point", 200, 400, 966, 9, 0.1, 0.25, None, 0.1)),
+        (BIBTEX, ("se_linear_ard", "off", 159, 305, 305, 25, 0.03, 0.5, None, 1.0)),
+        (EMOTIONS, ("matern32_ard", "off", 6, 100, 50, 40, 0.01, 1.0, None, 1.0)),
+        (AMAZON, ("se_linear_ard", "off", 300, 400, 1000, 3, 0.1, 0.25, 1000, 1.0)),
+        ((1, 1, 1), ("matern32_ard", "off", 1, 1, 1, 40, 0.01, 1.0, None, 1.0)),
     ],
 )
 def test_multi_label(size, chosen):

@@ -2,8 +2,8 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
+from labelfield.likelihoods import MultiLabel
 from labelfield.linalg.gaussian import LEAST_VARIANCE
 from labelfield.linalg.rows import Rows, entry_places, entry_rows
 from labelfield.models.mlgpf.model import MLGPF
@@ -32,13 +32,16 @@ def condition(model: MLGPF, h: Moments, X: Rows, observed: Tensor, n_steps: int 
         inside = slice(int(pointers[start]), int(pointers[min(start + step, h.mean.shape[0])]))
         known = model.Phi[columns[inside]], means[inside], observed.values()[inside].sign()
         own = Moments(h.mean[part], h.var[part])
-        parts.append(_condition_rows(own, entry_rows(pointers[start : start + step + 1]), *known, n_steps))
+        rows = entry_rows(pointers[start : start + step + 1])
+        parts.append(_condition_rows(model.likelihood, own, rows, *known, n_steps))
     if not parts:
         return h
     return Moments(*(torch.cat(moments) for moments in zip(*parts, strict=True)))
 
 
-def _condition_rows(h: Moments, rows: Tensor, Phi: Tensor, means: Tensor, signs: Tensor, n_steps: int) -> Moments:
+def _condition_rows(
+    likelihood: MultiLabel, h: Moments, rows: Tensor, Phi: Tensor, means: Tensor, signs: Tensor, n_steps: int
+) -> Moments:
     """Run `condition` for few rows, given the rows of known labels, their loadings, means under q(h), and signs."""
     precision = 1 / h.var
     offsets = means - (h.mean[rows] * Phi).sum(1)  # the bias, and the labels' linear processes
@@ -49,15 +52,15 @@ def _condition_rows(h: Moments, rows: Tensor, Phi: Tensor, means: Tensor, signs:
     def log_density(estimate: Tensor) -> Tensor:
         """Return log q(h) p(y_o | h) of each row, up to a constant; it is concave in h."""
         prior = -0.5 * (precision * (estimate - h.mean).square()).sum(1)
-        return prior.index_add(0, rows, logsigmoid(signs * utility(estimate)))
+        return prior.index_add(0, rows, likelihood.at_margin(signs * utility(estimate))[0])
 
     estimate = h.mean.clone()
     best = log_density(estimate)
     for _ in range(n_steps):
-        wrong = torch.sigmoid(-signs * utility(estimate))
+        _, slope, curvature = likelihood.at_margin(signs * utility(estimate))
         gradient = -precision * (estimate - h.mean)
-        gradient = gradient.index_add(0, rows, (signs * wrong).unsqueeze(1) * Phi)
-        direction = _solve_rows(precision, rows, wrong * (1 - wrong), Phi, gradient)
+        gradient = gradient.index_add(0, rows, (signs * slope).unsqueeze(1) * Phi)
+        direction = _solve_rows(precision, rows, curvature, Phi, gradient)
         # A full step may overshoot the mode; each row takes the first halving that does not lower its density.
         share = torch.ones_like(best)
         for _ in range(_HALVINGS):
@@ -74,8 +77,8 @@ def _condition_rows(h: Moments, rows: Tensor, Phi: Tensor, means: Tensor, signs:
         best = torch.where(gains, value, best)
         if is_settled:
             break
-    wrong = torch.sigmoid(-signs * utility(estimate))
-    return Moments(estimate, _marginal_variances(h.var, rows, wrong * (1 - wrong), Phi))
+    curvature = likelihood.at_margin(signs * utility(estimate))[2]
+    return Moments(estimate, _marginal_variances(h.var, rows, curvature, Phi))
 
 
 def _marginal_variances(var: Tensor, rows: Tensor, curvature: Tensor, Phi: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
     h_p ~ GP(0, k),  p = 1 … P            f = Φ h + b            p(y | f) = Π_k σ(f_k)^y_k (1 - σ(f_k))^(1 - y_k)
 
 Under q the utilities are Gaussian: q(f_ik) = N(Σ_p φ_kp m_ip + b_k, Σ_p φ_kp² s_ip). Where each label
-also has a linear process of its own, that adds a mean and a variance (models/mlgpf/label_linear.py).
+also has a linear process of its own, that adds a mean and a variance (models/mlgpf/label_linear.py). With a squared
+hinge in place of the Bernoulli (likelihoods/squared_hinge.py) each b_k also has a prior N(b_mean_k, 1).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from labelfield.inducing import Free, Subspace
 from labelfield.kernels import Kernel, Points
-from labelfield.likelihoods import Bernoulli
+from labelfield.likelihoods import Bernoulli, MultiLabel
 from labelfield.linalg.rows import Projected, Rows, n_rows, take
 from labelfield.models.calibration import Calibration
 from labelfield.models.elbo import Elbo
@@ -34,6 +35,8 @@ class InducingState(NamedTuple):
 class MLGPF(nn.Module):
     """The model: parts are given, the mixing Φ (K, P) and the bias b (K,) are its own."""
 
+    b_mean: Tensor | None
+
     def __init__(
         self,
         kernel: Kernel,
@@ -43,13 +46,16 @@ class MLGPF(nn.Module):
         b: Tensor,
         *,
         label_linear: LabelLinear | None = None,
-        likelihood: Bernoulli | None = None,
+        likelihood: MultiLabel | None = None,
+        b_mean: Tensor | None = None,
         jitter: float = 1e-6,
     ) -> None:
         super().__init__()
         self.kernel, self.inducing, self.family = kernel, inducing, family
         self.Phi = nn.Parameter(Phi)
         self.b, self.n_labels = nn.Parameter(b), len(b)
+        # The mean of the prior of b, if it has one.
+        self.register_buffer("b_mean", b_mean)
         self.label_linear = label_linear
         self.calibration = Calibration()
         self.likelihood = likelihood or Bernoulli()
@@ -84,15 +90,21 @@ class MLGPF(nn.Module):
     def _labels(self, labels: Tensor | slice | None) -> _Labels:
         """Select labels. Those given by number alone get a gradient, so the cost of a step does not grow with K."""
         linear = None if self.label_linear is None else self.label_linear.select(labels)
-        if isinstance(labels, Tensor):
-            return _Labels(take(self.Phi, labels), take(self.b, labels), linear)
         if labels is None:
-            return _Labels(self.Phi, self.b, linear)
-        return _Labels(self.Phi[labels], self.b[labels], linear)
+            return _Labels(self.Phi, self.b, linear, self.b_mean)
+        b_mean = None if self.b_mean is None else self.b_mean[labels]
+        if isinstance(labels, Tensor):
+            return _Labels(take(self.Phi, labels), take(self.b, labels), linear, b_mean)
+        return _Labels(self.Phi[labels], self.b[labels], linear, b_mean)
 
     def _kl(self, prior: Prior, labels: _Labels, weight: Tensor | None) -> Tensor:
-        shared = self.family.kl(prior).sum()
-        return shared if labels.label_linear is None else shared + labels.label_linear.kl(weight)
+        total = self.family.kl(prior).sum()
+        if labels.label_linear is not None:
+            total = total + labels.label_linear.kl(weight)
+        if labels.b_mean is not None:  # -log p(b), up to a constant
+            each = 0.5 * (labels.b - labels.b_mean).square()
+            total = total + (each if weight is None else each * weight).sum(dtype=torch.float64)
+        return total
 
     def elbo(
         self,
@@ -115,17 +127,18 @@ class MLGPF(nn.Module):
         chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
         weight = None if weight is None else weight.to(self.b.dtype)
         labels = self._labels(chosen)
-        likelihood = self.likelihood if n_points is None else Bernoulli(n_points)
+        likelihood = self.likelihood if n_points is None else self.likelihood.for_training(n_points)
         fit = likelihood.expected_log_prob(*labels.utilities(h, X), Y, column, weight, positive_weight)
         return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
 
 
 class _Labels(NamedTuple):
-    """The parameters of all or some labels: Φ (K, P), b (K,) and the linear processes of their own."""
+    """The parameters of all or some labels: Φ (K, P), b (K,), their linear processes, and the prior mean of b."""
 
     Phi: Tensor
     b: Tensor
     label_linear: LabelLinearSubset | None
+    b_mean: Tensor | None
 
     def utilities(self, h: Moments, X: Rows) -> Moments:
         return Moments(self.means(h, X), self.variances(h, X))

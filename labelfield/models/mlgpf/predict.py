@@ -1,7 +1,7 @@
 """What a fitted factor model answers: probabilities, rankings, intervals, latent moments, and given known labels."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +11,13 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.csr import gather_rows
-from labelfield.linalg.rows import device_of, entry_rows, to_tensor
+from labelfield.linalg.rows import device_of, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.calibration import N_RANKS, ranks_of
-from labelfield.models.mlgpf.condition import condition, means_at
+from labelfield.models.mlgpf.condition import condition
 from labelfield.models.mlgpf.model import MLGPF, InducingState
 from labelfield.models.mlgpf.topk import label_blocks, top_k, top_k_of_mean
+from labelfield.models.mlgpf.weighting import ranked_calibrated
 from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor, tensor_blocks, to_csr
 from labelfield.models.sparse import unexplained_share
 from labelfield.variational.families import Moments
@@ -87,27 +88,43 @@ class FactorPredictor(Predictor):
                         found = [calibration(answer, rank) for answer in found]
                 yield (block, labels), found
 
-    def top_k(self, rows: sparse.csr_array, k: int, calibrated: bool = True) -> sparse.csr_array:
-        return self.top_k_of(self.given(rows), k, calibrated)
+    def top_k(
+        self, rows: sparse.csr_array, k: int, calibrated: bool = True, weight: NDArray[np.float64] | None = None
+    ) -> sparse.csr_array:
+        return self.top_k_of(self.given(rows), k, calibrated, weight)
 
-    def top_k_of(self, blocks: Iterable[RowBlock], k: int, calibrated: bool = True) -> sparse.csr_array:
+    def top_k_of(
+        self,
+        blocks: Iterable[RowBlock],
+        k: int,
+        calibrated: bool = True,
+        weight: NDArray[np.float64] | None = None,
+    ) -> sparse.csr_array:
         """Return the k most probable labels of rows whose q(h) is known, as CSR (N, K)."""
         k = min(k, self.n_labels)
+        w = None if weight is None else torch.from_numpy(weight).to(self.model.b.device)
+        calibration = self.model.calibration if calibrated else None
 
         def ranked(X: Tensor, h: Moments) -> tuple[Tensor, Tensor]:
-            best, p = top_k(self.model, h, X, k)
-            return best, self.calibration(p, torch.arange(k, device=p.device)) if calibrated else p
+            return ranked_calibrated(partial(top_k, self.model, h, X), k, calibration, w)
 
         return to_csr((found for _, found in self.answers(blocks, ranked)), k, self.n_labels)
 
     def top_k_of_mean(
-        self, parts: Sequence[tuple[Any, sparse.csr_array]], k: int, observed: sparse.csr_array | None
+        self,
+        parts: Sequence[tuple[Any, sparse.csr_array]],
+        k: int,
+        observed: sparse.csr_array | None,
+        calibration: Any,
+        weight: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         f = []
         for factor, rows in parts:
             found = [factor.model.utilities(h, X) for _, X, h in factor.given(rows, observed)]
             f.append(Moments(*(torch.cat(part) for part in zip(*found, strict=True))))
-        return top_k_of_mean([factor.model for factor, _ in parts], f, k)
+        device, rank = f[0].mean.device, partial(top_k_of_mean, [factor.model for factor, _ in parts], f)
+        calibration = None if calibration is None else calibration.to(device)
+        return ranked_calibrated(rank, k, calibration, None if weight is None else weight.to(device))
 
     def latent(self, rows: sparse.csr_array) -> Latent:
         widths = (self.n_labels,) * 2 + (self.model.Phi.shape[1],) * 2
@@ -122,12 +139,16 @@ class FactorPredictor(Predictor):
 
     def interval(self, rows: sparse.csr_array, level: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the ends (N, K) of central credible intervals in closed form: q(f) is Gaussian."""
-        shape, ends = (rows.shape[0], self.n_labels), self._answers(rows, lambda f: f.sigmoid_interval(level))
+        shape, scale = (rows.shape[0], self.n_labels), self.model.likelihood.scale
+        ends = self._answers(rows, lambda f: f.scaled(scale).sigmoid_interval(level))
         low, high = self.filled(ends, shape, shape)
         return low, high
 
     def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        return self.answers(self.given(rows), lambda X, h: self.model.utilities(h, X).sigmoid_quantiles(n_draws))
+        def draw(X: Tensor, h: Moments) -> Tensor:
+            return self.model.utilities(h, X).scaled(self.model.likelihood.scale).sigmoid_quantiles(n_draws)
+
+        return self.answers(self.given(rows), draw)
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         def share(X: Tensor) -> list[Tensor]:
@@ -140,12 +161,10 @@ class FactorPredictor(Predictor):
         model, fit = self.model, 0.0
         for block, X, h in self.given(rows):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                own = to_tensor(gather_rows(Y, np.arange(block.start, block.stop)), X.device)
-                held = means_at(model, h, X, entry_rows(own.crow_indices()), own.col_indices().long())
-                total = float(held.sum(dtype=torch.float64))
-                for _, f in label_blocks(model, h, X):
-                    total -= float(model.likelihood.expected_softplus(*f))
-                fit += total
+                truth = gather_rows(Y, np.arange(block.start, block.stop))
+                for labels, f in label_blocks(model, h, X):
+                    own = to_tensor(sparse.csr_array(truth[:, labels]), X.device)
+                    fit += float(model.likelihood.expected_log_prob(*f, own, own.col_indices().long()))
         with torch.no_grad():
             return Bound(fit, float(model.kl(self.state.prior)))
 

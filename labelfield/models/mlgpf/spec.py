@@ -7,12 +7,13 @@ import torch
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word, check_options
 from labelfield.inducing import Free, Subspace
 from labelfield.kernels.names import kernel_from_name
-from labelfield.likelihoods import Bernoulli
+from labelfield.likelihoods import Bernoulli, SquaredHinge
 from labelfield.models.mlgpf.label_linear import LABEL_LINEAR, LabelLinear
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.models.sparse import MOST_POINTS, make_shared
 from labelfield.variational.families import POSTERIORS
 
+LIKELIHOODS = ("bernoulli", "squared_hinge")
 INDUCING = ("free", "fixed", "subspace", "subspace_basis")
 # What each option of the model may be; the estimator adds those of the training.
 CONSTRAINTS: dict[str, Constraint] = {
@@ -25,6 +26,8 @@ CONSTRAINTS: dict[str, Constraint] = {
     "jitter": Real(0),
     "label_linear": OneOf(LABEL_LINEAR),
     "label_linear_scale": Real(1e-12),
+    "likelihood": OneOf(LIKELIHOODS),
+    "hinge_cost": Real(1e-12),
 }
 _SPEC_CONSTRAINTS = {
     **CONSTRAINTS,
@@ -53,6 +56,8 @@ class Spec:
     label_linear: str = "off"  # a linear process for each label
     n_label_linear: int = 0  # the number of weights of all of them
     label_linear_scale: float = 2.0  # τ, or where it starts
+    likelihood: str = "bernoulli"
+    hinge_cost: float = 1.0  # C of the squared hinge
 
     def __post_init__(self) -> None:
         check_options(vars(self), _SPEC_CONSTRAINTS)
@@ -76,4 +81,7 @@ def build(spec: Spec) -> MLGPF:
         linear = LabelLinear(k, d, spec.n_label_linear, spec.label_linear, spec.label_linear_scale)
     kernel, family = kernel_from_name(spec.kernel, d, p), POSTERIORS[spec.posterior](m, p)
     parts = kernel, inducing, family, torch.zeros(k, p), torch.zeros(k)
-    return MLGPF(*parts, label_linear=linear, likelihood=Bernoulli(spec.n_points), jitter=spec.jitter)
+    if spec.likelihood == "bernoulli":
+        return MLGPF(*parts, label_linear=linear, likelihood=Bernoulli(spec.n_points), jitter=spec.jitter)
+    likelihood = SquaredHinge(spec.hinge_cost, spec.n_points)
+    return MLGPF(*parts, label_linear=linear, likelihood=likelihood, b_mean=torch.zeros(k), jitter=spec.jitter)

@@ -5,11 +5,14 @@ import torch
 from scipy import sparse
 
 from labelfield.inducing import Subspace, kmeans, singular_vectors
+from labelfield.likelihoods.squared_hinge import ABSENT
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.models.mlgpf.spec import Spec
 from labelfield.models.sparse import fill_shared, pad_rows
 
 BASES = ("svd", "kmeans")
+# The bias of a label that holds in no row, under a squared hinge: below all others, wherever these say nothing.
+_NEVER = -3.0
 
 
 def start(
@@ -24,6 +27,10 @@ def start(
     device: torch.device | str = "cpu",
 ) -> None:
     """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, and random means of q.
+
+    Under a squared hinge b starts at -1, the mean of its prior. A label without a positive row would stay there, with
+    the variance that Φ gives it, and come first in rows that are far from every other label; so its Φ is 0 and its b,
+    with the mean of its prior, is -3. Neither has a gradient there until the label holds somewhere.
 
     The means are drawn from N(0, start_mean²), so that Φ has a gradient from the first step on. The rows are processed
     on this device, independently of where the model is.
@@ -47,9 +54,14 @@ def start(
         else:
             fill_shared(model.inducing, spec, X, rng, device)
         frequency = np.bincount(Y.indices, minlength=spec.n_labels)
-        odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
-        model.b.copy_(torch.from_numpy(np.log(odds)))
         model.Phi.normal_(0, spec.n_latent**-0.5, generator=generator)
+        if model.b_mean is None:
+            odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
+            model.b.copy_(torch.from_numpy(np.log(odds)))
+        else:
+            model.b_mean.copy_(torch.from_numpy(np.where(frequency > 0, ABSENT, _NEVER)))
+            model.b.copy_(model.b_mean)
+            model.Phi[torch.from_numpy(frequency == 0)] = 0
         mean = model.family.get_parameter("mean")
         # Drawn one inducing input after another, independently of the layout.
         mean.copy_(torch.empty(mean.shape[::-1]).normal_(0, start_mean, generator=generator).T)

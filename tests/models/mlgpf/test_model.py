@@ -7,7 +7,7 @@ from scipy import sparse
 
 from labelfield import Batch, Dataset, synth
 from labelfield.inference.source import ResidentSource, Sizes
-from labelfield.models.mlgpf.spec import INDUCING, Spec, build
+from labelfield.models.mlgpf.spec import INDUCING, LIKELIHOODS, Spec, build
 from labelfield.models.mlgpf.start import start
 from labelfield.variational.families import POSTERIORS
 
@@ -28,8 +28,11 @@ def whole(data):
     return Batch.gather(data, slice(None))
 
 
-def test_sampled_negatives_are_unbiased(data):
-    model = make(data)
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_sampled_negatives_are_unbiased(likelihood, data):
+    model = make(data, likelihood=likelihood)
+    with torch.no_grad():
+        model.b += 0.3  # away from its prior, if it has one
     batch = Batch.gather(data, slice(0, 5))
     exact = model.elbo(batch.X, batch.Y, 120)
     model.zero_grad()
