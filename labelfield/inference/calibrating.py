@@ -104,9 +104,8 @@ def fit_stack(
 ) -> list[dict[str, list[float]]]:
     """Learn the weights of members and the map of their probabilities, from what each said of the rows held out.
 
-    Return P@1, 3 and 5 on these rows of each member alone and, for the last, of all together. Where a member alone
-    ranks better than all together, it alone counts. A label that a member does not remember is as likely as the last
-    one that it does.
+    Return P@1, 3 and 5 on these rows of each member alone and, for the last, of all together. A label that a member
+    does not remember is as likely as the last one that it does.
     """
     if not all("p" in memory for memory in memories):
         return [{} for _ in memories]
@@ -143,11 +142,6 @@ def fit_stack(
         return np.asarray(odds.sigmoid().numpy())
 
     alone, together = [scores(part) for part in parts], scores(probabilities())
-    best = int(np.argmax([sum(one) for one in alone]))
-    if sum(alone[best]) > sum(together):
-        stack.keep(best)
-        stack.fit([part[is_first] for part in parts], labels[is_first], is_true[is_first])
-        together = scores(probabilities())
     judged = score_ranking(truth, ranked(probabilities()), N_RANKED)
     calibration.fit(judged.ranked.scores, judged.hit)
     return [{"alone": one} | ({"together": together} if one is alone[-1] else {}) for one in alone]

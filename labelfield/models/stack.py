@@ -41,7 +41,7 @@ class Stack(nn.Module):
 
     def __init__(self, n_parts: int, n_labels: int) -> None:
         super().__init__()
-        self.register_buffer("slopes", torch.ones(n_parts, N_LEVELS))
+        self.register_buffer("slopes", torch.full((n_parts, N_LEVELS), 1 / n_parts))
         self.register_buffer("offsets", torch.zeros(N_LEVELS))
         self.register_buffer("places", torch.zeros(n_labels, N_LEVELS))
         self.register_buffer("unseen", torch.zeros(n_labels))  # 0, or NEVER
@@ -70,12 +70,6 @@ class Stack(nn.Module):
         if not all(bool(torch.isfinite(values).all()) for values in self.buffers()) or bool((self.slopes < 0).any()):
             raise ValueError("the weights of members are not numbers of at least 0")
 
-    def keep(self, part: int) -> None:
-        """Count nothing but one part from now on: parts whose slopes are 0 everywhere stay out of every fit."""
-        slopes = self.slopes[part].clone()
-        self.slopes.zero_()
-        self.slopes[part] = slopes.clamp_min(1e-3)
-
     def fit(
         self, scores: Sequence[NDArray[np.floating]], labels: NDArray[np.integer], is_true: NDArray[np.bool_]
     ) -> None:
@@ -97,8 +91,7 @@ class Stack(nn.Module):
 
         n_slopes = self.slopes.numel()
         least = np.r_[-start[:n_slopes] * spread[:n_slopes], np.full(N_LEVELS, -np.inf)]
-        is_out = np.r_[(self.slopes == 0).all(1).repeat_interleave(N_LEVELS).numpy(), np.zeros(N_LEVELS, np.bool_)]
-        bounds = [(low, 0.0 if out else None) for low, out in zip(least, is_out, strict=True)]
+        bounds = [(low, None) for low in least]
         found = minimize(loss, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=bounds)
         learned = torch.from_numpy((start + found.x / spread).astype(np.float32))
         self.slopes.copy_(learned[:n_slopes].view(self.slopes.shape))
