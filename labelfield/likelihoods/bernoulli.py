@@ -4,8 +4,11 @@ So Σ_k E log p = Σ_{k true} mean_k - Σ_k E softplus(f_k): only the true label
 quadrature. Its derivatives have a closed form: ∂/∂mean = E σ(f), ∂/∂var = ½ E σ'(f).
 """
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -14,6 +17,9 @@ from labelfield.likelihoods.chunks import chunks
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.quadrature import gauss_hermite
 from labelfield.linalg.rows import entry_rows
+
+# With fewer numbers than this, importing the compiled loop takes longer than it saves in a training.
+_WORTH_COMPILING = 1 << 16
 
 
 def softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -29,17 +35,43 @@ def softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, 
     return value, d_mean, d_var
 
 
+def softplus_in_place(mean: Tensor, var: Tensor, column_weight: Tensor, n_points: int) -> Tensor:
+    """Return Σ_bk c_k E softplus(f_bk) as a float64 scalar, and replace means and variances by its derivatives.
+
+    On a CPU large contiguous float32 arrays go to a compiled loop, which is ten times as fast.
+    """
+    parts = (mean, var, column_weight)
+    if all(part.dtype == torch.float32 and part.device.type == "cpu" and part.is_contiguous() for part in parts):
+        if (compiled := _compiled() if mean.numel() >= _WORTH_COMPILING else None) is not None:
+            nodes, weights = (np.array(numbers, np.float32) for numbers in gauss_hermite(n_points))
+            return torch.tensor(compiled(*(part.numpy() for part in parts), nodes, weights), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=mean.device)
+    for rows in chunks(mean.shape, mean.device):
+        value, d_mean, d_var = softplus_moments(mean[rows], var[rows], n_points)
+        total += (value @ column_weight).sum(dtype=torch.float64)
+        torch.mul(d_mean, column_weight, out=mean[rows])
+        torch.mul(d_var, column_weight, out=var[rows])
+    return total
+
+
+@cache
+def _compiled() -> Callable[..., float] | None:
+    """Import the compiled loop when it is first needed; return None where numba is not installed."""
+    try:
+        from labelfield.compiled.softplus import softplus_in_place as found
+    except ImportError:
+        return None
+    return cast("Callable[..., float]", found)
+
+
 class _SumSoftplus(torch.autograd.Function):
     """Σ_bk c_k E softplus(N(m_bk, v_bk)) and, in the same pass, its derivatives, without a (Q, B, K) tensor."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, column_weight: Tensor, n_points: int) -> Tensor:
-        total = torch.zeros((), dtype=torch.float64, device=mean.device)
-        d_mean, d_var = torch.empty_like(mean), torch.empty_like(var)
-        for rows in chunks(mean.shape, mean.device):
-            value, d_mean[rows], d_var[rows] = softplus_moments(mean[rows], var[rows], n_points)
-            total += (value @ column_weight).sum(dtype=torch.float64)
-        ctx.save_for_backward(d_mean.mul_(column_weight), d_var.mul_(column_weight))
+        d_mean, d_var = (part.clone(memory_format=torch.contiguous_format) for part in (mean, var))
+        total = softplus_in_place(d_mean, d_var, column_weight, n_points)
+        ctx.save_for_backward(d_mean, d_var)
         return total
 
     @staticmethod

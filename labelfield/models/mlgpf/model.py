@@ -16,6 +16,7 @@ from torch import Generator, Tensor, nn
 from labelfield.inducing import Free, Subspace
 from labelfield.kernels import Kernel, Points
 from labelfield.likelihoods import Bernoulli
+from labelfield.likelihoods.mixed import Truth, mixed_log_prob
 from labelfield.linalg.rows import Projected, Rows, n_rows, take
 from labelfield.models.calibration import Calibration
 from labelfield.models.elbo import Elbo
@@ -115,8 +116,8 @@ class MLGPF(nn.Module):
         chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
         weight = None if weight is None else weight.to(self.b.dtype)
         labels = self._labels(chosen)
-        likelihood = self.likelihood if n_points is None else Bernoulli(n_points)
-        fit = likelihood.expected_log_prob(*labels.utilities(h, X), Y, column, weight, positive_weight)
+        truth = Truth.of(Y, column, positive_weight)
+        fit = labels.expected_log_prob(h, X, truth, weight, n_points or self.likelihood.n_points)
         return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
 
 
@@ -129,6 +130,13 @@ class _Labels(NamedTuple):
 
     def utilities(self, h: Moments, X: Rows) -> Moments:
         return Moments(self.means(h, X), self.variances(h, X))
+
+    def expected_log_prob(self, h: Moments, X: Rows, truth: Truth, weight: Tensor | None, n_points: int) -> Tensor:
+        own_mean = own_var = None
+        if self.label_linear is not None:
+            rows = _with_features(X)
+            own_mean, own_var = self.label_linear.means(rows), self.label_linear.variances(rows)
+        return mixed_log_prob(*h, self.Phi, self.b, own_mean, own_var, truth, weight, n_points)
 
     def means(self, h: Moments, X: Rows) -> Tensor:
         if self.label_linear is None:

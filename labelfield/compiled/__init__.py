@@ -1,0 +1,1 @@
+"""Loops that numba compiles for a CPU; everything here also exists in plain torch or NumPy."""
