@@ -41,10 +41,9 @@ def softplus_in_place(mean: Tensor, var: Tensor, column_weight: Tensor, n_points
     On a CPU large contiguous float32 arrays go to a compiled loop, which is ten times as fast.
     """
     parts = (mean, var, column_weight)
-    if all(part.dtype == torch.float32 and part.device.type == "cpu" and part.is_contiguous() for part in parts):
-        if (compiled := _compiled() if mean.numel() >= _WORTH_COMPILING else None) is not None:
-            nodes, weights = (np.array(numbers, np.float32) for numbers in gauss_hermite(n_points))
-            return torch.tensor(compiled(*(part.numpy() for part in parts), nodes, weights), dtype=torch.float64)
+    if mean.numel() >= _WORTH_COMPILING and all(_is_plain(part) for part in parts) and (compiled := _compiled()):
+        nodes, weights = (np.array(numbers, np.float32) for numbers in gauss_hermite(n_points))
+        return torch.tensor(compiled(*(part.numpy() for part in parts), nodes, weights), dtype=torch.float64)
     total = torch.zeros((), dtype=torch.float64, device=mean.device)
     for rows in chunks(mean.shape, mean.device):
         value, d_mean, d_var = softplus_moments(mean[rows], var[rows], n_points)
@@ -52,6 +51,10 @@ def softplus_in_place(mean: Tensor, var: Tensor, column_weight: Tensor, n_points
         torch.mul(d_mean, column_weight, out=mean[rows])
         torch.mul(d_var, column_weight, out=var[rows])
     return total
+
+
+def _is_plain(part: Tensor) -> bool:
+    return part.dtype == torch.float32 and part.device.type == "cpu" and part.is_contiguous()
 
 
 @cache

@@ -87,7 +87,7 @@ class _MixedLoss(torch.autograd.Function):
             H = torch.mm(var, squares[columns].T, out=room[1])
             for own, moment in ((own_mean, G), (own_var, H)):
                 if own is not None:
-                    moment += own[:, columns]
+                    moment.add_(own[:, columns])
             total += _to_derivatives(G, H, truth, columns, weight[columns], n_points)
             d_mean.addmm_(G, Phi[columns])
             d_var.addmm_(H, squares[columns])
@@ -117,13 +117,13 @@ def _to_derivatives(mean: Tensor, var: Tensor, truth: Truth, columns: slice, wei
     """Return the loss of some labels, and replace the moments of f by its derivatives. Nothing is read from a GPU."""
     is_here = (truth.column >= columns.start) & (truth.column < columns.stop)
     place = truth.row, (truth.column - columns.start).clamp(0, columns.stop - columns.start - 1)
-    held = truth.weight * is_here
+    held = (truth.weight * is_here).to(mean.dtype)
     own_mean, own_var = mean[place], var[place] if truth.more is not None else None
-    loss = softplus_in_place(mean, var, weight, n_points) - (own_mean * held).sum(dtype=torch.float64)
+    loss: Tensor = softplus_in_place(mean, var, weight, n_points) - (own_mean * held).sum(dtype=torch.float64)
     mean.index_put_(place, -held, accumulate=True)
     if truth.more is not None and own_var is not None:
         value, d_mean, d_var = softplus_moments(own_mean, own_var, n_points)
-        more = truth.more * is_here
+        more = (truth.more * is_here).to(mean.dtype)
         loss += (value * more).sum(dtype=torch.float64)
         mean.index_put_(place, d_mean * more, accumulate=True)
         var.index_put_(place, d_var * more, accumulate=True)
