@@ -14,11 +14,12 @@ FOUNDATION = {"errors", "progress", "version", "csr", "atomic", "constraints", "
 MAY_IMPORT = {
     **{name: set() for name in ("errors", "progress", "version", "atomic", "constraints", "memory")},
     "csr": {"errors"},
+    "compiled": set(),
     "linalg": FOUNDATION,
     "kernels": FOUNDATION | {"linalg"},
     "inducing": FOUNDATION | {"linalg", "kernels"},
     "variational": FOUNDATION | {"linalg", "kernels", "inducing"},
-    "likelihoods": FOUNDATION | {"linalg"},
+    "likelihoods": FOUNDATION | {"linalg", "compiled"},
     "networks": FOUNDATION | {"linalg"},
     "models": FOUNDATION | {"linalg", "kernels", "inducing", "variational", "likelihoods", "networks"},
     "data": FOUNDATION | {"linalg"},
