@@ -17,7 +17,7 @@ MNIST, AMAZON = (60000, 784, 10), (490_449, 135_909, 670_091)
     [
         (EURLEX, ("se_linear_ard", "point", 200, 400, 966, 9, 0.1, 0.25, None)),
         (BIBTEX, ("se_linear_ard", "off", 159, 305, 305, 16, 0.04, 0.5, None)),
-        (DELICIOUS, ("matern32_ard", "off", 300, 400, 808, 24, 0.02, 1.0, None)),
+        (DELICIOUS, ("matern32_ard", "off", 300, 400, 808, 32, 0.015, 1.0, None)),
         (EMOTIONS, ("matern32_ard", "off", 6, 100, 50, 40, 0.01, 1.0, None)),
         (AMAZON, ("se_linear_ard", "off", 300, 400, 1000, 3, 0.1, 0.25, 1000)),
         ((1, 1, 1), ("matern32_ard", "off", 1, 1, 1, 40, 0.01, 1.0, None)),

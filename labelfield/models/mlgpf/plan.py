@@ -9,9 +9,9 @@ A vocabulary is D of at least 1,000: bags of words rather than measurements.
 | P, latent processes | K, at most 300, or 200 with label_linear | which does part of their work |
 | M, inducing inputs | vocabulary: N / 16, from 200; else N / 5, from 100; at most 400 | K_Z costs D M² |
 | B, rows per batch | N / 16, from 50 to 1,000 | the costs per batch (K_Z) are paid rarely |
-| epochs | 9 from 5,000 features on, 16 for a vocabulary, else 24 from 10,000 rows on or 40 | converged by then |
+| epochs | 9 from 5,000 features on, 16 for a vocabulary, else 32 from 10,000 rows on or 40 | converged by then |
 | | fewer if an epoch has over 16 steps | |
-| learning rate | 0.1, 0.04, 0.02 and 0.01 | the more epochs, the smaller |
+| learning rate | 0.1, 0.04, 0.015 and 0.01 | the more epochs, the smaller |
 | weight of the divergence | 0.25 from 5,000 features on, 0.5 for a vocabulary, else 1 | see below |
 | negatives | all labels up to 5,000, else 1,000 drawn per batch | beyond, all labels cost more than they teach |
 
@@ -61,7 +61,7 @@ def plan(n_rows: int, n_features: int, n_labels: int) -> Plan:
     elif is_vocabulary:
         epochs, rate, kl_weight = 16, 0.04, 0.5
     elif n_rows >= _MANY_ROWS:
-        epochs, rate, kl_weight = 24, 0.02, 1.0
+        epochs, rate, kl_weight = 32, 0.015, 1.0
     else:
         epochs, rate, kl_weight = 40, 0.01, 1.0
     n_inducing = min(400, max(200, ceil(n_rows / 16)) if is_vocabulary else max(100, ceil(n_rows / 5)))
