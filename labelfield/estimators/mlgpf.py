@@ -33,7 +33,7 @@ from labelfield.memory import advising_on_memory
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.models.elbo import Elbo
 from labelfield.models.mlgpf.cooccurrence import occurring_features
-from labelfield.models.mlgpf.cost import training_bytes
+from labelfield.models.mlgpf.cost import is_small_step, training_bytes
 from labelfield.models.mlgpf.plan import plan, variants
 from labelfield.models.mlgpf.predict import BLOCK_ROWS, FactorPredictor, label_correlation
 from labelfield.models.mlgpf.spec import CONSTRAINTS, Spec, build
@@ -127,6 +127,7 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
         begin_more=release,
         finish=finish,
         is_capturable=not fitted.n_negatives,
+        n_threads=1 if is_small_step(fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step) else None,
         fingerprint=(fitted.n_negatives, options.n_points, options.propensity, options.basis),
     )
 

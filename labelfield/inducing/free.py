@@ -13,6 +13,7 @@ from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import Rows, dot, transposed
 
 _CHUNK = 1 << 16
+_LEAST_NORM = 1e-12
 
 
 class Free(nn.Module):
@@ -46,7 +47,7 @@ class Free(nn.Module):
 
     def points(self) -> FreePoints:
         """Return the inducing inputs as the kernel sees them, to be formed once per step."""
-        Zt = normalize(self.transposed, dim=0) if self.unit_norm else self.transposed
+        Zt = apply(_UnitColumns, self.transposed) if self.unit_norm else self.transposed
         if self.n_features is None:
             return FreePoints(Zt)
         support = self.get_buffer("support")
@@ -105,6 +106,23 @@ class FreePoints(DensePoints):
     def norms(self, squared_weights: Tensor | None) -> Tensor:
         squares = self.Zt.square()
         return squares.sum(0) if squared_weights is None else self._supported(squared_weights) @ squares
+
+
+class _UnitColumns(torch.autograd.Function):
+    """Z / ‖z‖ for each column z, with the gradient (G - Z diag(Zᵀ G)) / ‖z‖ in terms of the unit columns Z."""
+
+    @staticmethod
+    def forward(ctx: Any, Zt: Tensor) -> Tensor:
+        inverse = Zt.square().sum(0).sqrt_().clamp_min_(_LEAST_NORM).reciprocal_()
+        unit = Zt * inverse
+        ctx.save_for_backward(unit, inverse)
+        return unit
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        unit, inverse = ctx.saved_tensors
+        along = (unit * gradients[0]).sum(0)
+        return torch.addcmul(gradients[0], unit, along, value=-1).mul_(inverse)
 
 
 def _are_per_process(squared_weights: Tensor | None) -> bool:

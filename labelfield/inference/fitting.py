@@ -16,6 +16,7 @@ from torch import Tensor
 from labelfield.data import Dataset
 from labelfield.inference.calibrating import fit_calibration, remember
 from labelfield.inference.gradient import Batches
+from labelfield.inference.parallel import at_most_threads
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.inference.source import DatasetSource, ResidentSource, Source
 from labelfield.inference.stepper import Objective
@@ -63,7 +64,8 @@ class GradientTrainer:
     """Trains all parameters of a model in one stage by gradients of `objective`, and calibrates its predictor.
 
     `source` gives batches of a data set, `batches` decides which rows form one, `calibrate` is given the held-out rows,
-    `begin_more` is called before the first `train_more`, and `finish` after `train`.
+    `begin_more` is called before the first `train_more`, and `finish` after `train`. Steps that are too small for
+    several threads say so by `n_threads`.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class GradientTrainer:
         begin_more: Callable[[], None] = lambda: None,
         finish: Callable[[], None] = lambda: None,
         is_capturable: bool = False,
+        n_threads: int | None = None,
         fingerprint: tuple[Any, ...] = (),
     ) -> None:
+        self.n_threads = n_threads
         self.model, self.settings, self.objective, self.predictor = model, settings, objective, predictor
         self.source = source or (lambda data: rows_source(data, device_of(model)))
         self.batches, self.calibrate = batches, calibrate or self._calibrate
@@ -94,16 +98,17 @@ class GradientTrainer:
         return remember(predictor, held_out.X, held_out.Y)
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
-        run = train(
-            self.model,
-            self.objective,
-            self.source(data),
-            self.settings,
-            monitor=monitor,
-            calibrate=lambda rows: self.calibrate(data.take(rows)),
-            batches=self.batches(data),
-            is_capturable=self.is_capturable,
-        )
+        with at_most_threads(self.n_threads):
+            run = train(
+                self.model,
+                self.objective,
+                self.source(data),
+                self.settings,
+                monitor=monitor,
+                calibrate=lambda rows: self.calibrate(data.take(rows)),
+                batches=self.batches(data),
+                is_capturable=self.is_capturable,
+            )
         self._more = None
         self.finish()
         return run
@@ -112,7 +117,8 @@ class GradientTrainer:
         if self._more is None:
             self.begin_more()
             self._more = PartialTraining(self.model, self.settings, past.epochs())
-        return self._more.fit(self.objective, self.source(data), self.batches(data))
+        with at_most_threads(self.n_threads):
+            return self._more.fit(self.objective, self.source(data), self.batches(data))
 
     def stage_settings(self) -> dict[str, Settings]:
         return {"": self.settings}
@@ -122,7 +128,8 @@ class GradientTrainer:
 
     def seconds_per_step(self, data: Dataset) -> float:
         some = self.source(data.take(slice(self.settings.batch_size)))
-        return seconds_per_step(self.model, self.objective, some, data.n_rows)
+        with at_most_threads(self.n_threads):
+            return seconds_per_step(self.model, self.objective, some, data.n_rows)
 
     def fingerprint(self) -> tuple[Any, ...]:
         return self._fingerprint

@@ -4,8 +4,9 @@ Some parts of a step run on one core, and others are too small for two: two trai
 cores, take 0.7 times as long as one after the other, each on both (docs/DECISIONS.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from threading import Event, Lock
 from typing import TypeVar
 
@@ -19,6 +20,24 @@ Result = TypeVar("Result")
 
 class _AbandonedError(Exception):
     """Another training has failed."""
+
+
+@contextmanager
+def at_most_threads(n_threads: int | None) -> Iterator[None]:
+    """Let torch use at most this many threads; None changes nothing.
+
+    A thread that waits for another spins. Small steps wait more than they compute: beside other busy programs they take
+    forty times as long on two threads as on one (docs/DECISIONS.md).
+    """
+    before = torch.get_num_threads()
+    if n_threads is None or n_threads >= before:
+        yield
+        return
+    torch.set_num_threads(n_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def train_in_parallel(

@@ -8,25 +8,13 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import logsigmoid
 
 from labelfield.likelihoods.chunks import WeightedSum
-from labelfield.likelihoods.multilabel import MultiLabel
+from labelfield.likelihoods.mixed import Truth, mixed_log_prob
+from labelfield.likelihoods.multilabel import Mixing, MultiLabel
+from labelfield.likelihoods.softplus import softplus_moments
 from labelfield.linalg.autograd import apply
-from labelfield.linalg.quadrature import gauss_hermite
-
-
-def softplus_moments(mean: Tensor, var: Tensor, n_points: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return E softplus(f), E σ(f) and ½ E σ'(f) under N(mean, var): the value and its derivatives by mean and var."""
-    deviation = var.sqrt()
-    value, d_mean, d_var = torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(mean)
-    for node, weight in zip(*gauss_hermite(n_points), strict=True):
-        f = torch.add(mean, deviation, alpha=node)
-        value.add_(softplus(f), alpha=weight)
-        sigma = torch.sigmoid(f)
-        d_mean.add_(sigma, alpha=weight)
-        d_var.add_(sigma.sub(sigma.square()), alpha=0.5 * weight)
-    return value, d_mean, d_var
 
 
 class Bernoulli(MultiLabel):
@@ -55,3 +43,14 @@ class Bernoulli(MultiLabel):
 
     def for_training(self, n_points: int) -> "Bernoulli":
         return Bernoulli(n_points)
+
+    def mixed_log_prob(
+        self,
+        mixing: Mixing,
+        Y: Tensor,
+        column: Tensor,
+        column_weight: Tensor | None = None,
+        positive_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the same as the default, with value and gradient in one pass over the labels."""
+        return mixed_log_prob(*mixing, Truth.of(Y, column, positive_weight), column_weight, self.n_points)

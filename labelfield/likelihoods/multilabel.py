@@ -7,12 +7,24 @@ not hold, and the few that do hold add what they gain:
 """
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from labelfield.linalg.quadrature import gauss_hermite
 from labelfield.linalg.rows import entry_rows
+
+
+class Mixing(NamedTuple):
+    """Moments of h (B, P), what mixes them into those of f (K, P) and (K,), and moments (B, K) that labels have beside."""
+
+    mean: Tensor
+    var: Tensor
+    Phi: Tensor
+    b: Tensor
+    own_mean: Tensor | None = None
+    own_var: Tensor | None = None
 
 
 class MultiLabel(ABC):
@@ -64,6 +76,20 @@ class MultiLabel(ABC):
             more = (counted - Y.values()).to(mean.dtype)
             total = total + self.absent(mean[row, column][None], var[row, column][None], more)
         return (gain * counted).sum(dtype=torch.float64) + total
+
+    def mixed_log_prob(
+        self,
+        mixing: Mixing,
+        Y: Tensor,
+        column: Tensor,
+        column_weight: Tensor | None = None,
+        positive_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the same as `expected_log_prob` for utilities f = Φ h + b, whose moments need not be formed."""
+        mean, var = torch.addmm(mixing.b, mixing.mean, mixing.Phi.T), mixing.var @ mixing.Phi.square().T
+        mean = mean if mixing.own_mean is None else mean + mixing.own_mean
+        var = var if mixing.own_var is None else var + mixing.own_var
+        return self.expected_log_prob(mean, var, Y, column, column_weight, positive_weight)
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:
         """Return E σ(scale f) (B, K), the raw probability of each label, with the uncertainty of f integrated out."""

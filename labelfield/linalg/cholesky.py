@@ -58,7 +58,8 @@ def cholesky(K: Tensor, name: str, jitter: float) -> Tensor:
 def whitened(K: Tensor, L: Tensor, C: Tensor) -> Tensor:
     """Return A = L⁻¹ C (…, M, B) in the type of C, solved in float64, for the float64 factor L of K plus some jitter I.
 
-    The gradient goes to K directly instead of through L, which is cheaper than that of a factorisation and a solve.
+    The gradient goes to K directly instead of through L, which is cheaper than that of a factorisation and a solve. Its
+    products with a batch are in the type of C; only what is divided by L twice needs float64.
     """
     return apply(_Whitened, K, L.detach(), C)
 
@@ -72,22 +73,21 @@ class _Whitened(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, K: Tensor, L: Tensor, C: Tensor) -> Tensor:  # noqa: ARG004  # K only receives its gradient
-        A: Tensor = torch.linalg.solve_triangular(L, C.double(), upper=False)
+        A: Tensor = torch.linalg.solve_triangular(L, C.double(), upper=False).to(C.dtype)
         ctx.save_for_backward(L, A)
-        ctx.dtype = C.dtype
-        return A.to(C.dtype)
+        return A
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
         L, A = ctx.saved_tensors
-        G = gradients[0].double()
+        G = gradients[0]
         d_K = d_C = None
         if ctx.needs_input_grad[0]:
-            lower = (G @ A.mT).tril_()
+            lower = (G @ A.mT).tril_().double()
             lower.diagonal(dim1=-2, dim2=-1).mul_(0.5)
             half = torch.linalg.solve_triangular(L.mT, lower, upper=True)
             half = torch.linalg.solve_triangular(L, half, upper=False, left=False)
             d_K = (half + half.mT).mul_(-0.5)
         if ctx.needs_input_grad[2]:
-            d_C = torch.linalg.solve_triangular(L.mT, G, upper=True).to(ctx.dtype)
+            d_C = torch.linalg.solve_triangular(L.mT.to(G.dtype), G, upper=True)
         return d_K, None, d_C

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from labelfield.inference.parallel import train_in_parallel
+from labelfield.inference.parallel import at_most_threads, train_in_parallel
 
 
 def test_results_come_in_order_and_each_has_its_share_of_the_cores():
@@ -44,3 +44,16 @@ def test_when_one_fails_all_end():
 def test_one_after_the_other_in_the_same_thread():
     threads = train_in_parallel([lambda on_step: threading.get_ident()] * 2, 1)
     assert set(threads) == {threading.get_ident()}
+
+
+def test_threads_are_limited_only_inside():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with at_most_threads(1):
+            assert torch.get_num_threads() == 1
+            with at_most_threads(4), at_most_threads(None):  # never more than before
+                assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -8,6 +8,7 @@ from labelfield.models.multiclass.plan import plan as class_plan
 
 # Rows, features and labels (or classes).
 EURLEX, BIBTEX, EMOTIONS = (15449, 5000, 3956), (4880, 1836, 159), (391, 72, 6)
+DELICIOUS = (12920, 500, 983)
 MNIST, AMAZON = (60000, 784, 10), (490_449, 135_909, 670_091)
 
 
@@ -15,7 +16,8 @@ MNIST, AMAZON = (60000, 784, 10), (490_449, 135_909, 670_091)
     ("size", "chosen"),
     [
         (EURLEX, ("se_linear_ard", "point", 200, 400, 966, 9, 0.1, 0.25, None, 0.1)),
-        (BIBTEX, ("se_linear_ard", "off", 159, 305, 305, 25, 0.03, 0.5, None, 1.0)),
+        (BIBTEX, ("se_linear_ard", "off", 159, 305, 305, 16, 0.04, 0.5, None, 1.0)),
+        (DELICIOUS, ("matern32_ard", "off", 300, 400, 808, 32, 0.015, 1.0, None, 1.0)),
         (EMOTIONS, ("matern32_ard", "off", 6, 100, 50, 40, 0.01, 1.0, None, 1.0)),
         (AMAZON, ("se_linear_ard", "off", 300, 400, 1000, 3, 0.1, 0.25, 1000, 1.0)),
         ((1, 1, 1), ("matern32_ard", "off", 1, 1, 1, 40, 0.01, 1.0, None, 1.0)),

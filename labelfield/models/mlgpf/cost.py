@@ -1,7 +1,16 @@
-"""The memory that training a multi-label factor model takes, estimated in advance."""
+"""What training a multi-label factor model takes, estimated in advance: memory, and whether a step is a small one."""
 
 from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.mlgpf.spec import Spec
+
+# Multiplications of a step that take about a millisecond on a core.
+_SMALL_STEP = 1 << 25
+
+
+def is_small_step(spec: Spec, batch_size: int, n_labels: int) -> bool:
+    """Return whether a step has too little to do for several threads: K_Z, A = L⁻¹ k(Z, X), and the moments of h, f."""
+    p, m, b = spec.n_latent, spec.n_inducing, batch_size
+    return m * m * (spec.rank or spec.n_support or spec.n_features) + b * (m * m + m * p + p * n_labels) < _SMALL_STEP
 
 
 def n_parameters(spec: Spec) -> int:

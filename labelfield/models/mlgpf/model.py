@@ -17,6 +17,7 @@ from torch import Generator, Tensor, nn
 from labelfield.inducing import Free, Subspace
 from labelfield.kernels import Kernel, Points
 from labelfield.likelihoods import Bernoulli, MultiLabel
+from labelfield.likelihoods.multilabel import Mixing
 from labelfield.linalg.rows import Projected, Rows, n_rows, take
 from labelfield.models.calibration import Calibration
 from labelfield.models.elbo import Elbo
@@ -128,7 +129,7 @@ class MLGPF(nn.Module):
         weight = None if weight is None else weight.to(self.b.dtype)
         labels = self._labels(chosen)
         likelihood = self.likelihood if n_points is None else self.likelihood.for_training(n_points)
-        fit = likelihood.expected_log_prob(*labels.utilities(h, X), Y, column, weight, positive_weight)
+        fit = likelihood.mixed_log_prob(labels.mixing(h, X), Y, column, weight, positive_weight)
         return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
 
 
@@ -142,6 +143,13 @@ class _Labels(NamedTuple):
 
     def utilities(self, h: Moments, X: Rows) -> Moments:
         return Moments(self.means(h, X), self.variances(h, X))
+
+    def mixing(self, h: Moments, X: Rows) -> Mixing:
+        own_mean = own_var = None
+        if self.label_linear is not None:
+            rows = _with_features(X)
+            own_mean, own_var = self.label_linear.means(rows), self.label_linear.variances(rows)
+        return Mixing(*h, self.Phi, self.b, own_mean, own_var)
 
     def means(self, h: Moments, X: Rows) -> Tensor:
         if self.label_linear is None:

@@ -7,10 +7,11 @@ A vocabulary is D of at least 1,000: bags of words rather than measurements.
 | kernel | se_linear_ard for a vocabulary, else matern32_ard | words add up; measurements do not |
 | label_linear | point estimate from 5,000 features and up to D K = 2^28, else off | rare words, rare labels |
 | P, latent processes | K, at most 300, or 200 with label_linear | which does part of their work |
-| M, inducing inputs | vocabulary: N / 16, from 200 to 400; else N / 5, from 100 to 600 | K_Z costs D M² |
+| M, inducing inputs | vocabulary: N / 16, from 200; else N / 5, from 100; at most 400 | K_Z costs D M² |
 | B, rows per batch | N / 16, from 50 to 1,000 | the costs per batch (K_Z) are paid rarely |
-| epochs | 9 from 5,000 features on, 25 for a vocabulary, else 40; fewer if over 16 steps each | converged by then |
-| learning rate | 0.1, 0.03 and 0.01 | the more epochs, the smaller |
+| epochs | 9 from 5,000 features on, 16 for a vocabulary, else 32 from 10,000 rows on or 40 | converged by then |
+| | fewer if an epoch has over 16 steps | |
+| learning rate | 0.1, 0.04, 0.015 and 0.01 | the more epochs, the smaller |
 | weight of the divergence | 0.25 from 5,000 features on, 0.5 for a vocabulary, else 1 | see below |
 | negatives | all labels up to 5,000, else 1,000 drawn per batch | beyond, all labels cost more than they teach |
 | cost of the squared hinge | 0.1 with label_linear, else 1 | a divergence of weight 0.25 and τ = 2 make 0.1 count 1.6 |
@@ -33,6 +34,7 @@ from labelfield.models.sizes import ALL_LABELS, VOCABULARY
 
 _LARGE_VOCABULARY = 5000
 _MOST_LABEL_LINEAR = 1 << 28
+_MANY_ROWS = 10_000
 _STEPS = 16
 
 
@@ -59,10 +61,12 @@ def plan(n_rows: int, n_features: int, n_labels: int) -> Plan:
     if n_features >= _LARGE_VOCABULARY:
         epochs, rate, kl_weight = 9, 0.1, 0.25
     elif is_vocabulary:
-        epochs, rate, kl_weight = 25, 0.03, 0.5
+        epochs, rate, kl_weight = 16, 0.04, 0.5
+    elif n_rows >= _MANY_ROWS:
+        epochs, rate, kl_weight = 32, 0.015, 1.0
     else:
         epochs, rate, kl_weight = 40, 0.01, 1.0
-    n_inducing = min(400, max(200, ceil(n_rows / 16))) if is_vocabulary else min(600, max(100, ceil(n_rows / 5)))
+    n_inducing = min(400, max(200, ceil(n_rows / 16)) if is_vocabulary else max(100, ceil(n_rows / 5)))
     has_label_linear = n_features >= _LARGE_VOCABULARY and n_features * n_labels <= _MOST_LABEL_LINEAR
     label_linear = "point" if has_label_linear else "off"
     steps = max(_STEPS, ceil(n_rows / batch_size))
