@@ -246,3 +246,18 @@ def choose_class_transform(X: sparse.csr_array) -> str:
     used = largest[largest > 0]
     has_one_scale = used.size >= _LEAST_PIXELS and np.mean(used == used.max()) > 0.5
     return choose_transform(X) if has_one_scale else "scaled"
+
+
+def candidate_transforms(X: sparse.csr_array) -> list[str]:
+    """Return the transforms worth trying for linear machines, most likely first.
+
+    Text differs most in how values are scaled, and no transform is best everywhere. Where all values are the same, most
+    transforms are too.
+    """
+    likely = choose_class_transform(X)
+    if likely not in ("unit", "sqrt"):
+        return [likely, "unit"]  # measurements
+    first = choose_transform(X)
+    is_binary = X.nnz == 0 or float(X.data.min()) == float(X.data.max())
+    names = ["unit", "tfidf"] if is_binary else [first, *{"unit": ["sqrt"], "sqrt": ["unit"]}[first], "log", "tfidf"]
+    return names if np.min(X.data, initial=0) >= 0 else ["unit", "sqrt"]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from labelfield.constraints import Constraint, Flag, Integer, Real, Word
+from labelfield.data.transform import candidate_transforms
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
 from labelfield.estimators.classifier import Classifier
 from labelfield.inference.linear import LinearTrainer
@@ -11,7 +12,7 @@ from labelfield.inference.margin import Problem
 from labelfield.inference.run import Settings
 from labelfield.inference.trials import choose_machine
 from labelfield.models.linear.cost import training_bytes
-from labelfield.models.linear.plan import candidate_costs, candidate_transforms
+from labelfield.models.linear.plan import COSTS
 from labelfield.models.linear.predict import LinearPredictor
 from labelfield.models.linear.spec import CONSTRAINTS, LinearSpec, build
 
@@ -26,7 +27,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         1, n_rows, time_budget=options.time_budget, held_out=held_out, seed=rows.seed, held_out_seed=rows.held_out_seed
     )
     transforms = [options.row_transform] if options.row_transform else candidate_transforms(rows.X)
-    costs = [options.cost] if options.cost else candidate_costs()
+    costs = [options.cost] if options.cost else list(COSTS)
     trials = []
     if settings.held_out and len(transforms) * len(costs) > 1:
         chosen_rows = settings.held_out_rows(n_rows)

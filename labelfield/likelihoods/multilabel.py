@@ -17,7 +17,7 @@ from labelfield.linalg.rows import entry_rows
 
 
 class Mixing(NamedTuple):
-    """Moments of h (B, P), what mixes them into those of f (K, P) and (K,), and moments (B, K) that labels have beside."""
+    """Moments of h (B, P), Φ (K, P) and b (K,) that mix them into those of f, and moments (B, K) that labels add."""
 
     mean: Tensor
     var: Tensor

@@ -7,10 +7,10 @@ f_ℓ) = -E softplus(N(m_ℓ - m_y, s_ℓ + s_y)) [TH 3.36], is one-dimensional,
 import torch
 from torch import Tensor
 
-from labelfield.likelihoods.bernoulli import softplus_moments
 from labelfield.likelihoods.chunks import RowSums
 from labelfield.likelihoods.monte_carlo import expected_softmax
 from labelfield.likelihoods.multiclass import MultiClass
+from labelfield.likelihoods.softplus import softplus_moments
 from labelfield.linalg.autograd import apply
 
 
