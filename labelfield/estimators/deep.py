@@ -268,8 +268,8 @@ class DeepKernelClassifier(Classifier):
     n_samples_predict : int
         Draws in prediction, for one class per row.
     row_transform : str or None
-        What is done to rows first: scaled, range, deskew, unit, sqrt, log, tfidf, some of the last four joined by +, or
-        none.
+        What is done to rows first: scaled, coded, range, deskew, unit, sqrt, log, tfidf, some of the last four joined
+        by +, or none. By default features whose numbers are codes of categories are coded, others scaled.
     n_negatives : int or None
         Labels drawn per batch beside those that hold in it; 0 for all labels.
     network_epochs : int or None

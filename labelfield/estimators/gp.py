@@ -189,8 +189,8 @@ class GPClassifier(Classifier):
     unit_norm : bool
         Whether to keep inducing inputs at norm 1, if rows are.
     row_transform : str or None
-        What is done to rows first: scaled, range, deskew, unit, sqrt, log, tfidf, some of the last four joined by +, or
-        none.
+        What is done to rows first: scaled, coded, range, deskew, unit, sqrt, log, tfidf, some of the last four joined
+        by +, or none. By default features whose numbers are codes of categories are coded, others scaled.
     n_negatives : int or None
         Other classes drawn per batch of one-vs-each; 0 for all classes.
     negative_sampling : str
