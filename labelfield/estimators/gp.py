@@ -43,7 +43,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     X, Y, labels, device, seed = rows.X, rows.Y, rows.labels, rows.device, rows.seed
     require_classes(Y, labels.classes, _FOR_SEVERAL)
     data, transform = rows.transformed(given.row_transform, choose_class_transform)
-    chosen = plan(X.shape[0], data.n_features, Y.shape[1], given.posterior, given.inducing)
+    chosen = plan(X.shape[0], X.shape[1], Y.shape[1], given.posterior, given.inducing)
     options = resolve(given, chosen)
     is_point = options.posterior == "point"
     if is_point and options.likelihood == "robustmax":

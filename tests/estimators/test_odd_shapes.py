@@ -115,8 +115,7 @@ def test_fixed_sizes_have_room_for_any_batch_that_has_as_many_entries(kind):
     source = ResidentSource(Dataset(X, Y), torch.device("cpu"))
     for n_rows in (1, 7, N):
         sizes = source.fixed_sizes(n_rows)
-        assert sizes.X <= n_rows * X.shape[1]
-        assert sizes.Y <= n_rows * Y.shape[1]
+        assert all(size <= n_rows * part.shape[1] for size, part in zip(sizes, (X, Y), strict=True))
         chosen = np.random.default_rng(n_rows).choice(N, n_rows, replace=False)
         if not source.fits(chosen, sizes):
             assert n_rows < N, "all rows together have no other number of entries"

@@ -18,6 +18,7 @@ MNIST, AMAZON = (60000, 784, 10), (490_449, 135_909, 670_091)
         (BIBTEX, ("se_linear_ard", "off", 159, 305, 305, 25, 0.03, 0.5, None)),
         (EMOTIONS, ("matern32_ard", "off", 6, 100, 50, 40, 0.01, 1.0, None)),
         (AMAZON, ("se_linear_ard", "off", 300, 400, 1000, 3, 0.1, 0.25, 1000)),
+        ((*EMOTIONS, True), ("se_linear_ard", "off", 6, 200, 50, 25, 0.03, 0.5, None)),
         ((1, 1, 1), ("matern32_ard", "off", 1, 1, 1, 40, 0.01, 1.0, None)),
     ],
 )
@@ -28,10 +29,11 @@ def test_multi_label(size, chosen):
 @pytest.mark.parametrize(
     ("size", "chosen"),
     [
-        (MNIST, ("matern32_ard", False, "whitened_full", "free", 400, 500, 25, 0.02, None)),
+        (MNIST, ("matern32_ard", False, "whitened_full", "free", 200, 500, 10, 0.03, None)),
+        ((16000, 42, 3), ("matern32_ard", False, "whitened_full", "free", 200, 500, 32, 0.03, None)),
         ((200_000, 2000, 1000), ("se_linear_ard", False, "whitened_diagonal", "free", 800, 1000, 15, 0.02, 100)),
-        ((*MNIST, "point"), ("matern32_ard", False, "whitened_full", "free", 400, 500, 25, 0.03, None)),
-        ((*MNIST, None, "per_class"), ("matern32_ard", True, "whitened_full", "free", 100, 500, 25, 0.02, None)),
+        ((*MNIST, "point"), ("matern32_ard", False, "whitened_full", "free", 200, 500, 10, 0.03, None)),
+        ((*MNIST, None, "per_class"), ("matern32_ard", True, "whitened_full", "free", 100, 500, 10, 0.03, None)),
     ],
 )
 def test_multi_class(size, chosen):
@@ -41,7 +43,7 @@ def test_multi_class(size, chosen):
 @pytest.mark.parametrize(
     ("arguments", "chosen"),
     [
-        ((*MNIST, False, "cnn", 1, None), {"n_processes": 10, "grid_size": 64, "batch_size": 250, "max_epochs": 13}),
+        ((*MNIST, False, "cnn", 1, None), {"n_processes": 10, "grid_size": 64, "batch_size": 250, "max_epochs": 6}),
         ((*MNIST, False, None, 2, None), {"network": "mlp", "hidden": (256, 128), "dropout": 0.2, "grid_size": 20}),
         ((*EURLEX, True, None, 1, None), {"network": "bag", "n_processes": 512, "learning_rate": 3e-3}),
         ((*AMAZON, True, None, 1, None), {"n_negatives": 1000, "process_epochs": 1, "max_epochs": 4}),

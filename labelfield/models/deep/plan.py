@@ -7,7 +7,7 @@ from labelfield.models.sizes import ALL_LABELS, MANY_ROWS, VOCABULARY
 from labelfield.variational.grid import LARGE_GRID
 
 _GRIDS = {1: 64, 2: 20, 3: 10}
-_DEEP_STEPS, _BAG_STEPS = 3000, 500
+_DEEP_STEPS, _BAG_STEPS = 1300, 500
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def plan(
     | grid | 64, 20 or 10 points per dimension for 1, 2 or 3 features per process | cells shorter than lengths |
     | posterior | whitened up to 1,024 points per dimension, else not | a factor of K_d is cheap until then |
     | B, rows per batch | 500 for a vocabulary, 1,000 from 100,000 rows on, else 250 | enough steps per epoch |
-    | epochs | 500 steps for a vocabulary, else 3,000, from 4 to 60; as many jointly | converged by then |
-    | learning rate | 3e-3 for a vocabulary, else 1e-3, jointly half of that | embeddings start small |
+    | epochs | 500 steps for a vocabulary, else 1,300, from 4 to 60; as many jointly | converged by then |
+    | learning rate | 3e-3 for a vocabulary, else 2e-3, jointly half of that | embeddings start small |
     | dropout | 0.5 for a vocabulary and images, else 0.2 | best on the tables of the benchmarks |
     """
     is_vocabulary = n_features >= VOCABULARY
@@ -72,8 +72,8 @@ def plan(
         network_epochs=epochs,
         process_epochs=max(1, epochs // 5),
         max_epochs=epochs,
-        learning_rate=3e-3 if is_bag else 1e-3,
+        learning_rate=3e-3 if is_bag else 2e-3,
         process_learning_rate=1e-2,
-        joint_learning_rate=1.5e-3 if is_bag else 5e-4,
+        joint_learning_rate=1.5e-3 if is_bag else 1e-3,
         n_negatives=1000 if is_multilabel and n_labels > ALL_LABELS else None,
     )

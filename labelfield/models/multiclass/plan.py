@@ -7,7 +7,7 @@ from labelfield.models.sizes import MANY_ROWS, VOCABULARY
 
 _ALL_CLASSES = 200
 _MOST_COVARIANCES = 1 << 24
-_CLASS_STEPS = 3000
+_CLASS_STEPS = 1000
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ def plan(
     | what | rule | why |
     |---|---|---|
     | kernel | se_linear_ard for a vocabulary, else matern32_ard | as for several labels per row |
-    | inducing inputs | shared by all classes: 400, at most N / 4, 800 from 100,000 rows on | they help every class |
+    | inducing inputs | shared by all classes: 200, at most N / 4, 800 from 100,000 rows on | time grows with M² |
     | kernels | per class if inducing inputs are per class, else shared | K_Z is then factorised once |
     | posterior | full up to 2^24 covariances and 100,000 rows, else diagonal | time is then better spent on M |
-    | epochs | as many as make 3,000 steps, from 10 to 200 | converged by then |
+    | epochs | as many as make 1,000 steps, or 3,000 from 100,000 rows on; from 10 to 200 | converged by then |
     | rivals | all classes up to 200, else 100 drawn per batch | beyond, all classes cost more than they teach |
     """
     is_own = inducing == "per_class"
     has_many_rows = n_rows >= MANY_ROWS
-    most = 100 if is_own else 800 if has_many_rows else 400
+    most = 100 if is_own else 800 if has_many_rows else 200
     n_inducing = max(1, min(n_rows, most, max(50, n_rows // 4)))
     batch_size = max(1, min(n_rows, 1000 if has_many_rows else 500))
     n_steps = ceil(n_rows / batch_size)
@@ -53,7 +53,7 @@ def plan(
         inducing="free",
         n_inducing=n_inducing,
         batch_size=batch_size,
-        max_epochs=max(10, min(200, ceil(_CLASS_STEPS / n_steps))),
-        learning_rate=0.03 if posterior == "point" else 0.02,
+        max_epochs=max(10, min(200, ceil((3 if has_many_rows else 1) * _CLASS_STEPS / n_steps))),
+        learning_rate=0.02 if has_many_rows and posterior != "point" else 0.03,
         n_negatives=100 if n_classes > _ALL_CLASSES else None,
     )
