@@ -163,7 +163,7 @@ def _announce(estimator: FittedClassifier, data: Dataset) -> dict[str, Settings]
         f"{estimator.summary()}"
     )
     if transform.codes is not None:
-        coded = named(np.unique(transform.codes.columns).tolist(), data.feature_names)
+        coded = named(np.unique(transform.codes.columns).tolist(), estimator.feature_names())
         say(f"codes of categories: {coded} (row_transform=scaled takes them as numbers)")
     epochs = " + ".join(f"{stage.max_epochs} {name}".strip() for name, stage in cost.stages.items())
     n_steps = -(-data.n_rows // estimator.settings_.batch_size)
