@@ -23,8 +23,6 @@ _UNEVEN = 5.0
 # Standard deviations from 0 beyond which a mean is subtracted.
 _FAR = 3.0
 _FEW_FEATURES = 1000
-# The least features of a vocabulary, and the largest share of them that a row of words has on average.
-_LEAST_WORDS, _WORD_SHARE, _BINARY_SHARE = 100, 0.1, 0.25
 # With fewer features, it may be by chance that most have the same largest value.
 _LEAST_PIXELS = 50
 # Entries that are transformed at a time, which bounds the memory needed beside the result.
@@ -279,20 +277,6 @@ def choose_transform(X: sparse.csr_array) -> str:
     size, starts = np.abs(X.data), X.indptr[:-1][filled]
     mean = np.add.reduceat(size, starts) / counts[filled]
     return "sqrt" if float(np.median(np.maximum.reduceat(size, starts) / mean)) > _UNEVEN else "unit"
-
-
-def are_words(X: sparse.csr_array) -> bool:
-    """Return whether rows are bags of words rather than measurements: by their width, or by how little they hold.
-
-    Rows with a thousand features are taken for words. So are narrower ones, from a hundred features on, with no value
-    below 0 and at most a tenth of the values above it, or a quarter where all of these are 1.
-    """
-    n, d = X.shape
-    if d >= _FEW_FEATURES:
-        return True
-    if d < _LEAST_WORDS or X.nnz == 0 or float(X.data.min()) < 0:
-        return False
-    return bool(X.nnz <= (_BINARY_SHARE if (X.data == 1).all() else _WORD_SHARE) * n * d)
 
 
 def choose_class_transform(X: sparse.csr_array) -> str:

@@ -11,7 +11,6 @@ from scipy import sparse
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
-from labelfield.data.transform import are_words
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import (
     Blueprint,
@@ -51,7 +50,7 @@ _MOST_FEATURES = 10_000
 def _design(given: Any, rows: TrainingRows) -> Design:
     X, Y, device, seed = rows.X, rows.Y, rows.device, rows.seed
     is_subspace = "subspace" in given.inducing
-    options = resolve(given, plan(X.shape[0], X.shape[1], Y.shape[1], are_words(X)))
+    options = resolve(given, plan(X.shape[0], X.shape[1], Y.shape[1]))
     if is_subspace and given.label_linear is None:
         options.label_linear = "off"  # rows that are only seen through a subspace have no words of their own
     data, transform = rows.transformed(options.row_transform)

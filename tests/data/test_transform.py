@@ -7,7 +7,7 @@ from scipy import sparse
 import labelfield
 from labelfield import MLGPFClassifier
 from labelfield.csr import as_features
-from labelfield.data.transform import RowTransform, are_words, choose_transform, deskew
+from labelfield.data.transform import RowTransform, choose_transform, deskew
 
 ROWS = np.array([[4.0, 0, -9, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 45781, 1, 3]], np.float32)
 
@@ -100,24 +100,3 @@ def test_a_model_keeps_its_views(tmp_path):
     model.save(tmp_path / "m")
     again = labelfield.load(tmp_path / "m", device=model.model_.b.device.type)
     np.testing.assert_array_equal(again.predict_proba(data.X), model.predict_proba(data.X))
-
-
-@pytest.mark.parametrize(
-    ("width", "share", "values", "expected"),
-    [
-        (1000, 1.0, "measured", True),
-        (500, 0.04, "binary", True),
-        (500, 0.2, "binary", True),
-        (500, 0.05, "weights", True),
-        (500, 0.2, "weights", False),  # such as pixels
-        (500, 0.05, "measured", False),
-        (103, 1.0, "measured", False),
-        (72, 0.05, "binary", False),
-    ],
-)
-def test_words_are_known_by_their_rows(width, share, values, expected):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, width)) if values == "measured" else rng.uniform(1, 9, size=(200, width))
-    X = np.where(rng.random(X.shape) < share, 1 if values == "binary" else X, 0)
-    assert are_words(as_features(X.astype(np.float32))) == expected
-    assert not are_words(as_features(sparse.csr_array((3, 500))))

@@ -18,7 +18,6 @@ MNIST, AMAZON = (60000, 784, 10), (490_449, 135_909, 670_091)
         (BIBTEX, ("se_linear_ard", "off", 159, 305, 305, 25, 0.03, 0.5, None)),
         (EMOTIONS, ("matern32_ard", "off", 6, 100, 50, 40, 0.01, 1.0, None)),
         (AMAZON, ("se_linear_ard", "off", 300, 400, 1000, 3, 0.1, 0.25, 1000)),
-        ((*EMOTIONS, True), ("se_linear_ard", "off", 6, 200, 50, 25, 0.03, 0.5, None)),
         ((1, 1, 1), ("matern32_ard", "off", 1, 1, 1, 40, 0.01, 1.0, None)),
     ],
 )

@@ -1,7 +1,6 @@
 """Default sizes and rates, as a rule of N, D and K.
 
-A vocabulary is D of at least 1,000, or fewer features of which a row has few and none below 0 (`are_words`): bags of
-words rather than measurements.
+A vocabulary is D of at least 1,000: bags of words rather than measurements.
 
 | what | rule | why |
 |---|---|---|
@@ -51,9 +50,9 @@ class Plan:
     n_negatives: int | None
 
 
-def plan(n_rows: int, n_features: int, n_labels: int, are_words: bool = False) -> Plan:
-    """Return the sizes and rates that the rule above gives for a data set of this size, of words or measurements."""
-    is_vocabulary = are_words or n_features >= VOCABULARY
+def plan(n_rows: int, n_features: int, n_labels: int) -> Plan:
+    """Return the sizes and rates that the rule above gives for a data set of this size."""
+    is_vocabulary = n_features >= VOCABULARY
     batch_size = max(1, min(1000, max(50, ceil(n_rows / _STEPS)), n_rows))
     if n_features >= _LARGE_VOCABULARY:
         epochs, rate, kl_weight = 9, 0.1, 0.25
@@ -95,7 +94,7 @@ def variants(first: Spec, max_epochs: int, learning_rate: float, n_views: int) -
         "learning_rate": learning_rate / 2,
     }
     larger = {"n_latent": 3 * first.n_latent // 2, "n_inducing": 3 * first.n_inducing // 2}
-    if first.n_features // n_views >= VOCABULARY or first.kernel == "se_linear_ard":
+    if first.n_features // n_views >= VOCABULARY:
         return [
             {"row_transform": "unit+log", **more},
             {"row_transform": "unit", **shared},
