@@ -42,8 +42,11 @@ def test_multi_class(size, chosen):
 @pytest.mark.parametrize(
     ("arguments", "chosen"),
     [
-        ((*MNIST, False, "cnn", 1, None), {"n_processes": 10, "grid_size": 64, "batch_size": 250, "max_epochs": 6}),
-        ((*MNIST, False, None, 2, None), {"network": "mlp", "hidden": (256, 128), "dropout": 0.2, "grid_size": 20}),
+        ((*MNIST, False, "cnn", 1, None), {"n_processes": 10, "grid_size": 64, "batch_size": 250, "max_epochs": 13}),
+        (
+            (*MNIST, False, None, 2, None),
+            {"network": "mlp", "hidden": (256, 128), "dropout": 0.2, "grid_size": 20, "max_epochs": 6},
+        ),
         ((*EURLEX, True, None, 1, None), {"network": "bag", "n_processes": 512, "learning_rate": 3e-3}),
         ((*AMAZON, True, None, 1, None), {"n_negatives": 1000, "process_epochs": 1, "max_epochs": 4}),
         ((*MNIST, False, None, 1, 2000), {"posterior": "kronecker", "grid_size": 2000}),
