@@ -33,7 +33,7 @@ def plan(
     | what | rule | why |
     |---|---|---|
     | kernel | se_linear_ard for a vocabulary, else matern32_ard | as for several labels per row |
-    | inducing inputs | shared by all classes: 200, at most N / 4, 800 from 100,000 rows on | time grows with M² |
+    | inducing inputs | shared by all classes: 400, at most N / 4, 800 from 100,000 rows on | they help every class |
     | kernels | per class if inducing inputs are per class, else shared | K_Z is then factorised once |
     | posterior | full up to 2^24 covariances and 100,000 rows, else diagonal | time is then better spent on M |
     | epochs | as many as make 1,000 steps, or 3,000 from 100,000 rows on; from 10 to 200 | converged by then |
@@ -41,7 +41,7 @@ def plan(
     """
     is_own = inducing == "per_class"
     has_many_rows = n_rows >= MANY_ROWS
-    most = 100 if is_own else 800 if has_many_rows else 200
+    most = 100 if is_own else 800 if has_many_rows else 400
     n_inducing = max(1, min(n_rows, most, max(50, n_rows // 4)))
     batch_size = max(1, min(n_rows, 1000 if has_many_rows else 500))
     n_steps = ceil(n_rows / batch_size)
