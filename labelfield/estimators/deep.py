@@ -35,8 +35,6 @@ from labelfield.models.deep.start import start
 from labelfield.models.predictor import Predictor
 from labelfield.networks import NETWORKS, NetworkSpec, count_outputs, square_image_shape
 
-# Rows of so few columns are held dense whatever they hold: indicators of categories are mostly 0.
-_FEW_COLUMNS = 512
 # A dense network is given rows this wide in batches that are made dense; wider ones need one that takes sparse rows.
 _MOST_DENSE = 8192
 
@@ -95,7 +93,8 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     settings = replace(list(stages.values())[-1], time_budget=given.time_budget)
     # A softmax has one class per row, in whatever form it was given.
     read = Labels("classes" if likelihood == "softmax" else labels.kind, labels.classes)
-    are_dense = not takes_sparse and (data.n_features <= _FEW_COLUMNS or _is_dense(data.X))
+    # Codes of a dense table become indicators, which are mostly 0: it is held dense all the same.
+    are_dense = not takes_sparse and (_is_dense(data.X) or (transform.codes is not None and _is_dense(X)))
     return Design(data, transform, spec, settings, n_negatives, begin, read, are_dense)
 
 
