@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from labelfield.cli.options import AsJson, Overwrite, Reading, reads_files, refuse_existing
-from labelfield.cli.output import Bar, print_json, print_table, report_written, shown
-from labelfield.data import FORMATS, Dataset, describe, format_of, write
+from labelfield.cli.output import Bar, named, print_json, print_table, report_written, shown
+from labelfield.data import FORMATS, Dataset, Names, describe, format_of, write
 from labelfield.synth import make_multilabel
 
 Source = Annotated[
@@ -46,10 +46,10 @@ def info(reading: Reading, path: Source, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"path": str(path), "splits": cards})
     else:
-        _print_cards(str(path), list(cards.values()), list(cards))
+        _print_cards(str(path), list(cards.values()), list(cards), dataset.feature_names)
 
 
-def _print_cards(title: str, cards: list[dict[str, Any]], names: list[str]) -> None:
+def _print_cards(title: str, cards: list[dict[str, Any]], names: list[str], features: Names | None) -> None:
     """Print the cards of all splits side by side, and the most frequent labels of the first."""
     rows = [[text, *(shown(card[key]) for card in cards)] for key, text in _CARD.items()]
     rows += [[text, *(shown(card["rows_per_label"][key]) for card in cards)] for key, text in _ROWS_PER_LABEL.items()]
@@ -58,6 +58,9 @@ def _print_cards(title: str, cards: list[dict[str, Any]], names: list[str]) -> N
     print_table(title, ["", *names], rows)
     most = ", ".join(f"{one['name'] or one['label']} ({shown(one['rows'])})" for one in cards[0]["most_frequent"])
     print(f"most frequent labels: {most}")
+    if coded := cards[0]["coded_features"]:
+        print(f"features whose numbers look like codes of categories: {named(coded, features)}")
+        print("  models of classes take them as such (row_transform=coded); row_transform=scaled takes them as numbers")
 
 
 @reads_files(classes=True)

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 _PATIENCE_S = 1.0
+_MOST_NAMED = 10
 # A number, perhaps bold, or the dash that stands for one.
 _NUMBER = re.compile(r"\**(?:[-+−±<~]?\d|–)")
 
@@ -81,6 +82,13 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.4f}"
     return str(value)
+
+
+def named(numbers: Sequence[int], names: Sequence[str] | None) -> str:
+    """Return what has these numbers in a list of names, or the numbers if there are no names; the first few of many."""
+    shortened = [str(number) if names is None else names[number] for number in numbers[:_MOST_NAMED]]
+    more = len(numbers) - len(shortened)
+    return ", ".join(shortened) + (f" and {more} more" if more else "")
 
 
 class Bar:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from labelfield.atomic import require_only_ours
 from labelfield.cli.options import AsJson, Overwrite, Reading, load_model, reads_files, require_columns, require_rows
-from labelfield.cli.output import print_facts, print_json, say
+from labelfield.cli.output import named, print_facts, print_json, say
 from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
@@ -162,6 +162,9 @@ def _announce(estimator: FittedClassifier, data: Dataset) -> dict[str, Settings]
         f"{estimator.method}: {data.n_rows} rows, {estimator.n_features_in_} features ({transform.name}), "
         f"{estimator.summary()}"
     )
+    if transform.codes is not None:
+        coded = named(np.unique(transform.codes.columns).tolist(), estimator.feature_names())
+        say(f"codes of categories: {coded} (row_transform=scaled takes them as numbers)")
     epochs = " + ".join(f"{stage.max_epochs} {name}".strip() for name, stage in cost.stages.items())
     n_steps = -(-data.n_rows // estimator.settings_.batch_size)
     say(

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from labelfield.csr import MAX_COLUMNS, as_features, as_positives, gather_rows, row_norms
+from labelfield.data.codes import find_codes
+from labelfield.data.transform import choose_class_transform
 from labelfield.errors import DataError
 
 
@@ -227,6 +229,12 @@ def row_numbers(rows: ArrayLike | slice, n_rows: int) -> NDArray[np.int64]:
     return np.where(chosen < 0, chosen + n_rows, chosen)
 
 
+def _coded_features(X: sparse.csr_array, Y: sparse.csr_array) -> list[int]:
+    """Return the features whose numbers look like codes of categories."""
+    codes = find_codes(X, Y) if choose_class_transform(X) == "coded" else None
+    return [] if codes is None else np.unique(codes.columns).tolist()
+
+
 def describe(dataset: Dataset) -> dict[str, Any]:
     """Summarise one split: sizes, densities, empty rows, label frequencies, value range, memory."""
     X, Y = dataset.X, dataset.Y
@@ -251,6 +259,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
             "max": int(used.max(initial=0)),
             "seen_once": int(np.count_nonzero(used == 1)),
         },
+        "coded_features": _coded_features(X, Y),
         "largest_label_set": int(labels.max(initial=0)),
         "value_range": [float(X.data.min()), float(X.data.max())] if X.data.size else [0.0, 0.0],
         "unit_rows": bool(norms.size and np.allclose(norms, 1, atol=1e-4)),

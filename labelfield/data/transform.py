@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isqrt
 from typing import Any
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.csr import as_features, assemble, from_counts, row_norms
+from labelfield.data.codes import Codes, find_codes
 from labelfield.errors import DataError
 
-VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "range", "deskew", "none")
-_ALONE = ("scaled", "range", "deskew", "none")
-_WEIGHTED = ("tfidf", "scaled", "range", "deskew")
+VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "coded", "range", "deskew", "none")
+_ALONE = ("scaled", "coded", "range", "deskew", "none")
+_WEIGHTED = ("tfidf", "scaled", "coded", "range", "deskew")
 # Ratio of the largest value of a row to the mean one above which few values dominate the row.
 _UNEVEN = 5.0
 # Standard deviations from 0 beyond which a mean is subtracted.
@@ -42,21 +43,23 @@ class RowTransform:
     latter times log((1 + N) / (1 + n)) + 1 for a feature that occurs in n of N training rows ("tfidf"), and then scales
     each row to norm 1. Names joined by + give several views, each with its own columns, together of norm 1.
 
-    Four transforms stand alone and leave norms as they are. "scaled" divides each value by the standard deviation of
+    Five transforms stand alone and leave norms as they are. "scaled" divides each value by the standard deviation of
     its feature over the training rows (by 1 if that is 0). If the mean of a feature is more than three standard
     deviations away from 0, so that at least nine tenths of its values are not 0, the mean is subtracted first, because
     distances between such numbers would be lost to rounding. Distances are the same as if all features were centred,
-    and zeros of the other features stay zeros. "range" divides all values by the largest absolute value in the training
-    rows, as is usual for images. "deskew" does this too, takes rows as square images, centres them and removes their
-    slant (`deskew`). "none" leaves rows as they are.
+    and zeros of the other features stay zeros. "coded" does the same, but features whose numbers are codes of
+    categories (`find_codes`) get an indicator for each code in further columns instead. "range" divides all values by
+    the largest absolute value in the training rows, as is usual for images. "deskew" does this too, takes rows as
+    square images, centres them and removes their slant (`deskew`). "none" leaves rows as they are.
 
-    `weights` multiplies each feature: the second factor of "tfidf", or one over the divisor of "scaled", "range" and
-    "deskew". `shifts` is what "scaled" subtracts first.
+    `weights` multiplies each feature: the second factor of "tfidf", or one over the divisor of the others. `shifts` is
+    what "scaled" and "coded" subtract first, and `codes` are the categories of "coded".
     """
 
     name: str
     weights: NDArray[np.float32] | None = None
     shifts: NDArray[np.float32] | None = None
+    codes: Codes | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", "+".join(_split(self.name)))
@@ -67,20 +70,30 @@ class RowTransform:
             raise ValueError(f"row_transform={self.name!r}; expected {allowed}")
         if bool(set(views) & set(_WEIGHTED)) != (self.weights is not None):
             raise ValueError(f"{', '.join(_WEIGHTED)} need a weight for each feature; other row transforms need none")
-        if (self.name == "scaled") != (self.shifts is not None):
-            raise ValueError("scaled needs a shift for each feature; other row transforms need none")
+        if (self.name in ("scaled", "coded")) != (self.shifts is not None):
+            raise ValueError("scaled and coded need a shift for each feature; other row transforms need none")
+        if (self.name == "coded") != (self.codes is not None):
+            raise ValueError("coded needs the codes of categories; other row transforms need none")
         if self.name == "deskew" and self.weights is not None and isqrt(self.weights.size) ** 2 != self.weights.size:
             raise ValueError(f"row_transform='deskew' takes square images; {self.weights.size} is not a square number")
 
     @classmethod
-    def fit(cls, name: str, X: sparse.csr_array) -> RowTransform:
-        """Return the transform of this name, fitted to the training rows."""
+    def fit(cls, name: str, X: sparse.csr_array, Y: sparse.csr_array | None = None) -> RowTransform:
+        """Return the transform of this name, fitted to the training rows; "scaled" for "coded" if there are no codes.
+
+        Labels Y, if there are some, show which numbers are codes.
+        """
         views = _split(name)
+        codes = find_codes(X, Y) if views == ["coded"] else None
+        if codes is not None:
+            weights, shifts = _scales(X)
+            shifts[codes.columns] = 0
+            return cls(name, weights, shifts, codes)
         if "tfidf" in views:
             counts = np.bincount(X.indices, minlength=X.shape[1])
             return cls(name, (np.log((1 + X.shape[0]) / (1 + counts)) + 1).astype(np.float32))
-        if "scaled" in views:
-            return cls(name, *_scales(X))
+        if "scaled" in views or views == ["coded"]:
+            return cls("scaled", *_scales(X))
         if "deskew" in views or "range" in views:
             largest = float(np.abs(X.data).max(initial=0))
             return cls(name, np.full(X.shape[1], 1 / largest if largest > 0 else 1, np.float32))
@@ -101,15 +114,17 @@ class RowTransform:
             return X
         if self.name == "deskew" and self.weights is not None:
             return _upright(X, self.weights)
+        if self.codes is not None:
+            measured = np.ones(X.shape[1], np.float32)
+            measured[self.codes.columns] = 0
+            scaled = replace(self, name="scaled", codes=None)(as_features(X * measured))
+            return _side_by_side([scaled, self.codes.indicators(X)])
         if self.shifts is not None and self.shifts.any():
             (n, d), columns = X.shape, np.flatnonzero(self.shifts).astype(np.int32)
             values = np.tile(self.shifts[columns], n)
             X = as_features(X - from_counts(np.full(n, columns.size), np.tile(columns, n), values, d))
         parts = [self._view(X, view) for view in self.views]
-        if len(parts) == 1:
-            return parts[0]
-        joined = sparse.hstack(parts, format="csr")
-        return assemble(joined.data, joined.indices.astype(np.int32, copy=False), joined.indptr, joined.shape)
+        return parts[0] if len(parts) == 1 else _side_by_side(parts)
 
     def _view(self, X: sparse.csr_array, view: str) -> sparse.csr_array:
         """Return X with the values of one view, in blocks of rows; all views of a row together have norm 1."""
@@ -138,9 +153,41 @@ class RowTransform:
         result = np.sign(values) * np.log1p(size)
         return np.asarray(result if self.weights is None or view == "log" else result * self.weights[indices])
 
+    def n_columns(self, n_features: int) -> int:
+        """Return how many columns rows of n_features get."""
+        return n_features * len(self.views) + (0 if self.codes is None else self.codes.columns.size)
+
     def fold(self, by_column: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Sum a number per column of the transformed rows over the views of each feature."""
-        return np.asarray(by_column.reshape(len(self.views), -1).sum(0))
+        """Sum a number per column of the transformed rows over the views or codes of each feature."""
+        if self.codes is None:
+            return np.asarray(by_column.reshape(len(self.views), -1).sum(0))
+        measured, coded = np.split(by_column, [by_column.size - self.codes.columns.size])
+        return np.asarray(measured + np.bincount(self.codes.columns, coded, measured.size), by_column.dtype)
+
+    def original(self, row: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the values of features at a transformed row that was not scaled to norm 1; of codes the strongest."""
+        n_codes = 0 if self.codes is None else self.codes.columns.size
+        values = np.array(row[: row.size - n_codes])
+        if self.weights is not None:
+            values = values / self.weights + (0 if self.shifts is None else self.shifts)
+        if self.codes is not None:
+            weakest_first = np.argsort(row[-n_codes:], kind="stable")
+            values[self.codes.columns[weakest_first]] = self.codes.values[weakest_first]
+        return values
+
+    def absent(self) -> NDArray[np.float32] | None:
+        """Return the value of each feature that says nothing: its shift, a code that is not known, or 0 (None if all
+        are 0)."""
+        if self.shifts is None or self.codes is None:
+            return self.shifts
+        values, (columns, unknown) = self.shifts.copy(), self.codes.unknown()
+        values[columns] = unknown
+        return values
+
+
+def _side_by_side(parts: list[sparse.csr_array]) -> sparse.csr_array:
+    joined = sparse.hstack(parts, format="csr")
+    return assemble(joined.data, joined.indices.astype(np.int32, copy=False), joined.indptr, joined.shape)
 
 
 def _split(name: str) -> list[str]:
@@ -235,9 +282,9 @@ def choose_transform(X: sparse.csr_array) -> str:
 def choose_class_transform(X: sparse.csr_array) -> str:
     """Choose a transform by the training rows alone, for models of one class per row.
 
-    Rows with fewer than a thousand features are measurements, each with its own scale, and are "scaled", unless most
-    features have the same largest value, like the pixels of images, which share one scale. For those rows, and for
-    words, `choose_transform` decides.
+    Rows with fewer than a thousand features are measurements, each with its own scale, or codes of categories, and are
+    "coded" (which is "scaled" where there are no codes), unless most features have the same largest value, like the
+    pixels of images, which share one scale. For those rows, and for words, `choose_transform` decides.
     """
     if X.shape[1] >= _FEW_FEATURES:
         return choose_transform(X)
@@ -245,7 +292,7 @@ def choose_class_transform(X: sparse.csr_array) -> str:
     np.maximum.at(largest, X.indices, np.abs(X.data))
     used = largest[largest > 0]
     has_one_scale = used.size >= _LEAST_PIXELS and np.mean(used == used.max()) > 0.5
-    return choose_transform(X) if has_one_scale else "scaled"
+    return choose_transform(X) if has_one_scale else "coded"
 
 
 def candidate_transforms(X: sparse.csr_array) -> list[str]:
@@ -254,9 +301,8 @@ def candidate_transforms(X: sparse.csr_array) -> list[str]:
     Text differs most in how values are scaled, and no transform is best everywhere. Where all values are the same, most
     transforms are too.
     """
-    likely = choose_class_transform(X)
-    if likely not in ("unit", "sqrt"):
-        return [likely, "unit"]  # measurements
+    if choose_class_transform(X) not in ("unit", "sqrt"):
+        return ["scaled", "unit"]  # measurements
     first = choose_transform(X)
     is_binary = X.nnz == 0 or float(X.data.min()) == float(X.data.max())
     names = ["unit", "tfidf"] if is_binary else [first, *{"unit": ["sqrt"], "sqrt": ["unit"]}[first], "log", "tfidf"]

@@ -49,7 +49,7 @@ class TrainingRows(NamedTuple):
         self, name: str | None = None, choose: Callable[[sparse.csr_array], str] = choose_transform
     ) -> tuple[Dataset, RowTransform]:
         """Return the rows through the transform of this name, or the one that suits them, and that transform."""
-        transform = RowTransform.fit(name or choose(self.X), self.X)
+        transform = RowTransform.fit(name or choose(self.X), self.X, self.Y)
         return Dataset(transform(self.X), self.Y), transform
 
 

@@ -93,7 +93,8 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     settings = replace(list(stages.values())[-1], time_budget=given.time_budget)
     # A softmax has one class per row, in whatever form it was given.
     read = Labels("classes" if likelihood == "softmax" else labels.kind, labels.classes)
-    are_dense = not takes_sparse and _is_dense(data.X)
+    # Codes of a dense table become indicators, which are mostly 0: it is held dense all the same.
+    are_dense = not takes_sparse and (_is_dense(data.X) or (transform.codes is not None and _is_dense(X)))
     return Design(data, transform, spec, settings, n_negatives, begin, read, are_dense)
 
 
@@ -279,8 +280,8 @@ class DeepKernelClassifier(Classifier):
     n_samples_predict : int
         Draws in prediction, for one class per row.
     row_transform : str or None
-        What is done to rows first: scaled, range, deskew, unit, sqrt, log, tfidf, some of the last four joined by +, or
-        none.
+        What is done to rows first: scaled, coded, range, deskew, unit, sqrt, log, tfidf, some of the last four joined
+        by +, or none. By default features whose numbers are codes of categories are coded, others scaled.
     n_negatives : int or None
         Labels drawn per batch beside those that hold in it; 0 for all labels.
     network_epochs : int or None

@@ -43,7 +43,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     X, Y, labels, device, seed = rows.X, rows.Y, rows.labels, rows.device, rows.seed
     require_classes(Y, labels.classes, _FOR_SEVERAL)
     data, transform = rows.transformed(given.row_transform, choose_class_transform)
-    chosen = plan(X.shape[0], data.n_features, Y.shape[1], given.posterior, given.inducing)
+    chosen = plan(X.shape[0], X.shape[1], Y.shape[1], given.posterior, given.inducing)
     options = resolve(given, chosen)
     is_point = options.posterior == "point"
     if is_point and options.likelihood == "robustmax":
@@ -196,8 +196,8 @@ class GPClassifier(Classifier):
     unit_norm : bool
         Whether to keep inducing inputs at norm 1, if rows are.
     row_transform : str or None
-        What is done to rows first: scaled, range, deskew, unit, sqrt, log, tfidf, some of the last four joined by +, or
-        none.
+        What is done to rows first: scaled, coded, range, deskew, unit, sqrt, log, tfidf, some of the last four joined
+        by +, or none. By default features whose numbers are codes of categories are coded, others scaled.
     n_negatives : int or None
         Other classes drawn per batch of one-vs-each; 0 for all classes.
     negative_sampling : str

@@ -5,6 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -15,7 +16,15 @@ from labelfield.estimators.classifier import Classifier, hold
 from labelfield.estimators.ensemble import MOST_MEMBERS, EnsembleClassifier, EnsembleModel, EnsembleSpec
 from labelfield.estimators.inputs import LABEL_KINDS, Labels
 from labelfield.estimators.options import check_parameters, plain_options
-from labelfield.estimators.validation import COUNTS, SHIFTS, WEIGHTS, restore_history, restore_model, restore_transform
+from labelfield.estimators.validation import (
+    CODES,
+    COUNTS,
+    SHIFTS,
+    WEIGHTS,
+    restore_history,
+    restore_model,
+    restore_transform,
+)
 from labelfield.inference.checkpoint import under
 from labelfield.inference.run import Settings
 from labelfield.methods import METHODS
@@ -67,7 +76,9 @@ def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
     skipped = estimator.blueprint.training_only
     own = {name: value for name, value in fitted.model.state_dict().items() if not name.startswith(skipped or ("\0",))}
     arrays = {**own, COUNTS: torch.from_numpy(fitted.label_counts)}
-    for name, values in ((WEIGHTS, fitted.row_transform.weights), (SHIFTS, fitted.row_transform.shifts)):
+    transform = fitted.row_transform
+    codes = None if transform.codes is None else np.stack(transform.codes)
+    for name, values in ((WEIGHTS, transform.weights), (SHIFTS, transform.shifts), (CODES, codes)):
         if values is not None:
             arrays[name] = torch.from_numpy(values)
     return config, arrays
@@ -163,7 +174,7 @@ def _restore_members(config: Config, arrays: Arrays, names: list[str] | None, ne
         model.stack.load_state_dict(under("stack.", arrays))
         model.stack.check()
     parts = first.fitted_.labels, first.label_counts_, first.n_rows_, first.n_negatives_
-    transform = restore_transform("none", None, None, first.n_features_in_)
+    transform = restore_transform("none", n_features=first.n_features_in_)
     fitted = Fitted(
         model.spec,
         first.settings_,
@@ -200,10 +211,9 @@ def _restore_one(
         raise ValueError(f"{len(names or [])} label names for {spec.n_labels} labels")
     estimator.n_features_in_ = n_features = integer(config, "n_features")
     arrays = dict(arrays)
-    transform = restore_transform(
-        config["row_transform"], arrays.pop(WEIGHTS, None), arrays.pop(SHIFTS, None), n_features
-    )
-    if n_features * len(transform.views) != spec.n_features:
+    parts = [arrays.pop(name, None) for name in (WEIGHTS, SHIFTS, CODES)]
+    transform = restore_transform(config["row_transform"], *parts, n_features=n_features)
+    if transform.n_columns(n_features) != spec.n_features:
         raise ValueError(f"{n_features} features do not make {spec.n_features} columns")
     kind = one_of(config, "label_kind", LABEL_KINDS)
     labels = Labels(kind, restore_classes(classes, spec.n_labels, kind))

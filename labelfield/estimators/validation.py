@@ -8,13 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from labelfield.data.codes import Codes
 from labelfield.data.transform import RowTransform
 from labelfield.estimators.blueprint import Blueprint
 from labelfield.inference.run import Epoch
 from labelfield.models.artifact import ModelError
 from labelfield.models.validation import check_modules
 
-COUNTS, SHIFTS, WEIGHTS = "training.label_counts", "rows.shifts", "rows.weights"
+COUNTS, SHIFTS, WEIGHTS, CODES = "training.label_counts", "rows.shifts", "rows.weights", "rows.codes"
 
 
 def restore_history(history: Any) -> list[dict[str, Any]]:
@@ -30,7 +31,12 @@ def restore_history(history: Any) -> list[dict[str, Any]]:
 
 
 def restore_transform(
-    name: Any, weights: torch.Tensor | None, shifts: torch.Tensor | None, n_features: int
+    name: Any,
+    weights: torch.Tensor | None = None,
+    shifts: torch.Tensor | None = None,
+    codes: torch.Tensor | None = None,
+    *,
+    n_features: int,
 ) -> RowTransform:
     """Return what is done to rows."""
     if not isinstance(name, str):
@@ -42,7 +48,19 @@ def restore_transform(
             raise ValueError(f"weights or shifts of features of shape {tuple(values.shape)}, or not finite")
     if weights is not None and not (weights > 0).all():
         raise ValueError("weights of features that are not positive")
-    return RowTransform(name, *(None if values is None else values.numpy() for values in (weights, shifts)))
+    own = [None if values is None else values.numpy() for values in (weights, shifts)]
+    return RowTransform(name, own[0], own[1], None if codes is None else _restore_codes(codes, n_features))
+
+
+def _restore_codes(codes: torch.Tensor, n_features: int) -> Codes:
+    """Return the codes of categories, which must be of features that there are, each once and in order."""
+    if codes.dim() != 2 or codes.shape[0] != 2 or codes.shape[1] == 0 or codes.dtype != torch.int32:
+        raise ValueError(f"codes of categories of shape {tuple(codes.shape)}")
+    found = Codes(*codes.numpy())
+    step = np.diff(found.columns.astype(np.int64) << 32 | found.values.astype(np.int64) + (1 << 31))
+    if found.columns.min() < 0 or found.columns.max() >= n_features or (step <= 0).any():
+        raise ValueError("codes of categories that are of no feature, or not in order")
+    return found
 
 
 def restore_model(

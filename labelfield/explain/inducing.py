@@ -189,9 +189,8 @@ def _strongest_features(
     distance = z.clamp_min(0) if transform.has_unit_norm else z - centre
     strength = transform.fold((weights * distance.square()).cpu().numpy())
     best = np.argsort(-strength, kind="stable")[:n]
-    values = transform.fold(z.cpu().numpy())
-    if not transform.has_unit_norm and transform.weights is not None:
-        values = values / transform.weights + (0 if transform.shifts is None else transform.shifts)
+    own = z.cpu().numpy()
+    values = transform.fold(own) if transform.has_unit_norm else transform.original(own)
     return [(name(d), float(values[d])) for d in best.tolist() if strength[d] > 0]
 
 

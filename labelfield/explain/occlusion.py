@@ -4,7 +4,7 @@
 
 This is exact for any model, and takes as many predictions as the row has features. Leaving a feature out sets it to 0,
 or to its mean where the model subtracts that (`row_transform="scaled"`, for features far from 0 in all rows): for such
-a feature 0 would be an extreme value, not an absent one.
+a feature 0 would be an extreme value, not an absent one. A code of a category is replaced by one that is not known.
 """
 
 from typing import NamedTuple
@@ -29,13 +29,13 @@ class Effects(NamedTuple):
 
 def feature_effects(estimator: FittedClassifier, x: sparse.csr_array, labels: NDArray[np.int64]) -> Effects:
     """Return what each feature of the row x (1, D) does for these labels, from blocks of rows that stay sparse."""
-    shifts = estimator.members()[0].row_transform_.shifts  # members differ in scale, not in the means of features
+    nothing = estimator.members()[0].row_transform_.absent()  # members differ in scale, not in the means of features
     columns = x.indices.astype(np.int64)
-    if shifts is not None:
-        columns = np.union1d(columns, np.flatnonzero(shifts))
+    if nothing is not None:
+        columns = np.union1d(columns, np.flatnonzero(nothing))
     values = np.zeros(columns.size, np.float32)
     values[np.searchsorted(columns, x.indices)] = x.data
-    absent = np.zeros_like(values) if shifts is None else shifts[columns]
+    absent = np.zeros_like(values) if nothing is None else nothing[columns]
     taken = np.flatnonzero(values != absent)
     whole = _log_odds(estimator, x, labels)
     effects = np.empty((taken.size, labels.size))

@@ -223,3 +223,19 @@ def test_refused(name, content, where, words, tmp_path):
         assert word in done.stderr
     assert not done.stdout
     assert not (tmp_path / "m").exists()
+
+
+def test_columns_of_codes_are_named_and_new_codes_are_taken(tmp_path):
+    rng = np.random.default_rng(0)
+    size, colour = rng.normal(size=600), rng.integers(0, 6, 600)
+    kind = (size + 3 * (-1.0) ** colour > 0).astype(int)
+    lines = [f"{s},{c},{k}" for s, c, k in zip(size, colour, kind, strict=True)]
+    (tmp_path / "all.csv").write_text("\n".join(["size,colour,class", *lines]) + "\n")
+    assert "codes of categories: colour" in run("info", tmp_path / "all.csv", "--classes").stdout
+    card = json.loads(run("info", tmp_path / "all.csv", "--classes", "--json").stdout)["splits"]["all"]
+    assert card["coded_features"] == [1]
+    out = tmp_path / "model"
+    done = run("train", tmp_path / "all.csv", "--method", "one_vs_each", "--out", out, *SMALL)
+    assert "codes of categories: colour" in done.stderr
+    (tmp_path / "new.csv").write_text("size,colour,class\n0.5,17,0\n")
+    assert "error" in run("evaluate", out, tmp_path / "new.csv").stdout

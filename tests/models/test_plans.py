@@ -30,10 +30,11 @@ def test_multi_label(size, chosen):
 @pytest.mark.parametrize(
     ("size", "chosen"),
     [
-        (MNIST, ("matern32_ard", False, "whitened_full", "free", 400, 500, 25, 0.02, None)),
+        (MNIST, ("matern32_ard", False, "whitened_full", "free", 400, 500, 10, 0.03, None)),
+        ((16000, 42, 3), ("matern32_ard", False, "whitened_full", "free", 400, 500, 32, 0.03, None)),
         ((200_000, 2000, 1000), ("se_linear_ard", False, "whitened_diagonal", "free", 800, 1000, 15, 0.02, 100)),
-        ((*MNIST, "point"), ("matern32_ard", False, "whitened_full", "free", 400, 500, 25, 0.03, None)),
-        ((*MNIST, None, "per_class"), ("matern32_ard", True, "whitened_full", "free", 100, 500, 25, 0.02, None)),
+        ((*MNIST, "point"), ("matern32_ard", False, "whitened_full", "free", 400, 500, 10, 0.03, None)),
+        ((*MNIST, None, "per_class"), ("matern32_ard", True, "whitened_full", "free", 100, 500, 10, 0.03, None)),
     ],
 )
 def test_multi_class(size, chosen):
@@ -44,7 +45,10 @@ def test_multi_class(size, chosen):
     ("arguments", "chosen"),
     [
         ((*MNIST, False, "cnn", 1, None), {"n_processes": 10, "grid_size": 64, "batch_size": 250, "max_epochs": 13}),
-        ((*MNIST, False, None, 2, None), {"network": "mlp", "hidden": (256, 128), "dropout": 0.2, "grid_size": 20}),
+        (
+            (*MNIST, False, None, 2, None),
+            {"network": "mlp", "hidden": (256, 128), "dropout": 0.2, "grid_size": 20, "max_epochs": 6},
+        ),
         ((*EURLEX, True, None, 1, None), {"network": "bag", "n_processes": 512, "learning_rate": 3e-3}),
         ((*AMAZON, True, None, 1, None), {"n_negatives": 1000, "process_epochs": 1, "max_epochs": 4}),
         ((*MNIST, False, None, 1, 2000), {"posterior": "kronecker", "grid_size": 2000}),
