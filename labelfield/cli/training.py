@@ -42,11 +42,14 @@ def train(
     reading: Reading,
     data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
-    method: Annotated[Method, typer.Option("--method", help=methods_by_labels())] = "mlgpf",
+    method: Annotated[Method, typer.Option("--method", help=methods_by_labels())] = "auto",
     config_file: Annotated[Path | None, typer.Option("--config", help="TOML, as labelfield config prints.")] = None,
     set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value; can be repeated.")] = None,
     valid: Annotated[Path | None, typer.Option("--valid", help="Rows to score after each epoch.")] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option("--device", help="Where to train.")] = None,
+    quality: Annotated[
+        Literal["fast", "good", "best"] | None, typer.Option("--quality", help="How much to try, for --method auto.")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed gives the same model.")] = None,
     time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its checkpoint.")] = False,
@@ -63,7 +66,9 @@ def train(
     from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
 
     seconds = None if time_budget is None else _parse_seconds(time_budget)
-    given = {"device": device, "random_state": seed, "time_budget": seconds}
+    if quality is not None and method != "auto":
+        raise typer.BadParameter(f"--quality {quality} is for --method auto; {method} has options of its own")
+    given = {"device": device, "random_state": seed, "time_budget": seconds, "quality": quality}
     options = _gather_options(method, config_file, set_options or [])
     options |= {name: value for name, value in given.items() if value is not None}
     if out.exists() and not overwrite:
@@ -165,12 +170,11 @@ def _announce(estimator: FittedClassifier, data: Dataset) -> dict[str, Settings]
     if transform.codes is not None:
         coded = named(np.unique(transform.codes.columns).tolist(), estimator.feature_names())
         say(f"codes of categories: {coded} (row_transform=scaled takes them as numbers)")
-    epochs = " + ".join(f"{stage.max_epochs} {name}".strip() for name, stage in cost.stages.items())
-    n_steps = -(-data.n_rows // estimator.settings_.batch_size)
-    say(
-        f"{estimator.n_parameters()} parameters, about {megabytes:.0f} MB and {cost.seconds:.0f} s; {epochs} epochs of "
-        f"{n_steps} steps on {choose_device(estimator.device)}"
-    )
+    n_steps, epochs = -(-data.n_rows // estimator.settings_.batch_size), ""
+    if n_steps > 1:
+        parts = [f"{stage.max_epochs} {name}".strip() for name, stage in cost.stages.items()]
+        epochs = f"; {' + '.join(parts)} epochs of {n_steps} steps"
+    say(f"about {megabytes:.0f} MB and {cost.seconds:.0f} s on {choose_device(estimator.device)}{epochs}")
     return cost.stages
 
 
@@ -185,7 +189,7 @@ def _parse_seconds(text: str) -> float:
 # Options of methods
 
 
-def config(method: Annotated[Method, typer.Argument(help="A method of labelfield train.")] = "mlgpf") -> None:
+def config(method: Annotated[Method, typer.Argument(help="A method of labelfield train.")] = "auto") -> None:
     """Print all options of a method with their defaults and meanings, as a file for `train --config`.
 
     Example: labelfield config mlgpf
@@ -261,11 +265,21 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
         "seconds of training": history[-1]["seconds"] if history else None,
         "bound of the last epoch (nats per row)": history[-1]["bound"] if history else None,
         **_members(estimator),
+        **_trials(estimator),
     }
     if as_json:
         print_json({"path": str(model), **facts, "history": history})
     else:
         print_facts(str(model), facts)
+
+
+def _trials(estimator: FittedClassifier) -> dict[str, Any]:
+    """Return what was compared on held-out rows before training, best first."""
+    facts = {}
+    for trial in estimator.trials_:
+        what = f"tried: {trial['row_transform']}, cost {trial['cost']:g}"
+        facts[what] = f"nDCG {trial['score']:.1f} on held-out rows, {trial['seconds']:.1f} s"
+    return facts
 
 
 def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -287,7 +301,9 @@ def _members(estimator: FittedClassifier) -> dict[str, Any]:
     members = estimator.members()
     facts: dict[str, Any] = {}
     for number, member in enumerate(members if len(members) > 1 else [], 1):
-        facts[f"member {number}"] = f"{member.row_transform_.name}, seed {member.settings_.seed}, {member.summary()}"
+        facts[f"member {number}"] = (
+            f"{member.method}, {member.row_transform_.name}, seed {member.settings_.seed}, {member.summary()}"
+        )
         scores = member.held_out_scores_
         for kind, what in (("alone", f"member {number} alone"), ("together", f"members up to {number}")):
             if kind in scores:

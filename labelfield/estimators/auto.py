@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from labelfield.constraints import Constraint, Flag, OneOf, Real
-from labelfield.data.transform import RowTransform
+from labelfield.data.transform import RowTransform, choose_transform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, TrainingRows
 from labelfield.estimators.classifier import Classifier, hold
@@ -18,6 +18,7 @@ from labelfield.estimators.ensemble import (
 )
 from labelfield.estimators.linear import LinearClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
+from labelfield.models.mlgpf.plan import companion
 
 QUALITIES = ("fast", "good", "best")
 # The share of a time budget that linear machines get beside a factor model.
@@ -43,9 +44,12 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         wide = LinearClassifier(row_transform="+".join(names), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
         members, data = [wide], [build_member(wide, rows)]
     if options.quality != "fast":
-        factors: list[dict[str, Any]] = [{"label_linear": "off"}]
+        factors: list[dict[str, Any]] = [
+            {"label_linear": "off"} | companion(rows.X.shape[0], rows.X.shape[1], rows.Y.shape[1])
+        ]
         if options.quality == "best":
-            factors.append({"label_linear": "off", "row_transform": linear.row_transform_.name})
+            other = "tfidf" if choose_transform(rows.X) == linear.row_transform_.name else linear.row_transform_.name
+            factors = [{"label_linear": "off"}, {"label_linear": "off", "row_transform": other}]
         for own in factors:
             factor = MLGPFClassifier(**own, **share((1 - _LINEAR_SHARE) / len(factors)))
             members.append(factor)

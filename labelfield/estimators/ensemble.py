@@ -27,7 +27,7 @@ from labelfield.estimators.options import check_parameters, choose_device, choos
 from labelfield.inference.calibrating import calibrate_mean, fit_stack, held_out_scores
 from labelfield.inference.fitting import Past
 from labelfield.inference.parallel import train_in_parallel
-from labelfield.inference.run import Monitor, Run, Settings
+from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.memory import free_bytes
 from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.ensemble import EnsemblePredictor, Member
@@ -102,7 +102,7 @@ class EnsembleTrainer:
             found = fit_stack(self.model.stack, self.model.calibration, memories, n_labels)
         for member, scores in zip(members, found, strict=True):
             member.fitted_.held_out_scores = scores
-        return runs[0]
+        return runs[0] if self.model.stack is None else _chained(runs, [member.method for member in members])
 
     def train_more(self, data: Dataset, past: Past) -> Run:
         raise CannotAnswerError("an ensemble cannot be fitted in parts; fit its estimator instead")
@@ -111,14 +111,33 @@ class EnsembleTrainer:
         return self.model.members[0].trainer_.stage_settings()
 
     def n_whole_epochs(self) -> float:
+        if self.model.stack is not None:
+            return 1.0
         rounds = -(-len(self.model.members) // self.n_at_once)
         return rounds * self.model.members[0].trainer_.n_whole_epochs()
 
     def seconds_per_step(self, data: Dataset) -> float:
-        return self.model.members[0].trainer_.seconds_per_step(data)
+        """Return how long a step of the first member takes; of a stack, how long all members take."""
+        if self.model.stack is None:
+            return self.model.members[0].trainer_.seconds_per_step(data)
+        seconds = 0.0
+        for member, rows in zip(self.model.members, [data, *self.model.rows], strict=True):
+            trainer, n_steps = member.trainer_, -(-rows.n_rows // member.settings_.batch_size)
+            seconds += trainer.n_whole_epochs() * n_steps * trainer.seconds_per_step(rows)
+        return seconds
 
     def fingerprint(self) -> tuple[Any, ...]:
         return (len(self.model.members),)
+
+
+def _chained(runs: Sequence[Run], names: Sequence[str]) -> Run:
+    """Return the epochs of trainings that came one after another, each under the name of its stage."""
+    history: list[Epoch] = []
+    for run, name in zip(runs, names, strict=True):
+        before = history[-1].seconds if history else 0.0
+        for epoch in run.history:
+            history.append(replace(epoch, epoch=len(history), seconds=before + epoch.seconds, stage=name))
+    return Run(history=history)
 
 
 def _train_member(member: Classifier, rows: Dataset, monitor: Monitor, on_step: Any) -> Run:

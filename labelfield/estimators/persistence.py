@@ -96,7 +96,13 @@ def _describe_members(estimator: Classifier, model: EnsembleModel) -> tuple[Conf
         arrays |= {f"stack.{name}": value for name, value in model.stack.state_dict().items()}
         seed = model.members[0].settings_.seed
         options = _describe_options(estimator.fitted().options, seed, estimator.threshold)
-        return {"method": estimator.method, "options": options, "members": members}, arrays
+        own = {
+            "method": estimator.method,
+            "options": options,
+            "history": estimator.history_,
+            "trials": estimator.trials_,
+        }
+        return own | {"members": members}, arrays
     # The options as given: members share the time.
     options = members[0]["options"]
     if given.estimator is not None:
@@ -181,8 +187,8 @@ def _restore_members(config: Config, arrays: Arrays, names: list[str] | None, ne
         model,
         transform,
         *parts,
-        history=first.history_,
-        trials=first.trials_,
+        history=restore_history(config["history"]) if is_mix else first.history_,
+        trials=restore_trials(config["trials"]) if is_mix else first.trials_,
         label_names=names,
         options=plain_options(estimator),
     )

@@ -44,6 +44,7 @@ class FittedClassifier(Protocol):
     settings_: Settings
     history_: list[dict[str, Any]]
     held_out_scores_: dict[str, list[float]]
+    trials_: list[dict[str, Any]]
     row_transform_: RowTransform
     n_negatives_: int | None
     feature_names_digest_: str | None

@@ -25,14 +25,13 @@ class LinearMachines(nn.Module):
 
     pointers: Tensor
     features: Tensor
-    weights: Tensor
 
     def __init__(self, n_features: int, n_labels: int, n_weights: int = 0) -> None:
         super().__init__()
         self.n_features, self.n_labels = n_features, n_labels
         self.register_buffer("pointers", torch.zeros(n_labels + 1, dtype=torch.int64))
         self.register_buffer("features", torch.zeros(n_weights, dtype=torch.int32))
-        self.register_buffer("weights", torch.zeros(n_weights))
+        self.weights = nn.Parameter(torch.zeros(n_weights), requires_grad=False)
         self.stack, self.calibration = Stack(1, n_labels), Calibration()
         self.stack.slopes.fill_(_SLOPE)
         self.stack.offsets.fill_(-_SLOPE)
@@ -40,7 +39,8 @@ class LinearMachines(nn.Module):
     def fill(self, pointers: Tensor, features: Tensor, weights: Tensor) -> None:
         """Take over the weights of all labels, as many as there are."""
         device = self.weights.device
-        self.pointers, self.features, self.weights = (part.to(device) for part in (pointers, features, weights))
+        self.pointers, self.features, own = (part.to(device) for part in (pointers, features, weights))
+        self.weights = nn.Parameter(own, requires_grad=False)
 
     def scores(self, X: Tensor) -> Tensor:
         """Return w_kᵀ x (B, K) for sparse rows, with the weights of a few labels laid out densely at a time."""

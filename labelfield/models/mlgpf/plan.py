@@ -84,6 +84,26 @@ def plan(n_rows: int, n_features: int, n_labels: int) -> Plan:
     )
 
 
+def companion(n_rows: int, n_features: int, n_labels: int) -> dict[str, Any]:
+    """Return options of a factor model beside linear machines, which do much of its work: a smaller one, in less time.
+
+    On Bibtex, RCV1 and EUR-Lex the mix is as good on held-out rows as with the full model, in a third to a half of the
+    time. Measurements need all processes, and lose nothing by fewer epochs at a higher rate.
+    """
+    full = plan(n_rows, n_features, n_labels)
+    if n_features < VOCABULARY:
+        return {"max_epochs": max(3, 5 * full.max_epochs // 8), "learning_rate": 4 / 3 * full.learning_rate}
+    epochs, rate = (6, 0.1) if n_features >= _LARGE_VOCABULARY else (10, 0.06)
+    epochs = max(3, ceil(epochs * full.max_epochs / plan(1, n_features, n_labels).max_epochs))
+    return {
+        "n_inducing": min(200, full.n_inducing),
+        "n_latent": min(n_labels, 200),
+        "batch_size": max(full.batch_size, min(500, n_rows)),
+        "max_epochs": epochs,
+        "learning_rate": rate,
+    }
+
+
 def variants(first: Spec, max_epochs: int, learning_rate: float, n_views: int) -> list[dict[str, Any]]:
     """Return options in which further members of an ensemble may differ from the first, most useful first.
 
