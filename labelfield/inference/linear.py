@@ -52,11 +52,12 @@ def _machines(labels: NDArray[np.int64], solved: Solved) -> Machines:
     All that are dropped from a label together have a norm of `_PRUNED` at most, so that by the Cauchy-Schwarz
     inequality no score of a row of norm 1 changes by more.
     """
-    order = np.argsort(solved.features)  # rising within each label
-    W = solved.W.T[:, order]
-    kept = np.abs(W) > _PRUNED / max(W.shape[1], 1) ** 0.5
-    features = np.broadcast_to(solved.features[order], W.shape)
-    return Machines(labels, kept.sum(1), features[kept], W[kept], solved.held_out)
+    order = np.argsort(solved.features)
+    row, label = np.nonzero(np.abs(solved.W) > _PRUNED / max(len(solved.W), 1) ** 0.5)
+    rising = np.lexsort((np.argsort(order)[row], label))  # label after label, features rising within each
+    row, label = row[rising], label[rising]
+    sizes = np.bincount(label, minlength=labels.size)
+    return Machines(labels, sizes, solved.features[row], solved.W[row, label], solved.held_out)
 
 
 def _joined(parts: list[Machines], n_held_out: int) -> Machines:

@@ -26,7 +26,7 @@ from labelfield.linalg.rows import dot, to_tensor, transposed
 # Passes over the other rows, after the rows of a fold were taken out.
 FOLD_PASSES = 3
 # Rows per batch of the plain solver, and steps on each.
-_BATCH_ROWS = {"cpu": 64, "cuda": 256}
+_BATCH_ROWS = {"cpu": 64, "cuda": 512}
 _BATCH_STEPS = {"cpu": 24, "cuda": 12}
 # Steps of the power method, and by how much its result is enlarged: it comes from below.
 _POWER_STEPS, _LARGER = 12, 1.05
@@ -84,11 +84,14 @@ def label_blocks(X: sparse.csr_array, Y: sparse.csr_array, device: torch.device,
     size = _BLOCK_LABELS
     if not is_compiled(device):
         size = max(1, _BLOCK_BYTES[device.type] // (_BYTES_EACH * max(X.shape)))
+    every = np.unique(Y.indices).astype(np.int64)
+    if every.size <= size:
+        return [every] if every.size else []
     sketch = np.random.default_rng(seed).standard_normal((X.shape[1], _SKETCH), np.float32)
     turned = sparse.csr_array(Y.T)
     centroids = np.asarray(turned @ (X @ sketch), np.float64)
     centroids /= np.maximum(np.linalg.norm(centroids, axis=1, keepdims=True), 1e-30)
-    waiting, blocks = [np.flatnonzero(np.diff(turned.indptr))], []
+    waiting, blocks = [every], []
     while waiting:
         labels = waiting.pop()
         if labels.size <= size:
@@ -163,7 +166,8 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
     is_used = np.zeros(rows.X.shape[1], np.bool_)
     is_used[gather_rows(rows.X, positive.cpu().numpy()).indices] = True
     features = np.flatnonzero(is_used).astype(np.int32)
-    X, n_rows = sparse.csr_array(rows.X[:, features]), rows.X.shape[0]
+    X = rows.X if is_used.all() else sparse.csr_array(rows.X[:, features])
+    n_rows = X.shape[0]
     rng = np.random.default_rng((problem.seed, int(labels[0])))
     batches = list(_batches(X, rng, device))
     signs = torch.full((n_rows, labels.size), -1.0, device=device)
