@@ -22,11 +22,11 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-demo: setup      ## draw a synthetic data set, train MLGPF on it, show its scores, write a report to demo/report.html
+demo: setup      ## draw a synthetic data set, train on it, show the scores, write a report to demo/report.html
 	@rm -rf demo
 	$(BIN)/labelfield synth --out demo/data
 	$(BIN)/labelfield info demo/data
-	$(BIN)/labelfield train demo/data --out demo/model --device cpu --set n_inducing=200 --set max_epochs=30
+	$(BIN)/labelfield train demo/data --out demo/model --device cpu
 	$(BIN)/labelfield evaluate popularity demo/data
 	$(BIN)/labelfield evaluate demo/model demo/data
 	$(BIN)/labelfield report demo/model demo/data --out demo/report.html

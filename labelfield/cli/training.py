@@ -56,7 +56,7 @@ def train(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model. Without options, sizes and rates are chosen from the size of the data.
+    """Train a model. Without options, what suits the data is found on held-out training rows.
 
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """

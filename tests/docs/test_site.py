@@ -40,8 +40,8 @@ def test_all_commands_are_shown(from_code):
     assert {"report", "explain"} <= names
     for name in names:
         assert f"## labelfield {name}\n" in page
-    assert "| `--method` | mlgpf or topics for several labels" in page
-    assert "(mlgpf, one_vs_each, robustmax, softmax, svdkl, topics) | `mlgpf` |" in page
+    assert "| `--method` | auto, mlgpf or topics for several labels" in page
+    assert f"({', '.join(METHODS)}) | `auto` |" in page
     assert "| `--out` | The folder of the model.  | required |" in page
 
 

@@ -104,13 +104,13 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def linear_classifier():
-    return skeleton("how-to-add-a-model.md", "LinearClassifier")
+def logistic_classifier():
+    return skeleton("how-to-add-a-model.md", "LogisticClassifier")
 
 
 @pytest.fixture(scope="module")
-def fitted(linear_classifier, data):
-    return linear_classifier().fit(data.X, data.Y)
+def fitted(logistic_classifier, data):
+    return logistic_classifier().fit(data.X, data.Y)
 
 
 def test_the_model_takes_fewer_than_60_lines():
@@ -140,8 +140,8 @@ def test_the_model_says_what_it_cannot_answer(fitted, data):
     assert fitted.topics() is None
 
 
-def test_the_model_is_cloned_and_fitted_in_parts(linear_classifier, data):
-    model = clone(linear_classifier(prior_scale=2.0))
+def test_the_model_is_cloned_and_fitted_in_parts(logistic_classifier, data):
+    model = clone(logistic_classifier(prior_scale=2.0))
     assert model.get_params()["prior_scale"] == 2.0
     for _ in range(3):
         model.partial_fit(data.X, data.Y)
@@ -149,23 +149,23 @@ def test_the_model_is_cloned_and_fitted_in_parts(linear_classifier, data):
     assert model.history_[-1]["bound"] > model.history_[0]["bound"]
 
 
-def test_the_model_takes_one_class_per_row(linear_classifier):
+def test_the_model_takes_one_class_per_row(logistic_classifier):
     rings = synth.make_rings(100, 3, seed=0)
-    model = linear_classifier(max_epochs=3).fit(rings.X, rings.Y.indices)
+    model = logistic_classifier(max_epochs=3).fit(rings.X, rings.Y.indices)
     np.testing.assert_allclose(model.predict_proba(rings.X).sum(1), 1, atol=1e-6)
 
 
-def test_the_model_is_saved_resumed_and_loaded(linear_classifier, fitted, data, tmp_path, monkeypatch):
-    monkeypatch.setitem(METHODS, "bayesian_linear", Method("Linear.", SEVERAL, linear_classifier))
+def test_the_model_is_saved_resumed_and_loaded(logistic_classifier, fitted, data, tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "bayesian_linear", Method("Linear.", SEVERAL, logistic_classifier))
     fitted.save(tmp_path / "model")
     again = labelfield.load(tmp_path / "model")
     assert (again.predict_proba(data.test.X) == fitted.predict_proba(data.test.X)).all()
-    resumed = linear_classifier().fit(data.X, data.Y, checkpoint=tmp_path / "state.safetensors")
+    resumed = logistic_classifier().fit(data.X, data.Y, checkpoint=tmp_path / "state.safetensors")
     assert (resumed.predict_proba(data.test.X) == fitted.predict_proba(data.test.X)).all()
 
 
-def test_the_options_of_the_model_are_declared_once(linear_classifier, data):
-    found = parameters(linear_classifier)
+def test_the_options_of_the_model_are_declared_once(logistic_classifier, data):
+    found = parameters(logistic_classifier)
     assert all(option.meaning and option.kind for option in found.values())
     with pytest.raises(ValueError, match=r"prior_scale=-1; expected a number of at least"):
-        linear_classifier(prior_scale=-1).fit(data.X, data.Y)
+        logistic_classifier(prior_scale=-1).fit(data.X, data.Y)
