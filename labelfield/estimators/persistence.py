@@ -96,13 +96,14 @@ def _describe_members(estimator: Classifier, model: EnsembleModel) -> tuple[Conf
         arrays |= {f"stack.{name}": value for name, value in model.stack.state_dict().items()}
         seed = model.members[0].settings_.seed
         options = _describe_options(estimator.fitted().options, seed, estimator.threshold)
-        own = {
+        mix = {
             "method": estimator.method,
             "options": options,
             "history": estimator.history_,
             "trials": estimator.trials_,
+            "members": members,
         }
-        return own | {"members": members}, arrays
+        return mix, arrays
     # The options as given: members share the time.
     options = members[0]["options"]
     if given.estimator is not None:
