@@ -127,6 +127,9 @@ class AutoClassifier(Classifier):
         """Return the models that are mixed."""
         return list(self.model_.members)
 
+    def _validated(self) -> Classifier:
+        return self
+
     def n_parameters(self) -> int:
         """Return how many numbers are learned by all members."""
         return sum(member.n_parameters() for member in self.members())

@@ -312,6 +312,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Return the classifiers that the answers are the mean of: an ensemble's members, else this one alone."""
         return [self]
 
+    def _validated(self) -> "Classifier":
+        """Return what validation rows are scored by while training goes on."""
+        first: Classifier = self.members()[0]
+        return first
+
     def label_names(self) -> list[str]:
         """Return what labels are called: as they were saved, or as their classes are written in files."""
         names = self.fitted().label_names
@@ -495,7 +500,7 @@ def _validation(estimator: Classifier, X: Any, Y: Any) -> Validate:
 
     Of an ensemble the first member is scored: the others are not trained at the same pace.
     """
-    first: Classifier = estimator.members()[0]
+    first = estimator._validated()
     X = as_rows(estimator, X, reset=False)  # the ensemble, not its member, knows the names of a table's columns
     truth, rows = estimator.encode(Y, X.shape[0]), first.row_transform_(X)
 

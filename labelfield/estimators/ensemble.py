@@ -82,7 +82,8 @@ class EnsembleTrainer:
             for number in range(1, MOST_MEMBERS):
                 _checkpoint(monitor.checkpoint, number).unlink(missing_ok=True)  # of an older run
         for number, (member, rows) in enumerate(zip(members, [data, *self.model.rows], strict=True)):
-            watched = monitor if number == 0 else replace(monitor, validate=None)
+            is_scored = number == 0 and self.model.stack is None
+            watched = monitor if is_scored else replace(monitor, validate=None)
             if monitor.checkpoint is not None:
                 path = _checkpoint(monitor.checkpoint, number)
                 watched = replace(watched, checkpoint=path, identity=fingerprint(member, rows))
@@ -102,7 +103,12 @@ class EnsembleTrainer:
             found = fit_stack(self.model.stack, self.model.calibration, memories, n_labels)
         for member, scores in zip(members, found, strict=True):
             member.fitted_.held_out_scores = scores
-        return runs[0] if self.model.stack is None else _chained(runs, [member.method for member in members])
+        if self.model.stack is None:
+            return runs[0]
+        run = _chained(runs, [member.method for member in members])
+        if monitor.validate is not None:  # all members together, once their weights are known
+            run.history[-1] = replace(run.history[-1], scores=monitor.validate())
+        return run
 
     def train_more(self, data: Dataset, past: Past) -> Run:
         raise CannotAnswerError("an ensemble cannot be fitted in parts; fit its estimator instead")

@@ -1,13 +1,14 @@
 """Linear max-margin machines, one per label, as a scikit-learn classifier."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from labelfield.constraints import Constraint, Flag, Integer, Real, Word
 from labelfield.data.transform import candidate_transforms
+from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
 from labelfield.estimators.classifier import Classifier
-from labelfield.inference.linear import LinearTrainer
+from labelfield.inference.linear import NOT_IN_PARTS, LinearTrainer
 from labelfield.inference.margin import Problem
 from labelfield.inference.run import Settings
 from labelfield.inference.trials import choose_machine
@@ -112,3 +113,7 @@ class LinearClassifier(Classifier):
         facts=_facts,
         to_lower=("n_passes",),
     )
+
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
+        """Raise: machines are solved on all rows at once."""
+        raise CannotAnswerError(NOT_IN_PARTS)

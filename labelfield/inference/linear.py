@@ -24,6 +24,7 @@ from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.linalg.rows import device_of
 from labelfield.models.linear.model import LinearMachines
 
+NOT_IN_PARTS = "linear machines are solved on all rows at once and cannot be fitted in parts"
 # By how much the score of a row of norm 1 may change when the smallest weights of a label are dropped.
 _PRUNED = 0.05
 # Labels per held-out row from which log-odds are learned: the best by score.
@@ -137,16 +138,18 @@ class LinearTrainer:
         run = Run() if saved is None else saved.run(settings)
         run.max_epochs = 1
         algorithm = self._algorithm(data, folds)
-        loop: Any = Loop(lambda run: algorithm, run, settings, monitor)
+        loop: Any = Loop(lambda run: algorithm, run, settings, replace(monitor, validate=None))
         found = _joined(loop.drive([] if saved is None else saved.restore(algorithm.restore)), algorithm.n_held_out)
         self._hold(found, np.bincount(data.Y.indices, minlength=data.n_labels))
         if folds:
             run.memory = self._learn(found, data, folds)
         self.finish()
+        if monitor.validate is not None:  # now that the model holds its weights
+            run.history[-1] = replace(run.history[-1], scores=monitor.validate())
         return run
 
     def train_more(self, data: Dataset, past: Past) -> Run:
-        raise CannotAnswerError("linear machines are solved on all rows at once and cannot be fitted in parts")
+        raise CannotAnswerError(NOT_IN_PARTS)
 
     def stage_settings(self) -> dict[str, Settings]:
         return {"": self.settings}

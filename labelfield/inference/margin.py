@@ -174,7 +174,7 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
     signs[positive, place] = 1
     W, alpha = torch.zeros(features.size, labels.size, device=device), torch.zeros_like(signs)
     ridge = 0.5 / problem.cost
-    for _ in range(problem.n_passes):
+    for _ in range(problem.n_passes if batches else 0):
         worst = [_improve(batches[at], signs, W, alpha, ridge) for at in rng.permutation(len(batches))]
         if float(torch.stack(worst).max()) < problem.tol:
             break

@@ -78,6 +78,8 @@ class Stack(nn.Module):
         This is logistic regression: the likelihood is concave. A weak prior at what the stack holds so far keeps a few
         rows from deciding.
         """
+        if not len(labels):
+            return
         places = self.places.cpu().double().numpy()[labels]
         features = np.concatenate([part[:, None] * places for part in (*scores, np.ones(len(labels)))], 1)
         start = torch.cat([self.slopes.flatten(), self.offsets]).cpu().double().numpy()
@@ -94,5 +96,6 @@ class Stack(nn.Module):
         bounds = [(low, None) for low in least]
         found = minimize(loss, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=bounds)
         learned = torch.from_numpy((start + found.x / spread).astype(np.float32))
-        self.slopes.copy_(learned[:n_slopes].view(self.slopes.shape))
+        # Where the bound holds, rounding may leave a little less than 0.
+        self.slopes.copy_(learned[:n_slopes].clamp_min(0).view(self.slopes.shape))
         self.offsets.copy_(learned[n_slopes:])

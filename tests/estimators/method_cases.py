@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
+from labelfield import (
+    AutoClassifier,
+    DeepKernelClassifier,
+    EnsembleClassifier,
+    GPClassifier,
+    LinearClassifier,
+    MLGPFClassifier,
+    TopicClassifier,
+)
 
 N_FEATURES, N_LABELS, N_TEST = 12, 5, 30
 WORDS = np.array(["ant", "bee", "cat", "dog", "eel"])
@@ -94,7 +102,18 @@ ENSEMBLES = {
     "ensemble of topics": Case(ensemble(topics()), has_intervals=False, **NO_PROCESSES),
     "ensemble of topics, gibbs": Case(ensemble(topics(algorithm="gibbs", n_draws=5, max_epochs=20)), **NO_PROCESSES),
 }
-CASES = SINGLE | ENSEMBLES
+# Solved on all rows at once, and so not fitted in parts.
+LINEAR = {
+    "linear": Case(LinearClassifier(), has_intervals=False, **NO_PROCESSES),
+    "linear, classes": Case(LinearClassifier(cost=0.3), has_classes=True, has_intervals=False, **NO_PROCESSES),
+}
+MIXES = {
+    "auto": Case(AutoClassifier(), **NO_PROCESSES),
+    "auto, classes": Case(AutoClassifier(), has_classes=True, **NO_PROCESSES),
+    "auto, fast": Case(AutoClassifier(quality="fast"), has_intervals=False, **NO_PROCESSES),
+    "auto, best": Case(AutoClassifier(quality="best"), **NO_PROCESSES),
+}
+CASES = SINGLE | ENSEMBLES | LINEAR | MIXES
 
 
 @cache

@@ -8,7 +8,20 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from method_cases import CASES, ENSEMBLES, N_FEATURES, N_LABELS, N_TEST, SINGLE, TEST, TRAIN, WORDS, fitted
+from method_cases import (
+    CASES,
+    ENSEMBLES,
+    LINEAR,
+    MIXES,
+    N_FEATURES,
+    N_LABELS,
+    N_TEST,
+    SINGLE,
+    TEST,
+    TRAIN,
+    WORDS,
+    fitted,
+)
 from scipy import sparse
 from scipy.special import expit
 from sklearn.base import clone
@@ -25,8 +38,8 @@ from labelfield.methods import METHODS
 
 X = TEST.X
 NONE = sparse.csr_array((0, N_FEATURES))
-ONE_OF_EACH = ["mlgpf", "one_vs_each", "svdkl", "topics", "ensemble of mlgpf"]
-TRAINED_AGAIN = [*SINGLE, "ensemble of mlgpf"]
+ONE_OF_EACH = ["mlgpf", "one_vs_each", "svdkl", "topics", "linear", "auto", "ensemble of mlgpf"]
+TRAINED_AGAIN = [*SINGLE, *LINEAR, "auto", "ensemble of mlgpf"]
 
 
 def every(cases=CASES, **having):
@@ -70,8 +83,8 @@ class TestAnswers:
         assert model.settings_.held_out == 32
         raw, P = (model.predict_proba(X, calibrated=is_calibrated) for is_calibrated in (False, True))
         assert not np.array_equal(raw, P)
-        # Two labels may get the same probability, never the other order.
-        in_order = np.take_along_axis(P, raw.argsort(1, kind="stable"), 1)
+        # Two labels may get the same probability, never the other order. The first of equals is before the others.
+        in_order = np.take_along_axis(P, (-raw).argsort(1, kind="stable")[:, ::-1], 1)
         assert (np.diff(in_order) >= -1e-6).all()
 
     @every()
@@ -85,8 +98,8 @@ class TestAnswers:
         np.testing.assert_allclose(np.take_along_axis(P, columns, 1), values, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(np.sort(values, 1), np.sort(P, 1)[:, -2:], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(model.predict_topk(X, 99).toarray(), P, rtol=1e-5, atol=1e-6)
-        raw = model.predict_topk(X, 2, calibrated=False)
-        np.testing.assert_array_equal(raw.indices, lists.indices)
+        raw = model.predictor_.separate_proba(model.rows(X), calibrated=False)
+        np.testing.assert_array_equal(np.sort(np.take_along_axis(raw, columns, 1), 1), np.sort(raw, 1)[:, -2:])
         found = model.predict(X)
         if CASES[name].has_classes:
             np.testing.assert_array_equal(found, WORDS[P.argmax(1)])
@@ -170,7 +183,7 @@ class TestAnswers:
         for attribute in {**FittedClassifier.__annotations__, **vars(FittedClassifier)}:
             if not attribute.startswith("_") or attribute in FittedClassifier.__annotations__:
                 assert hasattr(model, attribute), attribute
-        assert METHODS[model.method].load() is type(model.members()[0])
+        assert METHODS[model.method].load() is type(model if name in MIXES else model.members()[0])
         assert model.summary()
         assert "\n" not in model.summary()
         assert model.n_parameters() > 0
@@ -187,15 +200,14 @@ class TestAnswers:
     @every()
     def test_what_a_model_has_not_learned_is_none(self, name):
         model = fitted(name)
-        is_ensemble, has_topics = name in ENSEMBLES, model.method == "topics"
+        is_ensemble, has_topics = name in ENSEMBLES | MIXES, model.method == "topics"
         relevance = model.feature_relevance()
         assert relevance is None or relevance.shape == (N_FEATURES,)
         assert (model.topics() is not None) == (has_topics and not is_ensemble)
         predictor = model.predictor_
         loadings = predictor.loadings()
-        assert (
-            loadings is None if model.method in ("one_vs_each", "softmax", "robustmax") else len(loadings) == N_LABELS
-        )
+        has_none = model.method in ("one_vs_each", "softmax", "robustmax", "linear") or name == "auto, fast"
+        assert loadings is None if has_none else len(loadings) == N_LABELS
         has_processes = CASES[name].has_latent and not is_ensemble and model.method != "svdkl" and name != "point"
         assert (predictor.processes() is not None) == has_processes
         assert (predictor.baseline() is not None) == name.startswith("svdkl") - (name == "svdkl, plain")
@@ -252,7 +264,7 @@ class TestForms:
             with pytest.raises(ValueError, match=f"k={k!r}; expected an integer of at least 1"):
                 fitted(name).predict_topk(X, k)
 
-    @pytest.mark.parametrize("name", ["mlgpf", "svdkl, labels", "topics"])
+    @pytest.mark.parametrize("name", ["mlgpf", "svdkl, labels", "topics", "linear", "auto"])
     def test_every_form_of_labels(self, name):
         lists = in_lists(TRAIN.Y)
         for Y in (TRAIN.Y.toarray().astype(int), sparse.lil_array(TRAIN.Y), [set(row) for row in lists]):
@@ -273,7 +285,7 @@ class TestForms:
         weights = np.arange(N_TEST)
         assert model.score(X, CASES[name].labels(TEST), sample_weight=weights) != expected
 
-    @every(SINGLE, has_classes=True)
+    @every(SINGLE | LINEAR, has_classes=True)
     def test_two_classes_have_one_decision(self, name):
         y = np.where(TRAIN.y < "c", "no", "yes")
         sizes = {"n_topics": 2} if "topics" in name else {}
@@ -282,7 +294,7 @@ class TestForms:
         assert scores.shape == (N_TEST,)
         np.testing.assert_array_equal(scores > 0, model.predict(X) == "yes")
 
-    @pytest.mark.parametrize("name", ["mlgpf", "one_vs_each", "svdkl", "svdkl, labels", "topics"])
+    @pytest.mark.parametrize("name", ["mlgpf", "one_vs_each", "svdkl", "svdkl, labels", "topics", *LINEAR, *MIXES])
     def test_awkward_rows(self, name):
         """All 0, all the same, and features that training never saw."""
         empty, constant = np.zeros((30, 4)), np.ones((30, 4))
@@ -332,7 +344,7 @@ class TestRefused:
         with pytest.raises(NotFittedError):
             model.save("nowhere")
         for ask in (model.summary, model.label_names, model.feature_relevance, model.topics, model.members):
-            if ask != model.members or name in ENSEMBLES:
+            if ask != model.members or name in ENSEMBLES | MIXES:
                 with pytest.raises(NotFittedError):
                     ask()
         with pytest.raises(NotFittedError):
@@ -375,14 +387,14 @@ class TestRefused:
 
 
 class TestMemory:
-    @every(SINGLE)
+    @every(SINGLE | LINEAR)
     def test_sizes_beyond_the_memory_are_refused_before_they_are_tried(self, name, monkeypatch):
         monkeypatch.setattr("labelfield.estimators.classifier.free_bytes", lambda device: 100)
         hint = CASES[name].estimator.blueprint.memory_hint.split(",")[0].split(" or ")[0]
         with pytest.raises(MemoryError, match=rf"out of memory: lower {hint}.*\(training needs about .*GiB"):
             fit(name)
 
-    @every(SINGLE)
+    @every(SINGLE | LINEAR)
     def test_allocations_that_fail_in_training_say_what_to_lower(self, name, monkeypatch):
         model = fresh(name)
         data = model.prepare(TRAIN.X, CASES[name].labels(TRAIN))
@@ -467,8 +479,9 @@ class TestTraining:
         assert cost.stages == model.trainer_.stage_settings()
         model.train_prepared(data, validation=(X, CASES[name].labels(TEST)))
         np.testing.assert_array_equal(model.predict_proba(X), fitted(name).predict_proba(X))
-        assert all(set(epoch["scores"]) == {"P@1", "P@3", "P@5"} for epoch in model.history_)
-        last = model.members()[0]
+        # Of a mix the whole is scored, which is there at the end.
+        scored, last = (model.history_[-1:], model) if name in MIXES else (model.history_, model.members()[0])
+        assert all(set(epoch["scores"]) == {"P@1", "P@3", "P@5"} for epoch in scored)
         first, truth = last.predict_topk(X, 1).indices, last.encode(CASES[name].labels(TEST), N_TEST).toarray()
         expected = 100 * truth[np.arange(N_TEST), first].mean()
         # The last epoch of a sampler is one draw; the model is the mean over several.
@@ -535,10 +548,10 @@ class TestPartialFit:
                 model.partial_fit(TRAIN.X, labels)
             assert not np.array_equal(once.predict_proba(X), again.predict_proba(X))
 
-    @every(ENSEMBLES)
-    def test_ensembles_cannot_be_fitted_in_parts(self, name):
+    @every(ENSEMBLES | LINEAR | MIXES)
+    def test_ensembles_and_machines_cannot_be_fitted_in_parts(self, name):
         for model in (fresh(name), fitted(name)):
-            with pytest.raises(ValueError, match="an ensemble cannot be fitted in parts"):
+            with pytest.raises(CannotAnswerError, match="cannot be fitted in parts"):
                 model.partial_fit(TRAIN.X, CASES[name].labels(TRAIN))
 
 

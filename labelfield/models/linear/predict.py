@@ -56,8 +56,8 @@ class LinearPredictor(Predictor):
 
     def feature_relevance(self) -> NDArray[np.float32]:
         """Return the mean over labels of the squared weight of each feature."""
-        squares = np.square(self.by_feature.data)
-        total = np.bincount(np.repeat(np.arange(self.model.n_features), np.diff(self.by_feature.indptr)), squares)
+        squares, n_features = np.square(self.by_feature.data), self.model.n_features
+        total = np.bincount(np.repeat(np.arange(n_features), np.diff(self.by_feature.indptr)), squares, n_features)
         return np.asarray(total / self.n_labels, np.float32)
 
 

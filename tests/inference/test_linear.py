@@ -1,0 +1,211 @@
+"""Training linear machines: what is dropped hardly matters, held-out rows stay unseen, and time makes passes fewer."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from labelfield import Dataset, synth
+from labelfield.inference import linear, trials
+from labelfield.inference.linear import Blocks, LinearTrainer, _machines, _Pace
+from labelfield.inference.margin import MarginRows, Problem, Solved, solve
+from labelfield.inference.run import Monitor, Settings
+from labelfield.inference.trials import choose_machine
+from labelfield.models.linear.model import LinearMachines
+
+CPU = torch.device("cpu")
+
+
+def unit(X):
+    norms = np.maximum(sparse.linalg.norm(X, axis=1), 1e-9)
+    return sparse.csr_array(sparse.diags_array(1 / norms) @ X).astype(np.float32)
+
+
+DRAWN = synth.make_multilabel(400, 80, 30, seed=1)
+DATA = Dataset(unit(DRAWN.X), DRAWN.Y)
+
+
+def trained(data=DATA, problem=None, **settings):
+    model = LinearMachines(data.n_features, data.n_labels)
+    own = Settings(1, data.n_rows, **{"held_out": data.n_rows // 10} | settings)
+    run = LinearTrainer(model, own, problem or Problem(1.0, 10)).train(data, Monitor())
+    return model, run
+
+
+def dense(machines, n_labels):
+    W = np.zeros((DATA.n_features, n_labels))
+    W[machines.features, np.repeat(machines.labels, machines.sizes)] = machines.weights
+    return W
+
+
+def test_dropping_small_weights_changes_no_score_of_a_row_of_norm_1_by_more_than_promised():
+    rng = np.random.default_rng(0)
+    W = (rng.normal(size=(80, 3)) * 10 ** rng.uniform(-4, 0, (80, 3))).astype(np.float32)
+    W[:, 1] = linear._PRUNED / 80**0.5  # the worst case: all are dropped
+    solved = Solved(rng.permutation(80).astype(np.int32), W, 0.0, np.zeros((0, 3), np.float32))
+    kept = dense(_machines(np.arange(3), solved), 3)
+    full = np.zeros_like(kept)
+    full[solved.features] = W
+    assert 0 < (kept != 0).sum() < 160
+    assert np.linalg.norm(full - kept, axis=0).max() <= linear._PRUNED * (1 + 1e-6)
+    assert np.abs(DATA.X @ (full - kept)).max() <= linear._PRUNED * (1 + 1e-6)
+    np.testing.assert_array_equal(kept[kept != 0], full[kept != 0])
+
+
+def test_the_model_holds_the_solved_weights_of_every_label():
+    model, run = trained()
+    labels = np.unique(DATA.Y.indices)
+    solved = solve(MarginRows(DATA.X, DATA.Y, []), labels, Problem(1.0, 200, 1e-4), CPU)
+    expected = np.zeros((80, 30))
+    expected[np.ix_(solved.features, labels)] = solved.W
+    found = sparse.csr_array((model.weights, model.features, model.pointers), shape=(30, 80)).T
+    scores = DATA.X @ (found - expected)
+    assert np.abs(scores).max() < 2 * linear._PRUNED + 0.15  # dropped weights, and what ten passes leave
+    assert run.history[-1].bound == pytest.approx(-solved.objective / 400, rel=0.02)
+
+
+@pytest.mark.parametrize("n_rows", [100, 399, 6000])
+def test_folds_are_apart_and_begin_with_the_rows_that_every_method_holds_out(n_rows):
+    settings = Settings(1, n_rows, held_out=n_rows // 10, seed=3)
+    folds = LinearTrainer(LinearMachines(5, 7), settings, Problem(1.0, 1)).folds(n_rows)
+    np.testing.assert_array_equal(folds[0], settings.held_out_rows(n_rows))
+    together = np.concatenate(folds)
+    assert np.unique(together).size == together.size
+    assert together.size == (n_rows if n_rows <= 5000 else 600)
+    assert LinearTrainer(LinearMachines(5, 7), Settings(1, n_rows), Problem(1.0, 1)).folds(n_rows) == []
+
+
+def test_log_odds_are_learned_on_rows_that_the_weights_have_not_seen():
+    """Labels that say nothing: weights fit the training rows all the same, and held-out rows tell."""
+    rng = np.random.default_rng(0)
+    X = unit(sparse.csr_array(sparse.random(300, 400, 0.05, format="csr", rng=0, dtype=np.float32)))
+    Y = sparse.csr_array((rng.random((300, 10)) < 0.1).astype(np.float32))
+    model, _ = trained(Dataset(X, Y))
+    W = sparse.csr_array((model.weights, model.features, model.pointers), shape=(10, 400)).T
+    scores = torch.from_numpy((X @ W).toarray())
+    p = model.stack([scores]).sigmoid().numpy()
+    held = Y.toarray() > 0
+    assert scores.numpy()[held].mean() > 4 * np.abs(scores.numpy()[~held].mean())  # they know these rows by heart
+    assert p[held].mean() < 0.5
+
+
+def test_what_is_remembered_is_of_the_first_fold():
+    _, run = trained()
+    rows = Settings(1, 400, held_out=40).held_out_rows(400)
+    assert run.memory["labels"].shape == run.memory["p"].shape
+    assert len(run.memory["labels"]) == 40
+    np.testing.assert_array_equal(run.memory["true_labels"], DATA.Y[rows].indices)
+    assert (run.memory["p"].diff(dim=1) <= 0).all()
+
+
+def test_labels_without_positives_get_the_lowest_log_odds():
+    Y = DATA.Y.tolil()
+    Y[:, [4, 9]] = 0
+    model, _ = trained(Dataset(DATA.X, sparse.csr_array(Y)))
+    z = model.stack([torch.zeros(1, 30)])[0]
+    assert z[[4, 9]].max() < np.delete(z.numpy(), [4, 9]).min() - 10
+    assert not model.pointers.diff()[[4, 9]].any()
+
+
+def test_nothing_to_learn_from():
+    for Y in (sparse.csr_array((400, 30), dtype=np.float32), sparse.csr_array((400, 1), dtype=np.float32)):
+        model, run = trained(Dataset(DATA.X, Y))
+        assert model.weights.numel() == 0
+        assert len(run.history) == 1
+        assert np.isfinite(run.history[0].bound)
+
+
+def test_a_state_survives_a_checkpoint():
+    solved = solve(MarginRows(DATA.X, DATA.Y, [np.arange(5)]), np.array([3, 1, 8]), Problem(1.0, 3), CPU)
+    algorithm = Blocks([], 1, lambda labels: solved, 400, 5)
+    state = [_machines(np.array([3, 1, 8]), solved), _machines(np.array([0, 2, 5]), solved)]
+    whole = algorithm.restore(algorithm.tensors(state))
+    np.testing.assert_array_equal(dense(whole[0], 30), sum(dense(part, 30) for part in state))
+    np.testing.assert_array_equal(whole[0].held_out, np.concatenate([part.held_out for part in state], 1))
+    assert algorithm.restore(algorithm.tensors([]))[0].held_out.shape == (5, 0)
+
+
+class TestTime:
+    def test_a_budget_makes_passes_fewer_never_labels(self, monkeypatch):
+        monkeypatch.setattr("labelfield.inference.margin._BLOCK_LABELS", 4)
+        asked = []
+
+        def noted(rows, labels, problem, device):
+            asked.append((labels.size, problem.n_passes))
+            return solve(rows, labels, problem, device)
+
+        monkeypatch.setattr(linear, "solve", noted)
+        model, _ = trained(problem=Problem(1.0, 50, 0.0), time_budget=1e-9)
+        assert sum(size for size, _ in asked) == np.unique(DATA.Y.indices).size
+        assert min(n for _, n in asked) == linear._LEAST_PASSES
+        held = np.bincount(DATA.Y.indices, minlength=30) > 0
+        assert (model.pointers.diff().numpy() > 0).tolist() == held.tolist()
+
+    def test_passes_fill_what_is_left(self, monkeypatch):
+        now = [0.0]
+        monkeypatch.setattr(linear.time, "perf_counter", lambda: now[0])
+        pace = _Pace(Problem(1.0, 100), 40.0, 4, 1, 0)
+        assert pace.next().n_passes == 100  # nothing is known yet
+        now[0] = 10.0
+        pace.note(10.0, pace.next())  # a tenth of a second for each pass
+        assert pace.next().n_passes == 100
+        now[0] = 25.0  # half of the time that is left for three blocks
+        assert pace.next().n_passes == 50
+        now[0] = 99.0
+        assert pace.next().n_passes == linear._LEAST_PASSES
+        assert _Pace(Problem(1.0, 7), None, 4, 1, 0).next().n_passes == 7
+
+
+class TestTrials:
+    HELD_OUT = np.flatnonzero(np.diff(DATA.Y.indptr))[::10]
+
+    def choose(self, data=DATA, names=("unit", "sqrt"), costs=(1.0, 0.1), held_out=HELD_OUT):
+        return choose_machine(data.X, data.Y, names, costs, held_out, 0, CPU)
+
+    def test_every_transform_at_the_first_cost_then_every_other_cost_with_the_best(self):
+        found = self.choose(names=("unit", "sqrt", "log"), costs=(1.0, 0.3, 0.1))
+        assert [trial.score for trial in found] == sorted((trial.score for trial in found), reverse=True)
+        assert len(found) == 5
+        at_first = [trial for trial in found if trial.cost == 1.0]
+        assert {trial.row_transform for trial in at_first} == {"unit", "sqrt", "log"}
+        assert {trial.row_transform for trial in found if trial.cost != 1.0} == {at_first[0].row_transform}
+        assert all(0 <= trial.score <= 100 and trial.seconds >= 0 for trial in found)
+
+    def test_held_out_rows_are_never_trained_on(self, monkeypatch):
+        """Whatever their labels are, the machines are the same, bit by bit."""
+        weights = []
+
+        def noted(rows, labels, problem, device):
+            weights.append(found := solve(rows, labels, problem, device))
+            assert rows.X.shape[0] == 400 - self.HELD_OUT.size
+            return found
+
+        monkeypatch.setattr(trials, "solve", noted)
+        self.choose(names=("unit",), costs=(1.0,))
+        Y = DATA.Y.tolil()
+        Y[self.HELD_OUT] = 0
+        Y[self.HELD_OUT, np.unique(DATA.Y.indices)[0]] = 1
+        self.choose(Dataset(DATA.X, sparse.csr_array(Y)), ("unit",), (1.0,))
+        a, b = weights
+        np.testing.assert_array_equal(a.W, b.W)
+
+    def test_the_score_is_that_of_the_held_out_rows(self):
+        """Labels that a word gives away are ranked first; labels at random are not."""
+        rng = np.random.default_rng(0)
+        X = sparse.csr_array(sparse.random(400, 40, 0.05, format="csr", rng=0, dtype=np.float32))
+        told = Dataset(X, sparse.csr_array((X.toarray() > 0).astype(np.float32)))
+        guessed = Dataset(X, sparse.csr_array((rng.random((400, 40)) < 0.03).astype(np.float32)))
+        assert self.choose(told)[0].score > 98
+        assert self.choose(guessed)[0].score < 30
+
+    def test_of_large_data_some_labels_take_part(self, monkeypatch):
+        monkeypatch.setattr(trials, "_ENTRIES", 10)
+        monkeypatch.setattr(trials, "_LEAST_LABELS", 6)
+        seen = []
+        monkeypatch.setattr(trials, "solve", lambda rows, *rest: seen.append(rows.n_labels) or solve(rows, *rest))
+        self.choose(names=("unit",), costs=(1.0,))
+        assert seen == [6]
+
+    def test_without_labels_nothing_is_told_apart(self):
+        nothing = Dataset(DATA.X, sparse.csr_array((400, 3), dtype=np.float32))
+        assert [trial.score for trial in self.choose(nothing)] == [0, 0, 0]

@@ -1,0 +1,193 @@
+"""Both solvers of max-margin machines find the optimum that other packages find, and forget rows as if never seen."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from scipy.optimize import minimize
+from sklearn.svm import LinearSVC
+
+from labelfield.csr import gather_rows
+from labelfield.inference import margin
+from labelfield.inference.margin import MarginRows, Problem, label_blocks, solve_compiled, solve_plain
+from labelfield.linalg.rows import to_tensor
+from labelfield.models.linear.model import LinearMachines
+
+CPU = torch.device("cpu")
+
+
+def plain(rows, labels, problem):
+    return solve_plain(rows, labels, problem, CPU)
+
+
+def compiled(rows, labels, problem):
+    pytest.importorskip("numba")
+    return solve_compiled(rows, labels, problem)
+
+
+both = pytest.mark.parametrize("solve", [compiled, plain])
+
+
+def drawn(n_rows=120, n_features=60, n_labels=5, seed=0):
+    """Rows of norm 1, labels that depend on them, and a label that never holds."""
+    rng = np.random.default_rng(seed)
+    X = sparse.csr_array(sparse.random(n_rows, n_features, 0.1, format="csr", rng=seed, dtype=np.float32))
+    norms = np.maximum(sparse.linalg.norm(X, axis=1), 1e-9)
+    X.data /= np.repeat(norms, np.diff(X.indptr)).astype(np.float32)
+    scores = X @ rng.normal(size=(n_features, n_labels)) + 0.2 * rng.normal(size=(n_rows, n_labels))
+    Y = scores > np.quantile(scores, 0.9, axis=0)
+    Y[:, -1] = False
+    return X, sparse.csr_array(Y.astype(np.float32))
+
+
+X, Y = drawn()
+LABELS = np.arange(4)
+SOLVED = {"n_passes": 3000, "tol": 1e-5}
+
+
+def features_of(labels):
+    return np.unique(gather_rows(X, np.flatnonzero(Y[:, labels].sum(1))).indices)
+
+
+def objective(w, A, y, cost):
+    beyond = np.maximum(1 - y * (A @ w - 1), 0)
+    return 0.5 * w @ w + cost * (beyond**2).sum(), w - 2 * cost * A.T @ (y * beyond)
+
+
+def optimum(A, y, cost):
+    return minimize(objective, np.zeros(A.shape[1]), (A, y, cost), jac=True, options={"gtol": 1e-9}).x
+
+
+def weights(solved):
+    """The weights of all labels on all features."""
+    W = np.zeros((X.shape[1], solved.W.shape[1]))
+    W[solved.features] = solved.W
+    return W
+
+
+def signs(label):
+    return 2 * Y[:, [label]].toarray().ravel() - 1.0
+
+
+@both
+@pytest.mark.parametrize("cost", [0.1, 1.0, 10.0])
+def test_the_optimum_is_that_of_a_general_minimiser(solve, cost):
+    solved, own = solve(MarginRows(X, Y), LABELS, Problem(cost, **SOLVED)), features_of(LABELS)
+    assert sorted(solved.features) == own.tolist()
+    primal, W, A = 0.0, weights(solved), X[:, own].toarray().astype(float)
+    for label in LABELS:
+        w = optimum(A, signs(label), cost)
+        np.testing.assert_allclose(W[own, label], w, atol=1e-3)
+        primal += objective(w, A, signs(label), cost)[0]
+    empty = np.flatnonzero(np.diff(X.indptr) == 0)
+    primal -= 4 * cost * Y[empty].sum()  # rows without features change nothing, and are left out of the dual
+    assert solved.objective == pytest.approx(primal, rel=1e-4)
+
+
+@both
+def test_the_optimum_is_that_of_liblinear(solve):
+    """Without intercept: (2 - f)₊² = 4 (1 - f / 2)₊², and (f)₊² is the limit of (1 + t f)₊² / t²."""
+    solved, own, far = solve(MarginRows(X, Y), LABELS, Problem(1.0, **SOLVED)), features_of(LABELS), 3e3
+    for label in LABELS:
+        y, A = signs(label), X[:, own].toarray().astype(float)
+        A *= np.where(y > 0, 0.5, far)[:, None]
+        machine = LinearSVC(C=1.0, fit_intercept=False, dual=False, tol=1e-10, max_iter=10_000)
+        machine.fit(A, y, sample_weight=np.where(y > 0, 4, far**-2))
+        np.testing.assert_allclose(weights(solved)[own, label], machine.coef_[0], atol=1e-3)
+
+
+@both
+def test_the_dual_is_below_the_primal_and_rises(solve):
+    A, before = X.toarray().astype(float), 0.0
+    for n_passes in (1, 2, 4, 8, 200):
+        solved = solve(MarginRows(X, Y), LABELS, Problem(1.0, n_passes, 0.0))
+        W = weights(solved)
+        primal = sum(objective(W[:, label], A, signs(label), 1.0)[0] for label in LABELS)
+        assert before - 1e-3 <= solved.objective <= primal + 1e-3
+        before = solved.objective
+    assert primal - before < 1e-3 * primal
+
+
+@both
+def test_rows_of_folds_are_scored_as_if_they_were_never_seen(solve, monkeypatch):
+    monkeypatch.setattr(margin, "FOLD_PASSES", 300)
+    folds = [np.arange(0, 30), np.array([50, 70, 119])]
+    solved, own = solve(MarginRows(X, Y, folds), LABELS, Problem(1.0, **SOLVED)), features_of(LABELS)
+    A, start = X[:, own].toarray().astype(float), 0
+    for fold in folds:
+        kept = np.setdiff1d(np.arange(120), fold)
+        for label in LABELS:
+            expected = A[fold] @ optimum(A[kept], signs(label)[kept], 1.0)
+            np.testing.assert_allclose(solved.held_out[start : start + fold.size, label], expected, atol=2e-3)
+        start += fold.size
+    assert solved.held_out.shape == (start, 4)
+    alone = solve(MarginRows(X, Y), LABELS, Problem(1.0, **SOLVED))
+    np.testing.assert_array_equal(alone.W, solved.W)
+
+
+@both
+def test_a_few_passes_forget_nearly_all(solve):
+    """With the passes that there are, a row's own label moves its score by far less than training on it does."""
+    fold, kept = np.arange(40), np.arange(40, 120)
+    solved = solve(MarginRows(X, Y, [fold]), LABELS, Problem(1.0, 10))
+    A, seen = X[:, features_of(LABELS)].toarray().astype(float), X[fold] @ weights(solved)
+    exact = np.stack([A[fold] @ optimum(A[kept], signs(label)[kept], 1.0) for label in LABELS], 1)
+    assert np.abs(solved.held_out - exact).mean() < 0.1 * np.abs(seen - exact).mean()
+
+
+@both
+def test_the_order_of_rows_and_labels_hardly_matters_at_the_optimum(solve):
+    expected = weights(solve(MarginRows(X, Y), LABELS, Problem(1.0, **SOLVED)))
+    turned = weights(solve(MarginRows(X, Y), LABELS[::-1].copy(), Problem(1.0, **SOLVED, seed=5)))
+    np.testing.assert_allclose(turned[:, ::-1], expected, atol=1e-3)
+    mixed = np.random.default_rng(0).permutation(120)
+    found = weights(solve(MarginRows(gather_rows(X, mixed), gather_rows(Y, mixed)), LABELS, Problem(1.0, **SOLVED)))
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+@both
+def test_labels_of_empty_rows_have_no_weights(solve):
+    nothing = sparse.csr_array((6, 4), dtype=np.float32)
+    held = sparse.csr_array(np.eye(6, 2, dtype=np.float32))
+    solved = solve(MarginRows(nothing, held, [np.array([1, 2])]), np.arange(2), Problem(1.0, 5))
+    assert solved.W.shape == (0, 2)
+    np.testing.assert_array_equal(solved.held_out, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_blocks_part_the_labels_that_hold_somewhere(is_compiled, monkeypatch):
+    monkeypatch.setattr(margin, "is_compiled", lambda device: is_compiled)
+    monkeypatch.setattr(margin, "_BLOCK_LABELS", 4)
+    monkeypatch.setitem(margin._BLOCK_BYTES, "cpu", 4 * 32 * 300)
+    rng = np.random.default_rng(0)
+    rows = sparse.csr_array(sparse.random(300, 20, 0.3, format="csr", rng=0, dtype=np.float32))
+    held = sparse.csr_array((rng.random((300, 41)) < 0.02).astype(np.float32))
+    blocks = label_blocks(rows, held, CPU, 0)
+    assert max(len(block) for block in blocks) <= 4
+    assert sorted(np.concatenate(blocks)) == np.unique(held.indices).tolist()
+    assert [block.tolist() for block in label_blocks(rows, held, CPU, 0)] == [block.tolist() for block in blocks]
+    assert label_blocks(rows, sparse.csr_array((300, 41), dtype=np.float32), CPU, 0) == []
+
+
+def test_blocks_are_of_labels_that_share_features(monkeypatch):
+    """Labels of two vocabularies, numbered in turn, come apart."""
+    monkeypatch.setattr(margin, "_BLOCK_LABELS", 8)
+    monkeypatch.setattr(margin, "is_compiled", lambda device: True)
+    rng, topic = np.random.default_rng(0), np.arange(400) % 2
+    dense = rng.random((400, 40)) * (rng.random((400, 40)) < 0.3)
+    dense[:, :20] *= topic[:, None] == 0
+    dense[:, 20:] *= topic[:, None] == 1
+    held = (rng.random((400, 16)) < 0.2) * (np.arange(16) % 2 == topic[:, None])
+    blocks = label_blocks(*(sparse.csr_array(part.astype(np.float32)) for part in (dense, held)), CPU, 0)
+    assert sorted(sorted(block % 2) for block in blocks) == [[0] * 8, [1] * 8]
+
+
+def test_scores_on_a_device_are_products_with_the_weights(monkeypatch):
+    """A few labels are laid out at a time."""
+    W = sparse.csr_array(sparse.random(7, 60, 0.3, format="csr", rng=2, dtype=np.float32))
+    model = LinearMachines(60, 7)
+    model.fill(*(torch.from_numpy(part) for part in (W.indptr.astype(np.int64), W.indices, W.data)))
+    expected = (X @ W.T).toarray()
+    for scratch in (1, 180, 1 << 25):
+        monkeypatch.setattr("labelfield.models.linear.model._SCRATCH", scratch)
+        np.testing.assert_allclose(model.scores(to_tensor(X, CPU)).numpy(), expected, atol=1e-5)
