@@ -23,6 +23,8 @@ from labelfield.models.mlgpf.plan import companion
 QUALITIES = ("fast", "good", "best")
 # The share of a time budget that linear machines get beside a factor model.
 _LINEAR_SHARE = 0.4
+# Row transforms that differ most.
+_VIEWS = ("unit", "log", "sqrt", "tfidf")
 
 
 def _design(options: Any, rows: TrainingRows) -> Design:
@@ -39,8 +41,9 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     members, data = [linear], [build_member(linear, rows)]
     trials = linear.trials_
     if options.quality == "best" and len(trials) > 1:
-        # The best transforms side by side tell more than any of them.
-        names = list(dict.fromkeys(str(trial["row_transform"]) for trial in trials))[:3]
+        # Unlike views of the rows side by side tell more than any of them.
+        tried = {str(trial["row_transform"]) for trial in trials}
+        names = [name for name in dict.fromkeys([linear.row_transform_.name, *_VIEWS]) if name in tried][:3]
         wide = LinearClassifier(row_transform="+".join(names), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
         members, data = [wide], [build_member(wide, rows)]
     if options.quality != "fast":

@@ -54,11 +54,10 @@ def _machines(labels: NDArray[np.int64], solved: Solved) -> Machines:
     inequality no score of a row of norm 1 changes by more.
     """
     order = np.argsort(solved.features)
-    row, label = np.nonzero(np.abs(solved.W) > _PRUNED / max(len(solved.W), 1) ** 0.5)
-    rising = np.lexsort((np.argsort(order)[row], label))  # label after label, features rising within each
-    row, label = row[rising], label[rising]
-    sizes = np.bincount(label, minlength=labels.size)
-    return Machines(labels, sizes, solved.features[row], solved.W[row, label], solved.held_out)
+    W = solved.W[torch.from_numpy(order).to(solved.W.device)].T.contiguous()  # features rise within each label
+    label, place = (W.abs() > _PRUNED / max(W.shape[1], 1) ** 0.5).nonzero(as_tuple=True)
+    weights, sizes = W[label, place].cpu().numpy(), torch.bincount(label, minlength=labels.size).cpu().numpy()
+    return Machines(labels, sizes, solved.features[order][place.cpu().numpy()], weights, solved.held_out)
 
 
 def _joined(parts: list[Machines], n_held_out: int) -> Machines:

@@ -56,7 +56,7 @@ class Solved(NamedTuple):
     """Weights W (features, labels) of a block of labels, the dual objective, and scores of the rows of all folds."""
 
     features: NDArray[np.int32]
-    W: NDArray[np.float32]
+    W: Tensor
     objective: float
     held_out: NDArray[np.float32]
 
@@ -131,7 +131,7 @@ def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem
             sweep(*csr, squares, signs, own, theirs, rng.permutation(others), ridge)
         found.append(np.empty((fold.size, labels.size), np.float32))
         dense_scores(*csr, own, fold, found[-1])
-    return Solved(features, W, objective, np.concatenate(found))
+    return Solved(features, torch.from_numpy(W), objective, np.concatenate(found))
 
 
 def is_compiled(device: torch.device) -> bool:
@@ -191,7 +191,7 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
             for at in rng.permutation(len(batches)):
                 _improve(batches[at], signs, own, theirs, ridge, is_other)
         found.append(dot(own_rows, own).cpu().numpy())
-    return Solved(features, W.cpu().numpy(), objective, np.concatenate(found))
+    return Solved(features, W, objective, np.concatenate(found))
 
 
 def _batches(X: sparse.csr_array, rng: np.random.Generator, device: torch.device) -> Iterator[_Batch]:
