@@ -78,6 +78,7 @@ PEERS = {
     # Its defaults, on rows of norm one; on other rows it ranks at random without a warning.
     "pecos-xrlinear": Peer("pecos", "pecos_xrlinear"),
     "sklearn-ovr": Peer("scikit-learn", "sklearn_ovr"),
+    "sklearn-svc": Peer("scikit-learn", "sklearn_svc"),
 }
 
 

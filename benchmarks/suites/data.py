@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from labelfield.data import Dataset, read, write
+from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
 
 __all__ = ["BenchData", "locate"]
@@ -78,6 +79,18 @@ class BenchData:
         paths = self.scratch / "train.txt", self.scratch / "test.txt"
         for rows, path in zip((self.whole.train, self.whole.test), paths, strict=True):
             write(rows, path)
+        return paths
+
+    def transformed(self, name: str) -> tuple[Path, Path]:
+        """Return files of the same rows through a row transform of ours, for peers that are better on such rows."""
+        assert self.whole.test is not None
+        folder = self.scratch / name
+        paths = folder / "train.txt", folder / "test.txt"
+        if not folder.exists():
+            folder.mkdir()
+            transform = RowTransform.fit(name, self.whole.train.X)
+            for rows, path in zip((self.whole.train, self.whole.test), paths, strict=True):
+                write(Dataset(transform(rows.X), rows.Y), path)
         return paths
 
     def truth(self, classes: bool) -> tuple[Any, Any]:

@@ -176,7 +176,9 @@ def _measure(
         environment = {"OMP_NUM_THREADS": str(threads), "PYTHONHASHSEED": "0", "PYTHONPATH": search}
         if cell.peer:
             peer = PEERS[cell.peer]
-            task["options"] = {**peer.options, **cell.options}
+            task["options"] = options = {**peer.options, **cell.options}
+            if (view := options.pop("row_transform", None)) is not None:
+                task["train"], task["test"] = map(str, data.transformed(view))
             environment["PYTHONPATH"] = ""  # nothing of ours
             try:
                 command = [str(python_of(peer.environment)), str(peer.path)]
