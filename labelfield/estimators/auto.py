@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from labelfield.constraints import Constraint, Flag, OneOf, Real
-from labelfield.data.transform import RowTransform, choose_transform
+from labelfield.data.transform import ALONE, RowTransform, choose_transform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, TrainingRows
 from labelfield.estimators.classifier import Classifier, hold
@@ -38,10 +38,10 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     linear = LinearClassifier(**share(1.0 if options.quality == "fast" else _LINEAR_SHARE))
     members, data = [linear], [build_member(linear, rows)]
     trials = linear.trials_
-    if options.quality == "best" and len(trials) > 1:
+    views = [name for name in dict.fromkeys(trial["row_transform"] for trial in trials) if name not in ALONE][:3]
+    if options.quality == "best" and linear.row_transform_.name in views and len(views) > 1:
         # The best transforms side by side tell more than any of them.
-        names = list(dict.fromkeys(str(trial["row_transform"]) for trial in trials))[:3]
-        wide = LinearClassifier(row_transform="+".join(names), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
+        wide = LinearClassifier(row_transform="+".join(views), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
         members, data = [wide], [build_member(wide, rows)]
     if options.quality != "fast":
         factors: list[dict[str, Any]] = [
