@@ -123,7 +123,7 @@ def fit_stack(
         part[place] = odds
         parts.append(part)
         is_first[np.take_along_axis(place, np.argsort(-odds, axis=1, kind="stable")[:, :_N_FIRST], 1)] = True
-    stack.fit([part[is_first] for part in parts], labels[is_first], is_true[is_first])
+    stack.cpu().fit([part[is_first] for part in parts], labels[is_first], is_true[is_first])
 
     def ranked(values: NDArray[np.floating]) -> sparse.csr_array:
         """Return the best labels of each row by these values."""

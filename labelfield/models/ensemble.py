@@ -66,7 +66,7 @@ class EnsemblePredictor(Predictor):
         """Return the probabilities (..., K) of all members together from those of each."""
         if self.stack is None:
             return torch.stack(list(found)).mean(0)
-        odds: Tensor = self.stack([log_odds_of(P) for P in found])
+        odds: Tensor = self.stack.to(found[0].device)([log_odds_of(P) for P in found])
         return odds.sigmoid_()
 
     def _blocks(self, rows: sparse.csr_array) -> Iterator[tuple[slice, NDArray[np.int64]]]:
