@@ -16,7 +16,8 @@ from labelfield.data.codes import Codes, find_codes
 from labelfield.errors import DataError
 
 VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "coded", "range", "deskew", "none")
-_ALONE = ("scaled", "coded", "range", "deskew", "none")
+# Those that cannot be joined with others.
+ALONE = ("scaled", "coded", "range", "deskew", "none")
 _WEIGHTED = ("tfidf", "scaled", "coded", "range", "deskew")
 # Ratio of the largest value of a row to the mean one above which few values dominate the row.
 _UNEVEN = 5.0
@@ -65,7 +66,7 @@ class RowTransform:
         object.__setattr__(self, "name", "+".join(_split(self.name)))
         views = self.views
         is_known = set(views) <= set(VIEWS) and len(set(views)) == len(views)
-        if not is_known or (len(views) > 1 and set(views) & set(_ALONE)):
+        if not is_known or (len(views) > 1 and set(views) & set(ALONE)):
             allowed = f"one of {', '.join(VIEWS)}, or some of the first four joined by +"
             raise ValueError(f"row_transform={self.name!r}; expected {allowed}")
         if bool(set(views) & set(_WEIGHTED)) != (self.weights is not None):
@@ -92,7 +93,7 @@ class RowTransform:
         if "tfidf" in views:
             counts = np.bincount(X.indices, minlength=X.shape[1])
             return cls(name, (np.log((1 + X.shape[0]) / (1 + counts)) + 1).astype(np.float32))
-        if "scaled" in views or views == ["coded"]:
+        if views in (["scaled"], ["coded"]):
             return cls("scaled", *_scales(X))
         if "deskew" in views or "range" in views:
             largest = float(np.abs(X.data).max(initial=0))
@@ -106,7 +107,7 @@ class RowTransform:
     @property
     def has_unit_norm(self) -> bool:
         """Whether rows that are not empty get norm 1."""
-        return self.name not in _ALONE
+        return self.name not in ALONE
 
     def __call__(self, X: sparse.csr_array) -> sparse.csr_array:
         """Return the rows that a model sees (N, views · D)."""

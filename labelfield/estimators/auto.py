@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from labelfield.constraints import Constraint, Flag, OneOf, Real
-from labelfield.data.transform import RowTransform, choose_transform
+from labelfield.data.transform import ALONE, RowTransform, choose_transform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, TrainingRows
 from labelfield.estimators.classifier import Classifier, hold
@@ -40,11 +40,11 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     linear = LinearClassifier(**share(1.0 if options.quality == "fast" else _LINEAR_SHARE))
     members, data = [linear], [build_member(linear, rows)]
     trials = linear.trials_
-    if options.quality == "best" and len(trials) > 1:
+    tried = {str(trial["row_transform"]) for trial in trials} - set(ALONE)
+    views = [name for name in dict.fromkeys([linear.row_transform_.name, *_VIEWS]) if name in tried][:3]
+    if options.quality == "best" and linear.row_transform_.name in views and len(views) > 1:
         # Unlike views of the rows side by side tell more than any of them.
-        tried = {str(trial["row_transform"]) for trial in trials}
-        names = [name for name in dict.fromkeys([linear.row_transform_.name, *_VIEWS]) if name in tried][:3]
-        wide = LinearClassifier(row_transform="+".join(names), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
+        wide = LinearClassifier(row_transform="+".join(views), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
         members, data = [wide], [build_member(wide, rows)]
     if options.quality != "fast":
         factors: list[dict[str, Any]] = [

@@ -211,11 +211,16 @@ def _first_member(estimator: Any) -> Any:
     """Return the first member before fit; raise a ValueError for anything but a classifier."""
     if estimator is None:
         return MLGPFClassifier()
-    if not isinstance(estimator, Classifier) or isinstance(estimator, EnsembleClassifier):
+    if not isinstance(estimator, Classifier) or has_members(type(estimator)):
         raise ValueError(
-            f"estimator={estimator!r}; expected a classifier of labelfield other than an ensemble, or None"
+            f"estimator={estimator!r}; expected a classifier of labelfield other than an ensemble or a mix, or None"
         )
     return estimator
+
+
+def has_members(estimator: type[Classifier]) -> bool:
+    """Return whether classifiers of this kind consist of others, and so cannot be members themselves."""
+    return estimator.blueprint.spec is EnsembleSpec
 
 
 def build_member(member: Classifier, rows: TrainingRows) -> Dataset:

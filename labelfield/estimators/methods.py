@@ -3,14 +3,17 @@
 from typing import Any
 
 from labelfield.estimators.classifier import Classifier
-from labelfield.estimators.ensemble import EnsembleClassifier
+from labelfield.estimators.ensemble import EnsembleClassifier, has_members
 from labelfield.estimators.options import Parameter, parameters
 from labelfield.methods import METHODS
 
 
 def method_parameters(method: str) -> dict[str, Parameter]:
-    """Return the options that `new_estimator` takes: those that the name does not fix, and `ensemble`."""
-    found, fixed = parameters(METHODS[method].load()), METHODS[method].options
+    """Return the options that `new_estimator` takes: those that the name does not fix, and `ensemble` if it can be."""
+    estimator, fixed = METHODS[method].load(), METHODS[method].options
+    found = parameters(estimator)
+    if has_members(estimator):
+        return found
     members = parameters(EnsembleClassifier)["n_members"]._replace(name="ensemble", default=None)
     return {name: one for name, one in found.items() if name not in fixed} | {"ensemble": members}
 

@@ -7,7 +7,7 @@ from scipy import sparse
 import labelfield
 from labelfield import MLGPFClassifier
 from labelfield.csr import as_features
-from labelfield.data.transform import RowTransform, choose_transform, deskew
+from labelfield.data.transform import RowTransform, candidate_transforms, choose_transform, deskew
 
 ROWS = np.array([[4.0, 0, -9, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 45781, 1, 3]], np.float32)
 
@@ -89,6 +89,27 @@ def test_deskew_takes_rows_as_square_images(monkeypatch):
 def test_unknown_names(name):
     with pytest.raises(ValueError, match=r"row_transform.*expected one of"):
         RowTransform(name)
+    with pytest.raises(ValueError, match=r"row_transform.*expected one of"):
+        RowTransform.fit(name, as_features(ROWS))
+
+
+def test_candidates_can_be_fitted_and_the_first_is_the_choice():
+    rng = np.random.default_rng(0)
+    words = (rng.random((40, 1200)) < 0.02) * rng.integers(1, 4, (40, 1200))
+    heavy = words * np.where(rng.random((40, 1200)) < 0.1, 50, 1)
+    for rows, expected in (
+        (words, ["unit", "sqrt", "log", "tfidf"]),
+        (heavy, ["sqrt", "unit", "log", "tfidf"]),
+        (words > 0, ["unit", "tfidf"]),
+        (-words, ["unit", "sqrt"]),  # neither has meaning for counts below 0
+        (rng.normal(size=(40, 6)), ["scaled", "unit"]),
+        (np.zeros((40, 1200)), ["unit", "tfidf"]),
+    ):
+        X = as_features(np.asarray(rows, np.float32))
+        names = candidate_transforms(X)
+        assert names == expected
+        for name in names:
+            assert RowTransform.fit(name, X)(X).shape == X.shape
 
 
 def test_a_model_keeps_its_views(tmp_path):
