@@ -25,8 +25,10 @@ from labelfield.linalg.rows import dot, to_tensor, transposed
 
 # Passes over the other rows, after the rows of a fold were taken out.
 FOLD_PASSES = 3
-# Rows per batch of the plain solver, and steps on each.
-_BATCH_ROWS = {"cpu": 64, "cuda": 512}
+# The plain solver: rows per batch at the most, batches at the least unless rows are very few, and steps on each batch.
+# Larger batches take less time on a GPU, but more passes.
+_BATCH_ROWS = {"cpu": 64, "cuda": 256}
+_LEAST_BATCHES = 60
 _BATCH_STEPS = {"cpu": 24, "cuda": 12}
 # Steps of the power method, and by how much its result is enlarged: it comes from below.
 _POWER_STEPS, _LARGER = 12, 1.05
@@ -196,7 +198,8 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
 
 def _batches(X: sparse.csr_array, rng: np.random.Generator, device: torch.device) -> Iterator[_Batch]:
     """Yield random batches of the rows that have features."""
-    size, order = _BATCH_ROWS[device.type], rng.permutation(np.flatnonzero(np.diff(X.indptr)))
+    order = rng.permutation(np.flatnonzero(np.diff(X.indptr)))
+    size = min(_BATCH_ROWS[device.type], max(64, order.size // _LEAST_BATCHES))
     for first in range(0, order.size, size):
         chosen = order[first : first + size]
         own = to_tensor(gather_rows(X, chosen), device)
