@@ -20,7 +20,7 @@ def test_a_class_and_its_entry_agree(name):
     assert estimator.method == name
     assert method.labels in (SEVERAL, CLASSES, EITHER)
     assert estimator.blueprint.can_be_multi_label == (method.labels != CLASSES)
-    assert bool(method.decided_by) == (method.labels == EITHER)
+    assert not method.decided_by or method.labels == EITHER
     options = parameters(type(estimator))
     for option, values in method.decided_by.items():
         assert all(options[option].constraint.accepts(value) for value in values)
@@ -36,7 +36,7 @@ def test_every_classifier_is_a_method_and_every_likelihood():
 
 def test_the_command_line_knows_all_of_them():
     assert get_args(Method) == tuple(METHODS)
-    assert methods_by_labels().startswith("mlgpf or topics for several labels per row; ")
+    assert methods_by_labels().startswith("auto, mlgpf or topics for several labels per row; ")
     assert all(name in methods_by_labels() for name in METHODS)
 
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 N_LEVELS = 3
 # The prior belief in the weights that a stack starts with, in numbers of held-out entries.
 _CAUTION = 1.0
-# Log-odds of labels that held in no training row, beside all others.
-NEVER = -30.0
+# Log-odds of labels that held in no training row, and the least of all others.
+NEVER, _LEAST = -30.0, -25.0
 # Probabilities closer to 0 or 1 than this are set to it.
 _SMALLEST = 1e-7
 
@@ -60,10 +60,10 @@ class Stack(nn.Module):
     def forward(self, scores: Sequence[Tensor], labels: Tensor | slice = slice(None)) -> Tensor:
         """Return the log-odds of labels (..., labels) from the scores of each part, of the same shape."""
         places = self.places[labels]
-        result = places @ self.offsets + self.unseen[labels]
+        result = places @ self.offsets
         for part, slopes in zip(scores, self.slopes, strict=True):
             result = torch.addcmul(result, part, places @ slopes)
-        return result
+        return torch.where(self.unseen[labels] < 0, NEVER, result.clamp_min(_LEAST))
 
     def check(self) -> None:
         """Raise a ValueError if scores could lower the log-odds of a label, or a number is not finite."""

@@ -5,7 +5,15 @@ import pytest
 import torch
 from scipy import sparse
 
-from labelfield import Dataset, DeepKernelClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
+from labelfield import (
+    AutoClassifier,
+    Dataset,
+    DeepKernelClassifier,
+    GPClassifier,
+    LinearClassifier,
+    MLGPFClassifier,
+    TopicClassifier,
+)
 from labelfield.errors import DataError
 from labelfield.inference.source import ResidentSource
 
@@ -67,6 +75,25 @@ def test_rows_of_any_density(kind, options):
     require_sound(MLGPFClassifier(**SMALL, **options).fit(X, Y), X, Y)
 
 
+@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("model", [LinearClassifier(), AutoClassifier(), AutoClassifier(quality="best")], ids=repr)
+def test_machines_and_mixes_take_rows_of_any_density(kind, model):
+    X, Y, _ = drawn(kind)
+    require_sound(model.fit(X, Y), X, Y)
+
+
+@pytest.mark.parametrize("model", [LinearClassifier(), AutoClassifier()], ids=repr)
+@pytest.mark.parametrize("n_rows", [1, 2, 99, N])
+@pytest.mark.parametrize("n_labels", [1, 2, 20])
+def test_machines_and_mixes_of_any_size(model, n_rows, n_labels):
+    X, Y, _ = drawn("full")
+    Y = Y[:n_rows, :n_labels].tolil()
+    Y[0, 0] = 1
+    Y, same = sparse.csr_array(Y), np.ones((n_rows, 3))
+    require_sound(model.fit(X[:n_rows], Y), X, Y)
+    require_sound(model.fit(same, Y), same, Y)
+
+
 @pytest.mark.parametrize("n_labels", [N - 1, N, 2 * N])
 def test_about_as_many_labels_as_rows(n_labels):
     X, _, _ = drawn("empty rows")
@@ -84,14 +111,18 @@ def test_most_labels_have_no_row_or_one(n_negatives):
     Y.data[:] = 1
     model = MLGPFClassifier(n_latent=10, **SMALL, n_negatives=n_negatives).fit(X, Y)
     require_sound(model, X[:200], Y)
+    if n_negatives is None:
+        require_sound(LinearClassifier().fit(X, Y), X[:200], Y)
     P = model.predict_proba(X[:200])
     counts = np.asarray(Y.sum(0)).ravel()
     assert P[:, counts == 0].mean() < P[:, counts == 1].mean() < P[:, counts > 1].mean()
 
 
-def test_a_training_without_any_positive_gives_small_probabilities():
-    X, Y, _ = drawn("full")
-    P = MLGPFClassifier(**SMALL).fit(X, sparse.csr_array(Y.shape, dtype=np.float32)).predict_proba(X)
+@pytest.mark.parametrize("model", [MLGPFClassifier(**SMALL), LinearClassifier(), AutoClassifier()], ids=repr)
+@pytest.mark.parametrize("n_labels", [1, 20])
+def test_a_training_without_any_positive_gives_small_probabilities(model, n_labels):
+    X, _, _ = drawn("full")
+    P = model.fit(X, sparse.csr_array((N, n_labels), dtype=np.float32)).predict_proba(X)
     assert np.isfinite(P).all()
     assert P.max() < 0.1
 
@@ -133,12 +164,14 @@ def classifiers(device):
         "gp": GPClassifier(**SMALL, **steps),
         "deep": DeepKernelClassifier(hidden=(8,), grid_size=8, **epochs, **steps),
         "topics": TopicClassifier(n_topics=3, max_epochs=4, device=device),
+        "linear": LinearClassifier(device=device),
+        "auto": AutoClassifier(device=device),
     }
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
 @pytest.mark.parametrize("kind", [kind for kind in ROWS if kind != "all empty"])
-@pytest.mark.parametrize("name", ["mlgpf", "gp", "deep", "topics"])
+@pytest.mark.parametrize("name", ["mlgpf", "gp", "deep", "topics", "linear", "auto"])
 def test_every_classifier_takes_rows_of_any_density(name, kind, device):
     """On a GPU steps are captured with fixed sizes, which dense rows fill to the last entry."""
     X, Y, y = drawn(kind)

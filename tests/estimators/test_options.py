@@ -7,13 +7,28 @@ import numpy as np
 import pytest
 from method_cases import TEST, deep, gp, mlgpf, topics
 
-from labelfield import DeepKernelClassifier, EnsembleClassifier, GPClassifier, MLGPFClassifier, TopicClassifier
+from labelfield import (
+    AutoClassifier,
+    DeepKernelClassifier,
+    EnsembleClassifier,
+    GPClassifier,
+    LinearClassifier,
+    MLGPFClassifier,
+    TopicClassifier,
+)
 from labelfield.constraints import Auto, Flag, Integer, OneOf, Real, Word, check_options
-from labelfield.estimators.methods import new_estimator
+from labelfield.estimators.methods import method_parameters, new_estimator
 from labelfield.estimators.options import check_parameters, parameters, plain_options
 from labelfield.methods import METHODS
 
-SMALL = {MLGPFClassifier: mlgpf, GPClassifier: gp, DeepKernelClassifier: deep, TopicClassifier: topics}
+SMALL = {
+    MLGPFClassifier: mlgpf,
+    GPClassifier: gp,
+    DeepKernelClassifier: deep,
+    TopicClassifier: topics,
+    LinearClassifier: LinearClassifier,
+    AutoClassifier: AutoClassifier,
+}
 every = pytest.mark.parametrize("cls", [*SMALL, EnsembleClassifier], ids=lambda cls: cls.__name__)
 every_single = pytest.mark.parametrize("cls", SMALL, ids=lambda cls: cls.__name__)
 # Options that are no scalars, or that are checked where they are read.
@@ -22,6 +37,8 @@ READ_ELSEWHERE = {
     GPClassifier: {"device", "random_state"},
     TopicClassifier: {"device", "random_state"},
     DeepKernelClassifier: {"device", "random_state", "network", "hidden", "channels", "image_shape", "subsets"},
+    LinearClassifier: {"device", "random_state"},
+    AutoClassifier: {"device", "random_state"},
     EnsembleClassifier: {"estimator"},
 }
 KINDS = {Integer: "int", Real: "float", OneOf: "str", Word: "str", Flag: "bool", Auto: "int"}
@@ -129,6 +146,8 @@ class TestWrongValues:
             (topics(row_transform="cube"), "row_transform='cube'; expected one of"),
             (topics(n_topics=6), "n_topics=6; expected at most 5"),
             (deep(network="resnet"), "network='resnet'; expected one of"),
+            (LinearClassifier(row_transform="cube"), "row_transform='cube'; expected one of"),
+            (LinearClassifier(row_transform="unit+scaled"), r"row_transform='unit\+scaled'; expected one of"),
         ],
     )
     def test_values_that_depend_on_others(self, estimator, message):
@@ -173,24 +192,30 @@ class TestValues:
 class TestMethods:
     @pytest.mark.parametrize("method", METHODS)
     def test_estimators_by_name(self, method):
-        estimator = new_estimator(method, {"max_epochs": 2})
+        estimator = new_estimator(method, {"time_budget": 3.0, "random_state": 4})
         assert type(estimator) is METHODS[method].load()
         assert estimator.method == method
-        assert estimator.max_epochs == 2
+        assert (estimator.time_budget, estimator.random_state) == (3.0, 4)
         assert all(getattr(estimator, name) == value for name, value in METHODS[method].options.items())
 
-    @pytest.mark.parametrize("method", METHODS)
-    def test_the_option_ensemble_makes_one_of_any_method(self, method):
-        options = {"ensemble": 3, "max_epochs": 2}
+    @pytest.mark.parametrize("method", [method for method in METHODS if method != "auto"])
+    def test_the_option_ensemble_makes_one_of_any_method_but_a_mix(self, method):
+        options = {"ensemble": 3, "random_state": 2}
         estimator = new_estimator(method, options)
         assert isinstance(estimator, EnsembleClassifier)
-        assert (estimator.method, estimator.n_members, estimator.estimator.max_epochs) == (method, 3, 2)
-        assert options == {"ensemble": 3, "max_epochs": 2}
+        assert (estimator.method, estimator.n_members, estimator.estimator.random_state) == (method, 3, 2)
+        assert options == {"ensemble": 3, "random_state": 2}
         assert type(new_estimator(method, {"ensemble": None})) is METHODS[method].load()
+        assert "ensemble" in method_parameters(method)
+
+    def test_a_mix_is_no_member(self):
+        assert "ensemble" not in method_parameters("auto")
+        with pytest.raises(ValueError, match="other than an ensemble or a mix"):
+            new_estimator("auto", {"ensemble": 2}).fit(TEST.X, TEST.Y)
 
     def test_which_methods_take_one_class_per_row(self):
         found = {name: method.has_classes({}) for name, method in METHODS.items()}
-        expected = {"one_vs_each": True, "robustmax": True, "softmax": True, "svdkl": None}
-        assert found == {"mlgpf": False, "topics": False} | expected
+        expected = {"one_vs_each": True, "robustmax": True, "softmax": True, "svdkl": None, "linear": None}
+        assert found == {"auto": False, "mlgpf": False, "topics": False} | expected
         assert METHODS["svdkl"].has_classes({"likelihood": "softmax"}) is True
         assert METHODS["svdkl"].has_classes({"likelihood": "bernoulli"}) is False

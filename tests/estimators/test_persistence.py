@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from method_cases import CASES, ENSEMBLES, N_FEATURES, N_LABELS, SINGLE, TEST, TRAIN, WORDS, fitted, gp, mlgpf
+from method_cases import CASES, ENSEMBLES, MIXES, N_FEATURES, N_LABELS, SINGLE, TEST, TRAIN, WORDS, fitted, gp, mlgpf
 
 import labelfield
 from labelfield import DataError
@@ -42,8 +42,10 @@ class TestRoundTrips:
         again = labelfield.load(tmp_path / "m", device="cpu")
         assert type(again) is type(model)
         same_answers(again, model, name)
-        for what in ("method", "label_kind_", "history_", "n_rows_", "n_iter_", "n_negatives_", "settings_", "spec_"):
+        for what in ("method", "label_kind_", "history_", "n_rows_", "n_iter_", "n_negatives_", "spec_", "trials_"):
             assert getattr(again, what) == getattr(model, what), what
+        members = zip(again.members(), model.members(), strict=True)
+        assert all(a.settings_ == b.settings_ and a.held_out_scores_ == b.held_out_scores_ for a, b in members)
         for what in ("classes_", "label_counts_", "n_features_in_"):
             np.testing.assert_array_equal(getattr(again, what), getattr(model, what))
         assert again.label_names() == model.label_names()
@@ -65,7 +67,7 @@ class TestRoundTrips:
 
     def test_a_new_process_answers_with_the_same_bits(self, tmp_path):
         """Neither loading nor training imports torch's compiler, which takes seconds."""
-        names = ["mlgpf", "one_vs_each", "svdkl", "topics", "ensemble of mlgpf"]
+        names = ["mlgpf", "one_vs_each", "svdkl", "topics", "ensemble of mlgpf", "linear", "auto"]
         for number, name in enumerate(names):
             fitted(name).save(tmp_path / f"m{number}", [f"name {i}" for i in range(N_LABELS)])
         labelfield.write(labelfield.Dataset(X, Y), tmp_path / "rows")
@@ -308,6 +310,18 @@ OF_METHODS = {
         {"spec.subsets": []},
         {"label_kind": "indicator"},
     ],
+    "linear": [
+        {"spec.cost": -1.0},
+        {"spec.n_weights": 3},
+        {"spec.n_weights": 10**13},
+        {"spec.n_features": 11},
+        {"method": "mlgpf"},
+        {"method": "auto"},
+        {"options.cost": "much"},
+        {"trials": 3},
+        {"trials": [3]},
+        {"trials": [{"score": None}]},
+    ],
     "topics": [{"spec.n_topics": 10**12}, {"spec.n_draws": 7}, {"spec.n_placed": 2}, {"options.algorithm": "magic"}],
 }
 OF_ENSEMBLES = [
@@ -323,6 +337,24 @@ OF_ENSEMBLES = [
     {"options.calibrate": "yes"},
     {"feature_names_sha256": 5},
 ]
+OF_MIXES = [
+    {"members": []},
+    {"members": 3},
+    {"members": [{}]},
+    {"members": [{}] * 9},
+    {"method": "linear"},
+    {"method": "ensemble"},
+    {"method": None},
+    {"options": {"no_such": 1}},
+    {"options": None},
+    {"options.quality": "perfect"},
+    {"options.threshold": 3},
+    {"history": [{}]},
+    {"history": None},
+    {"trials": [[]]},
+    {"trials": None},
+    {"feature_names_sha256": 5},
+]
 # Numbers by the arrays that hold them: not finite, of another shape or type, or where only positive ones make sense.
 ARRAYS = {
     "mlgpf": ["b", "Phi", "family.mean"],
@@ -330,6 +362,8 @@ ARRAYS = {
     "one_vs_each": ["b", "utilities.family.mean", "calibration.power"],
     "svdkl": ["b", "A", "calibration.power"],
     "topics": ["V", "W", "r"],
+    "linear": ["weights", "stack.slopes", "stack.places"],
+    "auto": ["member.0.weights", "member.0.stack.offsets", "member.1.b"],
     "ensemble of one_vs_each": ["member.1.b", "member.0.calibration.power"],
 }
 POSITIVE = {
@@ -337,6 +371,8 @@ POSITIVE = {
     "one_vs_each": ["calibration.power", "rows.weights"],
     "svdkl": ["calibration.power", "rows.weights"],
     "topics": ["calibration.slopes", "V", "r"],
+    "linear": ["calibration.slopes", "stack.slopes"],
+    "auto": ["calibration.slopes", "stack.slopes", "member.0.stack.slopes"],
     "ensemble of mlgpf": ["calibration.slopes"],
     "ensemble of svdkl": ["calibration.power"],
 }
@@ -390,6 +426,18 @@ class TestDamagedModels:
         for changed in ([members[0]], [*members, members[0]], [members[0], of_other], [members[0], wider]):
             self.damage(name, saved, config={"members": changed})
 
+    @pytest.mark.parametrize("name", MIXES)
+    def test_descriptions_of_mixes(self, name, tmp_path):
+        saved = self.save(name, tmp_path)
+        for change in OF_MIXES:
+            self.damage(name, saved, config=change)
+        first, *others = saved[0]["members"]
+        mix = {part: value for part, value in saved[0].items() if part != "members"}
+        wrong = [[first | {"method": "topics"}, *others], [first | {"n_features": 13}, *others], [mix, *others]]
+        for changed in (*wrong, [*others], [first, *others, first], [*others, first]):
+            if changed != [first]:
+                self.damage(name, saved, config={"members": changed})
+
     @pytest.mark.parametrize("name", ARRAYS)
     def test_numbers(self, name, tmp_path):
         found = (saved := self.save(name, tmp_path))[1]
@@ -403,7 +451,7 @@ class TestDamagedModels:
     @pytest.mark.parametrize("name", POSITIVE)
     def test_numbers_that_must_be_positive(self, name, tmp_path):
         found = (saved := self.save(name, tmp_path))[1]
-        prefix = "member.0." if name in ENSEMBLES else ""
+        prefix = "member.0." if name in ENSEMBLES | MIXES else ""
         for array in [*POSITIVE[name], f"{prefix}training.label_counts"]:
             for damaged in (-found[array] - 1, found[array] * NAN):
                 self.damage(name, saved, arrays={array: damaged})
@@ -413,7 +461,8 @@ class TestDamagedModels:
         self.damage("mlgpf", saved, arrays={"calibration.offsets": torch.arange(6.0)})
 
     def test_patterns_that_point_outside(self, tmp_path):
-        found = (saved := self.save("mlgpf, label linear", tmp_path))[1]
-        for array in ("label_linear.pointers", "label_linear.features"):
-            for damaged in (found[array] + 10**6, found[array] - 10**6):
-                self.damage("mlgpf", saved, arrays={array: damaged})
+        for name, prefix in (("mlgpf, label linear", "label_linear."), ("linear", ""), ("auto", "member.0.")):
+            found = (saved := self.save(name, tmp_path))[1]
+            for array in (f"{prefix}pointers", f"{prefix}features"):
+                for damaged in (found[array] + 10**6, found[array] - 10**6, found[array].flip(0) + 1):
+                    self.damage(name, saved, arrays={array: damaged})

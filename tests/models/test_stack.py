@@ -53,9 +53,11 @@ def test_counts_of_any_kind_have_places(counts):
 def test_labels_never_seen_come_last():
     stack = counted(1, [4, 0, 900, 0])
     stack.slopes.fill_(2.0)
-    z = stack([torch.tensor([[-3.0, 6.0, -3.0, 5.0]])])[0]
-    assert z[[1, 3]].max() < z[[0, 2]].min()
-    assert z[1] == pytest.approx(12 + NEVER)
+    for low, high in ((-3.0, 6.0), (-1e6, 1e6)):
+        z = stack([torch.tensor([[low, high, 0.1, high]])])[0]
+        assert z[[1, 3]].tolist() == [NEVER, NEVER]
+        p = z.sigmoid()
+        assert p[1] < p[0] < p[2]  # also in float32
 
 
 def test_planted_slopes_and_offsets_are_found():
