@@ -31,14 +31,15 @@ def identify(estimator: FittedClassifier) -> Identity:
     members, method = estimator.members(), estimator.method
     first, has_classes = members[0], estimator.label_kind_ == "classes"
     sentence = METHODS[method].sentence if method in METHODS else first.summary()
-    if len(members) > 1:
+    is_alike = all(member.method == method for member in members)
+    if len(members) > 1 and is_alike:
         sentence += (
             f" This is an ensemble: the mean of the probabilities of {len(members)} different ones. Kernel and sizes "
             "are those of the first."
         )
     facts = {
         "method": method,
-        "ensemble": f"{len(members)} members" if len(members) > 1 else "",
+        "ensemble" if is_alike else "mix": f"{len(members)} members" if len(members) > 1 else "",
         "classes" if has_classes else "labels": f"{estimator.predictor_.n_labels:,}",
         "features": f"{estimator.n_features_in_:,} ({first.row_transform_.name})",
         "training rows": f"{estimator.n_rows_:,}",
