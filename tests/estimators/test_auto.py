@@ -140,9 +140,8 @@ class TestRuns:
 
     def test_time_is_shared_and_kept_to(self):
         model = AutoClassifier(time_budget=2.0)
-        data = model.prepare(TRAIN.X, TRAIN.Y)
+        model.prepare(TRAIN.X, TRAIN.Y)
         assert sum(member.settings_.time_budget for member in model.members()) == pytest.approx(2.0)
-        model.training_cost(data)
         tiny = AutoClassifier(time_budget=1e-6)
         assert tiny.training_cost(tiny.prepare(TRAIN.X, TRAIN.Y)).seconds == pytest.approx(1e-6)
         short = AutoClassifier(time_budget=1e-3).fit(TRAIN.X, TRAIN.Y)
