@@ -110,6 +110,7 @@ class AutoClassifier(Classifier):
         "threshold": Real(0, 1),
     }
     method: ClassVar[str] = "auto"
+    validates_whole: ClassVar[bool] = True
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=EnsembleSpec,
         build=lambda spec, options: EnsembleModel(spec, is_stacked=True),
@@ -129,9 +130,6 @@ class AutoClassifier(Classifier):
     def members(self) -> list[Any]:
         """Return the models that are mixed."""
         return list(self.model_.members)
-
-    def _validated(self) -> Classifier:
-        return self
 
     def n_parameters(self) -> int:
         """Return how many numbers are learned by all members."""

@@ -79,6 +79,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     threshold: Any = 0.5
     # Whether entries of Y may be missing; a property where another estimator decides.
     takes_missing: ClassVar[Any] = False
+    # Whether validation rows are scored by all members together.
+    validates_whole: ClassVar[bool] = False
 
     predictor_ = _Learned[Predictor]("predictor")
     model_, spec_, settings_ = _Learned[Any]("model"), _Learned[Any]("spec"), _Learned[Settings]("settings")
@@ -312,11 +314,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Return the classifiers that the answers are the mean of: an ensemble's members, else this one alone."""
         return [self]
 
-    def _validated(self) -> "Classifier":
-        """Return what validation rows are scored by while training goes on."""
-        first: Classifier = self.members()[0]
-        return first
-
     def label_names(self) -> list[str]:
         """Return what labels are called: as they were saved, or as their classes are written in files."""
         names = self.fitted().label_names
@@ -498,9 +495,9 @@ def fingerprint(estimator: Classifier, data: Dataset) -> str:
 def _validation(estimator: Classifier, X: Any, Y: Any) -> Validate:
     """Return what scores these rows after each epoch, when the model has changed.
 
-    Of an ensemble the first member is scored: the others are not trained at the same pace.
+    Of an ensemble the first member is scored: the others are not trained at the same pace. Of a mix the whole is, once.
     """
-    first = estimator._validated()
+    first: Classifier = estimator if estimator.validates_whole else estimator.members()[0]
     X = as_rows(estimator, X, reset=False)  # the ensemble, not its member, knows the names of a table's columns
     truth, rows = estimator.encode(Y, X.shape[0]), first.row_transform_(X)
 

@@ -122,7 +122,11 @@ class EnsembleTrainer:
         raise CannotAnswerError("an ensemble cannot be fitted in parts; fit its estimator instead")
 
     def stage_settings(self) -> dict[str, Settings]:
-        return self.model.members[0].trainer_.stage_settings()
+        if self.model.stack is None:
+            return self.model.members[0].trainer_.stage_settings()
+        shares = [member.settings_.time_budget for member in self.model.members]
+        known = [share for share in shares if share is not None]
+        return {"": replace(self.model.members[0].settings_, time_budget=sum(known) if known else None)}
 
     def n_whole_epochs(self) -> float:
         if self.model.stack is not None:

@@ -51,7 +51,7 @@ def test_cells_are_the_product_of_all_parts(suite_of):
     [
         ("title: a test", "titel: a test", 1, "titel: unknown key"),
         ("seeds: 3", "seeds: none", 11, "rows: second: seeds: 'none'; expected a whole number"),
-        ("method: topics", "method: trees", 11, "method: 'trees'; expected one of mlgpf"),
+        ("method: topics", "method: trees", 11, "method: 'trees'; expected one of auto, linear, mlgpf"),
         ("omikuji-bonsai", "bonsai", 12, "rows: rival: peer: 'bonsai'; expected one of omikuji-parabel"),
         ("here: {P@1: 50.5}", "P@1: 50.5", 10, "scores without a data set"),
         ("P@1: 50.5", "P@1: high", 10, "'high'; expected a number"),
@@ -67,7 +67,7 @@ def test_cells_are_the_product_of_all_parts(suite_of):
             "reference: ['first']; expected a row: first, second",
         ),
         ("omikuji-bonsai", "[omikuji-bonsai]", 12, "rows: rival: peer: ['omikuji-bonsai']; expected one of"),
-        ("method: topics", "method: [topics]", 11, "method: ['topics']; expected one of mlgpf"),
+        ("method: topics", "method: [topics]", 11, "method: ['topics']; expected one of auto, linear, mlgpf"),
         ("max_epochs: 2", "2: max_epochs", 3, "defaults: options: 2: 2; expected the name of an option"),
         (
             "n_latent: 5}",
@@ -155,7 +155,7 @@ def test_methods_are_those_of_the_command_line():
         ("scores: [AUC_micro, P@7]\nrows: {a: {method: mlgpf}}", 3, "scores: 'P@7'; expected one of .*P@5"),
         ("scores: [AUC_macro]\nrows: {a: {method: mlgpf}}", 3, "scores: 'AUC_macro'; expected one of AUC_micro"),
         ("by_epoch: often\nrows:\n  a: {method: mlgpf}", 3, "by_epoch: 'often'; expected true or false"),
-        ("by_epoch: true\nrows:\n  a: {method: topics}", 5, "rows: a: 'topics' with by_epoch; expected one of mlgpf"),
+        ("by_epoch: true\nrows:\n  a: {method: topics}", 5, "rows: a: 'topics' with by_epoch; expected one of auto, linear, mlgpf"),
     ],
 )
 def test_content_that_would_be_lost_or_cannot_be_recorded_is_refused(tmp_path, text, line, told):

@@ -73,7 +73,7 @@ def test_one_class_per_row(files, model, trained, tmp_path):
         trained.stderr
     )
     assert "softmax" in trained.stderr
-    assert "20 network + 2 processes + 2 joint epochs of 4 steps on cpu" in trained.stderr
+    assert " s on cpu; 20 network + 2 processes + 2 joint epochs of 4 steps" in trained.stderr
     assert (model / "labels.txt").read_text().split() == ["a", "b", "c"]
     shown = json.loads(run("evaluate", model, files / "test" / "words.svm", "--json").stdout)
     assert shown["rows"] == 80

@@ -20,6 +20,8 @@ SIZES = {
     "softmax": ["n_inducing=5"],
     "svdkl": ["network_epochs=1", "process_epochs=1", "n_processes=3", "grid_size=16", "hidden=[8]"],
     "topics": ["n_topics=3"],
+    "linear": ["n_passes=5"],
+    "auto": ["quality=fast"],
 }
 WITH_INPUTS = ("mlgpf", "one_vs_each", "robustmax", "softmax")
 
@@ -46,7 +48,8 @@ def model_of(folder):
     def model(method):
         has_classes = method in ("one_vs_each", "robustmax", "softmax")
         if not (folder / method).exists():
-            options = [f"--set={option}" for option in (*SIZES[method], "max_epochs=1")]
+            brief = [] if method in ("linear", "auto") else ["max_epochs=1"]
+            options = [f"--set={option}" for option in (*SIZES[method], *brief)]
             name = "mlgpf" if method == "ensemble" else method
             data = folder / ("train.csv" if has_classes else "words")
             run("train", data, "--method", name, "--out", folder / method, "--device", "cpu", *options)

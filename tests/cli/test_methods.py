@@ -26,6 +26,9 @@ KINDS = {
     "svdkl for classes": ("svdkl", "classes", DEEP),
     "svdkl for labels": ("svdkl", "labels", DEEP),
     "ensemble of svdkl": ("svdkl", "classes", DEEP | {"ensemble": 2}),
+    "linear for labels": ("linear", "labels", {"n_passes": 5}),
+    "linear for classes": ("linear", "classes", {"cost": 1.0, "row_transform": "scaled"}),
+    "auto": ("auto", "labels", {}),
     **{
         f"topics by {name}": ("topics", "labels", TOPICS | {"algorithm": name}) for name in ("em", "online_em", "gibbs")
     },
@@ -118,6 +121,7 @@ def test_members_of_an_ensemble(kind, trained, folder):
         ("topics by em", 2),
         ("topics by online_em", 8),
         ("topics by gibbs", 3),
+        ("linear for labels", 1),
     ],
 )
 def test_an_interrupted_command_resumes(kind, stop_after, trained, folder, tmp_path, interrupt_after, monkeypatch):
@@ -141,7 +145,20 @@ def test_an_interrupted_command_resumes(kind, stop_after, trained, folder, tmp_p
 # Options
 
 
-@pytest.mark.parametrize("kind", ["mlgpf", "one_vs_each", "robustmax", "softmax", "svdkl for classes", "topics by em"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "mlgpf",
+        "one_vs_each",
+        "robustmax",
+        "softmax",
+        "svdkl for classes",
+        "topics by em",
+        "linear for labels",
+        "linear for classes",
+        "auto",
+    ],
+)
 def test_config_is_a_file_that_train_takes(kind, folder, tmp_path):
     method, data, options = KINDS[kind]
     text = run("config", method).stdout
@@ -153,13 +170,13 @@ def test_config_is_a_file_that_train_takes(kind, folder, tmp_path):
     for line, option in zip(lines, known.values(), strict=True):
         assert option.meaning, f"{option.name} has no meaning"
         assert f" # {option.meaning}" in line
-    assert ("likelihood" in known) == (method == "svdkl")
+    assert ("likelihood" in known) == (method in ("svdkl", "mlgpf"))
     path = tmp_path / "options.toml"
     own = {name: value for name, value in options.items() if name not in defaults}
-    path.write_text(text + "".join(f"{name} = {value}\n" for name, value in own.items()))
-    run("train", folder / data, "--method", method, "--config", path, "--set=max_epochs=1", "--out", tmp_path / "m")
-    settings = labelfield.load(tmp_path / "m").settings_
-    assert settings.max_epochs == 1
+    path.write_text(text + "".join(f"{name} = {json.dumps(value)}\n" for name, value in own.items()))
+    short = "max_epochs" if "max_epochs" in known else "time_budget"
+    run("train", folder / data, "--method", method, "--config", path, f"--set={short}=1", "--out", tmp_path / "m")
+    assert getattr(labelfield.load(tmp_path / "m"), short) == 1
 
 
 @pytest.mark.parametrize(
@@ -180,7 +197,15 @@ def test_config_is_a_file_that_train_takes(kind, folder, tmp_path):
         ("mlgpf", "learning_rate=fast", "learning_rate='fast'; expected a positive number"),
         ("mlgpf", "unit_norm=no", "unit_norm='no'; expected True or False"),
         ("mlgpf", "device=abacus", "device='abacus'; expected 'auto', 'cpu' or 'cuda'"),
-        *((kind, "ensemble=9", "ensemble=9; expected auto, or an integer from 2 to 8") for kind in KINDS),
+        *(
+            (kind, "ensemble=9", "ensemble=9; expected auto, or an integer from 2 to 8")
+            for kind in KINDS
+            if kind != "auto"
+        ),
+        ("auto", "ensemble=2", "auto has no option 'ensemble'"),
+        ("auto", "quality=perfect", "quality='perfect'; expected one of fast, good, best"),
+        ("linear for labels", "cost=0", "cost=0; expected a number"),
+        ("linear for labels", "row_transform=unit+scaled", "row_transform='unit+scaled'; expected one of"),
         ("softmax", "n_negatives=1", "needs all classes"),
         ("one_vs_each", "negative_sampling=best", "negative_sampling='best'; expected one of uniform, importance"),
         ("robustmax", "epsilon=2", "epsilon=2; expected a number from"),
@@ -218,7 +243,7 @@ def test_options_of_a_file_are_checked_alike(folder, tmp_path):
         ("not toml", 3, "not TOML"),
     ):
         path.write_text(text)
-        done = run("train", folder / "labels", "--config", path, "--out", tmp_path / "m", check=code)
+        done = run("train", folder / "labels", "--method=mlgpf", "--config", path, "--out", tmp_path / "m", check=code)
         assert words in message(done)
     done = run("train", folder / "labels", "--config", tmp_path / "none.toml", "--out", tmp_path / "m", check=3)
     assert "there is no such file" in done.stderr

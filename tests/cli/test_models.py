@@ -15,7 +15,18 @@ from test_commands import run
 import labelfield
 from labelfield import metrics
 
-SMALL = ["--device", "cpu", "--set", "n_latent=6", "--set", "n_inducing=20", "--set", "batch_size=50"]
+SMALL = [
+    "--method",
+    "mlgpf",
+    "--device",
+    "cpu",
+    "--set",
+    "n_latent=6",
+    "--set",
+    "n_inducing=20",
+    "--set",
+    "batch_size=50",
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +49,9 @@ def test_train_announces_and_reports(toy, tmp_path):
     shown = json.loads(done.stdout)
     assert shown["epochs"] == 2
     assert {"P@1", "bound", "seconds"} <= set(shown)
-    assert "parameters" in done.stderr
-    assert "MB" in done.stderr
+    assert "6 latent processes" in done.stderr
+    assert " MB and " in done.stderr
+    assert " s on cpu; 2 epochs of 7 steps" in done.stderr
     assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["arrays.safetensors", "config.json", "labels.txt"]
     assert (tmp_path / "m" / "labels.txt").read_text().startswith("label 0\n")
 
@@ -95,9 +107,11 @@ def test_show(model):
 
 def test_show_says_what_each_member_adds(tmp_path):
     labelfield.write(labelfield.synth.make_multilabel(320, 40, 8, seed=1), tmp_path / "data")
-    options = [f"--set={option}" for option in ("ensemble=2", "max_epochs=3", "n_latent=4", "n_inducing=10")]
+    options = [
+        f"--set={option}" for option in ("device=cpu", "ensemble=2", "max_epochs=3", "n_latent=4", "n_inducing=10")
+    ]
     trained = json.loads(
-        run("train", tmp_path / "data", "--out", tmp_path / "m", "--device", "cpu", "--json", *options).stdout
+        run("train", tmp_path / "data", "--method", "mlgpf", "--out", tmp_path / "m", "--json", *options).stdout
     )
     shown = json.loads(run("show", tmp_path / "m", "--json").stdout)
     for facts in (trained, shown):

@@ -37,7 +37,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "shelf"
-    run("train", data, "--out", path, "--set=n_latent=3", *FEW)
+    run("train", data, "--method", "mlgpf", "--out", path, "--set=n_latent=3", *FEW)
     return path
 
 

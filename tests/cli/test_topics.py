@@ -35,7 +35,7 @@ def model(data, tmp_path_factory):
 def test_train_says_what_it_is_about_to_do(data, tmp_path):
     done = run("train", data, "--out", tmp_path / "m", *BRIEF, "--set=algorithm=online_em", "--json")
     assert "topics: 300 rows, 80 features (unit), 24 labels; 5 topics by online_em" in done.stderr
-    assert "2 epochs of 6 steps on cpu" in done.stderr
+    assert " s on cpu; 2 epochs of 6 steps" in done.stderr
     shown = json.loads(done.stdout)
     assert shown["epochs"] == 2
     assert np.isfinite(shown["bound"])
@@ -80,7 +80,7 @@ class TestTopics:
 
     def test_a_model_of_another_method(self, data, tmp_path):
         sizes = ["--set=n_latent=2", "--set=n_inducing=5", "--set=max_epochs=1", "--device", "cpu"]
-        run("train", data, "--out", tmp_path / "m", *sizes)
+        run("train", data, "--method", "mlgpf", "--out", tmp_path / "m", *sizes)
         done = run("topics", tmp_path / "m", check=1)
         assert f"{tmp_path / 'm'}: a model of the method 'mlgpf' has no topics of its own" in done.stderr
         assert done.stderr.count("\n") == 1

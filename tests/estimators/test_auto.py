@@ -1,0 +1,168 @@
+"""AutoClassifier: its members by quality, the rows they share, and that a mix is as good as the better of them."""
+
+import numpy as np
+import pytest
+import torch
+from method_cases import MIXES, TEST, TRAIN, fitted
+from scipy.special import expit
+from sklearn.base import clone
+
+import labelfield
+from labelfield import AutoClassifier, CannotAnswerError, metrics
+from labelfield.explain import explain_row
+from labelfield.inference.signals import Interrupted
+from labelfield.models.mlgpf.plan import companion, plan
+from labelfield.models.stack import log_odds_of
+from labelfield.report import make_page
+
+every = pytest.mark.parametrize("name", MIXES)
+
+
+@pytest.mark.parametrize(
+    ("name", "methods"),
+    [("auto", ["linear", "mlgpf"]), ("auto, fast", ["linear"]), ("auto, best", ["linear", "mlgpf", "mlgpf"])],
+)
+def test_members_by_quality(name, methods):
+    model = fitted(name)
+    assert [member.method for member in model.members()] == methods
+    assert [epoch["stage"] for epoch in model.history_] == [
+        member.method for member in model.members() for _ in member.history_
+    ]
+    assert np.all(np.diff([epoch["seconds"] for epoch in model.history_]) >= 0)
+    assert model.trials_ == sorted(model.trials_, key=lambda trial: -trial["score"])
+    assert all(method in model.summary() for method in methods)
+
+
+def test_best_sees_words_in_several_ways():
+    data = labelfield.synth.make_multilabel(320, 1100, 6, seed=0)
+    model = AutoClassifier(quality="best")
+    model.prepare(data.X, data.Y)
+    first, *factors = model.members()
+    assert len(first.row_transform_.views) > 1
+    assert len({member.row_transform_.name for member in factors}) == 2
+    measured = fitted("auto, best")  # whose transforms cannot all be joined
+    assert measured.members()[0].row_transform_.name == measured.trials_[0]["row_transform"]
+
+
+@every
+def test_all_members_hold_out_the_same_rows_and_transform_rows_themselves(name):
+    model = fitted(name)
+    held_out = [member.settings_.held_out_rows(320) for member in model.members()]
+    assert all(np.array_equal(rows, held_out[0]) for rows in held_out)
+    assert model.row_transform_.name == "none"
+    assert {member.n_features_in_ for member in model.members()} == {model.n_features_in_}
+
+
+@every
+def test_probabilities_are_what_the_stack_makes_of_those_of_members(name):
+    model = fitted(name)
+    found = [
+        torch.from_numpy(member.predictor_.separate_proba(member.rows(TEST.X), False)) for member in model.members()
+    ]
+    expected = model.model_.stack([log_odds_of(P) for P in found]).sigmoid().numpy()
+    np.testing.assert_array_equal(model.predictor_.separate_proba(model.rows(TEST.X), False), expected)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_mix_is_as_good_as_the_better_member(seed):
+    data = labelfield.synth.make_multilabel(900, 120, 30, seed=seed).split(1 / 3)
+    model = AutoClassifier().fit(data.X, data.Y)
+
+    def score(one):
+        return metrics.evaluate(data.test.Y, one.predict_topk(data.test.X, 5))
+
+    whole, alone = score(model), [score(member) for member in model.members()]
+    assert whole["nDCG@5"] > max(one["nDCG@5"] for one in alone) - 1.5
+    assert metrics.ece_at_k(data.test.Y, model.predict_topk(data.test.X, 5), 5) < 0.08
+
+
+def test_few_rows_are_mixed_in_equal_parts():
+    """Nothing is held out, and so nothing is known about who is right."""
+    model = AutoClassifier().fit(TEST.X, TEST.Y)
+    assert (model.model_.stack.slopes == 0.5).all()
+    assert [member.held_out_scores_ for member in model.members()] == [{}, {}]
+    odds = [logits(member, TEST.X) for member in model.members()]
+    np.testing.assert_allclose(model.predict_proba(TEST.X), expit(np.mean(odds, axis=0)), atol=1e-4)
+
+
+def logits(member, X):
+    return log_odds_of(torch.from_numpy(member.predict_proba(X, calibrated=False))).numpy()
+
+
+class TestAnswers:
+    def test_intervals_come_from_the_member_with_a_posterior(self):
+        model = fitted("auto")
+        low, high = model.predict_interval(TEST.X)
+        P = model.predict_proba(TEST.X)
+        assert ((low <= P + 1e-6) & (high >= P - 1e-6)).all()
+        assert (high - low).max() > 0.01
+        with pytest.raises(CannotAnswerError, match="no member has a posterior"):
+            fitted("auto, fast").predict_interval(TEST.X)
+
+    @every
+    def test_no_utilities_and_no_bound(self, name):
+        model = fitted(name)
+        with pytest.raises(CannotAnswerError, match=r"members\(\)"):
+            model.predict_latent(TEST.X)
+        with pytest.raises(CannotAnswerError, match=r"members\(\)"):
+            model.bound(TEST.X, TEST.y if "classes" in name else TEST.Y)
+        with pytest.raises(CannotAnswerError, match="cannot be fitted in parts"):
+            model.partial_fit(TEST.X, TEST.Y)
+
+    def test_a_row_far_away_is_known_as_such_by_the_factor_model(self):
+        model = fitted("auto")
+        own = [member.predictor_.novelty(member.rows(TEST.X)) for member in model.members()]
+        np.testing.assert_array_equal(model.predictor_.novelty(model.rows(TEST.X)), np.max(own, axis=0))
+
+    @pytest.mark.parametrize("name", [*MIXES, "linear", "linear, classes"])
+    def test_explanations_and_pages(self, name, monkeypatch):
+        monkeypatch.setattr("labelfield.report.plots.to_svg", lambda figure, name, label: f"<svg>{name}</svg>")
+        model = fitted(name)
+        found = explain_row(model, TEST.X[:1], k=2, n_features=3)
+        assert len(found.labels) == 2
+        P = model.predictor_.separate_proba(model.rows(TEST.X[:1]))[0]
+        assert [label.probability for label in found.labels] == pytest.approx(np.sort(P)[:-3:-1].tolist(), rel=1e-4)
+        assert all(label.features for label in found.labels)
+        labels = model.encode(TEST.y, TEST.X.shape[0]) if "classes" in name else TEST.Y
+        page = make_page(model, TEST.X, labels, title="a page")
+        assert "a page" in page
+
+
+class TestRuns:
+    @pytest.mark.parametrize("stop_after", [1, 4])
+    def test_an_interrupted_mix_ends_in_the_same_bits(self, stop_after, tmp_path, interrupt_after):
+        path = tmp_path / "checkpoint.safetensors"
+        with pytest.raises(Interrupted):
+            AutoClassifier().fit(TRAIN.X, TRAIN.Y, checkpoint=path, on_step=interrupt_after(stop_after))
+        resumed = AutoClassifier().fit(TRAIN.X, TRAIN.Y, checkpoint=path, resume=True)
+        np.testing.assert_array_equal(resumed.predict_proba(TEST.X), fitted("auto").predict_proba(TEST.X))
+        assert resumed.model_.stack.slopes.tolist() == fitted("auto").model_.stack.slopes.tolist()
+
+    def test_time_is_shared_and_kept_to(self):
+        model = AutoClassifier(time_budget=2.0)
+        model.prepare(TRAIN.X, TRAIN.Y)
+        assert sum(member.settings_.time_budget for member in model.members()) == pytest.approx(2.0)
+        tiny = AutoClassifier(time_budget=1e-6)
+        assert tiny.training_cost(tiny.prepare(TRAIN.X, TRAIN.Y)).seconds == pytest.approx(1e-6)
+        short = AutoClassifier(time_budget=1e-3).fit(TRAIN.X, TRAIN.Y)
+        assert len(short.members()[1].history_) < len(fitted("auto").members()[1].history_)
+        assert (short.members()[0].model_.pointers.diff() > 0).all()
+
+    def test_options_reach_the_members(self):
+        model = clone(AutoClassifier(random_state=7, calibrate=False, threshold=0.2)).fit(TRAIN.X, TRAIN.Y)
+        for member in model.members():
+            assert (member.settings_.seed, member.settings_.held_out) == (7, 0)
+        P = model.predict_proba(TEST.X)
+        np.testing.assert_array_equal(model.predict(TEST.X).toarray(), P >= 0.2)
+
+
+@pytest.mark.parametrize(
+    "size", [(15449, 5000, 3956), (4880, 1836, 159), (391, 72, 6), (1, 1, 1), (800_000, 40_000, 103)]
+)
+def test_a_companion_is_no_larger_than_the_full_model(size):
+    full, beside = plan(*size), companion(*size)
+    assert beside["max_epochs"] <= max(full.max_epochs, 3)
+    assert beside["learning_rate"] > 0
+    assert beside.get("n_latent", 0) <= full.n_latent
+    assert beside.get("n_inducing", 0) <= full.n_inducing
+    assert beside.get("batch_size", 1) <= max(size[0], 1)
