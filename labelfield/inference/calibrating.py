@@ -93,7 +93,7 @@ def calibrate_mean(
         P = np.where(is_open, left, P)
         calibration.fit(P / np.maximum(P.sum(1, keepdims=True), np.finfo(np.float32).tiny), truth.indices)
     else:
-        judged = score_ranking(truth, mean, N_REMEMBERED)
+        judged = score_ranking(truth, mean, memories[0]["labels"].shape[1])
         hidden = _hidden(memories, n_labels)
         known = None if hidden is None else ~np.isin(_keys(judged.ranked.labels, n_labels), hidden)
         calibration.fit(judged.ranked.scores, judged.hit, known)
@@ -107,7 +107,7 @@ def fit_stack(
     Return P@1, 3 and 5 on these rows of each member alone and, for the last, of all together. A label that a member
     does not remember is as likely as the last one that it does.
     """
-    if not all("p" in memory for memory in memories):
+    if not all("p" in memory and memory["p"].numel() for memory in memories):
         return [{} for _ in memories]
     n_rows = min(len(memory["labels"]) for memory in memories)
     counts = memories[0]["true_counts"].numpy()[:n_rows]
@@ -125,13 +125,15 @@ def fit_stack(
         is_first[np.take_along_axis(place, np.argsort(-odds, axis=1, kind="stable")[:, :_N_FIRST], 1)] = True
     stack.cpu().fit([part[is_first] for part in parts], labels[is_first], is_true[is_first])
 
+    n_each = np.bincount(rows, minlength=n_rows)
+    n_listed = int(n_each.min())
+
     def ranked(values: NDArray[np.floating]) -> sparse.csr_array:
-        """Return the best labels of each row by these values."""
+        """Return the best labels of each row by these values, of all rows the same number."""
         order = np.lexsort((labels, -values, rows))
-        n_each = np.bincount(rows, minlength=n_rows)
-        best = order[np.arange(order.size) - (np.cumsum(n_each) - n_each)[rows[order]] < int(n_each.min())]
+        best = order[np.arange(order.size) - (np.cumsum(n_each) - n_each)[rows[order]] < n_listed]
         chosen, p = (torch.from_numpy(array[best].reshape(n_rows, -1)) for array in (labels, values))
-        return to_csr([(chosen, p)], int(n_each.min()), n_labels)
+        return to_csr([(chosen, p)], n_listed, n_labels)
 
     def scores(values: NDArray[np.floating]) -> list[float]:
         found = evaluate(truth, ranked(values))
@@ -142,7 +144,7 @@ def fit_stack(
         return np.asarray(odds.sigmoid().numpy())
 
     alone, together = [scores(part) for part in parts], scores(probabilities())
-    judged = score_ranking(truth, ranked(probabilities()), N_RANKED)
+    judged = score_ranking(truth, ranked(probabilities()), min(N_RANKED, n_listed))
     calibration.fit(judged.ranked.scores, judged.hit)
     return [{"alone": one} | ({"together": together} if one is alone[-1] else {}) for one in alone]
 

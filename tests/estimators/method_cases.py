@@ -109,9 +109,7 @@ LINEAR = {
 }
 MIXES = {
     "auto": Case(AutoClassifier(), **NO_PROCESSES),
-    "auto, classes": Case(AutoClassifier(), has_classes=True, **NO_PROCESSES),
     "auto, fast": Case(AutoClassifier(quality="fast"), has_intervals=False, **NO_PROCESSES),
-    "auto, best": Case(AutoClassifier(quality="best"), **NO_PROCESSES),
 }
 CASES = SINGLE | ENSEMBLES | LINEAR | MIXES
 

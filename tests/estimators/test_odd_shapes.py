@@ -76,13 +76,13 @@ def test_rows_of_any_density(kind, options):
 
 
 @pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize("model", [LinearClassifier(), AutoClassifier(), AutoClassifier(quality="best")], ids=repr)
+@pytest.mark.parametrize("model", [LinearClassifier(), AutoClassifier()], ids=repr)
 def test_machines_and_mixes_take_rows_of_any_density(kind, model):
     X, Y, _ = drawn(kind)
     require_sound(model.fit(X, Y), X, Y)
 
 
-@pytest.mark.parametrize("model", [LinearClassifier(), AutoClassifier()], ids=repr)
+@pytest.mark.parametrize("model", [LinearClassifier(), AutoClassifier(quality="fast")], ids=repr)
 @pytest.mark.parametrize("n_rows", [1, 2, 99, N])
 @pytest.mark.parametrize("n_labels", [1, 2, 20])
 def test_machines_and_mixes_of_any_size(model, n_rows, n_labels):
@@ -121,8 +121,8 @@ def test_most_labels_have_no_row_or_one(n_negatives):
 @pytest.mark.parametrize("model", [MLGPFClassifier(**SMALL), LinearClassifier(), AutoClassifier()], ids=repr)
 @pytest.mark.parametrize("n_labels", [1, 20])
 def test_a_training_without_any_positive_gives_small_probabilities(model, n_labels):
-    X, _, _ = drawn("full")
-    P = model.fit(X, sparse.csr_array((N, n_labels), dtype=np.float32)).predict_proba(X)
+    X = sparse.vstack([drawn("full")[0]] * 3, format="csr")  # enough to hold some out
+    P = model.fit(X, sparse.csr_array((3 * N, n_labels), dtype=np.float32)).predict_proba(X)
     assert np.isfinite(P).all()
     assert P.max() < 0.1
 
@@ -165,13 +165,12 @@ def classifiers(device):
         "deep": DeepKernelClassifier(hidden=(8,), grid_size=8, **epochs, **steps),
         "topics": TopicClassifier(n_topics=3, max_epochs=4, device=device),
         "linear": LinearClassifier(device=device),
-        "auto": AutoClassifier(device=device),
     }
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
 @pytest.mark.parametrize("kind", [kind for kind in ROWS if kind != "all empty"])
-@pytest.mark.parametrize("name", ["mlgpf", "gp", "deep", "topics", "linear", "auto"])
+@pytest.mark.parametrize("name", ["mlgpf", "gp", "deep", "topics", "linear"])
 def test_every_classifier_takes_rows_of_any_density(name, kind, device):
     """On a GPU steps are captured with fixed sizes, which dense rows fill to the last entry."""
     X, Y, y = drawn(kind)

@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.special import expit, logit
 
 from labelfield import metrics
-from labelfield.inference.calibrating import as_memory, fit_stack, holds
+from labelfield.inference.calibrating import as_memory, calibrate_mean, fit_stack, holds
 from labelfield.models.calibration import Calibration
 from labelfield.models.stack import Stack, log_odds_of
 
@@ -112,10 +112,24 @@ def test_members_may_remember_different_numbers_of_labels_and_rows():
     assert stack.slopes[0].mean() > stack.slopes[1].mean()
 
 
-def test_without_held_out_rows_members_count_alike():
-    stack = Stack(2, N_LABELS)
-    assert fit_stack(stack, Calibration(), [{}, {}], N_LABELS) == [{}, {}]
-    assert (stack.slopes == 0.5).all()
+def test_without_held_out_rows_or_labels_members_count_alike():
+    nothing = remembered(np.zeros((N_ROWS, N_LABELS), np.float32), planted(0, [])[0], 0)
+    for memory in ({}, nothing):
+        stack = Stack(2, N_LABELS)
+        assert fit_stack(stack, Calibration(), [memory, memory], N_LABELS) == [{}, {}]
+        assert (stack.slopes == 0.5).all()
+
+
+@pytest.mark.parametrize("n_kept", [1, 7])
+def test_few_remembered_labels_are_calibrated_alone(n_kept):
+    """Linear machines remember no label that never held: lists may be shorter than the calibration asks for."""
+    Y, said = planted(0, [0.5])
+    _, calibration, _ = learned(Y, said, n_kept)
+    assert all(bool(torch.isfinite(values).all()) for values in calibration.buffers())
+    assert not calibration.is_identity()
+    other = Calibration()
+    calibrate_mean(other, [remembered(said[0], Y, n_kept)] * 2, N_LABELS)
+    assert all(bool(torch.isfinite(values).all()) for values in other.buffers())
 
 
 def test_certain_probabilities_do_no_harm():
