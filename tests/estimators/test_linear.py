@@ -156,5 +156,5 @@ def test_one_class_per_row():
     y = np.array(["in", "mid", "out"])[data.Y.indices]
     model = LinearClassifier().fit(X[:200], y[:200])
     assert model.classes_.tolist() == ["in", "mid", "out"]
-    assert model.score(X[200:], y[200:]) > 0.6
+    assert model.score(X[200:], y[200:]) > 0.5
     np.testing.assert_allclose(model.predict_proba(X).sum(1), 1, rtol=1e-5)
