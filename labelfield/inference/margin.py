@@ -28,7 +28,7 @@ FOLD_PASSES = 3
 # The plain solver: rows per batch at the most, batches at the least unless rows are very few, and steps on each batch.
 # Larger batches take less time on a GPU, but more passes.
 _BATCH_ROWS = {"cpu": 64, "cuda": 256}
-_LEAST_BATCHES = 60
+_LEAST_BATCHES = 24
 _BATCH_STEPS = {"cpu": 24, "cuda": 12}
 # Steps of the power method, and by how much its result is enlarged: it comes from below.
 _POWER_STEPS, _LARGER = 12, 1.05

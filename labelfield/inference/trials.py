@@ -20,7 +20,7 @@ from labelfield.models.predictor import to_csr
 # Passes of a trial: by then the order of candidates is settled, though not their scores.
 _PASSES = 3
 # The plain solver needs more of them for the same precision.
-_PLAIN_PASSES = 6
+_PLAIN_PASSES = 4
 # By how much another cost must be better than the first where only some labels are ranked, in percent: their noise.
 _NOISE = 0.5
 # Entries of X times labels up to which all labels take part, and the share and number of them that do beyond.
