@@ -111,7 +111,7 @@ def test_neither_training_nor_loading_imports_the_compiler(tmp_path):
     code = (
         "import sys, torch, labelfield as lf; d = lf.synth.make_multilabel(60, 20, 5); y = d.X.indices[:60] % 2\n"
         "lf.MLGPFClassifier(max_epochs=1, n_inducing=5).fit(d.X, d.Y).save(sys.argv[1])\n"
-        "lf.GPClassifier(max_epochs=1, n_inducing=5, rivals='importance').fit(d.X, y).save(sys.argv[2])\n"
+        "lf.GPClassifier(max_epochs=1, n_inducing=5, negative_sampling='importance').fit(d.X, y).save(sys.argv[2])\n"
         "lf.load(sys.argv[1]); lf.load(sys.argv[2]); assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path / "a", tmp_path / "b"], check=True)
