@@ -37,8 +37,12 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     def share(part: float) -> dict[str, Any]:
         return alike | {"time_budget": None if budget is None else part * budget}
 
+    if _are_measurements(rows.X):
+        factor = MLGPFClassifier(**share(1.0))
+        return _mix(rows, [factor], [build_member(factor, rows)], [], budget)
     linear = LinearClassifier(**share(1.0 if options.quality == "fast" else _LINEAR_SHARE))
-    members, data = [linear], [build_member(linear, rows)]
+    members: list[Any] = [linear]
+    data = [build_member(linear, rows)]
     trials = linear.trials_
     tried = {str(trial["row_transform"]) for trial in trials} - set(ALONE)
     views = [name for name in dict.fromkeys([linear.row_transform_.name, *_VIEWS]) if name in tried][:3]
@@ -57,14 +61,22 @@ def _design(options: Any, rows: TrainingRows) -> Design:
             factor = MLGPFClassifier(**own, **share((1 - _LINEAR_SHARE) / len(factors)))
             members.append(factor)
             data.append(build_member(factor, rows))
-    spec = EnsembleSpec(rows.X.shape[1], rows.Y.shape[1], len(members))
-    first = members[0]
-    settings = replace(first.settings_, time_budget=budget)
+    return _mix(rows, members, data, trials, budget)
+
+
+def _are_measurements(X: Any) -> bool:
+    """Return whether rows are dense: through these a line with a fixed intercept is no match for a process."""
+    return bool(X.nnz > X.shape[0] * X.shape[1] / 2)
+
+
+def _mix(rows: TrainingRows, members: list[Any], data: list[Any], trials: list[Any], budget: float | None) -> Design:
+    """Return the design of a mix of built members, with the rows as each of them sees them."""
+    first, spec = members[0], EnsembleSpec(rows.X.shape[1], rows.Y.shape[1], len(members))
     return Design(
         data[0],
         RowTransform("none"),
         spec,
-        settings,
+        replace(first.settings_, time_budget=budget, batch_size=rows.X.shape[0]),
         None,
         lambda model: model.fill(members, data[1:]),
         first.fitted_.labels,

@@ -35,6 +35,8 @@ _HELD_OUT_ENTRIES = 1 << 25
 _FEW_ROWS, _N_FOLDS = 5000, 5
 # Passes that also a short time budget leaves.
 _LEAST_PASSES = 2
+# Blocks of labels per step, for any number of threads.
+_BLOCKS_PER_STEP = 4
 
 
 class Machines(NamedTuple):
@@ -47,15 +49,15 @@ class Machines(NamedTuple):
     held_out: NDArray[np.float32]
 
 
-def _machines(labels: NDArray[np.int64], solved: Solved) -> Machines:
+def _machines(labels: NDArray[np.int64], solved: Solved, tolerance: float = _PRUNED) -> Machines:
     """Return the weights of a solved block, without those that are too small to matter.
 
-    All that are dropped from a label together have a norm of `_PRUNED` at most, so that by the Cauchy-Schwarz
+    All that are dropped from a label together have a norm of `tolerance` at most, so that by the Cauchy-Schwarz
     inequality no score of a row of norm 1 changes by more.
     """
     order = np.argsort(solved.features)
     W = solved.W[torch.from_numpy(order).to(solved.W.device)].T.contiguous()  # features rise within each label
-    label, place = (W.abs() > _PRUNED / max(W.shape[1], 1) ** 0.5).nonzero(as_tuple=True)
+    label, place = (W.abs() > tolerance / max(W.shape[1], 1) ** 0.5).nonzero(as_tuple=True)
     weights, sizes = W[label, place].cpu().numpy(), torch.bincount(label, minlength=labels.size).cpu().numpy()
     return Machines(labels, sizes, solved.features[order][place.cpu().numpy()], weights, solved.held_out)
 
@@ -69,25 +71,29 @@ def _joined(parts: list[Machines], n_held_out: int) -> Machines:
 
 
 class Blocks(Algorithm[list[Machines]]):
-    """Steps over blocks of labels, as many at a time as there are threads; the state is the machines so far."""
+    """Steps over a few blocks of labels, which threads solve side by side; the state is the machines so far.
+
+    What a step does is the same for any number of threads, so that a run can be resumed with another.
+    """
 
     def __init__(
         self,
         blocks: list[NDArray[np.int64]],
-        n_at_once: int,
+        n_threads: int,
         solve: Callable[[NDArray[np.int64]], Solved],
         n_rows: int,
         n_held_out: int,
+        tolerance: float = _PRUNED,
     ) -> None:
-        self.blocks, self.n_at_once, self.solve = blocks, n_at_once, solve
-        self.n_rows, self.n_held_out = n_rows, n_held_out
-        self.n_steps = max(1, ceil(len(blocks) / n_at_once))
+        self.blocks, self.n_threads, self.solve = blocks, n_threads, solve
+        self.n_rows, self.n_held_out, self.tolerance = n_rows, n_held_out, tolerance
+        self.n_steps = max(1, ceil(len(blocks) / _BLOCKS_PER_STEP))
 
     def step(self, state: list[Machines], run: Run) -> tuple[list[Machines], Info]:
-        some = self.blocks[run.step * self.n_at_once :][: self.n_at_once]
-        with ThreadPoolExecutor(self.n_at_once) as pool:
+        some = self.blocks[run.step * _BLOCKS_PER_STEP :][:_BLOCKS_PER_STEP]
+        with ThreadPoolExecutor(self.n_threads) as pool:
             solved = list(pool.map(self.solve, some))
-        found = [_machines(labels, one) for labels, one in zip(some, solved, strict=True)]
+        found = [_machines(labels, one, self.tolerance) for labels, one in zip(some, solved, strict=True)]
         # An epoch shows the mean over its steps, and the objective is the sum over all labels.
         bound = -sum(one.objective for one in solved) * self.n_steps / self.n_rows
         return [*state, *found], Info(bound, 1)
@@ -165,10 +171,10 @@ class LinearTrainer:
         started = time.perf_counter()
         algorithm.solve(algorithm.blocks[0])
         n_passes = self.problem.n_passes + FOLD_PASSES * len(self.folds(data.n_rows))
-        return (time.perf_counter() - started) * n_passes * algorithm.n_steps
+        return (time.perf_counter() - started) * n_passes * len(algorithm.blocks) / algorithm.n_threads
 
     def fingerprint(self) -> tuple[Any, ...]:
-        return (self.problem,)
+        return self.problem, is_compiled(device_of(self.model))
 
     def folds(self, n_rows: int) -> list[NDArray[np.int64]]:
         """Return the rows of each fold; the first are those that every method holds out."""
@@ -192,7 +198,9 @@ class LinearTrainer:
             pace.note(time.perf_counter() - started, own)
             return solved
 
-        return Blocks(blocks, n_at_once, timed, data.n_rows, sum(fold.size for fold in folds))
+        longest = float(np.sqrt(rows.squares.max(initial=0)))
+        sizes = data.n_rows, sum(fold.size for fold in folds)
+        return Blocks(blocks, n_at_once, timed, *sizes, _PRUNED / max(1.0, longest))
 
     def _hold(self, found: Machines, label_counts: NDArray[np.int64]) -> None:
         """Put the weights into the model, label after label."""

@@ -25,6 +25,8 @@ from labelfield.linalg.rows import dot, to_tensor, transposed
 
 # Passes over the other rows, after the rows of a fold were taken out.
 FOLD_PASSES = 3
+# Squared norm up to which rows count as of norm 1, and how many times as many passes others get.
+_UNIT, _SLOWER = 1.01, 5
 # The plain solver: rows per batch at the most, batches at the least unless rows are very few, and steps on each batch.
 # Larger batches take less time on a GPU, but more passes.
 _BATCH_ROWS = {"cpu": 64, "cuda": 256}
@@ -70,6 +72,17 @@ class MarginRows:
         self.X, self.folds, self.n_labels = X, list(folds), Y.shape[1]
         self.rows_of = sparse.csc_array(Y)
         self.arrays = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data
+        self.squares = np.asarray(X.multiply(X).sum(1), np.float64).ravel()
+
+    def passes(self, problem: Problem) -> tuple[int, int]:
+        """Return how many passes to take at the most, on all rows and beside a fold.
+
+        Rows of norm 1 are done after a few; others, such as measurements, need many, which are cheap where such data
+        are small.
+        """
+        if float(self.squares.max(initial=0)) <= _UNIT:
+            return problem.n_passes, FOLD_PASSES
+        return _SLOWER * problem.n_passes, _SLOWER * problem.n_passes
 
     def positives(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return row and place in the block of every positive of these labels."""
@@ -119,7 +132,8 @@ def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem
     W, alpha = np.zeros((features.size, labels.size), np.float32), np.zeros((n_rows, labels.size), np.float32)
     filled, rng = np.flatnonzero(np.diff(starts)), np.random.default_rng((problem.seed, int(labels[0])))
     csr = starts, columns, values
-    for _ in range(problem.n_passes):
+    n_passes, n_beside = rows.passes(problem)
+    for _ in range(n_passes):
         if sweep(*csr, squares, signs, W, alpha, rng.permutation(filled), ridge) < problem.tol:
             break
     gain = float(2 * alpha[positive, place].sum(dtype=np.float64))
@@ -129,8 +143,9 @@ def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem
         own, theirs = W.copy(), alpha.copy()
         forget(*csr, signs, own, theirs, fold)
         others = np.setdiff1d(filled, fold, assume_unique=True)
-        for _ in range(FOLD_PASSES):
-            sweep(*csr, squares, signs, own, theirs, rng.permutation(others), ridge)
+        for _ in range(n_beside):
+            if sweep(*csr, squares, signs, own, theirs, rng.permutation(others), ridge) < problem.tol:
+                break
         found.append(np.empty((fold.size, labels.size), np.float32))
         dense_scores(*csr, own, fold, found[-1])
     return Solved(features, torch.from_numpy(W), objective, np.concatenate(found))
@@ -176,7 +191,8 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
     signs[positive, place] = 1
     W, alpha = torch.zeros(features.size, labels.size, device=device), torch.zeros_like(signs)
     ridge = 0.5 / problem.cost
-    for _ in range(problem.n_passes if batches else 0):
+    n_passes, n_beside = rows.passes(problem)
+    for _ in range(n_passes if batches else 0):
         worst = [_improve(batches[at], signs, W, alpha, ridge) for at in rng.permutation(len(batches))]
         if float(torch.stack(worst).max()) < problem.tol:
             break
@@ -189,7 +205,7 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
         is_other[chosen] = 0
         theirs, own_rows = alpha * is_other, to_tensor(gather_rows(X, fold), device)
         own = W - dot(transposed(own_rows), alpha[chosen] * signs[chosen])
-        for _ in range(FOLD_PASSES):
+        for _ in range(n_beside):
             for at in rng.permutation(len(batches)):
                 _improve(batches[at], signs, own, theirs, ridge, is_other)
         found.append(dot(own_rows, own).cpu().numpy())

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 # Points of ℓ between which slopes and offset are linear: the rarest label, the most frequent, and between.
 N_LEVELS = 3
 # The prior belief in the weights that a stack starts with, in numbers of held-out entries.
-_CAUTION = 1.0
+_CAUTION = 3.0
 # Log-odds of labels that held in no training row, and the least of all others.
 NEVER, _LEAST = -30.0, -25.0
 # Probabilities closer to 0 or 1 than this are set to it.
@@ -83,8 +83,10 @@ class Stack(nn.Module):
         places = self.places.cpu().double().numpy()[labels]
         features = np.concatenate([part[:, None] * places for part in (*scores, np.ones(len(labels)))], 1)
         start = torch.cat([self.slopes.flatten(), self.offsets]).cpu().double().numpy()
-        # Steps in units of each column's spread, so that the prior means the same for scores of any scale.
-        spread = np.maximum(np.sqrt(np.mean(features**2, axis=0)), 1e-6)
+        # Steps in units of each part's spread, so that the prior means the same for scores of any scale, and holds
+        # where few entries are of labels at a level.
+        each = [np.sqrt(np.mean(np.square(part))) for part in (*scores, np.ones(len(labels)))]
+        spread = np.maximum(np.repeat(each, N_LEVELS), 1e-6)
 
         def loss(away: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             u = features @ (start + away / spread)

@@ -113,12 +113,13 @@ class TestRuns:
     @pytest.mark.parametrize("stop_after", [1, 3, 5])
     def test_an_interrupted_run_ends_in_the_same_bits(self, stop_after, tmp_path, interrupt_after, monkeypatch):
         monkeypatch.setattr("labelfield.inference.margin._BLOCK_LABELS", 1)
-        monkeypatch.setattr("torch.get_num_threads", lambda: 1)
+        monkeypatch.setattr("labelfield.inference.linear._BLOCKS_PER_STEP", 1)
         whole = LinearClassifier().fit(TRAIN.X, TRAIN.Y)
         path, interrupt = tmp_path / "checkpoint.safetensors", interrupt_after(stop_after)
         with pytest.raises(Interrupted):
             LinearClassifier().fit(TRAIN.X, TRAIN.Y, checkpoint=path, on_step=interrupt)
         seen = interrupt_after(99)
+        monkeypatch.setattr("torch.get_num_threads", lambda: 3)  # which changes nothing
         resumed = LinearClassifier().fit(TRAIN.X, TRAIN.Y, checkpoint=path, resume=True, on_step=seen)
         assert seen.steps == 5 - stop_after
         np.testing.assert_array_equal(resumed.predict_proba(TEST.X), whole.predict_proba(TEST.X))

@@ -77,7 +77,7 @@ def test_slopes_are_never_negative_also_by_rounding(scale):
         against = -scale * (1 + seed / 7) * scores[0]
         stack.fit([against, scores[1], against], labels, is_true)
         assert (stack.slopes >= 0).all()
-        assert stack.slopes[[0, 2]].max() * scale < 0.01
+        assert stack.slopes[[0, 2]].max() * scale < (0.05 if scale <= 1 else 2)  # the prior knows large scores
         stack.check()
 
 
