@@ -90,14 +90,14 @@ class AutoClassifier(Classifier):
 
     Linear max-margin machines are best where labels are rare and rows are words, a Gaussian-process factor model where
     labels are frequent or correlated. Both are trained, and their log-odds mixed by weights that depend on how frequent
-    a label is.
+    a label is. Dense rows are measurements, and get the factor model alone.
 
     Parameters
     ----------
     quality : str
         fast: linear machines alone; good: these and a factor model; best: several views of the rows in each.
     time_budget : float or None
-        Seconds of training.
+        Seconds of training, beside trials; linear machines take at least two passes.
     calibrate : bool
         Whether to hold out a tenth of the rows to learn weights and probabilities; they then join the training.
     threshold : float
