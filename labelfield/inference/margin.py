@@ -244,7 +244,7 @@ def _improve(
     """Improve the α of a batch, in place with W; rows that are not open keep theirs at 0. Return the largest change of
     a gradient."""
     y, old = signs[batch.rows], alpha[batch.rows]
-    # In terms of β = y α: the gradient by β is f - (1 + y) y + β / 2C, and y β must not be negative.
+    # In terms of β = y α: the gradient by β is f - (1 + y) + β / 2C, and y β must not be negative.
     start = y * old
     constant, rate = dot(batch.X, W).sub_(1 + y), 1 / (batch.largest + ridge)
     low = torch.where(y > 0, 0.0, -torch.inf)
