@@ -4,9 +4,10 @@ For each label of a block, and y = ±1, the problem is
 
     min_w  ½ ‖w‖² + C Σ_i (1 - y_i (wᵀx_i - 1))₊²,    w = Σ_i y_i α_i x_i,    α_i ≥ 0
 
-A step takes one row and minimises exactly over its α, for all labels of the block: α ← (α - g / (‖x‖² + 1 / 2C))₊ with
-g = y wᵀx - (1 + y) + α / 2C (Hsieh et al. 2008, with the intercept fixed at -1). The weights of a feature for all
-labels of a block lie side by side, so that a step is a sum of a few short vectors that stay in cache.
+The first entry of every x_i is a constant, whose weight moves the intercept away from -1. A step takes one row and
+minimises exactly over its α, for all labels of the block: α ← (α - g / (‖x‖² + 1 / 2C))₊ with
+g = y wᵀx - (1 + y) + α / 2C (Hsieh et al. 2008). The weights of a feature for all labels of a block lie side by side,
+so that a step is a sum of a few short vectors that stay in cache.
 """
 
 import numpy as np
@@ -23,12 +24,13 @@ _LEAST_STEP = np.float32(1e-6)
 
 
 @njit(cache=True, nogil=True)
-def restrict(indptr: I8, indices: I4, values: F4, rows: I8, places: I4) -> tuple[I4, I8, I4, F4, F4]:
+def restrict(indptr: I8, indices: I4, values: F4, rows: I8, places: I4, constant: float) -> tuple[I4, I8, I4, F4, F4]:
     """Return the features that occur in some rows, all rows (CSR) on these features alone, and their squared norms.
 
-    `places` (D,) is -1 everywhere, before and after.
+    Column 0 of the result is the constant, and the features follow in the order of their columns. `places` (D,) is -1
+    everywhere, before and after.
     """
-    n_rows, n_features = indptr.shape[0] - 1, 0
+    n_rows, n_features = indptr.shape[0] - 1, 1
     for row in rows:
         for j in range(indptr[row], indptr[row + 1]):
             if places[indices[j]] < 0:
@@ -37,24 +39,28 @@ def restrict(indptr: I8, indices: I4, values: F4, rows: I8, places: I4) -> tuple
     starts, n_values = np.empty(n_rows + 1, np.int64), 0
     starts[0] = 0
     for row in range(n_rows):
+        n_values += 1
         for j in range(indptr[row], indptr[row + 1]):
             n_values += places[indices[j]] >= 0
         starts[row + 1] = n_values
-    columns, kept, squares = np.empty(n_values, np.int32), np.empty(n_values, np.float32), np.zeros(n_rows, np.float32)
+    columns, kept = np.empty(n_values, np.int32), np.empty(n_values, np.float32)
+    squares = np.full(n_rows, np.float32(constant * constant))
     at = 0
     for row in range(n_rows):
+        columns[at], kept[at] = 0, constant
+        at += 1
         for j in range(indptr[row], indptr[row + 1]):
             place = places[indices[j]]
             if place >= 0:
                 columns[at], kept[at] = place, values[j]
                 squares[row] += values[j] * values[j]
                 at += 1
-    features = np.empty(n_features, np.int32)
+    features = np.empty(n_features - 1, np.int32)
     for row in rows:
         for j in range(indptr[row], indptr[row + 1]):
             feature = indices[j]
             if places[feature] >= 0:
-                features[places[feature]] = feature
+                features[places[feature] - 1] = feature
                 places[feature] = -1
     return features, starts, columns, kept, squares
 

@@ -40,10 +40,11 @@ _BLOCKS_PER_STEP = 4
 
 
 class Machines(NamedTuple):
-    """The weights of some labels, one label after another, how many each has, and their scores of held-out rows."""
+    """The weights of some labels, one label after another, how many each has, intercepts, scores of held-out rows."""
 
     labels: NDArray[np.int64]
     sizes: NDArray[np.int64]
+    intercepts: NDArray[np.float32]
     features: NDArray[np.int32]
     weights: NDArray[np.float32]
     held_out: NDArray[np.float32]
@@ -59,15 +60,16 @@ def _machines(labels: NDArray[np.int64], solved: Solved, tolerance: float = _PRU
     W = solved.W[torch.from_numpy(order).to(solved.W.device)].T.contiguous()  # features rise within each label
     label, place = (W.abs() > tolerance / max(W.shape[1], 1) ** 0.5).nonzero(as_tuple=True)
     weights, sizes = W[label, place].cpu().numpy(), torch.bincount(label, minlength=labels.size).cpu().numpy()
-    return Machines(labels, sizes, solved.features[order][place.cpu().numpy()], weights, solved.held_out)
+    features, intercepts = solved.features[order][place.cpu().numpy()], solved.intercepts.cpu().numpy()
+    return Machines(labels, sizes, intercepts, features, weights, solved.held_out)
 
 
 def _joined(parts: list[Machines], n_held_out: int) -> Machines:
     """Return the labels of several parts in one."""
-    kinds = np.int64, np.int64, np.int32, np.float32
+    kinds = np.int64, np.int64, np.float32, np.int32, np.float32
     columns: Any = [np.concatenate([np.zeros(0, kind), *(part[at] for part in parts)]) for at, kind in enumerate(kinds)]
     scores = np.concatenate([np.zeros((n_held_out, 0), np.float32), *(part.held_out for part in parts)], 1)
-    return Machines(columns[0], columns[1], columns[2], columns[3], scores)
+    return Machines(columns[0], columns[1], columns[2], columns[3], columns[4], scores)
 
 
 class Blocks(Algorithm[list[Machines]]):
@@ -207,7 +209,9 @@ class LinearTrainer:
         order = np.argsort(np.repeat(found.labels, found.sizes), kind="stable")
         sizes = np.zeros(self.model.n_labels, np.int64)
         sizes[found.labels] = found.sizes
-        arrays = np.r_[0, np.cumsum(sizes)], found.features[order], found.weights[order]
+        intercepts = np.zeros(self.model.n_labels, np.float32)
+        intercepts[found.labels] = found.intercepts
+        arrays = np.r_[0, np.cumsum(sizes)], found.features[order], found.weights[order], intercepts
         self.model.fill(*(torch.from_numpy(array) for array in arrays))
         self.model.stack.count(label_counts)
 

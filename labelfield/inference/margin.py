@@ -4,7 +4,8 @@ Both solvers go over the rows again and again and minimise the dual over the α 
 to date. The compiled one takes one row at a time (`labelfield.compiled.descent`). The plain one, for GPUs and where
 numba is missing, takes a batch of rows at a time and improves their α by accelerated projected gradients through the
 Gram matrix of the batch. Only features that occur in a row where a label of the block holds have weights: all others
-can only be evidence against all of these labels, which the margin has no use for.
+can only be evidence against all of these labels, which the margin has little use for. Both solvers put a constant
+before the features, whose weight moves the intercept.
 
 Rows of a fold are scored by weights that have not seen them: their α are set to 0, and a few more passes over the other
 rows correct the rest.
@@ -23,6 +24,9 @@ from labelfield.compiled import has_numba
 from labelfield.csr import gather_rows
 from labelfield.linalg.rows import dot, to_tensor, transposed
 
+# Prior standard deviation of the intercept around -1. Rare labels stay there, since a constant of 0.3 in rows of norm 1
+# is dear to use; frequent labels move away, which they need.
+INTERCEPT_DEVIATION = 0.3
 # Passes over the other rows, after the rows of a fold were taken out.
 FOLD_PASSES = 3
 # Squared norm up to which rows count as of norm 1, and how many times as many passes others get.
@@ -57,10 +61,12 @@ class Problem(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """Weights W (features, labels) of a block of labels, the dual objective, and scores of the rows of all folds."""
+    """Weights W (features, labels) of a block of labels, by how much their intercepts differ from -1, the dual
+    objective, and scores of the rows of all folds."""
 
     features: NDArray[np.int32]
     W: Tensor
+    intercepts: Tensor
     objective: float
     held_out: NDArray[np.float32]
 
@@ -125,16 +131,16 @@ def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem
 
     positive, place = rows.positives(labels)
     places = np.full(rows.X.shape[1], -1, np.int32)
-    features, starts, columns, values, squares = restrict(*rows.arrays, positive, places)
+    features, starts, columns, values, squares = restrict(*rows.arrays, positive, places, INTERCEPT_DEVIATION)
     n_rows, ridge = rows.X.shape[0], 0.5 / problem.cost
     signs = np.full((n_rows, labels.size), -1, np.int8)
     signs[positive, place] = 1
-    W, alpha = np.zeros((features.size, labels.size), np.float32), np.zeros((n_rows, labels.size), np.float32)
-    filled, rng = np.flatnonzero(np.diff(starts)), np.random.default_rng((problem.seed, int(labels[0])))
+    W, alpha = np.zeros((1 + features.size, labels.size), np.float32), np.zeros((n_rows, labels.size), np.float32)
+    every, rng = np.arange(n_rows), np.random.default_rng((problem.seed, int(labels[0])))
     csr = starts, columns, values
     n_passes, n_beside = rows.passes(problem)
     for _ in range(n_passes):
-        if sweep(*csr, squares, signs, W, alpha, rng.permutation(filled), ridge) < problem.tol:
+        if sweep(*csr, squares, signs, W, alpha, rng.permutation(every), ridge) < problem.tol:
             break
     gain = float(2 * alpha[positive, place].sum(dtype=np.float64))
     objective = gain - 0.5 * float(np.vdot(W, W)) - 0.5 * ridge * float(np.vdot(alpha, alpha))
@@ -142,13 +148,18 @@ def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem
     for fold in rows.folds:
         own, theirs = W.copy(), alpha.copy()
         forget(*csr, signs, own, theirs, fold)
-        others = np.setdiff1d(filled, fold, assume_unique=True)
+        others = np.setdiff1d(every, fold, assume_unique=True)
         for _ in range(n_beside):
             if sweep(*csr, squares, signs, own, theirs, rng.permutation(others), ridge) < problem.tol:
                 break
         found.append(np.empty((fold.size, labels.size), np.float32))
         dense_scores(*csr, own, fold, found[-1])
-    return Solved(features, torch.from_numpy(W), objective, np.concatenate(found))
+    return _solved(features, torch.from_numpy(W), objective, found)
+
+
+def _solved(features: NDArray[np.int32], W: Tensor, objective: float, held_out: list[NDArray[np.float32]]) -> Solved:
+    """Return what was solved, with the weight of the constant apart."""
+    return Solved(features, W[1:], INTERCEPT_DEVIATION * W[0], objective, np.concatenate(held_out))
 
 
 def is_compiled(device: torch.device) -> bool:
@@ -183,13 +194,14 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
     is_used = np.zeros(rows.X.shape[1], np.bool_)
     is_used[gather_rows(rows.X, positive.cpu().numpy()).indices] = True
     features = np.flatnonzero(is_used).astype(np.int32)
-    X = rows.X if is_used.all() else sparse.csr_array(rows.X[:, features])
-    n_rows = X.shape[0]
+    n_rows = rows.X.shape[0]
+    constant = sparse.csr_array(np.full((n_rows, 1), INTERCEPT_DEVIATION, np.float32))
+    X = sparse.csr_array(sparse.hstack([constant, rows.X[:, features]], format="csr"))
     rng = np.random.default_rng((problem.seed, int(labels[0])))
     batches = list(_batches(X, rng, device))
     signs = torch.full((n_rows, labels.size), -1.0, device=device)
     signs[positive, place] = 1
-    W, alpha = torch.zeros(features.size, labels.size, device=device), torch.zeros_like(signs)
+    W, alpha = torch.zeros(1 + features.size, labels.size, device=device), torch.zeros_like(signs)
     ridge = 0.5 / problem.cost
     n_passes, n_beside = rows.passes(problem)
     for _ in range(n_passes if batches else 0):
@@ -209,12 +221,12 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
             for at in rng.permutation(len(batches)):
                 _improve(batches[at], signs, own, theirs, ridge, is_other)
         found.append(dot(own_rows, own).cpu().numpy())
-    return Solved(features, W, objective, np.concatenate(found))
+    return _solved(features, W, objective, found)
 
 
 def _batches(X: sparse.csr_array, rng: np.random.Generator, device: torch.device) -> Iterator[_Batch]:
-    """Yield random batches of the rows that have features."""
-    order = rng.permutation(np.flatnonzero(np.diff(X.indptr)))
+    """Yield random batches of all rows."""
+    order = rng.permutation(X.shape[0])
     size = min(_BATCH_ROWS[device.type], max(64, order.size // _LEAST_BATCHES))
     for first in range(0, order.size, size):
         chosen = order[first : first + size]

@@ -98,7 +98,7 @@ def _score(
     def fill(labels: NDArray[np.int64]) -> None:
         solved = solve(rows, labels, problem, device)
         found = dot(to_tensor(sparse.csr_array(asked[:, solved.features]), device), solved.W)
-        scores[:, labels] = found.cpu().numpy()
+        scores[:, labels] = (found + solved.intercepts).cpu().numpy()
 
     with ThreadPoolExecutor(torch.get_num_threads() if is_compiled(device) else 1) as pool:
         list(pool.map(fill, label_blocks(rows.X, gather_rows(Y, trained), device, problem.seed)))

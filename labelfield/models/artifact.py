@@ -15,9 +15,9 @@ from labelfield.atomic import replacing_file, require_only_ours, sweep, sync
 from labelfield.errors import LabelfieldError
 
 _FORMAT = "labelfield model"
-_VERSION = 5
+_VERSION = 6
 # Layouts that `labelfield.models.upgrade` can bring to the present one.
-_READABLE = (4, 5)
+_READABLE = (4, 5, 6)
 _CONFIG, _ARRAYS, _LABELS, _FEATURES = "config.json", "arrays.safetensors", "labels.txt", "features.txt"
 # What config.json has checksums of.
 _CHECKED = (_ARRAYS, _LABELS, _FEATURES)
@@ -137,7 +137,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     if config.get("version") not in _READABLE or config.get("version") is True:
         raise ModelError(
             f"{path}: a model of version {config.get('version')!r}; this labelfield reads versions "
-            f"{' and '.join(map(str, _READABLE))}. Train it again, or use the labelfield it was made with"
+            f"{_READABLE[0]} to {_READABLE[-1]}. Train it again, or use the labelfield it was made with"
         )
     return config
 

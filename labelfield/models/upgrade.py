@@ -1,9 +1,10 @@
 """Model folders of earlier layouts, brought to the present one.
 
 Layout 4 had other names for some options, kept ensembles as a first member with others beside it, and had spectral
-mixtures, which are gone.
+mixtures, which are gone. The linear machines of layout 5 had their intercepts fixed at -1.
 """
 
+import re
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ def present_names(method: str | None) -> dict[str, str]:
 
 def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return a description and arrays in the present layout."""
+    if config["version"] == 5:
+        return config, arrays | _intercepts(arrays)
     if config["version"] != 4:
         return config, arrays
     described = _renamed(config, config["method"])
@@ -58,6 +61,12 @@ def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[d
     members = [described, *(_renamed(own, config["method"]) for own in others)]
     ensemble = {"method": _ENSEMBLE, "n_members": n_members, "options": described["options"], "members": members}
     return ensemble | shared, found
+
+
+def _intercepts(arrays: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return intercepts of 0 for all linear machines, which alone have pointers of their own."""
+    names = [name for name in arrays if re.fullmatch(r"(member\.\d+\.)?pointers", name)]
+    return {name.replace("pointers", "intercepts"): torch.zeros(max(arrays[name].numel() - 1, 0)) for name in names}
 
 
 def _renamed(config: dict[str, Any], method: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Model folders of layout 4, one of each kind: they load, answer as they did, and are saved in the present layout."""
+"""Model folders of layouts 4 and 5, one of each kind: they load, answer as before, and are saved in the present one."""
 
 import json
 import shutil
@@ -67,7 +67,7 @@ def test_saved_again_it_is_of_the_present_version(kind, rows, tmp_path):
     assert json.loads((FOLDERS / kind / "config.json").read_text())["version"] == 4
     model = labelfield.load(FOLDERS / kind, device="cpu")
     model.save(tmp_path / "m")
-    assert json.loads((tmp_path / "m" / "config.json").read_text())["version"] == 5
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["version"] == 6
     again = labelfield.load(tmp_path / "m", device="cpu")
     np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
     assert again.label_names() == model.label_names()
@@ -130,10 +130,10 @@ def test_a_kernel_that_is_gone_is_refused(kind, tmp_path):
     assert_refused(changed(kind, tmp_path, change), "the kernel spectral_mixture is gone. Train the model again")
 
 
-@pytest.mark.parametrize("version", [1, 3, 6, "4", None, True])
+@pytest.mark.parametrize("version", [1, 3, 7, "4", None, True])
 def test_other_versions_are_refused(version, tmp_path):
     folder = changed("mlgpf", tmp_path, lambda config: config.update(version=version))
-    assert_refused(folder, "a model of version .*; this labelfield reads versions 4 and 5")
+    assert_refused(folder, "a model of version .*; this labelfield reads versions 4 to 6")
 
 
 @pytest.mark.parametrize(
@@ -158,3 +158,19 @@ def test_damaged_descriptions_are_refused(change, tmp_path):
 @pytest.mark.parametrize("name", ["method", "options", "spec", "classes", "feature_names_sha256", "version"])
 def test_incomplete_descriptions_are_refused(name, tmp_path):
     assert_refused(changed("topics", tmp_path, lambda config: config.pop(name)))
+
+
+MACHINES = Path(__file__).parent / "folders-5"
+
+
+@pytest.mark.parametrize("kind", ["linear", "linear-ensemble", "auto"])
+def test_machines_without_intercepts_answer_as_they_did(kind, tmp_path):
+    with np.load(MACHINES / "rows.npz") as file:
+        rows = file["X"]
+    with np.load(MACHINES / "expected.npz") as file:
+        expected = dict(file)
+    assert json.loads((MACHINES / kind / "config.json").read_text())["version"] == 5
+    model = labelfield.load(MACHINES / kind, device="cpu")
+    assert_as_expected(model, kind, rows, expected)
+    model.save(tmp_path / "m")
+    assert_as_expected(labelfield.load(tmp_path / "m", device="cpu"), kind, rows, expected)

@@ -42,7 +42,8 @@ def test_dropping_small_weights_changes_no_score_of_a_row_of_norm_1_by_more_than
     rng = np.random.default_rng(0)
     W = (rng.normal(size=(80, 3)) * 10 ** rng.uniform(-4, 0, (80, 3))).astype(np.float32)
     W[:, 1] = linear._PRUNED / 80**0.5  # the worst case: all are dropped
-    solved = Solved(rng.permutation(80).astype(np.int32), torch.from_numpy(W), 0.0, np.zeros((0, 3), np.float32))
+    features, nothing = rng.permutation(80).astype(np.int32), np.zeros((0, 3), np.float32)
+    solved = Solved(features, torch.from_numpy(W), torch.zeros(3), 0.0, nothing)
     kept = dense(_machines(np.arange(3), solved), 3)
     full = np.zeros_like(kept)
     full[solved.features] = W
@@ -59,7 +60,7 @@ def test_the_model_holds_the_solved_weights_of_every_label():
     expected = np.zeros((80, 30))
     expected[np.ix_(solved.features, labels)] = solved.W
     found = sparse.csr_array((model.weights, model.features, model.pointers), shape=(30, 80)).T
-    scores = DATA.X @ (found - expected)
+    scores = DATA.X @ (found - expected) + (model.intercepts[labels].numpy() - solved.intercepts.numpy()).max()
     assert np.abs(scores).max() < 2 * linear._PRUNED + 0.15  # dropped weights, and what ten passes leave
     assert run.history[-1].bound == pytest.approx(-solved.objective / 400, rel=0.02)
 
@@ -82,7 +83,7 @@ def test_log_odds_are_learned_on_rows_that_the_weights_have_not_seen():
     Y = sparse.csr_array((rng.random((300, 10)) < 0.1).astype(np.float32))
     model, _ = trained(Dataset(X, Y))
     W = sparse.csr_array((model.weights, model.features, model.pointers), shape=(10, 400)).T
-    scores = torch.from_numpy((X @ W).toarray())
+    scores = torch.from_numpy((X @ W).toarray()) + model.intercepts
     p = model.stack([scores]).sigmoid().numpy()
     held = Y.toarray() > 0
     assert scores.numpy()[held].mean() > 4 * np.abs(scores.numpy()[~held].mean())  # they know these rows by heart

@@ -40,12 +40,12 @@ class LinearPredictor(Predictor):
         return result
 
     def scores_of(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
-        """Yield w_kᵀ x for blocks of rows and all labels."""
+        """Yield f + 1 = w_kᵀ x + b_k + 1 for blocks of rows and all labels."""
         for block in row_blocks(rows.shape[0], self.n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 some = gather_rows(rows, np.arange(block.start, block.stop))
                 if self.model.weights.device.type == "cpu":
-                    found = torch.from_numpy(products(some, self.by_feature))
+                    found = torch.from_numpy(products(some, self.by_feature)).add_(self.model.intercepts)
                 else:
                     found = self.model.scores(to_tensor(some, self.model.weights.device))
             yield block, found
