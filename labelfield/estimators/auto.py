@@ -23,6 +23,9 @@ from labelfield.models.mlgpf.plan import companion
 QUALITIES = ("fast", "good", "best")
 # The share of a time budget that linear machines get beside a factor model.
 _LINEAR_SHARE = 0.4
+# Rows that are held out at the least, unless they would be more than a fifth: weights of members and probabilities are
+# learned from them.
+_LEAST_HELD_OUT = 1000
 # Row transforms that differ most.
 _VIEWS = ("unit", "log", "sqrt", "tfidf")
 
@@ -32,7 +35,8 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     alike = {name: getattr(options, name) for name in ("calibrate", "threshold", "device")} | {
         "random_state": rows.seed
     }
-    budget = options.time_budget
+    budget, n_rows = options.time_budget, rows.X.shape[0]
+    rows = rows._replace(n_held_out=max(n_rows // 10, min(n_rows // 5, _LEAST_HELD_OUT)))
 
     def share(part: float) -> dict[str, Any]:
         return alike | {"time_budget": None if budget is None else part * budget}
@@ -51,9 +55,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         wide = LinearClassifier(row_transform="+".join(views), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
         members, data = [wide], [build_member(wide, rows)]
     if options.quality != "fast":
-        factors: list[dict[str, Any]] = [
-            {"label_linear": "off"} | companion(rows.X.shape[0], rows.X.shape[1], rows.Y.shape[1])
-        ]
+        factors: list[dict[str, Any]] = [{"label_linear": "off"} | companion(n_rows, rows.X.shape[1], rows.Y.shape[1])]
         if options.quality == "best":
             other = "tfidf" if choose_transform(rows.X) == linear.row_transform_.name else linear.row_transform_.name
             factors = [{"label_linear": "off"}, {"label_linear": "off", "row_transform": other}]
@@ -99,7 +101,8 @@ class AutoClassifier(Classifier):
     time_budget : float or None
         Seconds of training, beside trials; linear machines take at least two passes.
     calibrate : bool
-        Whether to hold out a tenth of the rows to learn weights and probabilities; they then join the training.
+        Whether to hold out a tenth of the rows (a fifth of few) to learn weights and probabilities; they then join the
+        training.
     threshold : float
         Least probability at which `predict` assigns a label.
     device : str

@@ -33,7 +33,8 @@ class TrainingRows(NamedTuple):
     """Checked training rows X and labels Y (both CSR), how labels were given, and where and from which seed to train.
 
     `mask` says which entries of Y were observed, None for all. Where `names_all_labels`, further rows may have labels
-    that these do not show. With a `held_out_seed` the same rows are held out as in other trainings with it.
+    that these do not show. With a `held_out_seed` and the same number `n_held_out` (None for a tenth), the same rows
+    are held out as in other trainings with them.
     """
 
     X: sparse.csr_array
@@ -44,6 +45,7 @@ class TrainingRows(NamedTuple):
     mask: Mask | None = None
     names_all_labels: bool = False
     held_out_seed: int | None = None
+    n_held_out: int | None = None
 
     def transformed(
         self, name: str | None = None, choose: Callable[[sparse.csr_array], str] = choose_transform
@@ -193,10 +195,12 @@ def spec_options(spec: type[Any], options: Any) -> dict[str, Any]:
     return {name: getattr(options, name) for name in spec.__dataclass_fields__ if hasattr(options, name)}
 
 
-def training_settings(options: Any, n_rows: int, seed: int, held_out_seed: int | None = None) -> Settings:
-    """Return how to train, by options that are resolved. Enough rows leave a tenth for calibration."""
+def training_settings(
+    options: Any, n_rows: int, seed: int, held_out_seed: int | None = None, n_held_out: int | None = None
+) -> Settings:
+    """Return how to train, by options that are resolved. Enough rows leave some for calibration, by default a tenth."""
     can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE and options.max_epochs >= 3
-    held_out = n_rows // 10 if can_calibrate else 0
+    held_out = (n_held_out or n_rows // 10) if can_calibrate else 0
     return Settings(
         **spec_options(Settings, options)
         | {

@@ -23,7 +23,8 @@ _LEAST_ROWS_TO_CALIBRATE = 100
 
 def _design(options: Any, rows: TrainingRows) -> Design:
     n_rows = rows.X.shape[0]
-    held_out = n_rows // 10 if options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE else 0
+    can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE
+    held_out = (rows.n_held_out or n_rows // 10) if can_calibrate else 0
     settings = Settings(
         1, n_rows, time_budget=options.time_budget, held_out=held_out, seed=rows.seed, held_out_seed=rows.held_out_seed
     )

@@ -54,7 +54,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     if is_subspace and given.label_linear is None:
         options.label_linear = "off"  # rows that are only seen through a subspace have no words of their own
     data, transform = rows.transformed(options.row_transform)
-    settings = training_settings(options, X.shape[0], seed, rows.held_out_seed)
+    settings = training_settings(options, X.shape[0], seed, rows.held_out_seed, rows.n_held_out)
     pattern = None
     if options.label_linear != "off":
         pattern = occurring_features(data.X, Y, _MOST_FEATURES, settings.held_out_rows(data.n_rows), device)
