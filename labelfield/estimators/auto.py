@@ -1,6 +1,7 @@
 """The default: linear machines and a Gaussian-process factor model, mixed by weights learned on held-out rows."""
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, ClassVar, Self
 
 from labelfield.constraints import Constraint, Flag, OneOf, Real
@@ -19,6 +20,7 @@ from labelfield.estimators.ensemble import (
 from labelfield.estimators.linear import LinearClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
 from labelfield.models.mlgpf.plan import companion
+from labelfield.models.sizes import ALL_LABELS
 
 QUALITIES = ("fast", "good", "best")
 # The share of a time budget that linear machines get beside a factor model.
@@ -54,7 +56,9 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         # Unlike views of the rows side by side tell more than any of them.
         wide = LinearClassifier(row_transform="+".join(views), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
         members, data = [wide], [build_member(wide, rows)]
-    if options.quality != "fast":
+    # With sampled labels a factor model takes many times as long as the machines, and has added nothing to them.
+    most_labels = {"fast": 0, "good": ALL_LABELS, "best": inf}[options.quality]
+    if rows.Y.shape[1] <= most_labels:
         factors: list[dict[str, Any]] = [{"label_linear": "off"} | companion(n_rows, rows.X.shape[1], rows.Y.shape[1])]
         if options.quality == "best":
             other = "tfidf" if choose_transform(rows.X) == linear.row_transform_.name else linear.row_transform_.name
@@ -92,7 +96,8 @@ class AutoClassifier(Classifier):
 
     Linear max-margin machines are best where labels are rare and rows are words, a Gaussian-process factor model where
     labels are frequent or correlated. Both are trained, and their log-odds mixed by weights that depend on how frequent
-    a label is. Dense rows are measurements, and get the factor model alone.
+    a label is. Dense rows are measurements, and get the factor model alone. With more than 5,000 labels there are
+    machines alone, unless the quality is best.
 
     Parameters
     ----------

@@ -44,6 +44,22 @@ def test_members_by_quality(name, methods):
     assert all(method in model.summary() for method in methods)
 
 
+@pytest.mark.parametrize(("quality", "methods"), [("good", ["linear"]), ("best", ["linear", "mlgpf", "mlgpf"])])
+def test_very_many_labels_get_machines_alone_unless_the_best_is_asked_for(quality, methods, monkeypatch):
+    monkeypatch.setattr("labelfield.estimators.auto.ALL_LABELS", TRAIN.n_labels - 1)
+    model = AutoClassifier(quality=quality)
+    model.prepare(TRAIN.X, TRAIN.Y)
+    assert [member.method for member in model.members()] == methods
+
+
+@pytest.mark.parametrize(("n_rows", "n_held_out"), [(320, 64), (6000, 1000), (11_000, 1100)])
+def test_a_thousand_rows_are_held_out_unless_they_are_more_than_a_fifth(n_rows, n_held_out):
+    data = labelfield.synth.make_multilabel(n_rows, 30, 4, seed=0)
+    model = AutoClassifier(quality="fast")
+    model.prepare(data.X, data.Y)
+    assert {member.settings_.held_out for member in model.members()} == {n_held_out}
+
+
 def test_best_sees_words_in_several_ways():
     data = labelfield.synth.make_multilabel(320, 1100, 6, seed=0)
     model = AutoClassifier(quality="best")
