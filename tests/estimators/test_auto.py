@@ -46,7 +46,7 @@ def test_members_by_quality(name, methods):
 
 @pytest.mark.parametrize(("quality", "methods"), [("good", ["linear"]), ("best", ["linear", "mlgpf", "mlgpf"])])
 def test_very_many_labels_get_machines_alone_unless_the_best_is_asked_for(quality, methods, monkeypatch):
-    monkeypatch.setattr("labelfield.estimators.auto.ALL_LABELS", TRAIN.n_labels - 1)
+    monkeypatch.setattr("labelfield.estimators.auto.ALL_LABELS", TRAIN.Y.shape[1] - 1)
     model = AutoClassifier(quality=quality)
     model.prepare(TRAIN.X, TRAIN.Y)
     assert [member.method for member in model.members()] == methods
