@@ -61,7 +61,8 @@ class LinearClassifier(Classifier):
     Parameters
     ----------
     row_transform : str or None
-        What is done to rows first: unit, sqrt, log, tfidf, some of these joined by +, or none.
+        What is done to rows first: scaled, coded, range, deskew, unit, sqrt, log, tfidf, some of the last four joined
+        by +, or none.
     cost : float or None
         Cost C of rows beyond the margin; small values regularise more.
     n_passes : int
