@@ -89,7 +89,7 @@ def explain_row(
             asked, probabilities = best.indices[order].astype(np.int64), best.data[order].tolist()
         else:
             asked = np.asarray(labels, np.int64)
-            probabilities = estimator.predictor_.proba(estimator.rows(row))[0, asked].tolist()
+            probabilities = estimator.predict_topk(row, estimator.predictor_.n_labels).toarray()[0, asked].tolist()
         names, name = estimator.label_names(), feature_namer(estimator, feature_names)
         ends = intervals(estimator, row, level)
         effects = feature_effects(estimator, row, asked)
