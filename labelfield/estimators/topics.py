@@ -52,7 +52,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
         raise ValueError(f"n_topics={options.n_topics}; expected at most {Y.shape[1]}, the number of labels")
     placed = np.arange(Y.shape[1]) if rows.names_all_labels else active_labels(Y, None if mask is None else mask.places)
     spec = TopicSpec(
-        n_features=transform(X[:1]).shape[1],
+        n_features=transform.n_columns(X.shape[1]),
         n_labels=int(Y.shape[1]),
         n_placed=len(placed),
         n_topics=options.n_topics,

@@ -145,7 +145,8 @@ def rows_source(data: Dataset, device: torch.device) -> Source:
 
 def seconds_per_step(model: Any, objective: Objective, source: Source, n_data: int) -> float:
     """Return how long a step on all rows of the source takes, by trying; the model stays as it is."""
-    state = {name: value.clone() for name, value in model.named_buffers()}
+    kept = [*model.buffers(), *(parameter for parameter in model.parameters() if not parameter.requires_grad)]
+    state = [value.clone() for value in kept]
     times = []
     for _ in range(2):  # the first also warms up
         started = time.perf_counter()
@@ -154,6 +155,7 @@ def seconds_per_step(model: Any, objective: Objective, source: Source, n_data: i
         (-estimate.bound()).backward()
         model.zero_grad(set_to_none=True)
         times.append(time.perf_counter() - started)
-    for name, value in model.named_buffers():
-        value.copy_(state[name])
+    with torch.no_grad():
+        for value, before in zip(kept, state, strict=True):
+            value.copy_(before)
     return min(times)
