@@ -25,7 +25,7 @@ from labelfield.inference.class_batches import ClassBatches
 from labelfield.inference.fitting import GradientTrainer
 from labelfield.inference.gradient import Batches
 from labelfield.inference.run import SCHEDULES
-from labelfield.linalg.rows import Rows, device_of
+from labelfield.linalg.rows import Rows
 from labelfield.models.elbo import Elbo
 from labelfield.models.multiclass.cost import training_bytes
 from labelfield.models.multiclass.plan import plan
@@ -35,7 +35,6 @@ from labelfield.models.multiclass.start import start
 from labelfield.models.sampling import Rivals
 from labelfield.models.sizes import SUPPORT
 from labelfield.models.sparse import MOST_POINTS
-from labelfield.variational.natural import NaturalSteps
 
 _FOR_SEVERAL = "Use MLGPFClassifier (--method mlgpf) for several labels per row."
 
@@ -98,15 +97,12 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
     n_points = options.n_points or (20 if spec.likelihood == "robustmax" else 5)
     likelihood = make_likelihood(spec, n_points)
     current: list[ClassBatches] = []
-    natural = _natural_steps(options, fitted)
 
     def batches(data: Dataset) -> Batches | None:
         current[:] = [ClassBatches(data.Y.indices, options.classes_per_batch)] if options.classes_per_batch else []
         return current[0] if current else None
 
     def objective(X: Rows, Y: Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
-        if natural is not None:
-            natural.scale = n_data / options.kl_weight
         found: Elbo = model.elbo(
             X,
             Y,
@@ -132,25 +128,8 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
         batches=batches,
         calibrate=calibrate,
         is_capturable=fitted.n_negatives is None and not options.classes_per_batch,
-        fingerprint=(fitted.n_negatives, n_points, options.classes_per_batch, natural is not None),
+        fingerprint=(fitted.n_negatives, n_points, options.classes_per_batch),
     )
-
-
-def _natural_steps(options: Any, fitted: Fitted) -> NaturalSteps | None:
-    """Let the covariances of q(u) be learned by natural gradients where that pays, and return these steps.
-
-    They need a concave log p, exact expectations and a shared K_Z. A GPU replays a step that Adam takes as a whole.
-    """
-    spec, model = fitted.spec, fitted.model
-    if spec.posterior != "whitened_full":
-        return None
-    is_apt = spec.likelihood == "one_vs_each" and not spec.has_own_matrices and fitted.n_negatives is None
-    family = model.utilities.family
-    if not is_apt or options.kl_weight == 0 or device_of(model).type != "cpu":
-        family.learn(None)
-    elif family.natural is None:
-        family.learn(NaturalSteps())
-    return family.natural  # type: ignore[no-any-return]  # the family of a whitened full posterior
 
 
 def _training_bytes(options: Any, fitted: Fitted) -> int:
@@ -313,7 +292,7 @@ class GPClassifier(Classifier):
         check_labels=lambda fitted, Y: require_one_class(Y, _FOR_SEVERAL),
         check=_check,
         to_lower=("batch_size", "n_inducing"),
-        training_only=("rivals.", "utilities.family.natural."),
+        training_only=("rivals.",),
         with_training_arrays=_with_scores,
         can_be_multi_label=False,
     )

@@ -130,7 +130,7 @@ class _TraceMinusLogDet(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, factor: Tensor) -> Tensor:
         ctx.save_for_backward(factor)
-        traces = [part.tril().square_().sum((-2, -1), dtype=torch.float64) for part in split(factor)]
+        traces = [part.tril().square_().sum((-2, -1), dtype=torch.float64) for part in _split(factor)]
         log_det = tril_log_det(factor)
         return torch.cat(traces).view(log_det.shape) - log_det
 
@@ -139,13 +139,13 @@ class _TraceMinusLogDet(torch.autograd.Function):
         (factor,) = ctx.saved_tensors
         scale = (2 * gradients[0]).to(factor.dtype)[..., None, None]
         result = torch.empty_like(factor, memory_format=torch.contiguous_format)
-        for target, part, own in zip(split(result), split(factor), split(scale, factor), strict=True):
+        for target, part, own in zip(_split(result), _split(factor), _split(scale, factor), strict=True):
             torch.mul(part, own, out=target).tril_()
         result.diagonal(dim1=-2, dim2=-1).sub_(scale[..., 0] / factor.diagonal(dim1=-2, dim2=-1))
         return result
 
 
-def split(values: Tensor, like: Tensor | None = None) -> list[Tensor]:
+def _split(values: Tensor, like: Tensor | None = None) -> list[Tensor]:
     """Return views (…, n, n) of a few factors each; values of other sizes are split like the factors `like`."""
     size = (values if like is None else like).shape[-1]
     flat = values.reshape(-1, *values.shape[-2:])

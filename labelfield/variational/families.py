@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from labelfield.linalg.cholesky import cholesky, whitened
 from labelfield.linalg.gaussian import LEAST_VARIANCE, kl_diagonal_standard, kl_full, kl_full_standard
 from labelfield.linalg.triangular import projected_square_norms, tril_log_det
-from labelfield.variational.natural import NaturalSteps
 
 _SMALLEST_NOISE = 1e-6
 # q starts narrower than the prior.
@@ -148,25 +147,17 @@ class WhitenedShared(Family):
 
 
 class WhitenedFull(Family):
-    """A full S_p per process, learned by gradients or, where `natural` says so, by natural gradients of its own."""
+    """A full S_p per process."""
 
     per_process = ("mean", "factor")
 
     def __init__(self, n_inducing: int, n_processes: int, spread: float = 1.0) -> None:
         super().__init__(n_inducing, n_processes)
         self.factor = factor_parameter(spread, n_processes, n_inducing, n_inducing)
-        self.natural: NaturalSteps | None = None
-
-    def learn(self, natural: NaturalSteps | None) -> None:
-        """Learn S_p by these steps, which take K_Z to be shared by all processes; or by gradients, like all else."""
-        self.natural = natural
-        self.factor.requires_grad_(natural is None)
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)
-        steps = self.natural if torch.is_grad_enabled() else None
-        own = projected_square_norms(self.factor, A) if steps is None else steps.square_norms(self.factor, A)
-        var = _rows_first(kxx - A.square().sum(-2)) + own.T
+        var = _rows_first(kxx - A.square().sum(-2)) + projected_square_norms(self.factor, A).T
         return Moments(_mean_of(A, self.mean), var.clamp_min(LEAST_VARIANCE))
 
     def kl(self, prior: Prior) -> Tensor:
