@@ -54,8 +54,8 @@ def gather(
 ) -> Facts:
     """Gather the facts about a fitted model on rows X with true labels Y (CSR), whose first columns are its labels.
 
-    Further columns are classes that it has not seen. Names and counts are those of the model, unless given. `rank_by` is
-    that of `predict_topk`, for several labels per row.
+    Further columns are classes that it has not seen. Names and counts are those of the model, unless given. For several
+    labels per row, `rank_by` is that of `predict_topk`.
     """
     if Y.shape[0] == 0:
         raise DataError("no test rows", expected="at least one", fix="Check the file.")
@@ -68,7 +68,8 @@ def gather(
     power = rank_power(rank_by)
     if power and identity.has_classes:
         raise ValueError(f"rank_by={rank_by!r} is for several labels per row")
-    found = predict_rows(estimator, X, Y, progress, rank_weight(power, lambda: counts.wide(Y.shape[1]).inverse_propensity))
+    weight = rank_weight(power, lambda: counts.wide(Y.shape[1]).inverse_propensity)
+    found = predict_rows(estimator, X, Y, progress, weight)
     side = image_side(X)
     occurs = np.bincount(X.indices, minlength=X.shape[1]) > _SELDOM * X.shape[0]
     return Facts(

@@ -118,7 +118,7 @@ def test_labels_are_ranked_as_asked_for(data, model, tmp_path):
     out = tmp_path / "rare.html"
     run("report", model, data, "--out", out, "--rank-by", "propensity")
     page = out.read_text(encoding="utf-8")
-    assert "ranked by probability times inverse propensity, so" in page
+    assert "ranked by probability times inverse propensity: rare" in page
     assert page == make_page(estimator, test.X, test.Y, title="shelf on books", rank_by="propensity")
     assert page != make_page(estimator, test.X, test.Y, title="shelf on books")
     assert "to the power 0.5" in make_page(estimator, test.X, test.Y, rank_by=0.5)

@@ -35,7 +35,7 @@ def plan(
     | kernel | se_linear_ard for a vocabulary, else matern32_ard | as for several labels per row |
     | inducing inputs | shared by all classes: 400, at most N / 4, 800 from 100,000 rows on | they help every class |
     | kernels | per class if inducing inputs are per class, else shared | K_Z is then factorised once |
-    | posterior | full up to 2^17 covariances, K M², else diagonal | beyond, a full one is most of a step and gains little |
+    | posterior | full up to 2^17 covariances (K M²), else diagonal | a full one is most of a step and gains little |
     | epochs | as many as make 1,000 steps, or 3,000 from 100,000 rows on; from 10 to 200 | converged by then |
     | rivals | all classes up to 200, else 100 drawn per batch | beyond, all classes cost more than they teach |
     """
