@@ -291,6 +291,7 @@ def report(
         Path | None, typer.Option("--train", help="Training data to count labels in. Default: the model's counts.")
     ] = None,
     title: Annotated[str, typer.Option("--title", help="The heading of the page.")] = "",
+    rank_by: RankBy = "probability",
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older page.")] = False,
     as_json: AsJson = False,
@@ -299,9 +300,12 @@ def report(
 
     Example: labelfield report model data/bibtex --out report.html
     """
+    power = _parse_rank_by(rank_by)
     require_file_name(out, overwrite)
     started = time.perf_counter()
     estimator = load_model(model, device)
+    if power and estimator.label_kind_ == "classes":
+        raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row")
     rows = reading.for_model(estimator, test, labelled=True)
     require_rows(rows, test)
     from labelfield.report import Counts, make_page, save_page
@@ -321,6 +325,7 @@ def report(
                 counts=counts,
                 label_names=rows.label_names if rows.n_labels > estimator.spec_.n_labels else None,
                 feature_names=rows.feature_names,
+                rank_by=power,
                 progress=bar,
             )
     except DataError as error:

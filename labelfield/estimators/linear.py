@@ -17,8 +17,8 @@ from labelfield.models.linear.plan import COSTS
 from labelfield.models.linear.predict import LinearPredictor
 from labelfield.models.linear.spec import CONSTRAINTS, LinearSpec, build
 
-# Rows are held out in turn, so that few are enough to learn probabilities from.
-_LEAST_ROWS_TO_CALIBRATE = 100
+# Rows are held out in turn, so that few are enough to learn probabilities from. To compare candidates takes more.
+_LEAST_ROWS_TO_CALIBRATE, _LEAST_ROWS_TO_COMPARE = 20, 100
 
 
 def _design(options: Any, rows: TrainingRows) -> Design:
@@ -31,7 +31,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     transforms = [options.row_transform] if options.row_transform else candidate_transforms(rows.X)
     costs = [options.cost] if options.cost else list(COSTS)
     trials = []
-    if settings.held_out and len(transforms) * len(costs) > 1:
+    if settings.held_out and n_rows >= _LEAST_ROWS_TO_COMPARE and len(transforms) * len(costs) > 1:
         chosen_rows = settings.held_out_rows(n_rows)
         trials = choose_machine(rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device)
     chosen = (trials[0].row_transform, trials[0].cost) if trials else (transforms[0], costs[0])
@@ -62,7 +62,8 @@ class LinearClassifier(Classifier):
     Parameters
     ----------
     row_transform : str or None
-        What is done to rows first: unit, sqrt, log, tfidf, some of these joined by +, or none.
+        What is done to rows first: scaled, coded, range, deskew, unit, sqrt, log, tfidf, some of the last four joined
+        by +, or none.
     cost : float or None
         Cost C of rows beyond the margin; small values regularise more.
     n_passes : int

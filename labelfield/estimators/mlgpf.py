@@ -209,7 +209,8 @@ class MLGPFClassifier(Classifier):
     hinge_cost : float or None
         Cost C of a row inside the margin of the squared hinge.
     row_transform : str or None
-        What is done to rows first: unit, sqrt, log, tfidf, some of these joined by +, or none.
+        What is done to rows first: scaled, coded, range, deskew, unit, sqrt, log, tfidf, some of the last four joined
+        by +, or none.
     n_negatives : int or None
         Labels drawn per batch beside those that hold in it; 0 for all labels.
     propensity : float

@@ -1,6 +1,6 @@
 """Saving fitted classifiers to folders, and loading them: functions of what a folder holds, which nothing inherits."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -176,9 +176,13 @@ def _restore_members(config: Config, arrays: Arrays, names: list[str] | None, ne
         model.stack.check()
     parts = first.fitted_.labels, first.label_counts_, first.n_rows_, first.n_negatives_
     transform = restore_transform("none", n_features=first.n_features_in_)
+    settings = first.settings_
+    if is_mix:  # whose members each have a share of the time, and batches of their own
+        whole = {"time_budget": estimator.get_params()["time_budget"], "batch_size": first.n_rows_}
+        settings = replace(settings, **whole)
     fitted = Fitted(
         model.spec,
-        first.settings_,
+        settings,
         model,
         transform,
         *parts,

@@ -44,7 +44,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     if Y.nnz == 0 and not rows.names_all_labels:
         raise DataError("no row has a label that was observed", expected="some", fix="Check Y and what was observed.")
     options = resolve(given, plan(given.algorithm, Y.shape[1]))
-    transform = RowTransform.fit(options.row_transform or choose_transform(X), X)
+    transform = RowTransform.fit(options.row_transform or choose_transform(X), X, Y)
     # Online, rows are transformed when they are needed: X may be larger than memory.
     is_online = options.algorithm == "online_em"
     data = Dataset(X if is_online else transform(X), Y)
@@ -52,7 +52,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
         raise ValueError(f"n_topics={options.n_topics}; expected at most {Y.shape[1]}, the number of labels")
     placed = np.arange(Y.shape[1]) if rows.names_all_labels else active_labels(Y, None if mask is None else mask.places)
     spec = TopicSpec(
-        n_features=X.shape[1] * len(transform.views),
+        n_features=transform.n_columns(X.shape[1]),
         n_labels=int(Y.shape[1]),
         n_placed=len(placed),
         n_topics=options.n_topics,
@@ -105,7 +105,8 @@ class TopicClassifier(Classifier):
     n_gradient_steps : int
         Conjugate-gradient steps per EM step for the weights of features; 0 solves for them, which is for few features.
     row_transform : str or None
-        What is done to rows first: unit, sqrt, log, tfidf, some of these joined by +, or none.
+        What is done to rows first: scaled, coded, range, deskew, unit, sqrt, log, tfidf, some of the last four joined
+        by +, or none.
     max_epochs : int or None
         Maximum number of passes over the rows.
     tol : float

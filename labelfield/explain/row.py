@@ -64,6 +64,7 @@ def explain_row(
     x: Any,
     *,
     k: int = 5,
+    labels: Sequence[int] | NDArray[np.int64] | None = None,
     n_features: int = 8,
     n_inducing: int = 3,
     level: float = 0.9,
@@ -71,6 +72,7 @@ def explain_row(
 ) -> RowExplanation:
     """Explain the k most probable labels of one row x, a vector or a matrix of one row: return what carried each.
 
+    `labels` are the numbers of labels to explain instead of the most probable ones.
     Features are called as the model knows them, else as in `feature_names`. Up to `n_inducing` inducing inputs and as
     many topics are listed. For an ensemble there are no inducing inputs; all else is that of the whole.
     """
@@ -81,16 +83,20 @@ def explain_row(
     with warnings.catch_warnings():
         # The row was checked with its names, which a CSR array does not keep.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        best = estimator.predict_topk(row, k)
-        order = np.argsort(-best.data, kind="stable")
-        labels, probabilities = best.indices[order].astype(np.int64), best.data[order].tolist()
+        if labels is None:
+            best = estimator.predict_topk(row, k)
+            order = np.argsort(-best.data, kind="stable")
+            asked, probabilities = best.indices[order].astype(np.int64), best.data[order].tolist()
+        else:
+            asked = np.asarray(labels, np.int64)
+            probabilities = estimator.predict_topk(row, estimator.predictor_.n_labels).toarray()[0, asked].tolist()
         names, name = estimator.label_names(), feature_namer(estimator, feature_names)
         ends = intervals(estimator, row, level)
-        effects = feature_effects(estimator, row, labels)
-        inputs = _inputs(estimator, row, labels, n_inducing, n_features, name)
-        topics = _topics(estimator, row, labels, n_inducing, names)
+        effects = feature_effects(estimator, row, asked)
+        inputs = _inputs(estimator, row, asked, n_inducing, n_features, name)
+        topics = _topics(estimator, row, asked, n_inducing, names)
     found = []
-    for place, label in enumerate(labels.tolist()):
+    for place, label in enumerate(asked.tolist()):
         effect = effects.effects[:, place]
         by_size = np.argsort(-np.abs(effect), kind="stable")[:n_features].tolist()
         features = [(name(int(effects.features[d])), float(effects.values[d]), float(effect[d])) for d in by_size]

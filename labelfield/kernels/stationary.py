@@ -66,8 +66,26 @@ class Stationary(Kernel):
 def _cross_distances(X: Rows, points: Points, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the weighted squared distances and inner products (…, B, M) of rows and points."""
     products, norms = points.cross_and_norms(X, weights)
-    both = squared_norms(X, weights).unsqueeze(-1) + norms.unsqueeze(-2)
-    return torch.add(both, products, alpha=-2).clamp_min(0), products
+    return apply(_CrossDistances, squared_norms(X, weights), norms, products), products
+
+
+class _CrossDistances(torch.autograd.Function):
+    """n_i + n_j - 2 p_ij, at least 0, in one array; where it is above 0 the gradients are sums of E, and -2 E."""
+
+    @staticmethod
+    def forward(ctx: Any, of_rows: Tensor, of_points: Tensor, products: Tensor) -> Tensor:
+        squared = torch.mul(products, -2).add_(of_rows.unsqueeze(-1)).add_(of_points.unsqueeze(-2)).clamp_min_(0)
+        ctx.save_for_backward(squared)
+        ctx.shapes = of_rows.shape, of_points.shape
+        return squared
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        (squared,) = ctx.saved_tensors
+        gradient = gradients[0] * (squared > 0)
+        # Norms of rows, or of points, that all processes share are summed over processes.
+        sums = [gradient.sum(dim).sum_to_size(shape) for dim, shape in zip((-1, -2), ctx.shapes, strict=True)]
+        return sums[0], sums[1], gradient.mul_(-2)
 
 
 def squared_distances(products: Tensor) -> Tensor:
@@ -112,13 +130,39 @@ def matern(smoothness: float, length: float = 1.0, **sizes: int | None) -> Stati
 
 
 def _matern(smoothness: float, squared: Tensor) -> Tensor:
-    # The root has no derivative at 0; a distance of 1e-10 is as good as 0 otherwise.
-    r = sqrt(2 * smoothness) * (squared + 1e-20).sqrt()
-    if smoothness == 0.5:
-        return (-r).exp()
-    if smoothness == 1.5:
-        return (1 + r) * (-r).exp()
-    return (1 + r + r.square() / 3) * (-r).exp()
+    return apply(_Matern, squared, smoothness)
+
+
+class _Matern(torch.autograd.Function):
+    """With r² = 2ν s for the squared distance s: e⁻ʳ, (1 + r) e⁻ʳ or (1 + r + r² / 3) e⁻ʳ.
+
+    The derivatives by s are -½ e⁻ʳ / r, -3/2 e⁻ʳ and -5/6 (1 + r) e⁻ʳ: only the first needs a root at 0.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, squared: Tensor, smoothness: float) -> Tensor:
+        # A distance of 1e-10 is as good as 0, and can be divided by.
+        r = squared.add(1e-20).sqrt_().mul_(sqrt(2 * smoothness))
+        decay = r.neg().exp_()
+        ctx.smoothness = smoothness
+        if smoothness == 0.5:
+            ctx.save_for_backward(decay, r)
+            return decay.clone()
+        if smoothness == 1.5:
+            ctx.save_for_backward(decay)
+            return r.add_(1).mul_(decay)
+        ctx.save_for_backward(decay, r)
+        return (r.square() / 3).add_(r).add_(1).mul_(decay)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        decay, *r = ctx.saved_tensors
+        slope = gradients[0] * decay
+        if ctx.smoothness == 0.5:
+            return slope.div_(r[0]).mul_(-0.5), None
+        if ctx.smoothness == 1.5:
+            return slope.mul_(-1.5), None
+        return slope.mul_(r[0] + 1).mul_(-5 / 6), None
 
 
 class SquaredExponentialLinear(Kernel):

@@ -30,24 +30,25 @@ def cholesky(K: Tensor, name: str, jitter: float) -> Tensor:
     GPU its result cannot be read, so a failed factorisation returns NaN.
     """
     is_captured = K.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    if not is_captured and not torch.isfinite(K).all():
-        raise FactorisationError(
-            f"{name} of shape {tuple(K.shape)} has entries that are not finite; lower the learning rate or check "
-            "the data"
-        )
-    scale = K.diagonal(dim1=-2, dim2=-1).mean(-1).detach().clamp_min(torch.finfo(K.dtype).tiny)[..., None, None]
-    eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
+    scale = K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).detach().clamp_min(torch.finfo(K.dtype).tiny)
     raised = jitter
     for attempt in range(_N_RAISES + 1):
         if attempt:
             raised = 10 * max(raised, _LEAST_RAISE)
-        L, info = torch.linalg.cholesky_ex(K + raised * scale * eye)
+        shifted = K.clone()
+        shifted.diagonal(dim1=-2, dim2=-1).add_(raised * scale)
+        L, info = torch.linalg.cholesky_ex(shifted)
         if is_captured:
             return torch.where((info > 0)[..., None, None], torch.nan, L)
         if not info.any():
             if attempt:
                 warnings.warn(f"{name}: jitter raised from {jitter:g} to {raised:g}", JitterWarning, stacklevel=2)
             return torch.as_tensor(L)
+        if not torch.isfinite(K).all():
+            raise FactorisationError(
+                f"{name} of shape {tuple(K.shape)} has entries that are not finite; lower the learning rate or check "
+                "the data"
+            )
     smallest = torch.linalg.eigvalsh(K.detach()).min().item()
     raise FactorisationError(
         f"{name} of shape {tuple(K.shape)} is not positive definite even with a jitter of {raised:g}: its smallest "

@@ -94,7 +94,14 @@ def examples(
     for place, (row, kind) in enumerate(chosen):
         x, carried = gather_rows(rows, np.array([place])), []
         if is_explained:
-            found = explain_row(estimator, x, k=1, n_features=_N_STRONGEST, n_inducing=0, feature_names=feature_names)
+            found = explain_row(
+                estimator,
+                x,
+                labels=ranked.labels[row, :1],
+                n_features=_N_STRONGEST,
+                n_inducing=0,
+                feature_names=feature_names,
+            )
             carried = found.labels[0].features
         image = None if side is None else as_image(x.toarray(), side)
         guesses = []

@@ -9,6 +9,7 @@ from scipy import sparse
 from labelfield.errors import DataError
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.inference.run import Epoch
+from labelfield.metrics.propensity import RankBy, rank_power, rank_weight
 from labelfield.progress import Progress, ignore
 from labelfield.report.examples import Example, examples
 from labelfield.report.identity import Identity, identify, learning_curves
@@ -23,7 +24,8 @@ _SELDOM = 1e-3
 class Facts(NamedTuple):
     """What the model is, what it predicts for the test rows, and what it has learned.
 
-    `n_unseen` is how many of their true labels the model has not seen in training.
+    `n_unseen` is how many of their true labels the model has not seen in training, and `rank_power` the power of the
+    inverse propensity in the order of labels: 0 for probabilities alone.
     """
 
     identity: Identity
@@ -36,6 +38,7 @@ class Facts(NamedTuple):
     errors: Errors
     examples: list[Example]
     learned: Learned
+    rank_power: float = 0.0
 
 
 def gather(
@@ -46,11 +49,13 @@ def gather(
     counts: Counts | None = None,
     label_names: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
+    rank_by: RankBy = "probability",
     progress: Progress = ignore,
 ) -> Facts:
     """Gather the facts about a fitted model on rows X with true labels Y (CSR), whose first columns are its labels.
 
-    Further columns are classes that it has not seen. Names and counts are those of the model, unless given.
+    Further columns are classes that it has not seen. Names and counts are those of the model, unless given. For several
+    labels per row, `rank_by` is that of `predict_topk`.
     """
     if Y.shape[0] == 0:
         raise DataError("no test rows", expected="at least one", fix="Check the file.")
@@ -60,7 +65,11 @@ def gather(
     names += map(str, range(len(names), Y.shape[1]))  # labels that were not in training
     counts = Counts(estimator.label_counts_, estimator.n_rows_) if counts is None else counts
     identity = identify(estimator)
-    found = predict_rows(estimator, X, Y, progress)
+    power = rank_power(rank_by)
+    if power and identity.has_classes:
+        raise ValueError(f"rank_by={rank_by!r} is for several labels per row")
+    weight = rank_weight(power, lambda: counts.wide(Y.shape[1]).inverse_propensity)
+    found = predict_rows(estimator, X, Y, progress, weight)
     side = image_side(X)
     occurs = np.bincount(X.indices, minlength=X.shape[1]) > _SELDOM * X.shape[0]
     return Facts(
@@ -74,4 +83,5 @@ def gather(
         errors=errors(found),
         examples=examples(estimator, X, found, side, feature_names),
         learned=what_it_learned(estimator, counts, occurs, side, feature_names),
+        rank_power=power,
     )

@@ -10,6 +10,7 @@ from scipy import sparse
 from labelfield.atomic import replacing_file
 from labelfield.estimators.inputs import as_rows
 from labelfield.estimators.protocol import FittedClassifier
+from labelfield.metrics.propensity import RankBy
 from labelfield.progress import Progress, ignore
 from labelfield.report import galleries, sections
 from labelfield.report.facts import Facts, gather
@@ -37,17 +38,18 @@ def write_report(
     title: str = "",
     label_names: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
+    rank_by: RankBy = "probability",
     progress: Progress = ignore,
 ) -> Path:
     """Write a page about a fitted model on test rows X with labels Y, in any form that `fit` takes; return its path.
 
     Labels are called as in `label_names`, else as the model knows them; features as the model knows them, else as in
-    `feature_names`.
+    `feature_names`. `rank_by` orders labels as in `predict_topk`.
     """
     rows = as_rows(estimator, X, reset=False)
     truth = estimator.encode(Y, rows.shape[0])
-    names: dict[str, Any] = {"label_names": label_names, "feature_names": feature_names}
-    return save_page(make_page(estimator, rows, truth, title=title, progress=progress, **names), Path(out))
+    options: dict[str, Any] = {"label_names": label_names, "feature_names": feature_names, "rank_by": rank_by}
+    return save_page(make_page(estimator, rows, truth, title=title, progress=progress, **options), Path(out))
 
 
 def make_page(
@@ -79,9 +81,10 @@ def _opening(facts: Facts) -> str:
     """Return the page in two sentences."""
     several, one = ("classes", "class") if facts.identity.has_classes else ("labels", "label")
     known, n_rows = facts.identity.facts, facts.predictions.judged.n_rows
+    best = "most probable" if not facts.rank_power else "first"
     return (
         f"{known[several]} {several}, learned from {known['training rows']} rows and tested on {n_rows:,}. The "
-        f"most probable {one} is right for {percent(1 - facts.errors.error)} of the test rows."
+        f"{best} {one} is right for {percent(1 - facts.errors.error)} of the test rows."
     )
 
 

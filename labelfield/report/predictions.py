@@ -53,16 +53,23 @@ class Predictions(NamedTuple):
 
 
 def predict_rows(
-    estimator: FittedClassifier, X: sparse.csr_array, Y: sparse.csr_array, progress: Progress = ignore
+    estimator: FittedClassifier,
+    X: sparse.csr_array,
+    Y: sparse.csr_array,
+    progress: Progress = ignore,
+    weight: NDArray[np.float64] | None = None,
 ) -> Predictions:
-    """Predict rows X with true labels Y, whose first columns are the labels of the model."""
+    """Predict rows X with true labels Y, whose first columns are the labels of the model.
+
+    With a positive `weight` for each column of Y, labels are ranked by probability times weight.
+    """
     baseline, n_rows = estimator.predictor_.baseline(), X.shape[0]
     predictors = [estimator.predictor_, *([] if baseline is None else [baseline])]
     n_labels, has_classes = estimator.predictor_.n_labels, estimator.label_kind_ == "classes"
     step = max(1, min(_MOST_ROWS, _BLOCK_ENTRIES // n_labels))
     lists: list[list[sparse.csr_array]] = [[] for _ in predictors]
     p_true: list[list[NDArray[np.float64]]] = [[] for _ in predictors]
-    uncertainty, has_novelty = [], False
+    novelty: list[NDArray[np.float64]] = []
     for first in range(0, n_rows, step):
         block = np.arange(first, min(first + step, n_rows))
         some, truth = gather_rows(X, block), gather_rows(Y, block)
@@ -76,17 +83,20 @@ def predict_rows(
                 pair = torch.from_numpy(best.labels), torch.from_numpy(best.scores.astype(np.float32))
                 ranked.append(to_csr([pair], best.labels.shape[1], n_labels))
             else:
-                ranked.append(predictor.top_k(rows, DEPTH))
-        uncertainty.append(estimator.predict_uncertainty(some))
-        has_novelty = has_novelty or (first == 0 and bool(estimator.predictor_.novelty(rows).any()))
+                ranked.append(predictor.top_k(rows, DEPTH, weight=None if weight is None else weight[:n_labels]))
+        novelty.append(estimator.predictor_.novelty(rows).astype(np.float64))
         progress(int(block[-1]) + 1, n_rows)
-    judged = [_judged(Y, ranked) for ranked in lists]
+    judged = [_judged(Y, ranked, weight) for ranked in lists]
     joined = [np.concatenate(p) if p else None for p in p_true]
     of_baseline = (judged[1], joined[1], baseline.title, baseline.meaning) if baseline is not None else ()
-    return Predictions(judged[0], np.concatenate(uncertainty, dtype=np.float64), has_novelty, joined[0], *of_baseline)
+    unlike = np.concatenate(novelty)
+    # As `predict_uncertainty`, of the label that comes first in this order.
+    uncertainty = 1 - np.nan_to_num(judged[0].ranked.scores[:, 0]) * (1 - unlike)
+    return Predictions(judged[0], uncertainty, bool(unlike.any()), joined[0], *of_baseline)
 
 
-def _judged(Y: sparse.csr_array, lists: list[sparse.csr_array]) -> RankedHits:
+def _judged(Y: sparse.csr_array, lists: list[sparse.csr_array], weight: NDArray[np.float64] | None) -> RankedHits:
     """Return the verdict on ranked labels, which may have fewer columns than the truth."""
     ranked = sparse.vstack(lists, format="csr")
-    return score_ranking(Y, sparse.csr_array((ranked.data, ranked.indices, ranked.indptr), shape=Y.shape), DEPTH)
+    wide = sparse.csr_array((ranked.data, ranked.indices, ranked.indptr), shape=Y.shape)
+    return score_ranking(Y, wide, DEPTH, weight=weight)

@@ -69,6 +69,9 @@ def scoreboard(facts: Facts) -> str:
         )
     elif facts.n_unseen:
         said.append(f"{facts.n_unseen:,} of their labels were not in training, so no model could find them.")
+    if facts.rank_power:
+        power = "" if facts.rank_power == 1 else f" to the power {facts.rank_power:g}"
+        said.append(f"Labels are ranked by probability times inverse propensity{power}: rare labels come earlier.")
     said += [_MEANINGS[kind] for kind in dict.fromkeys(score.name.partition("@")[0] for score in facts.scores)]
     said.append("Popularity gives every row the most frequent labels of the training rows.")
     said.append(facts.predictions.baseline_meaning)

@@ -110,3 +110,16 @@ def test_classes_that_the_model_has_not_seen(tmp_path):
     n_unseen = np.count_nonzero(y[100:] == 3)
     assert f"{n_unseen} of them are of classes that the model has not seen" in page
     assert "bacon" in page
+
+
+def test_labels_are_ranked_as_asked_for(data, model, tmp_path):
+    test = labelfield.read(data).test
+    estimator = labelfield.load(model, device="cpu")
+    out = tmp_path / "rare.html"
+    run("report", model, data, "--out", out, "--rank-by", "propensity")
+    page = out.read_text(encoding="utf-8")
+    assert "ranked by probability times inverse propensity: rare" in page
+    assert page == make_page(estimator, test.X, test.Y, title="shelf on books", rank_by="propensity")
+    assert page != make_page(estimator, test.X, test.Y, title="shelf on books")
+    assert "to the power 0.5" in make_page(estimator, test.X, test.Y, rank_by=0.5)
+    assert "--rank-by often; expected" in message(run("report", model, data, "--out", out, "--rank-by=often", check=2))

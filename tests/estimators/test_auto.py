@@ -174,6 +174,12 @@ class TestRuns:
         assert len(short.members()[1].history_) < len(fitted("auto").members()[1].history_)
         assert (short.members()[0].model_.pointers.diff() > 0).all()
 
+    def test_a_folder_knows_the_time_of_the_whole(self, tmp_path):
+        model = AutoClassifier(time_budget=1.0, quality="fast").fit(TRAIN.X, TRAIN.Y)
+        model.save(tmp_path / "m")
+        assert labelfield.load(tmp_path / "m", device="cpu").settings_ == model.settings_
+        assert model.settings_.time_budget == 1.0
+
     def test_options_reach_the_members(self):
         model = clone(AutoClassifier(random_state=7, calibrate=False, threshold=0.2)).fit(TRAIN.X, TRAIN.Y)
         for member in model.members():

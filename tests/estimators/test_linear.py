@@ -55,8 +55,20 @@ class TestChoices:
         for options, rows in (({"calibrate": False}, TRAIN), ({}, TEST)):
             one = LinearClassifier(**options).fit(rows.X, rows.Y)
             assert one.trials_ == []
-            assert one.settings_.held_out == 0
-            assert one.model_.calibration.is_identity()
+            assert (one.settings_.held_out == 0) == (not one.calibrate)
+            assert one.model_.calibration.is_identity() == (not one.calibrate)
+
+    def test_few_rows_are_enough_for_probabilities(self):
+        rows = synth.make_multilabel(460, 30, 8, seed=1)
+        few, others = rows.take(slice(60)), rows.take(slice(60, None))
+        loss = {}
+        for calibrate in (False, True):
+            P = LinearClassifier(calibrate=calibrate, device="cpu").fit(few.X, few.Y).predict_proba(others.X)
+            loss[calibrate] = metrics.log_loss(others.Y, P)
+        assert loss[True] < 0.8 * loss[False]
+        # The loss of frequencies alone: a few rows tell more than that.
+        popular = np.broadcast_to(few.Y.toarray().mean(0), others.Y.shape)
+        assert loss[True] < metrics.log_loss(others.Y, np.clip(popular, 0.02, 0.98))
 
 
 class TestQuality:

@@ -1,6 +1,7 @@
 """Options: every one is documented and checked, and a wrong value gives the one message that names it."""
 
 import inspect
+import re
 from math import inf, nan
 
 import numpy as np
@@ -17,6 +18,7 @@ from labelfield import (
     TopicClassifier,
 )
 from labelfield.constraints import Auto, Flag, Integer, OneOf, Real, Word, check_options
+from labelfield.data.transform import VIEWS
 from labelfield.estimators.methods import method_parameters, new_estimator
 from labelfield.estimators.options import check_parameters, parameters, plain_options
 from labelfield.methods import METHODS
@@ -65,6 +67,11 @@ class TestDeclarations:
         for name, parameter in parameters(cls).items():
             for word in getattr(parameter.constraint, "words", ()):
                 assert word in parameter.meaning, (name, word)
+
+    @every
+    def test_row_transforms_are_all_named(self, cls):
+        found = parameters(cls).get("row_transform")
+        assert found is None or set(VIEWS) <= set(re.findall(r"\w+", found.meaning))
 
     @every
     def test_nothing_else_is_documented_or_constrained(self, cls):

@@ -57,6 +57,16 @@ def test_labels_are_the_most_probable(model, small):
     assert [label.name for label in found.labels] == [str(number) for _, number in expected]
 
 
+def test_labels_can_be_named(model, small):
+    x = small.row(model, 1)
+    best = explain_row(model, x, k=3)
+    again = explain_row(model, x, labels=[label.number for label in best.labels][::-1])
+    for found, expected in zip(again.labels, best.labels[::-1], strict=True):
+        assert (found.number, found.name) == (expected.number, expected.name)
+        assert found.probability == pytest.approx(expected.probability, rel=1e-5)
+        assert [name for name, _, _ in found.features] == [name for name, _, _ in expected.features]
+
+
 def test_intervals(model, small):
     x = small.row(model)
     wide, narrow = (explain_row(model, x, k=2, level=level).labels for level in (0.9, 0.5))

@@ -30,10 +30,11 @@ def test_multi_label(size, chosen):
 @pytest.mark.parametrize(
     ("size", "chosen"),
     [
-        (MNIST, ("matern32_ard", False, "whitened_full", "free", 400, 500, 10, 0.03, None)),
-        ((16000, 42, 3), ("matern32_ard", False, "whitened_full", "free", 400, 500, 32, 0.03, None)),
+        (MNIST, ("matern32_ard", False, "whitened_diagonal", "free", 400, 500, 10, 0.03, None)),
+        ((400, 2, 3), ("matern32_ard", False, "whitened_full", "free", 100, 400, 200, 0.03, None)),
+        ((16000, 42, 3), ("matern32_ard", False, "whitened_diagonal", "free", 400, 500, 38, 0.03, None)),
         ((200_000, 2000, 1000), ("se_linear_ard", False, "whitened_diagonal", "free", 800, 1000, 15, 0.02, 100)),
-        ((*MNIST, "point"), ("matern32_ard", False, "whitened_full", "free", 400, 500, 10, 0.03, None)),
+        ((*MNIST, "point"), ("matern32_ard", False, "whitened_diagonal", "free", 400, 500, 10, 0.03, None)),
         ((*MNIST, None, "per_class"), ("matern32_ard", True, "whitened_full", "free", 100, 500, 10, 0.03, None)),
     ],
 )

@@ -37,3 +37,16 @@ def test_without_novelty_uncertainty_is_that_of_the_first_probability(name, has_
     assert predictions.has_novelty == has_novelty
     plain = 1 - case.estimator.predict_proba(case.X).max(1)
     assert np.allclose(predictions.uncertainty, plain, rtol=1e-5) == (not has_novelty)
+
+
+def test_labels_are_ranked_with_weights(fitted):
+    case = fitted("mlgpf")
+    weight = np.random.default_rng(0).uniform(1, 20, case.Y.shape[1])
+    predictions = predict_rows(case.estimator, case.X, case.Y, weight=weight)
+    P = case.estimator.predict_proba(case.X)
+    order = np.argsort(-P * weight, axis=1, kind="stable")[:, :5]
+    np.testing.assert_array_equal(predictions.judged.ranked.labels, order)
+    first = np.take_along_axis(P, order, 1)[:, 0]
+    np.testing.assert_allclose(predictions.first, first, rtol=1e-5)
+    novelty = case.estimator.predictor_.novelty(case.estimator.rows(case.X))
+    np.testing.assert_allclose(predictions.uncertainty, 1 - first * (1 - novelty), rtol=1e-4)

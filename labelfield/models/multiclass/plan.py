@@ -6,8 +6,8 @@ from math import ceil
 from labelfield.models.sizes import MANY_ROWS, VOCABULARY
 
 _ALL_CLASSES = 200
-_MOST_COVARIANCES = 1 << 24
-_CLASS_STEPS = 1000
+_MOST_COVARIANCES = 1 << 17
+_CLASS_STEPS, _MOST_STEPS = 1200, 3000
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ def plan(
     | kernel | se_linear_ard for a vocabulary, else matern32_ard | as for several labels per row |
     | inducing inputs | shared by all classes: 400, at most N / 4, 800 from 100,000 rows on | they help every class |
     | kernels | per class if inducing inputs are per class, else shared | K_Z is then factorised once |
-    | posterior | full up to 2^24 covariances and 100,000 rows, else diagonal | time is then better spent on M |
-    | epochs | as many as make 1,000 steps, or 3,000 from 100,000 rows on; from 10 to 200 | converged by then |
+    | posterior | full up to 2^17 covariances (K M²), else diagonal | a full one is most of a step and gains little |
+    | epochs | as many as make 1,200 steps, or 3,000 from 100,000 rows on; from 10 to 200 | converged by then |
     | rivals | all classes up to 200, else 100 drawn per batch | beyond, all classes cost more than they teach |
     """
     is_own = inducing == "per_class"
@@ -49,11 +49,11 @@ def plan(
     return ClassPlan(
         kernel="se_linear_ard" if n_features >= VOCABULARY else "matern32_ard",
         kernel_per_class=is_own,
-        posterior="whitened_diagonal" if has_many_rows or covariances > _MOST_COVARIANCES else "whitened_full",
+        posterior="whitened_diagonal" if covariances > _MOST_COVARIANCES else "whitened_full",
         inducing="free",
         n_inducing=n_inducing,
         batch_size=batch_size,
-        max_epochs=max(10, min(200, ceil((3 if has_many_rows else 1) * _CLASS_STEPS / n_steps))),
+        max_epochs=max(10, min(200, ceil((_MOST_STEPS if has_many_rows else _CLASS_STEPS) / n_steps))),
         learning_rate=0.02 if has_many_rows and posterior != "point" else 0.03,
         n_negatives=100 if n_classes > _ALL_CLASSES else None,
     )

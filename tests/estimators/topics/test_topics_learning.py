@@ -32,6 +32,15 @@ def test_one_class_per_row(models, X):
     assert model.spec_.n_topics == 4
 
 
+def test_codes_of_categories_become_indicators():
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.integers(4, size=(400, 3)), rng.random((400, 1))]
+    y = X[:, 0] % 2 == 0  # which no line through the codes can tell
+    model = TopicClassifier(row_transform="coded", max_epochs=20, device="cpu").fit(X, y)
+    assert model.spec_.n_features > X.shape[1]
+    assert np.mean(model.predict(X) == y) > 0.9
+
+
 def test_two_classes_have_a_topic_each_by_default():
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=150)
