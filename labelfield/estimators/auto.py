@@ -46,7 +46,8 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     if _are_measurements(rows.X):
         factor = MLGPFClassifier(**share(1.0))
         return _mix(rows, [factor], [build_member(factor, rows)], [], budget)
-    linear = LinearClassifier(**share(1.0 if options.quality == "fast" else _LINEAR_SHARE))
+    is_fast = options.quality == "fast"
+    linear = LinearClassifier(n_trees=0 if is_fast else None, **share(1.0 if is_fast else _LINEAR_SHARE))
     members: list[Any] = [linear]
     data = [build_member(linear, rows)]
     trials = linear.trials_

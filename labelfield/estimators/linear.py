@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from labelfield.constraints import Constraint, Flag, Integer, Real, Word
 from labelfield.data.transform import candidate_transforms
 from labelfield.errors import CannotAnswerError
@@ -13,9 +15,9 @@ from labelfield.inference.margin import Problem
 from labelfield.inference.run import Settings
 from labelfield.inference.trials import choose_machine
 from labelfield.models.linear.cost import training_bytes
-from labelfield.models.linear.plan import COSTS
+from labelfield.models.linear.plan import COSTS, default_trees, n_machines
 from labelfield.models.linear.predict import LinearPredictor
-from labelfield.models.linear.spec import CONSTRAINTS, LinearSpec, build
+from labelfield.models.linear.spec import CONSTRAINTS, MOST_TREES, LinearSpec, build
 
 # Rows are held out in turn, so that few are enough to learn probabilities from. To compare candidates takes more.
 _LEAST_ROWS_TO_CALIBRATE, _LEAST_ROWS_TO_COMPARE = 20, 100
@@ -36,7 +38,11 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         trials = choose_machine(rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device)
     chosen = (trials[0].row_transform, trials[0].cost) if trials else (transforms[0], costs[0])
     data, transform = rows.transformed(chosen[0])
-    spec = LinearSpec(data.n_features, data.n_labels, float(chosen[1]))
+    n_seen = np.unique(rows.Y.indices).size
+    n_trees = default_trees(data.n_labels) if options.n_trees is None else options.n_trees
+    n_trees = n_trees if n_seen else 0
+    n_all = n_machines(data.n_labels, n_seen, n_trees)
+    spec = LinearSpec(data.n_features, data.n_labels, float(chosen[1]), n_trees=n_trees, n_machines=n_all)
     return Design(data, transform, spec, settings, trials=[trial._asdict() for trial in trials])
 
 
@@ -50,7 +56,8 @@ def _trainer(options: Any, fitted: Fitted) -> LinearTrainer:
 
 
 def _facts(options: Any, fitted: Fitted) -> dict[str, str]:
-    return {"cost C": f"{fitted.spec.cost:g}", "weights": f"{fitted.spec.n_weights:,}"}
+    trees = {"label trees": f"{fitted.spec.n_trees}"} if fitted.spec.n_trees else {}
+    return {"cost C": f"{fitted.spec.cost:g}", "weights": f"{fitted.spec.n_weights:,}", **trees}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -66,6 +73,8 @@ class LinearClassifier(Classifier):
         by +, or none.
     cost : float or None
         Cost C of rows beyond the margin; small values regularise more.
+    n_trees : int or None
+        Label trees beside the machines, which help where labels are very many. None: 3 above 5,000 labels, else 0.
     n_passes : int
         Passes over the rows at the most.
     tol : float
@@ -84,6 +93,7 @@ class LinearClassifier(Classifier):
 
     row_transform: str | None = None
     cost: float | None = None
+    n_trees: int | None = None
     n_passes: int = 10
     tol: float = 0.1
     time_budget: float | None = None
@@ -95,6 +105,7 @@ class LinearClassifier(Classifier):
     constraints: ClassVar[dict[str, Constraint]] = {
         **CONSTRAINTS,
         "row_transform": Word(),
+        "n_trees": Integer(0, MOST_TREES),
         "n_passes": Integer(1),
         "tol": Real(0),
         "time_budget": Real(1e-12),
@@ -111,6 +122,7 @@ class LinearClassifier(Classifier):
         training_bytes=lambda options, fitted: training_bytes(fitted.spec, fitted.n_rows),
         summary=lambda options, fitted: (
             f"{fitted.spec.n_labels} labels; a linear machine per label, cost {fitted.spec.cost:g}"
+            + (f", and {fitted.spec.n_trees} label trees" if fitted.spec.n_trees else "")
         ),
         facts=_facts,
         to_lower=("n_passes",),

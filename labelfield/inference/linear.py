@@ -12,25 +12,37 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from labelfield.csr import gather_rows
+from labelfield.csr import from_counts, gather_rows, row_of_entries
 from labelfield.data import Dataset
 from labelfield.errors import CannotAnswerError
 from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, as_memory, holds
 from labelfield.inference.checkpoint import Checkpoint
 from labelfield.inference.fitting import Past
 from labelfield.inference.loop import Algorithm, Info, Loop
-from labelfield.inference.margin import FOLD_PASSES, MarginRows, Problem, Solved, is_compiled, label_blocks, solve
+from labelfield.inference.margin import (
+    FOLD_PASSES,
+    MarginRows,
+    Problem,
+    Solved,
+    is_compiled,
+    label_blocks,
+    similar_labels,
+    solve,
+)
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.linalg.rows import device_of
 from labelfield.models.linear.model import LinearMachines
+from labelfield.models.linear.plan import TREE_COST, group_size
 
 NOT_IN_PARTS = "linear machines are solved on all rows at once and cannot be fitted in parts"
 # By how much the score of a row of norm 1 may change when the smallest weights of a label are dropped.
 _PRUNED = 0.05
+# The same for the machines of label trees, which are many: a third of the weights, and the same scores on trial.
+_TREE_PRUNED = 2.0
 # Labels per held-out row from which log-odds are learned: the best by score.
 _N_FIRST = 16
-# Rows held out, times labels, at the most.
-_HELD_OUT_ENTRIES = 1 << 25
+# Rows held out, times machines, at the most.
+_HELD_OUT_ENTRIES = 1 << 26
 # With fewer rows, all of them are held out in turn.
 _FEW_ROWS, _N_FOLDS = 5000, 5
 # Passes that also a short time budget leaves.
@@ -39,8 +51,20 @@ _LEAST_PASSES = 2
 _BLOCKS_PER_STEP = 4
 
 
+class Block(NamedTuple):
+    """Labels that are solved together, in rows and labels of their own where these are groups, and the numbers of their
+    machines. Machines within a group see the rows of the group alone."""
+
+    rows: MarginRows
+    labels: NDArray[np.int64]
+    machines: NDArray[np.int64]
+    cost: float
+    tolerance: float
+    taking_part: NDArray[np.int64] | None = None
+
+
 class Machines(NamedTuple):
-    """The weights of some labels, one label after another, how many each has, intercepts, scores of held-out rows."""
+    """The weights of some machines, one after another, how many each has, intercepts, scores of held-out rows."""
 
     labels: NDArray[np.int64]
     sizes: NDArray[np.int64]
@@ -51,9 +75,9 @@ class Machines(NamedTuple):
 
 
 def _machines(labels: NDArray[np.int64], solved: Solved, tolerance: float = _PRUNED) -> Machines:
-    """Return the weights of a solved block, without those that are too small to matter.
+    """Return the weights of a solved block by the numbers of its machines, without those that are too small to matter.
 
-    All that are dropped from a label together have a norm of `tolerance` at most, so that by the Cauchy-Schwarz
+    All that are dropped from a machine together have a norm of `tolerance` at most, so that by the Cauchy-Schwarz
     inequality no score of a row of norm 1 changes by more.
     """
     order = np.argsort(solved.features)
@@ -80,22 +104,21 @@ class Blocks(Algorithm[list[Machines]]):
 
     def __init__(
         self,
-        blocks: list[NDArray[np.int64]],
+        blocks: list[Block],
         n_threads: int,
-        solve: Callable[[NDArray[np.int64]], Solved],
+        solve: Callable[[Block], Solved],
         n_rows: int,
         n_held_out: int,
-        tolerance: float = _PRUNED,
     ) -> None:
         self.blocks, self.n_threads, self.solve = blocks, n_threads, solve
-        self.n_rows, self.n_held_out, self.tolerance = n_rows, n_held_out, tolerance
+        self.n_rows, self.n_held_out = n_rows, n_held_out
         self.n_steps = max(1, ceil(len(blocks) / _BLOCKS_PER_STEP))
 
     def step(self, state: list[Machines], run: Run) -> tuple[list[Machines], Info]:
         some = self.blocks[run.step * _BLOCKS_PER_STEP :][:_BLOCKS_PER_STEP]
         with ThreadPoolExecutor(self.n_threads) as pool:
             solved = list(pool.map(self.solve, some))
-        found = [_machines(labels, one, self.tolerance) for labels, one in zip(some, solved, strict=True)]
+        found = [_machines(block.machines, one, block.tolerance) for block, one in zip(some, solved, strict=True)]
         # An epoch shows the mean over its steps, and the objective is the sum over all labels.
         bound = -sum(one.objective for one in solved) * self.n_steps / self.n_rows
         return [*state, *found], Info(bound, 1)
@@ -169,11 +192,12 @@ class LinearTrainer:
         algorithm = self._algorithm(data, [], self.problem._replace(n_passes=1))
         if not algorithm.blocks:
             return 0.0
-        algorithm.solve(algorithm.blocks[0][:1])  # compiles, or warms up
+        first, n_full = algorithm.blocks[0], sum(block.taking_part is None for block in algorithm.blocks)
+        algorithm.solve(first._replace(labels=first.labels[:1]))  # compiles, or warms up
         started = time.perf_counter()
-        algorithm.solve(algorithm.blocks[0])
+        algorithm.solve(first)
         n_passes = self.problem.n_passes + FOLD_PASSES * len(self.folds(data.n_rows))
-        return (time.perf_counter() - started) * n_passes * len(algorithm.blocks) / algorithm.n_threads
+        return (time.perf_counter() - started) * n_passes * n_full / algorithm.n_threads
 
     def fingerprint(self) -> tuple[Any, ...]:
         return self.problem, is_compiled(device_of(self.model))
@@ -184,32 +208,59 @@ class LinearTrainer:
             return []
         first = self.settings.held_out_rows(n_rows)
         if n_rows > _FEW_ROWS:
-            return [first[: max(200, _HELD_OUT_ENTRIES // self.model.n_labels)]]
+            return [first[: max(200, _HELD_OUT_ENTRIES // self.model.intercepts.numel())]]
         others = np.random.default_rng(self.settings.seed).permutation(np.setdiff1d(np.arange(n_rows), first))
         return [first, *(np.sort(part) for part in np.array_split(others, _N_FOLDS - 1))]
 
     def _algorithm(self, data: Dataset, folds: list[NDArray[np.int64]], problem: Problem | None = None) -> Blocks:
-        rows, device = MarginRows(data.X, data.Y, folds), device_of(self.model)
-        blocks = label_blocks(data.X, data.Y, device, self.settings.seed)
+        device, problem = device_of(self.model), problem or self.problem
+        rows = MarginRows(data.X, data.Y, folds)
+        tolerance = _PRUNED / max(1.0, float(np.sqrt(rows.squares.max(initial=0))))
+        every = label_blocks(data.X, data.Y, device, self.settings.seed)
+        blocks = [Block(rows, labels, labels, problem.cost, tolerance) for labels in every]
+        n_before = (1 + len(self.model.groups)) * data.n_labels
+        for number in range(len(self.model.groups)):
+            blocks += self._tree(data, rows, number, n_before, _TREE_PRUNED / _PRUNED * tolerance)
+            n_before = int(self.model.groups[number].max()) + 1
         n_at_once = torch.get_num_threads() if is_compiled(device) else 1
-        pace = _Pace(problem or self.problem, self.settings.time_budget, len(blocks), n_at_once, len(folds))
+        pace = _Pace(problem, self.settings.time_budget, len(blocks), n_at_once, len(folds))
 
-        def timed(labels: NDArray[np.int64]) -> Solved:
-            own, started = pace.next(), time.perf_counter()
-            solved = solve(rows, labels, own, device)
+        def timed(block: Block) -> Solved:
+            own, started = pace.next()._replace(cost=block.cost), time.perf_counter()
+            solved = solve(block.rows, block.labels, own, device, block.taking_part)
             pace.note(time.perf_counter() - started, own)
             return solved
 
-        longest = float(np.sqrt(rows.squares.max(initial=0)))
-        sizes = data.n_rows, sum(fold.size for fold in folds)
-        return Blocks(blocks, n_at_once, timed, *sizes, _PRUNED / max(1.0, longest))
+        return Blocks(blocks, n_at_once, timed, data.n_rows, sum(fold.size for fold in folds))
+
+    def _tree(self, data: Dataset, rows: MarginRows, number: int, n_before: int, tolerance: float) -> list[Block]:
+        """Return the blocks of a label tree: those of its groups, and each group's labels on the rows of the group.
+
+        The machines of groups are numbered from `n_before` on.
+        """
+        model, device = self.model, device_of(self.model)
+        groups = similar_labels(data.X, data.Y, group_size(number), self.settings.seed + 1 + number)
+        group_of = np.zeros(model.n_labels, np.int64)
+        for place, labels in enumerate(groups):
+            group_of[labels] = place
+        model.groups[number] = torch.from_numpy(n_before + group_of)
+        held = np.unique(row_of_entries(data.Y) * len(groups) + group_of[data.Y.indices])
+        counts = np.bincount(held // len(groups), minlength=data.n_rows)
+        held = from_counts(counts, (held % len(groups)).astype(np.int32), None, len(groups))
+        own = MarginRows(data.X, held, rows.folds)
+        every = label_blocks(data.X, held, device, self.settings.seed)
+        blocks = [Block(own, labels, n_before + labels, TREE_COST, tolerance) for labels in every]
+        for place, labels in enumerate(groups):
+            machines, taking_part = (1 + number) * model.n_labels + labels, own.positives(np.array([place]))[0]
+            blocks.append(Block(rows, labels, machines, TREE_COST, tolerance, taking_part))
+        return blocks
 
     def _hold(self, found: Machines, label_counts: NDArray[np.int64]) -> None:
-        """Put the weights into the model, label after label."""
+        """Put the weights into the model, machine after machine."""
         order = np.argsort(np.repeat(found.labels, found.sizes), kind="stable")
-        sizes = np.zeros(self.model.n_labels, np.int64)
+        n_machines = self.model.intercepts.numel()
+        sizes, intercepts = np.zeros(n_machines, np.int64), np.zeros(n_machines, np.float32)
         sizes[found.labels] = found.sizes
-        intercepts = np.zeros(self.model.n_labels, np.float32)
         intercepts[found.labels] = found.intercepts
         arrays = np.r_[0, np.cumsum(sizes)], found.features[order], found.weights[order], intercepts
         self.model.fill(*(torch.from_numpy(array) for array in arrays))
@@ -220,14 +271,21 @@ class LinearTrainer:
 
         Log-odds are learned from the labels with the best scores, calibration from the best by log-odds.
         """
-        device, model, scores = device_of(self.model), self.model.cpu(), torch.from_numpy(found.held_out)
+        device, model = device_of(self.model), self.model.cpu()
         truth = gather_rows(data.Y, np.concatenate(folds))
-        best = scores.topk(min(_N_FIRST, scores.shape[1]), dim=1)
-        labels = found.labels[best.indices.numpy()]
-        model.stack.fit([best.values.numpy().ravel()], labels.ravel(), holds(truth, labels).ravel())
-        odds = model.stack([scores], torch.from_numpy(found.labels))
-        p, place = odds.sigmoid_().topk(min(N_REMEMBERED, scores.shape[1]), dim=1)
-        labels = found.labels[place.numpy()]
+        scores = torch.zeros(truth.shape[0], model.intercepts.numel())
+        scores[:, found.labels] = torch.from_numpy(found.held_out)
+        # Labels without positives, which come last whatever is learned, are left out.
+        known = np.unique(data.Y.indices).astype(np.int64)
+        parts = [part[:, known] for part in model.parts(scores)]
+        chosen = torch.cat([part.topk(min(_N_FIRST, known.size), dim=1).indices for part in parts], 1)
+        entries = np.unique(np.arange(len(chosen))[:, None] * known.size + chosen.numpy())
+        row, place = entries // max(known.size, 1), entries % max(known.size, 1)
+        is_true = holds(truth, known[place][:, None], row[:, None])[:, 0]
+        model.stack.fit([part.numpy()[row, place].astype(np.float64) for part in parts], known[place], is_true)
+        odds = model.stack(parts, torch.from_numpy(known))
+        p, best = odds.sigmoid_().topk(min(N_REMEMBERED, known.size), dim=1)
+        labels = known[best.numpy()]
         model.calibration.fit(p.numpy()[:, :N_RANKED], holds(truth, labels)[:, :N_RANKED])
         model.to(device)
         n_first = folds[0].size

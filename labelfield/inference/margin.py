@@ -98,13 +98,18 @@ class MarginRows:
 
 
 def label_blocks(X: sparse.csr_array, Y: sparse.csr_array, device: torch.device, seed: int) -> list[NDArray[np.int64]]:
-    """Return the labels that hold anywhere in blocks of similar ones, so that those of a block share features.
-
-    Labels are halved again and again along the main direction of their centroids, in a random projection.
-    """
+    """Return the labels that hold anywhere in blocks of similar ones, so that those of a block share features."""
     size = _BLOCK_LABELS
     if not is_compiled(device):
         size = max(1, _BLOCK_BYTES[device.type] // (_BYTES_EACH * max(X.shape)))
+    return similar_labels(X, Y, size, seed)
+
+
+def similar_labels(X: sparse.csr_array, Y: sparse.csr_array, size: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return the labels that hold anywhere in groups of at most this size.
+
+    Labels are halved again and again along the main direction of their centroids, in a random projection.
+    """
     every = np.unique(Y.indices).astype(np.int64)
     if every.size <= size:
         return [every] if every.size else []
@@ -125,7 +130,9 @@ def label_blocks(X: sparse.csr_array, Y: sparse.csr_array, device: torch.device,
     return blocks
 
 
-def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem) -> Solved:
+def solve_compiled(
+    rows: MarginRows, labels: NDArray[np.int64], problem: Problem, taking_part: NDArray[np.int64] | None = None
+) -> Solved:
     """Return the weights of a block of labels, by steps on one row at a time. Threads can do this side by side."""
     from labelfield.compiled.descent import dense_scores, forget, restrict, sweep
 
@@ -136,7 +143,8 @@ def solve_compiled(rows: MarginRows, labels: NDArray[np.int64], problem: Problem
     signs = np.full((n_rows, labels.size), -1, np.int8)
     signs[positive, place] = 1
     W, alpha = np.zeros((1 + features.size, labels.size), np.float32), np.zeros((n_rows, labels.size), np.float32)
-    every, rng = np.arange(n_rows), np.random.default_rng((problem.seed, int(labels[0])))
+    every = np.arange(n_rows) if taking_part is None else taking_part
+    rng = np.random.default_rng((problem.seed, int(labels[0])))
     csr = starts, columns, values
     n_passes, n_beside = rows.passes(problem)
     for _ in range(n_passes):
@@ -167,11 +175,20 @@ def is_compiled(device: torch.device) -> bool:
     return device.type == "cpu" and has_numba()
 
 
-def solve(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, device: torch.device) -> Solved:
-    """Return the weights of a block of labels by the solver that suits the device."""
+def solve(
+    rows: MarginRows,
+    labels: NDArray[np.int64],
+    problem: Problem,
+    device: torch.device,
+    taking_part: NDArray[np.int64] | None = None,
+) -> Solved:
+    """Return the weights of a block of labels by the solver that suits the device, from all rows or those taking part.
+
+    The rows of folds are scored whether or not they take part.
+    """
     if is_compiled(device):
-        return solve_compiled(rows, labels, problem)
-    return solve_plain(rows, labels, problem, device)
+        return solve_compiled(rows, labels, problem, taking_part)
+    return solve_plain(rows, labels, problem, device, taking_part)
 
 
 class _Batch(NamedTuple):
@@ -188,7 +205,13 @@ class _Batch(NamedTuple):
     largest: Tensor
 
 
-def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, device: torch.device) -> Solved:
+def solve_plain(
+    rows: MarginRows,
+    labels: NDArray[np.int64],
+    problem: Problem,
+    device: torch.device,
+    taking_part: NDArray[np.int64] | None = None,
+) -> Solved:
     """Return the weights of a block of labels, by steps on a batch of rows at a time."""
     positive, place = (torch.from_numpy(part).to(device) for part in rows.positives(labels))
     is_used = np.zeros(rows.X.shape[1], np.bool_)
@@ -198,7 +221,7 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
     constant = sparse.csr_array(np.full((n_rows, 1), INTERCEPT_DEVIATION, np.float32))
     X = sparse.csr_array(sparse.hstack([constant, rows.X[:, features]], format="csr"))
     rng = np.random.default_rng((problem.seed, int(labels[0])))
-    batches = list(_batches(X, rng, device))
+    batches = list(_batches(X, np.arange(n_rows) if taking_part is None else taking_part, rng, device))
     signs = torch.full((n_rows, labels.size), -1.0, device=device)
     signs[positive, place] = 1
     W, alpha = torch.zeros(1 + features.size, labels.size, device=device), torch.zeros_like(signs)
@@ -224,9 +247,11 @@ def solve_plain(rows: MarginRows, labels: NDArray[np.int64], problem: Problem, d
     return _solved(features, W, objective, found)
 
 
-def _batches(X: sparse.csr_array, rng: np.random.Generator, device: torch.device) -> Iterator[_Batch]:
-    """Yield random batches of all rows."""
-    order = rng.permutation(X.shape[0])
+def _batches(
+    X: sparse.csr_array, rows: NDArray[np.int64], rng: np.random.Generator, device: torch.device
+) -> Iterator[_Batch]:
+    """Yield random batches of these rows."""
+    order = rng.permutation(rows)
     size = min(_BATCH_ROWS[device.type], max(64, order.size // _LEAST_BATCHES))
     for first in range(0, order.size, size):
         chosen = order[first : first + size]

@@ -64,9 +64,14 @@ def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[d
 
 
 def _intercepts(arrays: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return intercepts of 0 for all linear machines, which alone have pointers of their own."""
-    names = [name for name in arrays if re.fullmatch(r"(member\.\d+\.)?pointers", name)]
-    return {name.replace("pointers", "intercepts"): torch.zeros(max(arrays[name].numel() - 1, 0)) for name in names}
+    """Return intercepts of 0 and no trees for all linear machines, which alone have pointers of their own."""
+    found = {}
+    for name, pointers in arrays.items():
+        if re.fullmatch(r"(member\.\d+\.)?pointers", name):
+            n_labels = max(pointers.numel() - 1, 0)
+            found[name.replace("pointers", "intercepts")] = torch.zeros(n_labels)
+            found[name.replace("pointers", "groups")] = torch.zeros(0, n_labels, dtype=torch.int64)
+    return found
 
 
 def _renamed(config: dict[str, Any], method: str) -> dict[str, Any]:

@@ -105,6 +105,7 @@ ENSEMBLES = {
 # Solved on all rows at once, and so not fitted in parts.
 LINEAR = {
     "linear": Case(LinearClassifier(), has_intervals=False, **NO_PROCESSES),
+    "linear, trees": Case(LinearClassifier(n_trees=2), has_intervals=False, **NO_PROCESSES),
     "linear, classes": Case(LinearClassifier(cost=0.3), has_classes=True, has_intervals=False, **NO_PROCESSES),
 }
 MIXES = {

@@ -6,12 +6,15 @@ import torch
 from scipy import sparse
 
 from labelfield import Dataset, synth
+from labelfield.csr import gather_rows
 from labelfield.inference import linear, trials
 from labelfield.inference.linear import Blocks, LinearTrainer, _machines, _Pace
 from labelfield.inference.margin import MarginRows, Problem, Solved, solve
 from labelfield.inference.run import Monitor, Settings
 from labelfield.inference.trials import choose_machine
+from labelfield.models.linear import plan as linear_plan
 from labelfield.models.linear.model import LinearMachines
+from labelfield.models.linear.plan import n_machines
 
 CPU = torch.device("cpu")
 
@@ -126,14 +129,82 @@ def test_a_state_survives_a_checkpoint():
     assert algorithm.restore(algorithm.tensors([]))[0].held_out.shape == (5, 0)
 
 
+class TestTrees:
+    """Groups of similar labels with a machine each, and a machine per label on the rows of its group."""
+
+    N_SEEN = np.unique(DATA.Y.indices).size
+
+    def fit(self, monkeypatch, n_trees=2, sizes=(8, 4), **settings):
+        monkeypatch.setattr(linear_plan, "_GROUP_SIZES", sizes)
+        model = LinearMachines(80, 30, 0, n_trees, n_machines(30, self.N_SEEN, n_trees))
+        own = Settings(1, 400, **{"held_out": 40} | settings)
+        trainer = LinearTrainer(model, own, Problem(1.0, 300, 1e-4))
+        run = trainer.train(DATA, Monitor())
+        return model, trainer, run
+
+    def test_every_machine_is_solved_on_the_rows_and_labels_that_it_is_for(self, monkeypatch):
+        monkeypatch.setattr(linear, "_PRUNED", 1e-9)
+        monkeypatch.setattr(linear, "_TREE_PRUNED", 1e-9)
+        model, _, _ = self.fit(monkeypatch, held_out=0)
+        n_all, Y = model.intercepts.numel(), DATA.Y.toarray() > 0
+        W = sparse.csr_array((model.weights, model.features, model.pointers), shape=(n_all, 80)).T
+        scores, seen = DATA.X @ W + model.intercepts.numpy(), np.flatnonzero(Y.any(0))
+        for number, groups in enumerate(model.groups.numpy()):
+            for group in np.unique(groups[seen]):
+                labels = seen[groups[seen] == group]
+                has_any = Y[:, labels].any(1)
+                held = sparse.csr_array(has_any[:, None].astype(np.float32))
+                alone = solve(MarginRows(DATA.X, held), np.array([0]), Problem(1.0, 300, 1e-5), CPU)
+                expected = DATA.X[:, alone.features] @ alone.W.numpy() + alone.intercepts.numpy()
+                np.testing.assert_allclose(scores[:, group], expected[:, 0], atol=0.1)  # of all features of the block
+                own = Dataset(
+                    gather_rows(DATA.X, np.flatnonzero(has_any)), gather_rows(DATA.Y, np.flatnonzero(has_any))
+                )
+                inside = solve(MarginRows(own.X, own.Y), labels, Problem(1.0, 300, 1e-5), CPU)
+                expected = DATA.X[:, inside.features] @ inside.W.numpy() + inside.intercepts.numpy()
+                np.testing.assert_allclose(scores[:, (1 + number) * 30 + labels], expected, atol=2e-3)
+
+    def test_scores_of_a_tree_are_products_along_its_path(self, monkeypatch):
+        model, _, _ = self.fit(monkeypatch)
+        scores = np.random.default_rng(0).normal(1, 1, (5, model.intercepts.numel())).astype(np.float32)
+        rho = -(np.maximum(2 - scores, 0) ** 2)
+        own, trees = model.parts(torch.from_numpy(scores))
+        each = [rho[:, groups] + rho[:, (1 + t) * 30 :][:, :30] for t, groups in enumerate(model.groups.numpy())]
+        expected = np.maximum(np.log(np.mean(np.exp(each), 0)), -10)
+        np.testing.assert_array_equal(own, scores[:, :30])
+        np.testing.assert_allclose(trees, expected, rtol=1e-5)
+
+    def test_groups_differ_between_trees_and_are_numbered_last(self, monkeypatch):
+        model, trainer, _ = self.fit(monkeypatch, 3, (8, 8))
+        seen, numbers = np.unique(DATA.Y.indices), model.groups.numpy()
+        used = np.unique(numbers[:, seen])
+        np.testing.assert_array_equal(used, np.arange(4 * 30, model.intercepts.numel()))
+        first, second = (numbers[t][seen][:, None] == numbers[t][seen] for t in (0, 1))
+        assert (first != second).any()
+        assert trainer.seconds_per_step(DATA) > 0
+
+    def test_held_out_rows_weigh_trees_against_machines(self, monkeypatch):
+        model, _, run = self.fit(monkeypatch)
+        assert model.stack.slopes.shape[0] == 2
+        assert (model.stack.slopes >= 0).all()
+        assert (run.memory["p"].diff(dim=1) <= 0).all()
+
+    def test_without_labels_nothing_is_learned(self, monkeypatch):
+        from labelfield import LinearClassifier
+
+        model = LinearClassifier(n_trees=2).fit(DATA.X, np.zeros((400, 3)))
+        assert model.spec_.n_trees == 0
+        assert np.isfinite(model.predict_proba(DATA.X[:3])).all()
+
+
 class TestTime:
     def test_a_budget_makes_passes_fewer_never_labels(self, monkeypatch):
         monkeypatch.setattr("labelfield.inference.margin._BLOCK_LABELS", 4)
         asked = []
 
-        def noted(rows, labels, problem, device):
+        def noted(rows, labels, problem, device, taking_part):
             asked.append((labels.size, problem.n_passes))
-            return solve(rows, labels, problem, device)
+            return solve(rows, labels, problem, device, taking_part)
 
         monkeypatch.setattr(linear, "solve", noted)
         model, _ = trained(problem=Problem(1.0, 50, 0.0), time_budget=1e-9)

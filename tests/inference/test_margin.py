@@ -23,13 +23,13 @@ from labelfield.models.linear.model import LinearMachines
 CPU = torch.device("cpu")
 
 
-def plain(rows, labels, problem):
-    return solve_plain(rows, labels, problem, CPU)
+def plain(rows, labels, problem, taking_part=None):
+    return solve_plain(rows, labels, problem, CPU, taking_part)
 
 
-def compiled(rows, labels, problem):
+def compiled(rows, labels, problem, taking_part=None):
     pytest.importorskip("numba")
-    return solve_compiled(rows, labels, problem)
+    return solve_compiled(rows, labels, problem, taking_part)
 
 
 both = pytest.mark.parametrize("solve", [compiled, plain])
@@ -148,6 +148,18 @@ def test_a_few_passes_forget_nearly_all(solve):
     A, seen = with_constant(X[:, features_of(LABELS)]), with_constant(X[fold]) @ weights(solved)
     exact = np.stack([A[fold] @ optimum(A[kept], signs(label)[kept], 1.0) for label in LABELS], 1)
     assert np.abs(solved.held_out - exact).mean() < 0.15 * np.abs(seen - exact).mean()
+
+
+@both
+def test_rows_that_do_not_take_part_are_scored_and_change_nothing(solve):
+    chosen, fold = np.flatnonzero(np.arange(120) % 3), np.array([0, 60])
+    found = solve(MarginRows(X, Y, [fold]), LABELS, Problem(1.0, **SOLVED), chosen)
+    for label in LABELS:
+        A, own = with_constant(X), features_of(LABELS)
+        A = A[:, np.r_[0, 1 + own]]
+        w = optimum(A[chosen], signs(label)[chosen], 1.0)
+        np.testing.assert_allclose(used(weights(found)[:, label], own), w, atol=1e-3)
+    np.testing.assert_allclose(found.held_out, with_constant(X[fold]) @ weights(found), atol=1e-3)
 
 
 @both

@@ -6,7 +6,18 @@
 The optimum of log p(w) + log p(b) + Σ log p̃ is that of the L2-loss support vector machine. Its intercept stays near -1,
 where a label rests that nothing speaks for, unless the label is frequent. Scores become log-odds by a map that is
 learned on rows held out (`labelfield.models.stack`), since p̃ is no distribution over y.
+
+Very many labels also have label trees of two levels (as in Parabel and Bonsai). Each tree parts the labels into groups
+of similar ones. One machine per group tells whether any of its labels holds, and a further machine per label, solved on
+the rows of its group alone, which of them. With ρ(f) = -(1 - f)₊², which is log p̃(1 | f) for C = 1,
+
+    t_k = log mean over trees of exp(ρ(f_group(k)) + ρ(f_k | group(k)))
+
+Log-odds then come from the score of the label's own machine and t_k together. Trees share what similar labels have in
+common, and cost little: machines of groups are few, and those within groups see few rows.
 """
+
+from math import log
 
 import torch
 from torch import Tensor, nn
@@ -17,40 +28,55 @@ from labelfield.models.stack import Stack
 
 # Log-odds per unit of score before the map is learned.
 _SLOPE = 4.0
+# t below this is all the same: what no tree believes.
+_LEAST = -10.0
 # Weights that are laid out densely at a time.
 _SCRATCH = 1 << 25
 
 
 class LinearMachines(nn.Module):
-    """The weights of K labels, label by label (pointers, features), by how much their intercepts differ from -1, and
-    the map from scores to log-odds."""
+    """The weights of machines one after another (pointers, features), by how much their intercepts differ from -1, and
+    the map from scores to log-odds.
+
+    The first K machines are those of the labels. Then come, for each tree, K machines of labels within their groups,
+    and last the machines of groups. `groups` (trees, K) says which machine is that of the group of a label.
+    """
 
     pointers: Tensor
     features: Tensor
     intercepts: Tensor
+    groups: Tensor
 
-    def __init__(self, n_features: int, n_labels: int, n_weights: int = 0) -> None:
+    def __init__(
+        self, n_features: int, n_labels: int, n_weights: int = 0, n_trees: int = 0, n_machines: int | None = None
+    ) -> None:
         super().__init__()
         self.n_features, self.n_labels = n_features, n_labels
-        self.register_buffer("pointers", torch.zeros(n_labels + 1, dtype=torch.int64))
+        n_machines = n_labels if n_machines is None else n_machines
+        self.register_buffer("groups", torch.zeros(n_trees, n_labels, dtype=torch.int64))
+        self.register_buffer("pointers", torch.zeros(n_machines + 1, dtype=torch.int64))
         self.register_buffer("features", torch.zeros(n_weights, dtype=torch.int32))
-        self.register_buffer("intercepts", torch.zeros(n_labels))
+        self.register_buffer("intercepts", torch.zeros(n_machines))
         self.weights = nn.Parameter(torch.zeros(n_weights), requires_grad=False)
-        self.stack, self.calibration = Stack(1, n_labels), Calibration()
+        self.stack, self.calibration = Stack(1 if n_trees == 0 else 2, n_labels), Calibration()
         self.stack.slopes.fill_(_SLOPE)
         self.stack.offsets.fill_(-_SLOPE)
+        if n_trees:
+            self.stack.slopes[0] /= 2
+            self.stack.slopes[1] = 0.5  # t is log p already
+            self.stack.offsets /= 2
 
     def fill(self, pointers: Tensor, features: Tensor, weights: Tensor, intercepts: Tensor) -> None:
-        """Take over the weights of all labels, as many as there are, and their intercepts."""
+        """Take over the weights of all machines, as many as there are, and their intercepts."""
         device = self.weights.device
         self.pointers, self.features, self.intercepts = (part.to(device) for part in (pointers, features, intercepts))
         self.weights = nn.Parameter(weights.to(device), requires_grad=False)
 
     def scores(self, X: Tensor) -> Tensor:
-        """Return f + 1 (B, K) for sparse rows, with the weights of a few labels laid out densely at a time."""
+        """Return f + 1 of all machines for sparse rows, with the weights of a few laid out densely at a time."""
         parts = [self.weights.new_zeros(X.shape[0], 0)]
         step = max(1, _SCRATCH // max(self.n_features, 1))
-        for first in range(0, self.n_labels, step):
+        for first in range(0, self.intercepts.numel(), step):
             pointers = self.pointers[first : first + step + 1]
             width, own = len(pointers) - 1, slice(int(pointers[0]), int(pointers[-1]))
             column = torch.repeat_interleave(torch.arange(width, device=X.device), pointers.diff())
@@ -58,3 +84,19 @@ class LinearMachines(nn.Module):
             scratch = self.weights.new_zeros(self.n_features * width).scatter_(0, cells, self.weights[own])
             parts.append(dot(X, scratch.view(self.n_features, width)))
         return torch.cat(parts, 1) + self.intercepts
+
+    def parts(self, scores: Tensor) -> list[Tensor]:
+        """Return what log-odds are made of: f + 1 of the labels' own machines (B, K), and t where there are trees."""
+        n_trees, n_labels = self.groups.shape
+        if not n_trees:
+            return [scores]
+        trees = torch.empty(n_trees, len(scores), n_labels, device=scores.device)
+        for number in range(n_trees):
+            within = scores[:, (1 + number) * n_labels : (2 + number) * n_labels]
+            torch.add(_rho(scores[:, self.groups[number]]), _rho(within), out=trees[number])
+        return [scores[:, :n_labels], trees.logsumexp(0).sub_(log(n_trees)).clamp_min_(_LEAST)]
+
+
+def _rho(scores: Tensor) -> Tensor:
+    """Return -(1 - f)₊² from f + 1."""
+    return (2 - scores).clamp_min_(0).square_().neg_()

@@ -32,16 +32,17 @@ class LinearPredictor(Predictor):
 
     @cached_property
     def by_feature(self) -> sparse.csr_array:
-        """The weights (D, K) by feature, formed at the first question."""
+        """The weights of all machines by feature (D, machines), formed at the first question."""
         parts = (self.model.weights, self.model.features, self.model.pointers)
         data, indices, indptr = (part.cpu().numpy() for part in parts)
-        shape = (self.n_labels, self.model.n_features)
+        shape = (self.model.intercepts.numel(), self.model.n_features)
         result: sparse.csr_array = sparse.csr_array((data, indices, indptr), shape=shape).T.tocsr()
         return result
 
     def scores_of(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
-        """Yield f + 1 = w_kᵀ x + b_k + 1 for blocks of rows and all labels."""
-        for block in row_blocks(rows.shape[0], self.n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
+        """Yield f + 1 = wᵀx + b + 1 for blocks of rows and all machines."""
+        n_machines = self.model.intercepts.numel()
+        for block in row_blocks(rows.shape[0], n_machines, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 some = gather_rows(rows, np.arange(block.start, block.stop))
                 if self.model.weights.device.type == "cpu":
@@ -51,11 +52,13 @@ class LinearPredictor(Predictor):
             yield block, found
 
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
-        stack = self.model.stack
-        return self.whole_rows(self.scores_of(rows), lambda found: stack([found]).sigmoid(), calibrated)
+        model = self.model
+        return self.whole_rows(
+            self.scores_of(rows), lambda found: model.stack(model.parts(found)).sigmoid(), calibrated
+        )
 
     def feature_relevance(self) -> NDArray[np.float32]:
-        """Return the mean over labels of the squared weight of each feature."""
+        """Return the sum of the squared weights of each feature over all machines, per label."""
         squares, n_features = np.square(self.by_feature.data), self.model.n_features
         total = np.bincount(np.repeat(np.arange(n_features), np.diff(self.by_feature.indptr)), squares, n_features)
         return np.asarray(total / self.n_labels, np.float32)

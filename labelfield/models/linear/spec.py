@@ -5,23 +5,28 @@ from dataclasses import dataclass
 from labelfield.constraints import Constraint, Integer, Real, check_options
 from labelfield.models.linear.model import LinearMachines
 
+MOST_TREES = 16
 # What each option of the model may be; the estimator adds those of the training.
 CONSTRAINTS: dict[str, Constraint] = {"cost": Real(1e-6)}
 _SPEC_CONSTRAINTS = {
     **CONSTRAINTS,
     **dict.fromkeys(("n_features", "n_labels"), Integer(1)),
     "n_weights": Integer(0),
+    "n_trees": Integer(0, MOST_TREES),
+    "n_machines": Integer(0),
 }
 
 
 @dataclass(frozen=True)
 class LinearSpec:
-    """Sizes, and the cost C of a row beyond the margin."""
+    """Sizes, the cost C of a row beyond the margin, and how many label trees and, with these, machines there are."""
 
     n_features: int
     n_labels: int
     cost: float = 1.0
     n_weights: int = 0
+    n_trees: int = 0
+    n_machines: int = 0  # 0 for one per label
 
     def __post_init__(self) -> None:
         check_options(vars(self), _SPEC_CONSTRAINTS)
@@ -29,4 +34,5 @@ class LinearSpec:
 
 def build(spec: LinearSpec) -> LinearMachines:
     """Build machines as the spec describes them, with nothing in them yet."""
-    return LinearMachines(spec.n_features, spec.n_labels, spec.n_weights)
+    n_machines = spec.n_machines or spec.n_labels
+    return LinearMachines(spec.n_features, spec.n_labels, spec.n_weights, spec.n_trees, n_machines)
