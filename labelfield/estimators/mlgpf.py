@@ -27,7 +27,7 @@ from labelfield.inducing import Subspace
 from labelfield.inference.calibrating import N_REMEMBERED, fit_calibration, remember
 from labelfield.inference.fitting import GradientTrainer, rows_source
 from labelfield.inference.run import SCHEDULES
-from labelfield.inference.source import Source, TensorSource
+from labelfield.inference.source import MaskedSource, Source, TensorSource
 from labelfield.linalg.rows import Projected, Rows, device_of
 from labelfield.memory import advising_on_memory
 from labelfield.metrics.propensity import inverse_propensity_of
@@ -75,7 +75,8 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     def begin(model: Any) -> None:
         if pattern is not None:
             model.label_linear.fill(pattern)
-        start(model, spec, data.X, data.Y, seed, basis=options.basis, device=device)
+        n_observed = None if rows.mask is None else rows.mask.n_observed_of_labels()
+        start(model, spec, data.X, data.Y, seed, basis=options.basis, n_observed=n_observed, device=device)
 
     return Design(data, transform, spec, settings, options.n_negatives, begin)
 
@@ -84,7 +85,7 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
     model = fitted.model
     weights: list[torch.Tensor] = []  # of the labels that hold, where rare ones count more
 
-    def objective(X: Rows, Y: torch.Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
+    def objective(X: Rows, Y: Any, n_data: int, generator: torch.Generator | None = None) -> Elbo:
         found: Elbo = model.elbo(
             X,
             Y,
@@ -98,7 +99,9 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
 
     def source(data: Dataset) -> Source:
         weights[:] = [_positive_weight(options.propensity, fitted)] if options.propensity else []
-        return _source(options, fitted, data)
+        found = _source(options, fitted, data)
+        # Fewer rows than the mask has are its first ones.
+        return found if fitted.mask is None else MaskedSource(found, fitted.mask.take(slice(data.n_rows)))
 
     def release() -> None:
         """Let weights learn that waited for the held-out rows."""
@@ -107,9 +110,12 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
 
     def calibrate(held_out: Dataset) -> dict[str, torch.Tensor]:
         predictor = FactorPredictor(model)
-        fit_calibration(predictor, held_out.X, held_out.Y, n_ranked=N_REMEMBERED)
+        mask, is_known = fitted.mask, None
+        if mask is not None:
+            is_known = mask.take(fitted.settings.held_out_rows(mask.places.shape[0])).observes
+        fit_calibration(predictor, held_out.X, held_out.Y, is_known, N_REMEMBERED)
         release()
-        return remember(predictor, held_out.X, held_out.Y)
+        return remember(predictor, held_out.X, held_out.Y, is_known)
 
     def finish() -> None:
         """Drop weights that matter to no row."""
@@ -128,7 +134,13 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
         finish=finish,
         is_capturable=not fitted.n_negatives,
         n_threads=1 if is_small_step(fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step) else None,
-        fingerprint=(fitted.n_negatives, options.n_points, options.propensity, options.basis),
+        fingerprint=(
+            fitted.n_negatives,
+            options.n_points,
+            options.propensity,
+            options.basis,
+            "" if fitted.mask is None else fitted.mask.digest(),
+        ),
     )
 
 
@@ -176,7 +188,8 @@ def _with_waiting(spec: Spec, arrays: dict[str, torch.Tensor]) -> dict[str, torc
 class MLGPFClassifier(Classifier):
     """Multi-label Gaussian-process factor model: f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli per label.
 
-    With likelihood="squared_hinge" each label has a margin instead, as in a support vector machine.
+    With likelihood="squared_hinge" each label has a margin instead, as in a support vector machine. Entries of Y may be
+    missing, and then count for nothing: NaN in a dense Y, or as arguments of `fit` say.
 
     Options left at None are chosen from the size of the data (`labelfield.models.mlgpf.plan`).
 
@@ -293,6 +306,7 @@ class MLGPFClassifier(Classifier):
         "calibrate": Flag(),
     }
     method: ClassVar[str] = "mlgpf"
+    takes_missing: ClassVar[bool] = True
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=Spec,
         build=lambda spec, options: build(spec),

@@ -1,7 +1,7 @@
 """Sources of batches: rows in memory, on disk, or on a GPU."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.csr import gather_rows
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
-from labelfield.linalg.rows import Projected, Rows, gather
+from labelfield.data.mask import Mask
+from labelfield.linalg.partial import PartialLabels
+from labelfield.linalg.rows import Projected, Rows, gather, to_tensor
 
 # No batch in a lifetime is expected to exceed the mean number of entries by more than this many standard deviations.
 _DEVIATIONS = 6.0
@@ -22,8 +25,8 @@ class Source(Protocol):
 
     n_rows: int
 
-    def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
-        """Return X and Y (sparse CSR) of these rows."""
+    def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Any]:
+        """Return X and Y of these rows: sparse CSR, or PartialLabels where some labels are missing."""
 
 
 class DatasetSource:
@@ -107,3 +110,15 @@ class TensorSource:
         if isinstance(self.X, Projected):
             return Projected(*(part[chosen].to(device) for part in self.X)), Y
         return self.X[chosen].to(device), Y
+
+
+class MaskedSource:
+    """Rows of another source, with what was observed of their labels."""
+
+    def __init__(self, source: Source, mask: Mask) -> None:
+        self.source, self.mask, self.n_rows = source, mask, source.n_rows
+
+    def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, PartialLabels]:
+        X, Y = self.source.batch(rows, device)
+        places = to_tensor(gather_rows(self.mask.places, rows), device)
+        return X, PartialLabels(Y, places, self.mask.is_missing)

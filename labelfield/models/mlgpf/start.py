@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.inducing import Subspace, kmeans, singular_vectors
@@ -24,9 +25,11 @@ def start(
     *,
     start_mean: float = 1.0,
     basis: str = "svd",
+    n_observed: NDArray[np.int64] | None = None,
     device: torch.device | str = "cpu",
 ) -> None:
-    """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, and random means of q.
+    """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label among the rows
+    in which it was observed (`n_observed` (K,); default: all), and random means of q.
 
     Under a squared hinge b starts at -1, the mean of its prior. A label without a positive row would stay there, with
     the variance that Φ gives it, and come first in rows that are far from every other label; so its Φ is 0 and its b,
@@ -56,7 +59,8 @@ def start(
         frequency = np.bincount(Y.indices, minlength=spec.n_labels)
         model.Phi.normal_(0, spec.n_latent**-0.5, generator=generator)
         if model.b_mean is None:
-            odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
+            seen = Y.shape[0] if n_observed is None else n_observed
+            odds = (frequency + 0.5) / (seen - frequency + 0.5)
             model.b.copy_(torch.from_numpy(np.log(odds)))
         else:
             model.b_mean.copy_(torch.from_numpy(np.where(frequency > 0, ABSENT, _NEVER)))
