@@ -44,7 +44,10 @@ if TYPE_CHECKING:
     from labelfield.models.predictor import Predictor
 
 
-_RANK_BY = "probability; propensity, which times p is best for PSP@k; or a power of the inverse propensity such as 0.5."
+_RANK_BY = (
+    "probability; propensity, which times p is best for PSP@k; a power of the inverse propensity such as 0.5; or utility, "
+    "the mean utility under a factor model."
+)
 RankBy = Annotated[str, typer.Option("--rank-by", help=_RANK_BY)]
 
 
@@ -66,11 +69,12 @@ def predict(
     """
     require_file_name(out, overwrite)
     power = _parse_rank_by(rank_by)
+    how = rank_by if rank_by == "utility" else power
     started = time.perf_counter()
     estimator = load_model(model, device)
     dataset = reading.for_model(estimator, rows, labelled=False)
     with Bar("predicting"):
-        predictions = estimator.predict_topk(dataset.X, k, rank_by=power)
+        predictions = estimator.predict_topk(dataset.X, k, rank_by=how)
     has_classes = estimator.label_kind_ == "classes"
     numbers = class_numbers(estimator.label_names()) if has_classes else None
     weight = rank_weight(power, lambda: inverse_propensity_of(estimator.label_counts_, estimator.n_rows_))
@@ -120,6 +124,8 @@ def evaluate(
         raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
     started = time.perf_counter()
     estimator = load_model(predictions, device) if predictions.is_dir() else None
+    if rank_by == "utility" and estimator is None:
+        raise typer.BadParameter("--rank-by utility is for a model")
     if power and (str(predictions) == "popularity" or (estimator and estimator.label_kind_ == "classes")):
         raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row, predicted by a model")
     if estimator is not None and estimator.label_kind_ == "classes":
@@ -137,8 +143,10 @@ def evaluate(
         def ranked(predictor: Predictor) -> sparse.csr_array:
             """Return the best labels under a predictor of the estimator's labels."""
             assert estimator is not None
-            own = None if weight is None else weight[: predictor.n_labels]
-            return _widen(predictor.top_k(estimator.rows(rows.X), max(ks), weight=own), rows.n_labels)
+            own, X = None if weight is None else weight[: predictor.n_labels], estimator.rows(rows.X)
+            if rank_by == "utility":
+                return _widen(predictor.top_k_by_utility(X, max(ks)), rows.n_labels)
+            return _widen(predictor.top_k(X, max(ks), weight=own), rows.n_labels)
 
         if str(predictions) == "popularity":
             if training is None:
@@ -162,7 +170,7 @@ def evaluate(
     if as_json:
         print_json({**result, "unlabelled": unlabelled, "rank_by": rank_by, "seconds": time.perf_counter() - started})
     else:
-        ordered = f", ranked by {rank_by}" if power else ""
+        ordered = f", ranked by {rank_by}" if power or rank_by == "utility" else ""
         _print_scores(f"{predictions} on {truth}{ordered}", result, [k for k in ks if f"P@{k}" in result], unlabelled)
 
 
@@ -239,7 +247,7 @@ def _parse_rank_by(text: str) -> float:
     try:
         return rank_power(text if text.isalpha() else float(text))
     except ValueError:
-        expected = "probability, propensity, or a power such as 0.5"
+        expected = "probability, utility, propensity, or a power such as 0.5"
         raise typer.BadParameter(f"--rank-by {text}; expected {expected}") from None
 
 

@@ -209,8 +209,13 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         inverse propensity, which leans to rare labels and is best for PSP@k; a number such as 0.5 is a power of the
         inverse propensity. The values are probabilities all the same: `metrics.evaluate`, given the same `rank_by` and
         the training labels, ranks them in that order.
+
+        With rank_by="utility" factor models rank by mean utility, as the papers do [TH 4.36]. The values are then the
+        probabilities that labels would have if utilities had no variance, whether `calibrated` or not.
         """
         rows = self.rows(X)
+        if rank_by == "utility":
+            return self.predictor_.top_k_by_utility(rows, count_of(k))
         weight = rank_weight(rank_by, lambda: inverse_propensity_of(self.label_counts_, self.n_rows_))
         return self.predictor_.top_k(rows, count_of(k), calibrated, weight)
 

@@ -26,7 +26,7 @@ from labelfield.estimators.options import count_of
 from labelfield.inducing import Subspace
 from labelfield.inference.calibrating import N_REMEMBERED, fit_calibration, remember
 from labelfield.inference.fitting import GradientTrainer, rows_source
-from labelfield.inference.run import SCHEDULES
+from labelfield.inference.run import OPTIMISERS, SCHEDULES
 from labelfield.inference.source import MaskedSource, Source, TensorSource
 from labelfield.linalg.rows import Projected, Rows, device_of
 from labelfield.memory import advising_on_memory
@@ -38,8 +38,8 @@ from labelfield.models.mlgpf.plan import plan, variants
 from labelfield.models.mlgpf.predict import BLOCK_ROWS, FactorPredictor, label_correlation
 from labelfield.models.mlgpf.spec import CONSTRAINTS, Spec, build
 from labelfield.models.mlgpf.start import BASES, start
-from labelfield.models.sizes import SUPPORT
-from labelfield.models.sparse import MOST_POINTS
+from labelfield.models.sizes import support_size
+from labelfield.models.sparse import MOST_POINTS, STARTS
 
 # By how much the log-odds of a label may change when its smallest weights are dropped after training.
 _PRUNED = 0.1
@@ -65,7 +65,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
             "n_labels": Y.shape[1],
             "n_inducing": min(options.n_inducing, X.shape[0]),
             "rank": min(options.rank or 2 * options.n_inducing, *X.shape) if is_subspace else 0,
-            "n_support": SUPPORT if data.n_features > SUPPORT and not is_subspace else 0,
+            "n_support": 0 if is_subspace else support_size(options.n_support, data.n_features),
             "unit_norm": options.unit_norm and transform.has_unit_norm,
             "n_points": options.n_points_predict,
             "n_label_linear": 0 if pattern is None else pattern.features.size,
@@ -76,7 +76,8 @@ def _design(given: Any, rows: TrainingRows) -> Design:
         if pattern is not None:
             model.label_linear.fill(pattern)
         n_observed = None if rows.mask is None else rows.mask.n_observed_of_labels()
-        start(model, spec, data.X, data.Y, seed, basis=options.basis, n_observed=n_observed, device=device)
+        at = {"basis": options.basis, "at": options.inducing_start}
+        start(model, spec, data.X, data.Y, seed, **at, n_observed=n_observed, device=device)
 
     return Design(data, transform, spec, settings, options.n_negatives, begin)
 
@@ -139,6 +140,7 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
             options.n_points,
             options.propensity,
             options.basis,
+            options.inducing_start,
             "" if fitted.mask is None else fitted.mask.digest(),
         ),
     )
@@ -154,11 +156,12 @@ def _positive_weight(power: float, fitted: Fitted) -> torch.Tensor:
 def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
     """Return rows from the data, or projected once onto the subspace where that loses nothing."""
     inducing, device = fitted.model.inducing, device_of(fitted.model)
-    can = isinstance(inducing, Subspace) and fitted.spec.inducing == "subspace" and fitted.model.label_linear is None
+    can = isinstance(inducing, Subspace) and not inducing.basis.requires_grad and fitted.model.label_linear is None
     can = can and fitted.model.kernel.feature_relevance() is None
     if options.precompute and not can:
         raise ValueError(
-            "precompute=True needs inducing='subspace', label_linear='off', and a kernel without a weight per feature"
+            "precompute=True needs inducing='subspace' or 'subspace_fixed', label_linear='off', and a kernel without a "
+            "weight per feature"
         )
     if not can or options.precompute is False:
         return rows_source(data, device)
@@ -204,7 +207,11 @@ class MLGPFClassifier(Classifier):
     posterior : str
         Family of q(u): whitened_diagonal, whitened_shared, whitened_full, full or parsimonious.
     inducing : str
-        Where inducing inputs live: free, fixed, subspace, or subspace_basis, whose basis is learned too.
+        Where inducing inputs live: free, fixed, subspace, subspace_fixed, or subspace_basis, whose basis is learned too.
+    inducing_start : str
+        Where inducing inputs start: kmeans, at centres of the rows, or rows, at random ones.
+    n_support : int or None
+        Number of features, the most frequent ones, on which free or fixed inducing inputs have values; 0 for all.
     rank : int or None
         Dimensions R of the subspace.
     basis : str
@@ -232,9 +239,11 @@ class MLGPFClassifier(Classifier):
     batch_size : int or None
         Rows per step B.
     learning_rate : float or None
-        Highest learning rate of Adam.
+        Highest learning rate.
     schedule : str
         How the learning rate changes: one_cycle, cosine, linear or constant.
+    optimiser : str
+        How gradients become steps: adam, adagrad, adadelta or rmsprop. Rates are chosen for adam.
     kl_weight : float or None
         Weight of the divergence; 1 is the true bound.
     clip_norm : float or None
@@ -264,6 +273,8 @@ class MLGPFClassifier(Classifier):
     kernel: str | None = None
     posterior: str = "whitened_diagonal"
     inducing: str = "free"
+    inducing_start: str = "kmeans"
+    n_support: int | None = None
     rank: int | None = None
     basis: str = "svd"
     precompute: bool | None = None
@@ -279,6 +290,7 @@ class MLGPFClassifier(Classifier):
     batch_size: int | None = None
     learning_rate: float | None = None
     schedule: str = "one_cycle"
+    optimiser: str = "adam"
     kl_weight: float | None = None
     clip_norm: float | None = None
     n_iter_no_change: int | None = None
@@ -298,9 +310,11 @@ class MLGPFClassifier(Classifier):
         **dict.fromkeys(("learning_rate", "clip_norm", "time_budget"), Real(1e-12)),
         **dict.fromkeys(("kl_weight", "propensity"), Real(0)),
         "threshold": Real(0, 1),
-        "n_negatives": Integer(0),
+        **dict.fromkeys(("n_negatives", "n_support"), Integer(0)),
+        "inducing_start": OneOf(STARTS),
         "basis": OneOf(BASES),
         "schedule": OneOf(SCHEDULES),
+        "optimiser": OneOf(OPTIMISERS),
         "row_transform": Word(),
         "precompute": Flag(),
         "calibrate": Flag(),

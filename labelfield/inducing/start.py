@@ -38,6 +38,14 @@ def kmeans(
     return centres.cpu().numpy()
 
 
+def random_rows(
+    X: sparse.csr_array | NDArray[np.float32], count: int, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Return rows (M, D) that are drawn without replacement, all of them if there are no more."""
+    n = X.shape[0]
+    return _dense(X[np.sort(rng.choice(n, min(n, count), replace=False))])
+
+
 def _sums(points: Tensor, group: Tensor, n_groups: int) -> Tensor:
     """Return the sum of the rows of each group (groups, D), in float64, where the order of additions has no effect."""
     total = torch.zeros(n_groups, points.shape[1], dtype=torch.float64, device=points.device)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from labelfield.inference.adam import RowAdam
+from labelfield.inference.optimisers import RowOptimiser
 from labelfield.inference.source import ResidentSource, Sizes, Source
 from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import Rows
@@ -54,7 +54,7 @@ class Stepper:
         self,
         objective: Objective,
         source: Source,
-        optimiser: RowAdam,
+        optimiser: RowOptimiser,
         generator: torch.Generator,
         kl_weight: float = 1.0,
         clip_norm: float | None = None,

@@ -9,7 +9,7 @@ from labelfield.inducing import Subspace, kmeans, singular_vectors
 from labelfield.likelihoods.squared_hinge import ABSENT
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.models.mlgpf.spec import Spec
-from labelfield.models.sparse import fill_shared, pad_rows
+from labelfield.models.sparse import STARTS, fill_shared, pad_rows, starting_points
 
 BASES = ("svd", "kmeans")
 # The bias of a label that holds in no row, under a squared hinge: below all others, wherever these say nothing.
@@ -25,10 +25,11 @@ def start(
     *,
     start_mean: float = 1.0,
     basis: str = "svd",
+    at: str = "kmeans",
     n_observed: NDArray[np.int64] | None = None,
     device: torch.device | str = "cpu",
 ) -> None:
-    """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label among the rows
+    """Fill a model in place: Z from the rows (at centres of them, or random ones: `at`), Φ ~ N(0, 1/P), b at the log-odds of each label among the rows
     in which it was observed (`n_observed` (K,); default: all), and random means of q.
 
     Under a squared hinge b starts at -1, the mean of its prior. A label without a positive row would stay there, with
@@ -40,10 +41,11 @@ def start(
     """
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
+    for name, value, words in (("basis", basis, BASES), ("at", at, STARTS)):
+        if value not in words:
+            raise ValueError(f"{name}={value!r}; expected one of {', '.join(words)}")
     with torch.no_grad():
         if isinstance(model.inducing, Subspace):
-            if basis not in BASES:
-                raise ValueError(f"basis={basis!r}; expected one of {', '.join(BASES)}")
             # The basis X̃ (R, D): leading right singular vectors, or centres of the rows.
             found = singular_vectors(X, spec.rank, rng) if basis == "svd" else kmeans(X, spec.rank, rng)
             vectors = pad_rows(found, spec.rank)
@@ -51,11 +53,11 @@ def start(
             model.inducing.basis.copy_(torch.from_numpy(vectors.T.copy()))
             model.inducing.refresh()
             gram = vectors @ vectors.T
-            centres = kmeans(coordinates, spec.n_inducing, rng, device)
+            points = starting_points(coordinates, spec.n_inducing, rng, device, at)
             # Coordinates are products with the basis; the weights that give them are G⁻¹ times the coordinates.
-            model.inducing.A.copy_(torch.from_numpy(pad_rows(centres @ np.linalg.pinv(gram), spec.n_inducing)))
+            model.inducing.A.copy_(torch.from_numpy(np.asarray(points @ np.linalg.pinv(gram), np.float32)))
         else:
-            fill_shared(model.inducing, spec, X, rng, device)
+            fill_shared(model.inducing, spec, X, rng, device, at)
         frequency = np.bincount(Y.indices, minlength=spec.n_labels)
         model.Phi.normal_(0, spec.n_latent**-0.5, generator=generator)
         if model.b_mean is None:
