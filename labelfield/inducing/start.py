@@ -38,9 +38,7 @@ def kmeans(
     return centres.cpu().numpy()
 
 
-def random_rows(
-    X: sparse.csr_array | NDArray[np.float32], count: int, rng: np.random.Generator
-) -> NDArray[np.float32]:
+def random_rows(X: sparse.csr_array | NDArray[np.float32], count: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Return rows (M, D) that are drawn without replacement, all of them if there are no more."""
     n = X.shape[0]
     return _dense(X[np.sort(rng.choice(n, min(n, count), replace=False))])

@@ -46,7 +46,9 @@ def rank_power(rank_by: Any) -> float:
         return words[rank_by]
     is_number = isinstance(rank_by, int | float | np.integer | np.floating) and not isinstance(rank_by, bool)
     if not is_number or not 0 <= rank_by < inf:
-        raise ValueError(f"rank_by={rank_by!r}; expected 'probability', 'utility', 'propensity', or a power such as 0.5")
+        raise ValueError(
+            f"rank_by={rank_by!r}; expected 'probability', 'utility', 'propensity', or a power such as 0.5"
+        )
     return float(rank_by)
 
 

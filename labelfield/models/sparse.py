@@ -31,7 +31,12 @@ def make_shared(spec: Any) -> Free:
 
 
 def fill_shared(
-    inducing: Free, spec: Any, X: sparse.csr_array, rng: np.random.Generator, device: torch.device | str, at: str = "kmeans"
+    inducing: Free,
+    spec: Any,
+    X: sparse.csr_array,
+    rng: np.random.Generator,
+    device: torch.device | str,
+    at: str = "kmeans",
 ) -> None:
     """Start shared inducing inputs on the n_support most frequent features, or on all if 0."""
     support = frequent_features(X, spec.n_support) if spec.n_support else None

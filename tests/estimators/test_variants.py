@@ -73,9 +73,12 @@ def test_z_has_values_on_as_many_features_as_asked():
     # A feature beyond the most frequent ones has a value where it is asked for.
     model = small(max_epochs=1, n_support=0, inducing_start="rows", kernel="se", label_linear="off")
     model.prepare(data.X, data.Y)
-    assert np.count_nonzero(np.abs(inputs_of(model)).max(0)) == np.unique(
-        data.X[[int(np.abs(model.rows(data.X).toarray() - z).sum(1).argmin()) for z in inputs_of(model)]].indices
-    ).size
+    assert (
+        np.count_nonzero(np.abs(inputs_of(model)).max(0))
+        == np.unique(
+            data.X[[int(np.abs(model.rows(data.X).toarray() - z).sum(1).argmin()) for z in inputs_of(model)]].indices
+        ).size
+    )
 
 
 @pytest.fixture(scope="module")
