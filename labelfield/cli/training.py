@@ -23,14 +23,15 @@ from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 from labelfield.methods import METHODS, methods_by_labels
+from labelfield.presets import PRESETS
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.inference.run import Settings
 
-    Method = str
+    Method = Preset = str
 else:
-    Method = Literal[tuple(METHODS)]  # for those who read the signature when it runs
+    Method, Preset = Literal[tuple(METHODS)], Literal[tuple(PRESETS)]  # for those who read the signature when it runs
 
 # Longer lists are not shown in full.
 _MOST_LISTED = 10
@@ -42,7 +43,8 @@ def train(
     reading: Reading,
     data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
-    method: Annotated[Method, typer.Option("--method", help=methods_by_labels())] = "auto",
+    method: Annotated[Method | None, typer.Option("--method", help=f"{methods_by_labels()} Default: auto.")] = None,
+    preset: Annotated[Preset | None, typer.Option("--preset", help="The model of a paper, to the letter.")] = None,
     config_file: Annotated[Path | None, typer.Option("--config", help="TOML, as labelfield config prints.")] = None,
     set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value; can be repeated.")] = None,
     valid: Annotated[Path | None, typer.Option("--valid", help="Rows to score after each epoch.")] = None,
@@ -66,10 +68,12 @@ def train(
     from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
 
     seconds = None if time_budget is None else _parse_seconds(time_budget)
+    method = _method_of(method, preset)
     if quality is not None and method != "auto":
         raise typer.BadParameter(f"--quality {quality} is for --method auto; {method} has options of its own")
     given = {"device": device, "random_state": seed, "time_budget": seconds, "quality": quality}
-    options = _gather_options(method, config_file, set_options or [])
+    options = dict(PRESETS[preset].options) if preset is not None else {}
+    options |= _gather_options(method, config_file, set_options or [])
     options |= {name: value for name, value in given.items() if value is not None}
     if out.exists() and not overwrite:
         is_unfinished = out.is_dir() and (not any(out.iterdir()) or (out / CHECKPOINT).exists())
@@ -189,21 +193,36 @@ def _parse_seconds(text: str) -> float:
 # Options of methods
 
 
-def config(method: Annotated[Method, typer.Argument(help="A method of labelfield train.")] = "auto") -> None:
+def config(
+    method: Annotated[Method | None, typer.Argument(help="A method of labelfield train. Default: auto.")] = None,
+    preset: Annotated[Preset | None, typer.Option("--preset", help="With the values of a paper's model.")] = None,
+) -> None:
     """Print all options of a method with their defaults and meanings, as a file for `train --config`.
 
     Example: labelfield config mlgpf
     """
     from labelfield.estimators.methods import method_parameters
 
-    print(f"# {METHODS[method].sentence}")
+    method = _method_of(method, preset)
+    print(f"# {METHODS[method].sentence if preset is None else PRESETS[preset].sentence}")
     print(f"# Options of {method}. Those without a value are off, or chosen from the data.")
+    own = {} if preset is None else PRESETS[preset].options
     for name, option in method_parameters(method).items():
-        text = f"# {name} =" if option.default is None else f"{name} = {json.dumps(option.default)}"
+        value = own.get(name, option.default)
+        text = f"# {name} =" if value is None else f"{name} = {json.dumps(value)}"
         meaning, expected = option.meaning, str(option.constraint)
         if isinstance(option.constraint, Integer | Real):  # the words that an option may be are in its meaning already
             meaning += f" {expected[0].upper()}{expected[1:]}."
         print(f"{text:<36} # {meaning}")
+
+
+def _method_of(method: str | None, preset: str | None) -> str:
+    """Return the method that is meant: that of a preset, which another one contradicts."""
+    if preset is None:
+        return method or "auto"
+    if method not in (None, PRESETS[preset].method):
+        raise typer.BadParameter(f"--preset {preset} is a model of --method {PRESETS[preset].method}, not {method}")
+    return PRESETS[preset].method
 
 
 def _gather_options(method: str, config_file: Path | None, assignments: list[str]) -> dict[str, Any]:

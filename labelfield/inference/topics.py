@@ -55,8 +55,8 @@ class TopicOptions:
     weight_scale: float
     shape_strength: float
     learn_hyper: bool
-    online_weights: str
-    precision_by: str
+    online_weights: str = "interpolate"
+    precision_by: str = "mode"
 
     @property
     def priors(self) -> Priors:
