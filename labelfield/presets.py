@@ -51,8 +51,8 @@ class Preset(NamedTuple):
 
 PRESETS: dict[str, Preset] = {
     "journal": Preset(
-        "MLGPF of the journal paper (2021): a sum of squared exponential and linear kernels with a weight for each feature, "
-        "free inducing inputs, a full q(u).",
+        "MLGPF of the journal paper (2021): a sum of squared exponential and linear kernels with a weight for each "
+        "feature, free inducing inputs, a full q(u).",
         "mlgpf",
         _FACTORS
         | {
@@ -66,7 +66,8 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "subspace": Preset(
-        "MLGPF of the paper on subspace inducing inputs: a linear kernel, Z = A X̃ on singular vectors, a parsimonious q(u).",
+        "MLGPF of the paper on subspace inducing inputs: a linear kernel, Z = A X̃ on singular vectors, and a "
+        "parsimonious q(u).",
         "mlgpf",
         _FACTORS
         | {
@@ -82,8 +83,8 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "thesis": Preset(
-        "One-vs-each of the thesis (2019), OVSE-F: inducing inputs and a kernel for each class, a full q(u), and steps on "
-        "one class against another.",
+        "One-vs-each of the thesis (2019), OVSE-F: inducing inputs and a kernel for each class, a full q(u), and steps "
+        "on one class against another.",
         "one_vs_each",
         _CLASSES
         | {
@@ -115,7 +116,8 @@ PRESETS: dict[str, Preset] = {
         },  # batches, rates, epochs and grids are not said; on airline data batches have 50,000 rows, of images 5,000
     ),
     "bmlpl": Preset(
-        "BMLPL of its paper (2015): EM with two steps of conjugate gradients, λ by type-II maximum likelihood, flat priors.",
+        "BMLPL of its paper (2015): EM with two steps of conjugate gradients, λ by type-II maximum likelihood, flat "
+        "priors.",
         "topics",
         {
             "algorithm": "em",

@@ -16,7 +16,16 @@ import typer
 from numpy.typing import NDArray
 
 from labelfield.atomic import require_only_ours
-from labelfield.cli.options import AsJson, Overwrite, Reading, load_model, reads_files, require_columns, require_rows
+from labelfield.cli.options import (
+    AsJson,
+    Overwrite,
+    Reading,
+    load_model,
+    read_entries,
+    reads_files,
+    require_columns,
+    require_rows,
+)
 from labelfield.cli.output import named, print_facts, print_json, say
 from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
@@ -29,9 +38,11 @@ if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.inference.run import Settings
 
-    Method = Preset = str
-else:
-    Method, Preset = Literal[tuple(METHODS)], Literal[tuple(PRESETS)]  # for those who read the signature when it runs
+    Method = str
+    Preset = str
+else:  # for those who read the signature when it runs
+    Method = Literal[tuple(METHODS)]
+    Preset = Literal[tuple(PRESETS)]
 
 # Longer lists are not shown in full.
 _MOST_LISTED = 10
@@ -47,6 +58,9 @@ def train(
     preset: Annotated[Preset | None, typer.Option("--preset", help="The model of a paper, to the letter.")] = None,
     config_file: Annotated[Path | None, typer.Option("--config", help="TOML, as labelfield config prints.")] = None,
     set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value; can be repeated.")] = None,
+    observed: Annotated[
+        Path | None, typer.Option("--observed", help="Lines `label:1 …` of the labels that were looked at, or .npz.")
+    ] = None,
     valid: Annotated[Path | None, typer.Option("--valid", help="Rows to score after each epoch.")] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option("--device", help="Where to train.")] = None,
     quality: Annotated[
@@ -60,6 +74,9 @@ def train(
 ) -> None:
     """Train a model. Without options, what suits the data is found on held-out training rows.
 
+    With --observed, labels that were not looked at count for nothing, for the methods mlgpf and topics: a file with a
+    line for each training row.
+
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
     from labelfield.cli.live import TrainingBar
@@ -72,7 +89,7 @@ def train(
     if quality is not None and method != "auto":
         raise typer.BadParameter(f"--quality {quality} is for --method auto; {method} has options of its own")
     given = {"device": device, "random_state": seed, "time_budget": seconds, "quality": quality}
-    options = dict(PRESETS[preset].options) if preset is not None else {}
+    options: dict[str, Any] = {} if preset is None else dict(PRESETS[preset].options)
     options |= _gather_options(method, config_file, set_options or [])
     options |= {name: value for name, value in given.items() if value is not None}
     if out.exists() and not overwrite:
@@ -84,10 +101,16 @@ def train(
     dataset, has_classes = _read_training(reading, data, method, options)
     validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes)
     estimator = new_estimator(method, options)
+    told: dict[str, Any] = {}
+    if observed is not None:
+        if not estimator.takes_missing or has_classes:
+            raise typer.BadParameter(f"--observed: {method} needs all labels; use --method mlgpf or topics")
+        what = "1 for a label that was looked at, 0 for one that was not"
+        told["observed"] = read_entries(observed, dataset.n_rows, dataset.n_labels, (0, 1), what)
     started = time.perf_counter()
     try:
         # A model that is in the folder stays until the new one is saved.
-        prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
+        prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y, **told)
         estimator.name_features(dataset.feature_names)
         checkpoint = out / CHECKPOINT
         with TrainingBar(_announce(estimator, prepared)) as bar:
@@ -206,7 +229,7 @@ def config(
     method = _method_of(method, preset)
     print(f"# {METHODS[method].sentence if preset is None else PRESETS[preset].sentence}")
     print(f"# Options of {method}. Those without a value are off, or chosen from the data.")
-    own = {} if preset is None else PRESETS[preset].options
+    own: dict[str, Any] = {} if preset is None else dict(PRESETS[preset].options)
     for name, option in method_parameters(method).items():
         value = own.get(name, option.default)
         text = f"# {name} =" if value is None else f"{name} = {json.dumps(value)}"

@@ -108,7 +108,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     ) -> Self:
         """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class per row).
 
-        Factor models, topics and ensembles of them leave out entries of Y that are missing: NaN in a dense Y, those that were not
+        Factor models, topics and ensembles of them leave out missing entries of Y: NaN in a dense Y, those that were not
         `observed`, or those that are `missing`, each a boolean or sparse matrix or a list of labels for each row.
 
         With `checkpoint` an interrupted run can go on later with `resume=True`. `validation` rows are scored after
@@ -148,7 +148,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Train for one more epoch, on these rows; the first call also builds the model.
 
         The optimiser goes on where the last call left it; that of a loaded model starts fresh. `classes` names all
-        labels there will be, where the first rows do not show them all. NaN in Y is missing, where the method allows it.
+        labels there will be, where the first rows do not show them all. NaN in Y is missing, where a method allows it.
         """
         if not hasattr(self, "fitted_"):
             data = self.prepare(X, Y, classes)

@@ -207,7 +207,7 @@ class MLGPFClassifier(Classifier):
     posterior : str
         Family of q(u): whitened_diagonal, whitened_shared, whitened_full, full or parsimonious.
     inducing : str
-        Where inducing inputs live: free, fixed, subspace, subspace_fixed, or subspace_basis, whose basis is learned too.
+        Where inducing inputs live: free, fixed, subspace, subspace_fixed, or subspace_basis, with a learned basis.
     inducing_start : str
         Where inducing inputs start: kmeans, at centres of the rows, or rows, at random ones.
     n_support : int or None

@@ -98,7 +98,7 @@ class RowOptimiser(ABC):
 
 
 class Rule(NamedTuple):
-    """How a gradient becomes a step: what is kept of earlier gradients, and the step at a rate of 1, which updates it."""
+    """How a gradient becomes a step: what is kept of earlier ones, and the step at a rate of 1, which updates that."""
 
     moments: tuple[str, ...]
     step: Callable[..., Tensor]

@@ -25,7 +25,7 @@ class Estimate(Protocol):
         """Return the bound in nats, with its divergence weighted by `kl_weight`."""
 
 
-# From rows, their labels as the source has them, the number of rows of the data set, and a generator on the same device.
+# From rows, labels as the source has them, the number of rows of the data set, and a generator on the same device.
 Objective = Callable[[Rows, Any, int, torch.Generator], Estimate]
 
 

@@ -143,7 +143,8 @@ def em_step(
     rows = RowState(row_counts + topics.r.to(row_counts.dtype), psi)
     if (exposure := data.exposure(rows.shape / _rate(psi, t))) is not None:
         sums = sums._replace(exposure=exposure[0], exposure_rest=exposure[1])
-    sums = _blended(state.sums, sums, rate, scale)._replace(**dict(zip(("curvature", "pull"), statistics, strict=True)))
+    sums = _blended(state.sums, sums, rate, scale)
+    sums = sums._replace(curvature=statistics[0], pull=statistics[1])
     spread = None
     if options.learns_precision and options.precision_by == "evidence":
         spread = inverse_diagonals(problem, is_exact=options.n_gradient_steps is None)

@@ -29,8 +29,10 @@ def start(
     n_observed: NDArray[np.int64] | None = None,
     device: torch.device | str = "cpu",
 ) -> None:
-    """Fill a model in place: Z from the rows (at centres of them, or random ones: `at`), Φ ~ N(0, 1/P), b at the log-odds of each label among the rows
-    in which it was observed (`n_observed` (K,); default: all), and random means of q.
+    """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, and random means of q.
+
+    Z starts at centres of the rows (at="kmeans") or at random ones ("rows"). The log-odds of a label are those among
+    the rows in which it was observed: `n_observed` (K,), by default all.
 
     Under a squared hinge b starts at -1, the mean of its prior. A label without a positive row would stay there, with
     the variance that Φ gives it, and come first in rows that are far from every other label; so its Φ is 0 and its b,

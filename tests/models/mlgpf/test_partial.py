@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tests.models.bounds import assert_unbiased, value_and_gradient
 from scipy import sparse
 
 from labelfield import Batch, synth
@@ -13,6 +12,7 @@ from labelfield.inference.source import DatasetSource, MaskedSource
 from labelfield.linalg.partial import PartialLabels
 from labelfield.models.mlgpf.spec import LIKELIHOODS, Spec, build
 from labelfield.models.mlgpf.start import start
+from tests.models.bounds import assert_unbiased, value_and_gradient
 
 ROWS = np.array([3, 77, 5, 0, 119, 42])
 
