@@ -108,7 +108,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     ) -> Self:
         """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class per row).
 
-        Factor models, topics and ensembles of them leave out missing entries of Y: NaN in a dense Y, those that were not
+        Factor models, topics and ensembles of them leave out missing entries of Y: NaN in a dense Y, those not
         `observed`, or those that are `missing`, each a boolean or sparse matrix or a list of labels for each row.
 
         With `checkpoint` an interrupted run can go on later with `resume=True`. `validation` rows are scored after
