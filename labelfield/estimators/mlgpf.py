@@ -27,9 +27,9 @@ from labelfield.inducing import Subspace
 from labelfield.inference.calibrating import N_REMEMBERED, fit_calibration, remember
 from labelfield.inference.fitting import GradientTrainer, rows_source
 from labelfield.inference.run import OPTIMISERS, SCHEDULES
-from labelfield.inference.source import MaskedSource, Source, TensorSource
+from labelfield.inference.source import MaskedSource, ResidentSource, Source, TensorSource
 from labelfield.linalg.rows import Projected, Rows, device_of
-from labelfield.memory import advising_on_memory
+from labelfield.memory import advising_on_memory, free_bytes
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.models.elbo import Elbo
 from labelfield.models.mlgpf.cooccurrence import occurring_features
@@ -165,10 +165,15 @@ def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
         )
     if not can or options.precompute is False:
         return rows_source(data, device)
+    free = free_bytes(device) if device.type == "cuda" else None
+    # On a GPU rows stay there if they fit: steps on them are then captured.
+    stays = free is not None and 16 * data.n_rows * (fitted.spec.rank + 1) < free
     parts = []
     for first in range(0, data.n_rows, BLOCK_ROWS):
-        parts.append(inducing.project(Batch.gather(data, slice(first, first + BLOCK_ROWS), device).X))
-    return TensorSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
+        projected = inducing.project(Batch.gather(data, slice(first, first + BLOCK_ROWS), device).X)
+        parts.append(projected if stays else Projected(*(part.cpu() for part in projected)))
+    rows = Projected(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    return ResidentSource(data, device, rows) if stays else TensorSource(rows, data)
 
 
 def _summary(options: Any, fitted: Fitted) -> str:
@@ -346,16 +351,21 @@ class MLGPFClassifier(Classifier):
         with_training_arrays=_with_waiting,
     )
 
-    def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
+    def condition(self, X: Any, observed: Any, k: int = 5, *, rank_by: str = "probability") -> sparse.csr_array:
         """Return the k most probable labels of each row, given labels that are known, as CSR (N, K).
 
         `observed` (N, K) is +1 for a label that holds, -1 for one that does not, and 0 for one that is not known.
-        Known labels are not listed again.
+        Known labels are not listed again. With rank_by="utility" labels are ranked by their utility at the most probable
+        h, as in the thesis [TH 4.37], and the values are σ of it.
         """
+        if rank_by not in ("probability", "utility"):
+            raise ValueError(f"rank_by={rank_by!r}; expected 'probability' or 'utility'")
         rows, k = self.rows(X), count_of(k)
         known = as_known(observed, (rows.shape[0], self.spec_.n_labels))
         predictor: Any = self.predictor_
         longest = int(np.diff(known.indptr).max(initial=0))
+        if rank_by == "utility":
+            return without_known(predictor.top_k_by_utility(rows, k + longest, known), known, k)
         return without_known(predictor.top_k_of(predictor.given(rows, known), k + longest), known, k)
 
     def label_correlation(self, labels: Any = None) -> NDArray[np.float32]:

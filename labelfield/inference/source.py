@@ -72,8 +72,8 @@ class _Resident:
 class ResidentSource:
     """All rows on a GPU, where batches are gathered without waiting for it."""
 
-    def __init__(self, dataset: Dataset, device: torch.device, X: Tensor | None = None) -> None:
-        """Take X, dense rows on the device, in place of the rows of the data set if it is given."""
+    def __init__(self, dataset: Dataset, device: torch.device, X: Tensor | Projected | None = None) -> None:
+        """Take X, dense or projected rows on the device, in place of the rows of the data set if it is given."""
         self.n_rows, self.X = dataset.n_rows, _Resident(dataset.X, device) if X is None else X
         self.Y = _Resident(dataset.Y, device)
 
@@ -82,8 +82,12 @@ class ResidentSource:
 
     def gather(self, rows: Tensor, sizes: Sizes) -> tuple[Rows, Tensor]:
         """Return these rows, padded with entries of value 0 up to these sizes."""
-        X = self.X.index_select(0, rows) if isinstance(self.X, Tensor) else self.X.rows(rows, sizes.X)
-        return X, self.Y.rows(rows, sizes.Y)
+        return self._features(rows, sizes.X), self.Y.rows(rows, sizes.Y)
+
+    def _features(self, rows: Tensor, n_entries: int) -> Rows:
+        if isinstance(self.X, Projected):
+            return Projected(*(part.index_select(0, rows) for part in self.X))
+        return self.X.index_select(0, rows) if isinstance(self.X, Tensor) else self.X.rows(rows, n_entries)
 
     def fixed_sizes(self, n_rows: int) -> Sizes:
         """Return sizes that fit almost any batch of n_rows."""
@@ -93,8 +97,8 @@ class ResidentSource:
         return all(own <= most for own, most in zip(self._sizes(lambda part: part.count(rows)), sizes, strict=True))
 
     def _sizes(self, size_of: Callable[[_Resident], int]) -> Sizes:
-        """Return the sizes of both parts; dense rows have no entries to count."""
-        return Sizes(0 if isinstance(self.X, Tensor) else size_of(self.X), size_of(self.Y))
+        """Return the sizes of both parts; dense and projected rows have no entries to count."""
+        return Sizes(size_of(self.X) if isinstance(self.X, _Resident) else 0, size_of(self.Y))
 
 
 class TensorSource:

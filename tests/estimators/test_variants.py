@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from labelfield import CannotAnswerError, GPClassifier, MLGPFClassifier, TopicClassifier, metrics, synth
 from labelfield.linalg.rows import to_tensor
@@ -104,6 +105,20 @@ class TestRankingByMeanUtility:
         found = metrics.evaluate(Y, lists, few_words.Y, rank_by="utility")
         plain = metrics.evaluate(Y, model.predict_latent(X).f_mean)
         assert found["P@3"] == plain["P@3"]
+
+    def test_given_known_labels_it_is_the_utility_at_the_most_probable_h(self, model, few_words):
+        X, Y = few_words.test.X, few_words.test.Y
+        known = np.zeros(Y.shape, np.float32)
+        known[::2, 3], known[::3, 7] = 1, -1
+        blocks = model.predictor_.given(model.rows(X), sparse.csr_array(known))
+        f = np.concatenate([model.model_.means(h, x).detach().numpy() for _, x, h in blocks])
+        f[known != 0] = -np.inf
+        found = metrics.top_k(model.condition(X, known, 4, rank_by="utility"), 4)
+        np.testing.assert_array_equal(found.labels, metrics.top_k(f, 4).labels)
+        nothing = model.condition(X, 0 * known, 4, rank_by="utility")
+        assert (nothing != model.predict_topk(X, 4, rank_by="utility")).nnz == 0
+        with pytest.raises(ValueError, match="expected 'probability' or 'utility'"):
+            model.condition(X, known, rank_by="propensity")
 
     def test_others_cannot(self, few_words):
         model = TopicClassifier(n_topics=3, max_epochs=2).fit(few_words.X, few_words.Y)

@@ -110,13 +110,16 @@ class FactorPredictor(Predictor):
 
         return to_csr((found for _, found in self.answers(blocks, ranked)), k, self.n_labels)
 
-    def top_k_by_utility(self, rows: sparse.csr_array, k: int) -> sparse.csr_array:
+    def top_k_by_utility(
+        self, rows: sparse.csr_array, k: int, observed: sparse.csr_array | None = None
+    ) -> sparse.csr_array:
+        """Return the labels with the largest mean utilities, given labels that are known: +1 holds, -1 does not."""
         k = min(k, self.n_labels)
 
         def ranked(X: Tensor, h: Moments) -> tuple[Tensor, Tensor]:
             return top_k_by_mean(self.model, h, X, k)
 
-        return to_csr((found for _, found in self.answers(self.given(rows), ranked)), k, self.n_labels)
+        return to_csr((found for _, found in self.answers(self.given(rows, observed), ranked)), k, self.n_labels)
 
     def top_k_of_mean(
         self,
