@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from benchmarks.paths import ROOT
 
@@ -15,15 +15,15 @@ __all__ = ["run_on_gpu"]
 
 
 def run_on_gpu() -> dict[str, Any]:
-    """Run all tests with the marker `cuda`, slow ones too, and return by file how many passed, failed and were skipped."""
+    """Run all tests with the marker `cuda`, slow ones too, and return by file how many passed, failed, were skipped."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         options = ["-m", "cuda", "-o", "addopts=--import-mode=importlib --strict-markers", f"--junitxml={report}"]
         subprocess.run([sys.executable, "-m", "pytest", "-q", *options], cwd=ROOT, check=False)
-        return counted(ElementTree.parse(report).getroot())
+        return counted(ET.parse(report).getroot())
 
 
-def counted(report: ElementTree.Element) -> dict[str, Any]:
+def counted(report: ET.Element) -> dict[str, Any]:
     """Return how many tests of each file passed, failed and were skipped, and the names of those that failed."""
     files: dict[str, dict[str, int]] = {}
     failed = []

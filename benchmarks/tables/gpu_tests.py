@@ -14,8 +14,8 @@ _NAME = "gpu-tests"
 _HEAD = f"""# Tests on a GPU
 
 Made by `python -m benchmarks table`. Tests that need a GPU are skipped where there is none; most numbers of
-[PAPERS.md](PAPERS.md) come from one. `python -m benchmarks bench {_NAME}` runs all of them on a machine with a GPU (those with
-the pytest marker `cuda`) and records how each file went.
+[PAPERS.md](PAPERS.md) come from one. `python -m benchmarks bench {_NAME}` runs all of them on a machine with a GPU
+(those with the pytest marker `cuda`) and records how each file went.
 
 """
 

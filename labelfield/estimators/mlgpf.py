@@ -355,8 +355,8 @@ class MLGPFClassifier(Classifier):
         """Return the k most probable labels of each row, given labels that are known, as CSR (N, K).
 
         `observed` (N, K) is +1 for a label that holds, -1 for one that does not, and 0 for one that is not known.
-        Known labels are not listed again. With rank_by="utility" labels are ranked by their utility at the most probable
-        h, as in the thesis [TH 4.37], and the values are σ of it.
+        Known labels are not listed again. With rank_by="utility" labels are ranked by their utility at the most
+        probable h, as in the thesis [TH 4.37], and the values are σ of it.
         """
         if rank_by not in ("probability", "utility"):
             raise ValueError(f"rank_by={rank_by!r}; expected 'probability' or 'utility'")

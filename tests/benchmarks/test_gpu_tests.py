@@ -1,6 +1,6 @@
 """The page of tests on a GPU says what was run, and nothing where nothing was."""
 
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from benchmarks.record import Records
 from benchmarks.studies.gpu_tests import counted
@@ -14,7 +14,7 @@ REPORT = """<testsuites><testsuite>
 
 
 def test_the_page_says_where_they_were_run():
-    results = counted(ElementTree.fromstring(REPORT))
+    results = counted(ET.fromstring(REPORT))
     assert results["files"]["tests/inference/test_stepper.py"] == {"passed": 1, "failed": 1, "skipped": 0}
     machine = {"cpu": "a CPU", "cores": 2, "accelerator": "a GPU", "memory_gib": 4.0}
     record = {

@@ -1,7 +1,7 @@
 """Models learn from real rows, in seconds: Enron's, where text, measurements of it and rare labels meet.
 
-The levels are far above popularity (54 P@1) and three to four points below what the models reach: a broken reader, transform,
-bound or ranking fails them.
+The levels are far above popularity (54 P@1) and three to four points below what the models reach: a broken reader,
+transform, bound or ranking fails them.
 """
 
 import pytest

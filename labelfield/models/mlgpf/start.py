@@ -7,6 +7,7 @@ from scipy import sparse
 
 from labelfield.inducing import Subspace, kmeans, singular_vectors
 from labelfield.likelihoods.squared_hinge import ABSENT
+from labelfield.linalg.rows import dot, to_tensor
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.models.mlgpf.spec import Spec
 from labelfield.models.sparse import STARTS, fill_shared, pad_rows, starting_points
@@ -49,12 +50,12 @@ def start(
     with torch.no_grad():
         if isinstance(model.inducing, Subspace):
             # The basis X̃ (R, D): leading right singular vectors, or centres of the rows.
-            found = singular_vectors(X, spec.rank, rng) if basis == "svd" else kmeans(X, spec.rank, rng)
-            vectors = pad_rows(found, spec.rank)
-            coordinates = np.asarray(X @ vectors.T, np.float32)
-            model.inducing.basis.copy_(torch.from_numpy(vectors.T.copy()))
+            find = singular_vectors if basis == "svd" else kmeans
+            vectors = pad_rows(find(X, spec.rank, rng, device), spec.rank)
+            model.inducing.basis.copy_(torch.from_numpy(vectors).T)
             model.inducing.refresh()
-            gram = vectors @ vectors.T
+            coordinates = dot(to_tensor(X), model.inducing.basis).numpy()
+            gram = model.inducing.get_buffer("basis_gram").numpy()
             points = starting_points(coordinates, spec.n_inducing, rng, device, at)
             # Coordinates are products with the basis; the weights that give them are G⁻¹ times the coordinates.
             model.inducing.A.copy_(torch.from_numpy(np.asarray(points @ np.linalg.pinv(gram), np.float32)))
