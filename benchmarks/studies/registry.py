@@ -45,7 +45,7 @@ STUDIES = {
     "revealed": Study("MLGPF with one label of each row known, and the time per row", "revealed", data="eurlex-4k"),
     "ensemble": Study("what each member of an ensemble adds on EUR-Lex", "ensemble", data="eurlex-4k"),
     "steps": Study("one step of the papers' model: ours, GPyTorch's and GPflow's", "steps"),
-    "subspace": Study("a step with inducing inputs in a subspace, against the number of features", "subspace"),
+    "subspace": Study("inducing inputs in a subspace and free ones, by features", "subspace", data="rcv1sub1"),
     "trust": Study("whether uncertainty finds mistakes, and intervals contain the truth", "trust", data="eurlex-4k"),
     "scale": Study("the cost of a step as labels and features grow", "scale"),
     "multiclass": Study("rings, and steps with many classes", "multiclass"),
