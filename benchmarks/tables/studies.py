@@ -201,8 +201,8 @@ def topics(records: dict[str, Record]) -> str:
         "On Delicious, from 20 to 100 % of the positive labels, the numbers that a step reads and writes fit a line in "
         f"the positives with r² {cost['r squared of a line: numbers']:.4f}, its seconds with r² "
         f"{cost['r squared of a line: seconds']:.3f}; {padded}: {cost[f'{padded}: numbers']:.2f}× the numbers, "
-        f"{cost[f'{padded}: seconds']:.2f}× the seconds. Probabilities are calibrated on a tenth of the rows, which are "
-        "then used for training too."
+        f"{cost[f'{padded}: seconds']:.2f}× the seconds. Probabilities are calibrated on a tenth of the rows, which "
+        "are then used for training too."
     )
     header = ["", "paper: AUC", "AUC micro / label / row", "P@1 / 3 / 5", "ECE@1 / 5", "train"]
     return "\n".join([markdown_table(header, rows), f"{note}\n"])
