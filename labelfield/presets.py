@@ -23,7 +23,7 @@ _FACTORS: dict[str, Any] = {
     "calibrate": False,  # train on all rows
     "optimiser": "adam",
     "schedule": "constant",
-    "learning_rate": 0.01,  # not said; on held-out rows of Bibtex the best of 0.005, 0.01 and 0.02 (docs/LAB.md)
+    "learning_rate": 0.01,  # not said; on held-out rows of Bibtex 0.005 ranks alike, and 0.02 worse (docs/LAB.md)
 }
 # Multi-class models of the thesis [TH 3.8.3].
 _CLASSES: dict[str, Any] = {
