@@ -54,7 +54,7 @@ def train(
     reading: Reading,
     data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
-    method: Annotated[Method | None, typer.Option("--method", help=f"{methods_by_labels()} Default: auto.")] = None,
+    method: Annotated[Method, typer.Option("--method", help=methods_by_labels())] = "auto",
     preset: Annotated[Preset | None, typer.Option("--preset", help="The model of a paper, to the letter.")] = None,
     config_file: Annotated[Path | None, typer.Option("--config", help="TOML, as labelfield config prints.")] = None,
     set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value; can be repeated.")] = None,
@@ -217,7 +217,7 @@ def _parse_seconds(text: str) -> float:
 
 
 def config(
-    method: Annotated[Method | None, typer.Argument(help="A method of labelfield train. Default: auto.")] = None,
+    method: Annotated[Method, typer.Argument(help="A method of labelfield train.")] = "auto",
     preset: Annotated[Preset | None, typer.Option("--preset", help="With the values of a paper's model.")] = None,
 ) -> None:
     """Print all options of a method with their defaults and meanings, as a file for `train --config`.
@@ -239,11 +239,11 @@ def config(
         print(f"{text:<36} # {meaning}")
 
 
-def _method_of(method: str | None, preset: str | None) -> str:
-    """Return the method that is meant: that of a preset, which another one contradicts."""
+def _method_of(method: str, preset: str | None) -> str:
+    """Return the method that is meant: that of a preset, which any other than the default contradicts."""
     if preset is None:
-        return method or "auto"
-    if method not in (None, PRESETS[preset].method):
+        return method
+    if method not in ("auto", PRESETS[preset].method):
         raise typer.BadParameter(f"--preset {preset} is a model of --method {PRESETS[preset].method}, not {method}")
     return PRESETS[preset].method
 
