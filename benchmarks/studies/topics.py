@@ -137,10 +137,10 @@ def _cost(_: None) -> dict[str, Any]:
         "positives": entries,
         "seconds a step": {key: seconds[key] for key in entries},
         "numbers a step": {key: numbers[key] for key in entries},
-        "r squared of a line: seconds": straightness(seconds),
-        "r squared of a line: numbers": straightness(numbers),
-        f"{wide}: seconds": seconds["padded"] / seconds["100%"],
-        f"{wide}: numbers": numbers["padded"] / numbers["100%"],
+        "r squared of a line": straightness(seconds),
+        wide: seconds["padded"] / seconds["100%"],
+        "numbers, r squared of a line": straightness(numbers),
+        f"numbers, {wide}": numbers["padded"] / numbers["100%"],
     }
 
 
