@@ -63,6 +63,16 @@ def test_few_observed_entries_are_enough_to_learn(few_words):
     assert untold < 0.4
 
 
+def test_a_label_that_nobody_looked_at_is_as_likely_as_others(few_words, hidden):
+    """And not one that comes first for want of anything against it."""
+    hidden = hidden.copy()
+    hidden[:, 7] = True
+    model = small(calibrate=False).fit(few_words.X, few_words.Y, missing=hidden)
+    Y = few_words.Y.toarray()
+    P = model.predict_proba(few_words.test.X)[:, 7]
+    np.testing.assert_allclose(P, Y[~hidden].mean(), rtol=0.05)
+
+
 def test_sampled_labels_and_other_likelihoods(few_words, hidden):
     for options in ({"n_negatives": 5}, {"likelihood": "squared_hinge"}, {"label_linear": "point"}):
         found = [

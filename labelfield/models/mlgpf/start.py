@@ -33,7 +33,7 @@ def start(
     """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, and random means of q.
 
     Z starts at centres of the rows (at="kmeans") or at random ones ("rows"). The log-odds of a label are those among
-    the rows in which it was observed: `n_observed` (K,), by default all.
+    the rows in which it was observed: `n_observed` (K,), by default all. One that never was has those of all together.
 
     Under a squared hinge b starts at -1, the mean of its prior. A label without a positive row would stay there, with
     the variance that Φ gives it, and come first in rows that are far from every other label; so its Φ is 0 and its b,
@@ -66,6 +66,11 @@ def start(
         if model.b_mean is None:
             seen = Y.shape[0] if n_observed is None else n_observed
             odds = (frequency + 0.5) / (seen - frequency + 0.5)
+            if n_observed is not None and not n_observed.all():
+                # Nobody looked at these labels in any row, and nothing will teach them: they are as likely as others.
+                unseen, n_held = n_observed == 0, frequency.sum()
+                odds[unseen] = (n_held + 0.5) / (n_observed.sum() - n_held + 0.5)
+                model.Phi[torch.from_numpy(unseen)] = 0
             model.b.copy_(torch.from_numpy(np.log(odds)))
         else:
             model.b_mean.copy_(torch.from_numpy(np.where(frequency > 0, ABSENT, _NEVER)))
