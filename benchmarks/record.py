@@ -79,12 +79,14 @@ class Records:
         Runs with other options than the suite has now are left out: they measured something else.
         """
         meant: dict[Key, Any] = {
-            cell.key: (cell.method, cell.peer, json.loads(json.dumps(cell.options))) for cell in suite.cells()
+            cell.key: (cell.method, cell.peer, json.loads(json.dumps(cell.options)), cell.rank_by)
+            for cell in suite.cells()
         }
         latest: dict[Key, Record] = {}
         for record in self.runs.get(suite.name, []):
             key = cell_key(record)
-            if meant.get(key) != (record.get("method"), record.get("peer"), record.get("options")):
+            how = record.get("rank_by", "probability")
+            if meant.get(key) != (record.get("method"), record.get("peer"), record.get("options"), how):
                 continue
             if "skipped" not in record or "skipped" in latest.get(key, {"skipped": ""}):
                 latest[key] = record

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         TopicClassifier,
         load,
     )
+    from labelfield.estimators.methods import preset
 
 __all__ = [
     "AutoClassifier",
@@ -38,6 +39,7 @@ __all__ = [
     "describe",
     "load",
     "metrics",
+    "preset",
     "read",
     "read_predictions",
     "synth",
@@ -48,6 +50,7 @@ __all__ = [
 
 _LAZY = {
     "Batch": "labelfield.data.batch",
+    "preset": "labelfield.estimators.methods",
     **dict.fromkeys(
         (
             "AutoClassifier",

@@ -11,6 +11,14 @@ settings.load_profile("default")
 DATA = Path(os.environ.get("LABELFIELD_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+def pytest_collection_modifyitems(items):
+    """Mark tests that need a GPU, so that they can be run alone where there is one."""
+    for item in items:
+        reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
+        if any(reason.startswith(("needs a CUDA", "needs a GPU")) for reason in reasons):
+            item.add_marker("cuda")
+
+
 @pytest.fixture
 def real_data():
     """A function from the name of a real data set to its folder; skips the test where the data are missing."""

@@ -10,9 +10,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "labelfield"
 
 # What each room may import from. Reading downwards is the direction drawn in docs/ARCHITECTURE.md.
-FOUNDATION = {"errors", "progress", "version", "csr", "atomic", "constraints", "memory", "methods"}
+FOUNDATION = {"errors", "progress", "version", "csr", "atomic", "constraints", "memory", "methods", "presets"}
 MAY_IMPORT = {
-    **{name: set() for name in ("errors", "progress", "version", "atomic", "constraints", "memory", "methods")},
+    **{
+        name: set()
+        for name in ("errors", "progress", "version", "atomic", "constraints", "memory", "methods", "presets")
+    },
     "csr": {"errors"},
     "compiled": set(),
     "linalg": FOUNDATION,

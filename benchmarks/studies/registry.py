@@ -42,10 +42,10 @@ STUDIES = {
     "reading": Study("reading EUR-Lex text: time against scikit-learn, and memory", "reading", data="eurlex-4k"),
     "scores": Study("ranking scores: time against napkinXC, and for a million rows", "scores"),
     "large": Study("a million synthetic rows drawn, written, opened and read in batches", "large", data="eurlex-4k"),
-    "revealed": Study("MLGPF with one label of each row known, and the time per row", "revealed", data="eurlex-4k"),
+    "revealed": Study("MLGPF with one label of each row known, and the time per row", "revealed", data="bibtex"),
     "ensemble": Study("what each member of an ensemble adds on EUR-Lex", "ensemble", data="eurlex-4k"),
     "steps": Study("one step of the papers' model: ours, GPyTorch's and GPflow's", "steps"),
-    "subspace": Study("a step with inducing inputs in a subspace, against the number of features", "subspace"),
+    "subspace": Study("inducing inputs in a subspace and free ones, by features", "subspace", data="rcv1sub1"),
     "trust": Study("whether uncertainty finds mistakes, and intervals contain the truth", "trust", data="eurlex-4k"),
     "scale": Study("the cost of a step as labels and features grow", "scale"),
     "multiclass": Study("rings, and steps with many classes", "multiclass"),
@@ -58,7 +58,10 @@ STUDIES = {
     "gpu-mnist": _on_gpu("the thesis' six methods on MNIST", "multiclass", data="mnist"),
     "gpu-deep": _on_gpu("deep kernels on EUR-Lex, and their overhead", "deep", data="eurlex-4k"),
     "gpu-deep-tables": _on_gpu("deep kernels on the paper's tables", "deep", "run_tables", "adult"),
+    "gpu-deep-written": _on_gpu("deep kernels as their paper has them", "deep", "run_written", "adult"),
     "gpu-mnist-binary": _on_gpu("deep kernels on odd and even digits", "deep", "run_mnist_binary", "mnist"),
+    "gpu-revealed": _on_gpu("the thesis' LINEAR-PP with one label of each row known", "revealed", data="eurlex-4k"),
+    "gpu-tests": _on_gpu("the tests that need one", "gpu_tests"),
     "gpu-topics": _on_gpu("topics of EUR-Lex", "topics", data="eurlex-4k"),
 }
 

@@ -55,8 +55,11 @@ def _fit(name: str, options: dict[str, Any], observed: float | None, _: None) ->
     }
 
 
-def _step_seconds(problems: dict[str, Any]) -> dict[str, float]:
-    """Return for each problem the lowest over rounds of the mean of some steps; problems take turns."""
+def _step_costs(problems: dict[str, Any]) -> tuple[dict[str, float], dict[str, int]]:
+    """Return for each problem the seconds of a step and how many numbers it reads and writes.
+
+    The seconds are the lowest over rounds of the mean of some steps; problems take turns.
+    """
     import torch
 
     from labelfield.topics.em import EMOptions, EMState, em_step
@@ -76,7 +79,35 @@ def _step_seconds(problems: dict[str, Any]) -> dict[str, float]:
             for _ in range(_N_STEPS):
                 state, _ = em_step(state, rows, options)  # noqa: PLW2901  # the next step continues from here
             seconds[name].append((time.perf_counter() - started) / _N_STEPS)
-    return {name: min(times) for name, times in seconds.items()}
+    numbers = {
+        name: _numbers(lambda state=state, rows=rows: em_step(state, rows, options))
+        for name, (state, rows) in states.items()
+    }
+    return {name: min(times) for name, times in seconds.items()}, numbers
+
+
+def _numbers(work: Any) -> int:
+    """Return how many numbers the operations of some work read and write: a cost that no other process disturbs."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's is untyped
+        total = 0
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # or a second goes by until the compiler is imported
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            for part in torch.utils._pytree.tree_leaves((args, kwargs, result)):
+                if isinstance(part, torch.Tensor):
+                    Counter.total += part.values().numel() if part.layout == torch.sparse_csr else part.numel()
+            return result
+
+    with Counter():  # type: ignore[no-untyped-call]
+        work()
+    return Counter.total
 
 
 def _cost(_: None) -> dict[str, Any]:
@@ -93,15 +124,23 @@ def _cost(_: None) -> dict[str, Any]:
         problems[f"{share:.0%}"], entries[f"{share:.0%}"] = (X, kept), kept.nnz
     wide = sparse.csr_array((data.Y.data, data.Y.indices, data.Y.indptr), shape=(data.n_rows, _MOST_LABELS))
     problems["padded"] = (X, wide)
-    seconds = _step_seconds(problems)
-    x, y = (np.array([values[key] for key in entries]) for values in (entries, seconds))
-    slope, intercept = np.polyfit(x, y, 1)
-    left = y - (slope * x + intercept)
+    seconds, numbers = _step_costs(problems)
+
+    def straightness(values: dict[str, Any]) -> float:
+        """Return r² of a line through these values against the positives."""
+        x, y = (np.array([own[key] for key in entries], np.float64) for own in (entries, values))
+        slope, intercept = np.polyfit(x, y, 1)
+        return float(1 - (y - (slope * x + intercept)).var() / y.var())
+
+    wide = f"a step with {_MOST_LABELS:,} labels over one with {data.n_labels}"
     return {
         "positives": entries,
         "seconds a step": {key: seconds[key] for key in entries},
-        "r squared of a line": float(1 - left.var() / y.var()),
-        f"a step with {_MOST_LABELS:,} labels over one with {data.n_labels}": seconds["padded"] / seconds["100%"],
+        "numbers a step": {key: numbers[key] for key in entries},
+        "r squared of a line": straightness(seconds),
+        wide: seconds["padded"] / seconds["100%"],
+        "numbers, r squared of a line": straightness(numbers),
+        f"numbers, {wide}": numbers["padded"] / numbers["100%"],
     }
 
 

@@ -36,7 +36,7 @@ def main() -> None:
     answer: dict[str, Any] = {"train_seconds": time.perf_counter() - started - (by_epoch.seconds if by_epoch else 0)}
     test = _read(asked["test"], asked["classes"], training)
     started = time.perf_counter()
-    ranked = estimator.predict_topk(test.X, asked["k"])
+    ranked = estimator.predict_topk(test.X, asked["k"], rank_by=asked["rank_by"])
     answer["predict_seconds"] = time.perf_counter() - started
     write_predictions(ranked, Path(asked["predictions"]))
     estimator.save(asked["model"], None if asked["classes"] else training.label_names)
@@ -44,7 +44,10 @@ def main() -> None:
     last = estimator.history_[-1] if estimator.history_ else {}
     answer["epochs"] = estimator.n_iter_
     if isinstance(last.get("bound"), float):
-        answer["bound"] = last["bound"]
+        answer["bound"] = last["bound"]  # of the last epoch, with the divergence weighted as in training
+    if "elbo" in asked["wanted"]:  # the evidence lower bound itself, on all training rows and labels
+        labels = _classes(training, training) if asked["classes"] else training.Y
+        answer["elbo"] = estimator.bound(training.X, labels)["bound"] / training.n_rows
     answer |= _history(estimator.history_, by_epoch)
     answer["scores"] = _scores_of_all(estimator, test, asked)
     Path(asked["answer"]).write_text(json.dumps(answer), encoding="utf-8")

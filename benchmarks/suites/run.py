@@ -110,6 +110,7 @@ def _record(suite: str, cell: Cell, result: Record, choices: Choices) -> Record:
         "seed": cell.seed,
         **what,
         "options": cell.options,
+        **({} if cell.rank_by == "probability" else {"rank_by": cell.rank_by}),
         "device": _device(cell, choices),
         "command": choices.command,
         **provenance(packages),
@@ -169,6 +170,7 @@ def _measure(
             "classes": classes,
             "device": device,
             "wanted": list(suite.scores),
+            "rank_by": cell.rank_by,
             "by_epoch": suite.by_epoch,
         }
         command = _OURS

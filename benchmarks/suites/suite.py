@@ -14,6 +14,7 @@ from benchmarks.paths import SUITES
 from benchmarks.peers.environments import PEERS
 from benchmarks.yaml_file import YamlFile, find_file
 from labelfield.methods import METHODS
+from labelfield.presets import PRESETS
 
 __all__ = [
     "FULL",
@@ -33,13 +34,27 @@ __all__ = [
 _BY_EPOCH = ("mlgpf", "one_vs_each", "robustmax", "softmax")
 FULL = "full"
 _SUITE_KEYS = {"title", "datasets", "defaults", "rows", "budgets", "seeds", "scores", "reference", "notes", "by_epoch"}
-_ROW_KEYS = {"method", "peer", "options", "options_of", "plain", "datasets", "paper", "seeds", "worse"}
+_ROW_KEYS = {
+    *("method", "preset", "peer", "options", "options_of", "plain", "datasets", "paper", "seeds", "worse", "rank_by"),
+}
 _DEFAULT_KEYS = {"method", "options", "options_of"}
 # The scores of a suite that does not say which.
 SHOWN = ("P@1", "P@3", "P@5")
 _SCORES = (
     *(f"{name}@{k}" for name in ("P", "nDCG", "R", "PSP", "PSnDCG", "ECE") for k in (1, 3, 5)),
-    *("microF1", "macroF1", "AUC_micro", "AUC_label", "AUC_row", "error rate %", "accuracy", "nlpd", "bound", "epochs"),
+    *(
+        "microF1",
+        "macroF1",
+        "AUC_micro",
+        "AUC_label",
+        "AUC_row",
+        "error rate %",
+        "accuracy",
+        "nlpd",
+        "bound",
+        "elbo",
+        "epochs",
+    ),
     *("train_seconds", "predict_seconds", "epoch_seconds", "seconds", "cpu_seconds", "peak_mb", "model_mb"),
 )
 # Options that a run sets itself, and what to use instead.
@@ -50,7 +65,7 @@ _OF_THE_RUN = {"device": "--device when it is run", "random_state": "`seeds: n`,
 class Row:
     """A method with its options, or a peer; published scores by data set; and why ours are worse, if they are.
 
-    `options_of` are options for single data sets.
+    `options_of` are options for single data sets; `rank_by` is how lists are ranked.
     """
 
     name: str
@@ -62,6 +77,7 @@ class Row:
     paper: dict[str, dict[str, float]] = field(default_factory=dict)
     worse: str | None = None
     options_of: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rank_by: str = "probability"
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,7 @@ class Cell:
     method: str | None
     peer: str | None
     options: dict[str, Any]
+    rank_by: str = "probability"
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -115,7 +132,7 @@ class Suite:
                 for budget, limits in budgets.items():
                     for seed in range(row.seeds):
                         options = {**row.options, **row.options_of.get(dataset, {}), **limits}
-                        yield Cell(dataset, row.name, budget, seed, row.method, row.peer, options)
+                        yield Cell(dataset, row.name, budget, seed, row.method, row.peer, options, row.rank_by)
 
 
 def suite_names() -> list[str]:
@@ -247,17 +264,25 @@ def _row(
         raise file.error(where, "a method and a peer", "only one of the two")
     if "peer" in content and peer not in tuple(PEERS):
         raise file.error((*where, "peer"), f"{peer!r}", _one_of(PEERS))
-    method = None if peer else content.get("method", defaults["method"])
+    preset = content.get("preset")
+    if "preset" in content and (preset not in tuple(PRESETS) or peer or "method" in content):
+        raise file.error((*where, "preset"), f"{preset!r}", f"{_one_of(PRESETS)}, without a method or a peer")
+    method = None if peer else content.get("method", PRESETS[preset].method if preset else defaults["method"])
     if peer is None and method not in tuple(METHODS):
         raise file.error((*where, "method"), f"{method!r}", _one_of(METHODS))
     expected = "true for a row without the options of `defaults`, or false"
-    is_plain = file.truth((*where, "plain"), content.get("plain", peer is not None), expected)
+    is_plain = file.truth((*where, "plain"), content.get("plain", peer is not None or preset is not None), expected)
     own = file.words((*where, "datasets"), content.get("datasets", list(datasets)))
     if not own:
         raise file.error(where, "no data sets", "`datasets: […]` here or for all rows")
     options = _options(file, (*where, "options"), content.get("options", {}))
     options_of = _options_of(file, (*where, "options_of"), content.get("options_of", {}))
     _check_datasets(file, (*where, "options_of"), options_of, own)
+    if preset:
+        options = {**PRESETS[preset].options, **options}
+    rank_by = content.get("rank_by", "probability")
+    if rank_by not in ("probability", "utility"):
+        raise file.error((*where, "rank_by"), f"{rank_by!r}", "probability or utility")
     if not is_plain:
         # What a row sets for all data sets overrides what `defaults` set for one.
         shared = {dataset: {**of_one, **options} for dataset, of_one in defaults["options_of"].items()}
@@ -275,6 +300,7 @@ def _row(
         published(file, (*where, "paper"), content.get("paper", {}), own),
         worse(file, where, content),
         options_of,
+        rank_by,
     )
 
 

@@ -11,6 +11,7 @@ from benchmarks.paths import RECORDS, ROOT
 from benchmarks.recipes import left_out, read_recipe, recipe_names
 from benchmarks.record import Record, Records, command_of
 from benchmarks.suites.suite import Suite, read_suite
+from benchmarks.tables.gpu_tests import gpu_tests_page
 from benchmarks.tables.papers import papers_page
 from benchmarks.tables.scoreboard import scoreboard
 from benchmarks.tables.studies import SECTIONS
@@ -36,6 +37,7 @@ def pages() -> dict[Path, str]:
         README: front_page(README.read_text(), records),
         _DOCS / "BENCHMARKS.md": _benchmarks_page(records),
         topics: _topics_page(topics.read_text(), records),
+        _DOCS / "GPU_TESTS.md": gpu_tests_page(records),
         _DOCS / "PAPERS.md": papers_page(recipes, records, left_out()),
     }
 

@@ -28,9 +28,17 @@ and `python -m benchmarks recipe run NAME` runs one: with `--device cuda` on a G
 (which distorts times). What is already measured is not run again.
 
 A difference is ours minus theirs, **bold** where ours is worse, with the reason below the table. Published times are
-those of the authors' machines. Even where a recipe has the papers' sizes (P, M), batches, learning rates and epochs are
-ours: the published numbers are goals, not settings to copy. Scores are over all test rows of the standard splits; P@k
-and similar scores are in percent.
+those of the authors' machines. Scores are over all test rows of the standard splits; P@k and similar scores are in
+percent.
+
+Rows `as written` are the papers' models to the letter (`labelfield train --preset NAME`, `labelfield.preset`): the
+evidence lower bound with its divergence once, ten quadrature points, a full or parsimonious q(u), all labels and all
+features, ranked by mean utility. What a paper does not say, often batches and rates, `labelfield/presets.py` names.
+Rows without these words have the papers' sizes (P, M) and our settings: a divergence of weight 0.25 or 0.5 for text,
+three points, mostly a diagonal q(u), our batches, rates and epochs. What they maximise, shown as `bound` in tables and
+figures, is then no bound of the evidence; a column `elbo` is that bound all the same, on all training rows and labels.
+A dash is a row that has not been measured: most rows as written take a GPU, with the command above the table and
+`--device cuda --only ROW`.
 """
 
 

@@ -23,7 +23,7 @@ def digits(score: str) -> int:
     """Return how many digits of a score are shown after the point."""
     if score.startswith(_PERCENT) or score == "value":
         return 2
-    return 3 if score == "bound" else 4
+    return 3 if score in ("bound", "elbo") else 4
 
 
 def value_shown(score: str, value: float) -> str:

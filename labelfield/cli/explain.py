@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from scipy import sparse
 
 from labelfield.cli.options import AsJson, Device, Reading, load_model, reads_files
 from labelfield.cli.output import Bar, print_json, print_table
@@ -207,23 +209,38 @@ def _legend(found: RowExplanation, has_truth: bool, has_names: bool) -> list[str
     return lines
 
 
+@reads_files()
 def topics(
+    reading: Reading,
     model: Annotated[Path, typer.Argument(help="The folder of a model of the method topics.")],
     n: Annotated[int, typer.Option("-n", min=1, help="Labels shown per topic.")] = 10,
     n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per topic.")] = 0,
+    n_sampled: Annotated[int, typer.Option("--sample", min=0, help="Draw this many sets of labels instead.")] = 0,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", help="Rows, of which --sample draws the labels; for two splits, test rows.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same labels.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Print the topics of a model: their share in the labels of the training rows, and their first labels.
+
+    With --sample, print sets of labels drawn from the model: of the first of --rows or, without these, of rows of which
+    nothing is known.
 
     Example: labelfield topics model -n 5
     """
     from labelfield.explain.features import topic_features
 
     estimator = load_model(model, "cpu")
+    if rows is not None and not n_sampled:
+        raise typer.BadParameter("--rows is for --sample")
     known, names = estimator.topics(n), estimator.feature_names()
     if known is None:
         kind = "an ensemble" if len(estimator.members()) > 1 else "a model"
         raise LabelfieldError(f"{model}: {kind} of the method {estimator.method!r} has no topics of its own")
+    if n_sampled:
+        _print_sample(estimator, reading, model, rows, n_sampled, seed, as_json)
+        return
     found, lines = [], []
     for topic in known:
         found.append({"topic": topic.number, "share": topic.share, "labels": dict(topic.labels)})
@@ -238,3 +255,26 @@ def topics(
     else:
         header = ["topic", "share %", "labels (weight %)", "features"]
         print_table(str(model), header if n_features else header[:3], lines)
+
+
+def _print_sample(
+    estimator: Any, reading: Reading, model: Path, path: Path | None, n: int, seed: int, as_json: bool
+) -> None:
+    """Print labels drawn from a topic model, beside the true ones where rows are given."""
+    labels, X, Y = estimator.label_names(), sparse.csr_array((n, estimator.n_features_in_), dtype=np.float32), None
+    if path is not None:
+        dataset = reading.for_model(estimator, path, labelled=False)
+        X, Y = dataset.X[:n], dataset.Y[:n]
+    drawn = estimator.sample(X, seed)
+
+    def named(labels_of: sparse.csr_array) -> list[str]:
+        return [labels[label] if label < len(labels) else str(label) for label in labels_of.indices]
+
+    sets = [[named(part[[number]]) for part in (drawn, Y) if part is not None] for number in range(drawn.shape[0])]
+    names = ("drawn", "true")
+    if as_json:
+        found = [{"row": number} | dict(zip(names, own, strict=False)) for number, own in enumerate(sets)]
+        print_json({"path": str(model), "seed": seed, "rows": found})
+        return
+    shown = [[str(number), *map(", ".join, own)] for number, own in enumerate(sets)]
+    print_table(f"{model}, drawn", ["row", *names[: 1 if Y is None else 2]], shown)

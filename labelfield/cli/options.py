@@ -9,10 +9,12 @@ from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import typer
+from scipy import sparse
 
 from labelfield.cli.output import Bar, say
-from labelfield.data import Dataset, align_classes, read, verify
+from labelfield.data import Dataset, align_classes, read, read_predictions, verify
 from labelfield.errors import DataError
 
 if TYPE_CHECKING:
@@ -137,6 +139,20 @@ def require_rows(dataset: Dataset, path: Path) -> None:
     """Raise a DataError for a data set without rows."""
     if dataset.n_rows == 0:
         raise DataError("no rows", path=path, expected="at least one", fix="Check the file.")
+
+
+def read_entries(path: Path, n_rows: int, n_labels: int, allowed: tuple[int, ...], what: str) -> sparse.csr_array:
+    """Read values of some entries of a label matrix, from lines `label:value …` or .npz.
+
+    Values that are not allowed are refused; `what` says what each means.
+    """
+    found = sparse.csr_array(read_predictions(path, n_rows, n_labels, like="the data have"))
+    wrong = ~np.isin(found.data, allowed)
+    if wrong.any():
+        entry = int(np.flatnonzero(wrong)[0])
+        row = int(np.searchsorted(found.indptr, entry, side="right"))
+        raise DataError(f"row {row}: the value {found.data[entry]:g} of label {found.indices[entry]}", what, path=path)
+    return found
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:

@@ -19,6 +19,7 @@ from labelfield.cli.options import (
     Device,
     Reading,
     load_model,
+    read_entries,
     reads_files,
     require_features,
     require_file_name,
@@ -27,7 +28,7 @@ from labelfield.cli.options import (
 from labelfield.cli.output import Bar, print_facts, print_json, print_table, report_written, say, shown
 from labelfield.csr import MAX_COLUMNS, assemble
 from labelfield.data import Dataset, read_predictions, write_predictions
-from labelfield.errors import DataError
+from labelfield.errors import DataError, LabelfieldError
 from labelfield.metrics import ece_at_k, error_rate, nlpd, popularity, precision_at_k
 from labelfield.metrics import evaluate as evaluate_scores
 from labelfield.metrics.propensity import (
@@ -44,7 +45,10 @@ if TYPE_CHECKING:
     from labelfield.models.predictor import Predictor
 
 
-_RANK_BY = "probability; propensity, which times p is best for PSP@k; or a power of the inverse propensity such as 0.5."
+_RANK_BY = (
+    "probability; propensity, which times p is best for PSP@k; a power of the inverse propensity such as 0.5; or "
+    "utility, the mean utility under a factor model."
+)
 RankBy = Annotated[str, typer.Option("--rank-by", help=_RANK_BY)]
 
 
@@ -56,21 +60,33 @@ def predict(
     out: Annotated[Path, typer.Option("--out", help="Lines `label:probability …` (.txt, .txt.gz), or .npz.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per row.")] = 5,
     rank_by: RankBy = "probability",
+    known: Annotated[
+        Path | None, typer.Option("--known", help="Lines `label:1 label:-1 …` of labels that hold or do not, or .npz.")
+    ] = None,
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the k best labels of each row with their probabilities, in the order of --rank-by.
 
+    With --known, a factor model takes labels that are known into account, and lists others: a file with a line for each
+    row, empty where nothing is known.
+
     Example: labelfield predict model data/bibtex -k 5 --out predictions.txt
     """
     require_file_name(out, overwrite)
     power = _parse_rank_by(rank_by)
+    how = rank_by if rank_by == "utility" else power
+    if known is not None and how:
+        raise typer.BadParameter(f"--known lists labels by probability; drop --rank-by {rank_by}")
     started = time.perf_counter()
     estimator = load_model(model, device)
     dataset = reading.for_model(estimator, rows, labelled=False)
     with Bar("predicting"):
-        predictions = estimator.predict_topk(dataset.X, k, rank_by=power)
+        if known is None:
+            predictions = estimator.predict_topk(dataset.X, k, rank_by=how)
+        else:
+            predictions = _given_known(estimator, dataset, known, k)
     has_classes = estimator.label_kind_ == "classes"
     numbers = class_numbers(estimator.label_names()) if has_classes else None
     weight = rank_weight(power, lambda: inverse_propensity_of(estimator.label_counts_, estimator.n_rows_))
@@ -120,6 +136,8 @@ def evaluate(
         raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
     started = time.perf_counter()
     estimator = load_model(predictions, device) if predictions.is_dir() else None
+    if rank_by == "utility" and estimator is None:
+        raise typer.BadParameter("--rank-by utility is for a model")
     if power and (str(predictions) == "popularity" or (estimator and estimator.label_kind_ == "classes")):
         raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row, predicted by a model")
     if estimator is not None and estimator.label_kind_ == "classes":
@@ -137,8 +155,10 @@ def evaluate(
         def ranked(predictor: Predictor) -> sparse.csr_array:
             """Return the best labels under a predictor of the estimator's labels."""
             assert estimator is not None
-            own = None if weight is None else weight[: predictor.n_labels]
-            return _widen(predictor.top_k(estimator.rows(rows.X), max(ks), weight=own), rows.n_labels)
+            own, X = None if weight is None else weight[: predictor.n_labels], estimator.rows(rows.X)
+            if rank_by == "utility":
+                return _widen(predictor.top_k_by_utility(X, max(ks)), rows.n_labels)
+            return _widen(predictor.top_k(X, max(ks), weight=own), rows.n_labels)
 
         if str(predictions) == "popularity":
             if training is None:
@@ -162,7 +182,7 @@ def evaluate(
     if as_json:
         print_json({**result, "unlabelled": unlabelled, "rank_by": rank_by, "seconds": time.perf_counter() - started})
     else:
-        ordered = f", ranked by {rank_by}" if power else ""
+        ordered = f", ranked by {rank_by}" if power or rank_by == "utility" else ""
         _print_scores(f"{predictions} on {truth}{ordered}", result, [k for k in ks if f"P@{k}" in result], unlabelled)
 
 
@@ -234,12 +254,24 @@ def _score_classes(estimator: FittedClassifier, rows: Dataset, ks: list[int]) ->
     return scores
 
 
+def _given_known(estimator: Any, dataset: Dataset, path: Path, k: int) -> sparse.csr_array:
+    """Return the k most probable labels of each row, given those that a file says are known."""
+    what = "1 for a label that holds, -1 for one that does not"
+    known = read_entries(path, dataset.n_rows, estimator.spec_.n_labels, (-1, 1), what)
+    if not hasattr(estimator, "condition") or estimator.label_kind_ == "classes":
+        raise LabelfieldError(
+            f"a model of the method {estimator.method!r} cannot take known labels; train one of mlgpf"
+        )
+    found: sparse.csr_array = estimator.condition(dataset.X, known, k)
+    return found
+
+
 def _parse_rank_by(text: str) -> float:
     """Return the power of the inverse propensity that labels are ranked by."""
     try:
         return rank_power(text if text.isalpha() else float(text))
     except ValueError:
-        expected = "probability, propensity, or a power such as 0.5"
+        expected = "probability, utility, propensity, or a power such as 0.5"
         raise typer.BadParameter(f"--rank-by {text}; expected {expected}") from None
 
 

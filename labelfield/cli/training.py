@@ -16,21 +16,33 @@ import typer
 from numpy.typing import NDArray
 
 from labelfield.atomic import require_only_ours
-from labelfield.cli.options import AsJson, Overwrite, Reading, load_model, reads_files, require_columns, require_rows
+from labelfield.cli.options import (
+    AsJson,
+    Overwrite,
+    Reading,
+    load_model,
+    read_entries,
+    reads_files,
+    require_columns,
+    require_rows,
+)
 from labelfield.cli.output import named, print_facts, print_json, say
 from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 from labelfield.methods import METHODS, methods_by_labels
+from labelfield.presets import PRESETS
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.inference.run import Settings
 
     Method = str
-else:
-    Method = Literal[tuple(METHODS)]  # for those who read the signature when it runs
+    Preset = str
+else:  # for those who read the signature when it runs
+    Method = Literal[tuple(METHODS)]
+    Preset = Literal[tuple(PRESETS)]
 
 # Longer lists are not shown in full.
 _MOST_LISTED = 10
@@ -43,8 +55,12 @@ def train(
     data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
     method: Annotated[Method, typer.Option("--method", help=methods_by_labels())] = "auto",
+    preset: Annotated[Preset | None, typer.Option("--preset", help="The model of a paper, to the letter.")] = None,
     config_file: Annotated[Path | None, typer.Option("--config", help="TOML, as labelfield config prints.")] = None,
     set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value; can be repeated.")] = None,
+    observed: Annotated[
+        Path | None, typer.Option("--observed", help="Lines `label:1 …` of the labels that were looked at, or .npz.")
+    ] = None,
     valid: Annotated[Path | None, typer.Option("--valid", help="Rows to score after each epoch.")] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option("--device", help="Where to train.")] = None,
     quality: Annotated[
@@ -58,6 +74,9 @@ def train(
 ) -> None:
     """Train a model. Without options, what suits the data is found on held-out training rows.
 
+    With --observed, labels that were not looked at count for nothing, for the methods mlgpf and topics: a file with a
+    line for each training row.
+
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
     from labelfield.cli.live import TrainingBar
@@ -66,10 +85,12 @@ def train(
     from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
 
     seconds = None if time_budget is None else _parse_seconds(time_budget)
+    method = _method_of(method, preset)
     if quality is not None and method != "auto":
         raise typer.BadParameter(f"--quality {quality} is for --method auto; {method} has options of its own")
     given = {"device": device, "random_state": seed, "time_budget": seconds, "quality": quality}
-    options = _gather_options(method, config_file, set_options or [])
+    options: dict[str, Any] = {} if preset is None else dict(PRESETS[preset].options)
+    options |= _gather_options(method, config_file, set_options or [])
     options |= {name: value for name, value in given.items() if value is not None}
     if out.exists() and not overwrite:
         is_unfinished = out.is_dir() and (not any(out.iterdir()) or (out / CHECKPOINT).exists())
@@ -80,10 +101,16 @@ def train(
     dataset, has_classes = _read_training(reading, data, method, options)
     validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes)
     estimator = new_estimator(method, options)
+    told: dict[str, Any] = {}
+    if observed is not None:
+        if not estimator.takes_missing or has_classes:
+            raise typer.BadParameter(f"--observed: {method} needs all labels; use --method mlgpf or topics")
+        what = "1 for a label that was looked at, 0 for one that was not"
+        told["observed"] = read_entries(observed, dataset.n_rows, dataset.n_labels, (0, 1), what)
     started = time.perf_counter()
     try:
         # A model that is in the folder stays until the new one is saved.
-        prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
+        prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y, **told)
         estimator.name_features(dataset.feature_names)
         checkpoint = out / CHECKPOINT
         with TrainingBar(_announce(estimator, prepared)) as bar:
@@ -189,21 +216,36 @@ def _parse_seconds(text: str) -> float:
 # Options of methods
 
 
-def config(method: Annotated[Method, typer.Argument(help="A method of labelfield train.")] = "auto") -> None:
+def config(
+    method: Annotated[Method, typer.Argument(help="A method of labelfield train.")] = "auto",
+    preset: Annotated[Preset | None, typer.Option("--preset", help="With the values of a paper's model.")] = None,
+) -> None:
     """Print all options of a method with their defaults and meanings, as a file for `train --config`.
 
     Example: labelfield config mlgpf
     """
     from labelfield.estimators.methods import method_parameters
 
-    print(f"# {METHODS[method].sentence}")
+    method = _method_of(method, preset)
+    print(f"# {METHODS[method].sentence if preset is None else PRESETS[preset].sentence}")
     print(f"# Options of {method}. Those without a value are off, or chosen from the data.")
+    own: dict[str, Any] = {} if preset is None else dict(PRESETS[preset].options)
     for name, option in method_parameters(method).items():
-        text = f"# {name} =" if option.default is None else f"{name} = {json.dumps(option.default)}"
+        value = own.get(name, option.default)
+        text = f"# {name} =" if value is None else f"{name} = {json.dumps(value)}"
         meaning, expected = option.meaning, str(option.constraint)
         if isinstance(option.constraint, Integer | Real):  # the words that an option may be are in its meaning already
             meaning += f" {expected[0].upper()}{expected[1:]}."
         print(f"{text:<36} # {meaning}")
+
+
+def _method_of(method: str, preset: str | None) -> str:
+    """Return the method that is meant: that of a preset, which any other than the default contradicts."""
+    if preset is None:
+        return method
+    if method not in ("auto", PRESETS[preset].method):
+        raise typer.BadParameter(f"--preset {preset} is a model of --method {PRESETS[preset].method}, not {method}")
+    return PRESETS[preset].method
 
 
 def _gather_options(method: str, config_file: Path | None, assignments: list[str]) -> dict[str, Any]:

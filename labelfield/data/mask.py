@@ -38,6 +38,11 @@ class Mask(NamedTuple):
         n_rows, n_labels = self.places.shape
         return int(n_rows * n_labels - self.places.nnz if self.is_missing else self.places.nnz)
 
+    def n_observed_of_labels(self) -> NDArray[np.int64]:
+        """Return in how many rows each label (L,) was observed."""
+        named = np.bincount(self.places.indices, minlength=self.places.shape[1])
+        return np.asarray(self.places.shape[0] - named if self.is_missing else named, np.int64)
+
     def digest(self) -> str:
         """Return a fingerprint."""
         parts = (np.ascontiguousarray(part).tobytes() for part in (self.places.indptr, self.places.indices))

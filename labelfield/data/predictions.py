@@ -22,14 +22,17 @@ from labelfield.progress import Progress, ignore
 _HEADER = re.compile(rb"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t\r]*\n")
 
 
-def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, progress: Progress = ignore) -> Any:
+def read_predictions(
+    path: str | PathLike[str], n_rows: int, n_labels: int, *, progress: Progress = ignore, like: str = "the truth has"
+) -> Any:
     """Read the predictions for n_rows rows: a CSR array whose stored entries are the listed labels, or a dense array.
 
-    Text has a line for each row, empty for a row without predictions; a first line `rows labels` is allowed.
+    Text has a line for each row, empty for a row without predictions; a first line `rows labels` is allowed. `like`
+    says in messages what the numbers of rows and labels are those of.
     """
     path = Path(path)
     if not path.is_file():
-        raise DataError("there is no such prediction file", path=path, fix="Check the path.")
+        raise DataError("there is no such file", path=path, fix="Check the path.")
     with locating(path):
         if path.suffix == ".npz":
             arrays = load_arrays(path)
@@ -41,22 +44,22 @@ def read_predictions(path: str | PathLike[str], n_rows: int, n_labels: int, *, p
             else:
                 expected = "one matrix of scores, or a file of scipy.sparse.save_npz"
                 raise unusable(arrays, expected, "Save the scores alone.")
-            _check_shape(scores.shape, n_rows, n_labels)
+            _check_shape(scores.shape, n_rows, n_labels, like)
             return scores
         grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label", value_type=np.float64)
         with line_blocks(path, progress) as blocks:
             head, first_line = next(blocks, b""), 1
             if match := _HEADER.match(head):
-                _check_shape(tuple(int(group[:18]) for group in match.groups()), n_rows, n_labels)
+                _check_shape(tuple(int(group[:18]) for group in match.groups()), n_rows, n_labels, like)
                 head, first_line = head[match.end() :], 2
-            rows = read_rows(chain([head], blocks), grammar, first_line, n_rows, "the truth has")
+            rows = read_rows(chain([head], blocks), grammar, first_line, n_rows, like)
     return from_counts(rows.counts, rows.indices, rows.values, n_labels)
 
 
-def _check_shape(shape: tuple[int, ...], n_rows: int, n_labels: int) -> None:
+def _check_shape(shape: tuple[int, ...], n_rows: int, n_labels: int, like: str) -> None:
     if tuple(shape) != (n_rows, n_labels):
         found = f"predictions for {shape[0]} rows and {shape[1]} labels"
-        expected = f"{n_rows} rows and {n_labels} labels as the truth has"
+        expected = f"{n_rows} rows and {n_labels} labels as {like}"
         raise DataError(found, expected, "Predict the same rows with the same label set.")
 
 

@@ -108,7 +108,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     ) -> Self:
         """Train on rows X (dense or sparse) and labels Y (indicators, lists of labels, or one class per row).
 
-        Topics and ensembles of them leave out entries of Y that are missing: NaN in a dense Y, those that were not
+        Factor models, topics and ensembles of them leave out missing entries of Y: NaN in a dense Y, those not
         `observed`, or those that are `missing`, each a boolean or sparse matrix or a list of labels for each row.
 
         With `checkpoint` an interrupted run can go on later with `resume=True`. `validation` rows are scored after
@@ -148,7 +148,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Train for one more epoch, on these rows; the first call also builds the model.
 
         The optimiser goes on where the last call left it; that of a loaded model starts fresh. `classes` names all
-        labels there will be, where the first rows do not show them all.
+        labels there will be, where the first rows do not show them all. NaN in Y is missing, where a method allows it.
         """
         if not hasattr(self, "fitted_"):
             data = self.prepare(X, Y, classes)
@@ -160,14 +160,16 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         ):
             raise DataError("classes differ from those of the first call", fix="Fit a new model.")
         rows = self.rows(X)
+        Y, gaps = _missing_entries(self, Y, None, None)
         data = Dataset(rows, self.encode(Y, rows.shape[0]))
+        self.fitted_.mask = read_mask(None, gaps, data.Y.shape, Labels(self.label_kind_, self.classes_))
         past = Past(self.n_rows_, self.label_counts_, self.history_)
         self.fitted_.label_counts = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
         self.fitted_.n_rows += data.n_rows
         try:
             train_more(self, data, past)
         except BaseException:  # rows that were not trained on do not count
-            self.fitted_.n_rows, self.fitted_.label_counts = past.n_rows, past.label_counts
+            self.fitted_.n_rows, self.fitted_.label_counts, self.fitted_.mask = past.n_rows, past.label_counts, None
             raise
         return self
 
@@ -207,8 +209,13 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         inverse propensity, which leans to rare labels and is best for PSP@k; a number such as 0.5 is a power of the
         inverse propensity. The values are probabilities all the same: `metrics.evaluate`, given the same `rank_by` and
         the training labels, ranks them in that order.
+
+        With rank_by="utility" factor models rank by mean utility, as the papers do [TH 4.36]. The values are then the
+        probabilities that labels would have if utilities had no variance, whether `calibrated` or not.
         """
         rows = self.rows(X)
+        if rank_by == "utility":
+            return self.predictor_.top_k_by_utility(rows, count_of(k))
         weight = rank_weight(rank_by, lambda: inverse_propensity_of(self.label_counts_, self.n_rows_))
         return self.predictor_.top_k(rows, count_of(k), calibrated, weight)
 

@@ -24,7 +24,7 @@ from labelfield.inference.calibrating import fit_calibration, remember
 from labelfield.inference.class_batches import ClassBatches
 from labelfield.inference.fitting import GradientTrainer
 from labelfield.inference.gradient import Batches
-from labelfield.inference.run import SCHEDULES
+from labelfield.inference.run import OPTIMISERS, SCHEDULES
 from labelfield.linalg.rows import Rows
 from labelfield.models.elbo import Elbo
 from labelfield.models.multiclass.cost import training_bytes
@@ -33,7 +33,7 @@ from labelfield.models.multiclass.predict import BLOCK_ENTRIES, ClassPredictor
 from labelfield.models.multiclass.spec import CONSTRAINTS, ClassSpec, build, make_likelihood
 from labelfield.models.multiclass.start import start
 from labelfield.models.sampling import Rivals
-from labelfield.models.sizes import SUPPORT
+from labelfield.models.sizes import support_size
 from labelfield.models.sparse import MOST_POINTS
 
 _FOR_SEVERAL = "Use MLGPFClassifier (--method mlgpf) for several labels per row."
@@ -51,7 +51,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
             "posterior='point' with likelihood='robustmax': which utility is largest has no gradient without "
             "uncertainty; use likelihood='softmax' or 'one_vs_each'"
         )
-    has_support = data.n_features > SUPPORT and options.inducing != "per_class" and not is_point
+    has_support = options.inducing != "per_class" and not is_point
     spec = ClassSpec(
         **spec_options(ClassSpec, options)
         | {
@@ -59,7 +59,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
             "n_labels": Y.shape[1],
             "n_inducing": min(options.n_inducing, X.shape[0]),
             "kernel": given.kernel or ("linear" if is_point else chosen.kernel),
-            "n_support": SUPPORT if has_support else 0,
+            "n_support": support_size(options.n_support, data.n_features) if has_support else 0,
             "unit_norm": options.unit_norm and transform.has_unit_norm,
             "n_points": options.n_points_predict,
         }
@@ -193,6 +193,8 @@ class GPClassifier(Classifier):
         utilities without uncertainty.
     inducing : str or None
         Inducing inputs: per_class, or shared by all classes: free or fixed.
+    n_support : int or None
+        Number of features, the most frequent ones, on which shared inducing inputs have values; 0 for all.
     unit_norm : bool
         Whether to keep inducing inputs at norm 1, if rows are.
     row_transform : str or None
@@ -213,9 +215,11 @@ class GPClassifier(Classifier):
     batch_size : int or None
         Rows per step B.
     learning_rate : float or None
-        Highest learning rate of Adam.
+        Highest learning rate.
     schedule : str
         How the learning rate changes: one_cycle, cosine, linear or constant.
+    optimiser : str
+        How gradients become steps: adam, adagrad, adadelta or rmsprop. Rates are chosen for adam.
     kl_weight : float
         Weight of the divergence; 1 is the true bound.
     clip_norm : float or None
@@ -246,6 +250,7 @@ class GPClassifier(Classifier):
     kernel_per_class: bool | None = None
     posterior: str | None = None
     inducing: str | None = None
+    n_support: int | None = None
     unit_norm: bool = True
     row_transform: str | None = None
     n_negatives: int | None = None
@@ -257,6 +262,7 @@ class GPClassifier(Classifier):
     batch_size: int | None = None
     learning_rate: float | None = None
     schedule: str = "one_cycle"
+    optimiser: str = "adam"
     kl_weight: float = 1.0
     clip_norm: float | None = None
     n_iter_no_change: int | None = None
@@ -275,8 +281,9 @@ class GPClassifier(Classifier):
         **dict.fromkeys(("n_points", "n_points_predict"), Integer(1, MOST_POINTS)),
         **dict.fromkeys(("learning_rate", "clip_norm", "time_budget"), Real(1e-12)),
         "kl_weight": Real(0),
-        "n_negatives": Integer(0),
+        **dict.fromkeys(("n_negatives", "n_support"), Integer(0)),
         "schedule": OneOf(SCHEDULES),
+        "optimiser": OneOf(OPTIMISERS),
         "row_transform": Word(),
         "calibrate": Flag(),
     }

@@ -6,6 +6,7 @@ from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.ensemble import EnsembleClassifier, has_members
 from labelfield.estimators.options import Parameter, parameters
 from labelfield.methods import METHODS
+from labelfield.presets import PRESETS
 
 
 def method_parameters(method: str) -> dict[str, Parameter]:
@@ -24,3 +25,11 @@ def new_estimator(method: str, options: dict[str, Any]) -> Classifier:
     n_members = options.pop("ensemble", None)
     estimator: Classifier = METHODS[method].load()(**METHODS[method].options, **options)
     return estimator if n_members is None else EnsembleClassifier(estimator=estimator, n_members=n_members)
+
+
+def preset(name: str, **options: Any) -> Classifier:
+    """Make the estimator of a paper (`labelfield.presets`): "journal", "subspace", "thesis", "thesis-robustmax",
+    "svdkl" or "bmlpl". Options given here go before those of the paper."""
+    if name not in PRESETS:
+        raise ValueError(f"preset {name!r}; expected one of {', '.join(PRESETS)}")
+    return new_estimator(PRESETS[name].method, {**PRESETS[name].options, **options})

@@ -26,10 +26,10 @@ from labelfield.estimators.options import count_of
 from labelfield.inducing import Subspace
 from labelfield.inference.calibrating import N_REMEMBERED, fit_calibration, remember
 from labelfield.inference.fitting import GradientTrainer, rows_source
-from labelfield.inference.run import SCHEDULES
-from labelfield.inference.source import Source, TensorSource
+from labelfield.inference.run import OPTIMISERS, SCHEDULES
+from labelfield.inference.source import MaskedSource, ResidentSource, Source, TensorSource
 from labelfield.linalg.rows import Projected, Rows, device_of
-from labelfield.memory import advising_on_memory
+from labelfield.memory import advising_on_memory, free_bytes
 from labelfield.metrics.propensity import inverse_propensity_of
 from labelfield.models.elbo import Elbo
 from labelfield.models.mlgpf.cooccurrence import occurring_features
@@ -38,8 +38,8 @@ from labelfield.models.mlgpf.plan import plan, variants
 from labelfield.models.mlgpf.predict import BLOCK_ROWS, FactorPredictor, label_correlation
 from labelfield.models.mlgpf.spec import CONSTRAINTS, Spec, build
 from labelfield.models.mlgpf.start import BASES, start
-from labelfield.models.sizes import SUPPORT
-from labelfield.models.sparse import MOST_POINTS
+from labelfield.models.sizes import support_size
+from labelfield.models.sparse import MOST_POINTS, STARTS
 
 # By how much the log-odds of a label may change when its smallest weights are dropped after training.
 _PRUNED = 0.1
@@ -65,7 +65,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
             "n_labels": Y.shape[1],
             "n_inducing": min(options.n_inducing, X.shape[0]),
             "rank": min(options.rank or 2 * options.n_inducing, *X.shape) if is_subspace else 0,
-            "n_support": SUPPORT if data.n_features > SUPPORT and not is_subspace else 0,
+            "n_support": 0 if is_subspace else support_size(options.n_support, data.n_features),
             "unit_norm": options.unit_norm and transform.has_unit_norm,
             "n_points": options.n_points_predict,
             "n_label_linear": 0 if pattern is None else pattern.features.size,
@@ -75,7 +75,9 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     def begin(model: Any) -> None:
         if pattern is not None:
             model.label_linear.fill(pattern)
-        start(model, spec, data.X, data.Y, seed, basis=options.basis, device=device)
+        n_observed = None if rows.mask is None else rows.mask.n_observed_of_labels()
+        at = {"basis": options.basis, "at": options.inducing_start}
+        start(model, spec, data.X, data.Y, seed, **at, n_observed=n_observed, device=device)
 
     return Design(data, transform, spec, settings, options.n_negatives, begin)
 
@@ -84,7 +86,7 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
     model = fitted.model
     weights: list[torch.Tensor] = []  # of the labels that hold, where rare ones count more
 
-    def objective(X: Rows, Y: torch.Tensor, n_data: int, generator: torch.Generator | None = None) -> Elbo:
+    def objective(X: Rows, Y: Any, n_data: int, generator: torch.Generator | None = None) -> Elbo:
         found: Elbo = model.elbo(
             X,
             Y,
@@ -98,7 +100,9 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
 
     def source(data: Dataset) -> Source:
         weights[:] = [_positive_weight(options.propensity, fitted)] if options.propensity else []
-        return _source(options, fitted, data)
+        found = _source(options, fitted, data)
+        # Fewer rows than the mask has are its first ones.
+        return found if fitted.mask is None else MaskedSource(found, fitted.mask.take(slice(data.n_rows)))
 
     def release() -> None:
         """Let weights learn that waited for the held-out rows."""
@@ -107,9 +111,12 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
 
     def calibrate(held_out: Dataset) -> dict[str, torch.Tensor]:
         predictor = FactorPredictor(model)
-        fit_calibration(predictor, held_out.X, held_out.Y, n_ranked=N_REMEMBERED)
+        mask, is_known = fitted.mask, None
+        if mask is not None:
+            is_known = mask.take(fitted.settings.held_out_rows(mask.places.shape[0])).observes
+        fit_calibration(predictor, held_out.X, held_out.Y, is_known, N_REMEMBERED)
         release()
-        return remember(predictor, held_out.X, held_out.Y)
+        return remember(predictor, held_out.X, held_out.Y, is_known)
 
     def finish() -> None:
         """Drop weights that matter to no row."""
@@ -128,7 +135,14 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
         finish=finish,
         is_capturable=not fitted.n_negatives,
         n_threads=1 if is_small_step(fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step) else None,
-        fingerprint=(fitted.n_negatives, options.n_points, options.propensity, options.basis),
+        fingerprint=(
+            fitted.n_negatives,
+            options.n_points,
+            options.propensity,
+            options.basis,
+            options.inducing_start,
+            "" if fitted.mask is None else fitted.mask.digest(),
+        ),
     )
 
 
@@ -142,18 +156,24 @@ def _positive_weight(power: float, fitted: Fitted) -> torch.Tensor:
 def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
     """Return rows from the data, or projected once onto the subspace where that loses nothing."""
     inducing, device = fitted.model.inducing, device_of(fitted.model)
-    can = isinstance(inducing, Subspace) and fitted.spec.inducing == "subspace" and fitted.model.label_linear is None
+    can = isinstance(inducing, Subspace) and not inducing.basis.requires_grad and fitted.model.label_linear is None
     can = can and fitted.model.kernel.feature_relevance() is None
     if options.precompute and not can:
         raise ValueError(
-            "precompute=True needs inducing='subspace', label_linear='off', and a kernel without a weight per feature"
+            "precompute=True needs inducing='subspace' or 'subspace_fixed', label_linear='off', and a kernel without a "
+            "weight per feature"
         )
     if not can or options.precompute is False:
         return rows_source(data, device)
+    free = free_bytes(device) if device.type == "cuda" else None
+    # On a GPU rows stay there if they fit: steps on them are then captured.
+    stays = free is not None and 16 * data.n_rows * (fitted.spec.rank + 1) < free
     parts = []
     for first in range(0, data.n_rows, BLOCK_ROWS):
-        parts.append(inducing.project(Batch.gather(data, slice(first, first + BLOCK_ROWS), device).X))
-    return TensorSource(Projected(*(torch.cat(part).cpu() for part in zip(*parts, strict=True))), data)
+        projected = inducing.project(Batch.gather(data, slice(first, first + BLOCK_ROWS), device).X)
+        parts.append(projected if stays else Projected(*(part.cpu() for part in projected)))
+    rows = Projected(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    return ResidentSource(data, device, rows) if stays else TensorSource(rows, data)
 
 
 def _summary(options: Any, fitted: Fitted) -> str:
@@ -176,7 +196,8 @@ def _with_waiting(spec: Spec, arrays: dict[str, torch.Tensor]) -> dict[str, torc
 class MLGPFClassifier(Classifier):
     """Multi-label Gaussian-process factor model: f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli per label.
 
-    With likelihood="squared_hinge" each label has a margin instead, as in a support vector machine.
+    With likelihood="squared_hinge" each label has a margin instead, as in a support vector machine. Entries of Y may be
+    missing, and then count for nothing: NaN in a dense Y, or as arguments of `fit` say.
 
     Options left at None are chosen from the size of the data (`labelfield.models.mlgpf.plan`).
 
@@ -191,7 +212,11 @@ class MLGPFClassifier(Classifier):
     posterior : str
         Family of q(u): whitened_diagonal, whitened_shared, whitened_full, full or parsimonious.
     inducing : str
-        Where inducing inputs live: free, fixed, subspace, or subspace_basis, whose basis is learned too.
+        Where inducing inputs live: free, fixed, subspace, subspace_fixed, or subspace_basis, with a learned basis.
+    inducing_start : str
+        Where inducing inputs start: kmeans, at centres of the rows, or rows, at random ones.
+    n_support : int or None
+        Number of features, the most frequent ones, on which free or fixed inducing inputs have values; 0 for all.
     rank : int or None
         Dimensions R of the subspace.
     basis : str
@@ -220,9 +245,11 @@ class MLGPFClassifier(Classifier):
     batch_size : int or None
         Rows per step B.
     learning_rate : float or None
-        Highest learning rate of Adam.
+        Highest learning rate.
     schedule : str
         How the learning rate changes: one_cycle, cosine, linear or constant.
+    optimiser : str
+        How gradients become steps: adam, adagrad, adadelta or rmsprop. Rates are chosen for adam.
     kl_weight : float or None
         Weight of the divergence; 1 is the true bound.
     clip_norm : float or None
@@ -252,6 +279,8 @@ class MLGPFClassifier(Classifier):
     kernel: str | None = None
     posterior: str = "whitened_diagonal"
     inducing: str = "free"
+    inducing_start: str = "kmeans"
+    n_support: int | None = None
     rank: int | None = None
     basis: str = "svd"
     precompute: bool | None = None
@@ -267,6 +296,7 @@ class MLGPFClassifier(Classifier):
     batch_size: int | None = None
     learning_rate: float | None = None
     schedule: str = "one_cycle"
+    optimiser: str = "adam"
     kl_weight: float | None = None
     clip_norm: float | None = None
     n_iter_no_change: int | None = None
@@ -286,14 +316,17 @@ class MLGPFClassifier(Classifier):
         **dict.fromkeys(("learning_rate", "clip_norm", "time_budget"), Real(1e-12)),
         **dict.fromkeys(("kl_weight", "propensity"), Real(0)),
         "threshold": Real(0, 1),
-        "n_negatives": Integer(0),
+        **dict.fromkeys(("n_negatives", "n_support"), Integer(0)),
+        "inducing_start": OneOf(STARTS),
         "basis": OneOf(BASES),
         "schedule": OneOf(SCHEDULES),
+        "optimiser": OneOf(OPTIMISERS),
         "row_transform": Word(),
         "precompute": Flag(),
         "calibrate": Flag(),
     }
     method: ClassVar[str] = "mlgpf"
+    takes_missing: ClassVar[bool] = True
     blueprint: ClassVar[Blueprint] = Blueprint(
         spec=Spec,
         build=lambda spec, options: build(spec),
@@ -319,16 +352,21 @@ class MLGPFClassifier(Classifier):
         with_training_arrays=_with_waiting,
     )
 
-    def condition(self, X: Any, observed: Any, k: int = 5) -> sparse.csr_array:
+    def condition(self, X: Any, observed: Any, k: int = 5, *, rank_by: str = "probability") -> sparse.csr_array:
         """Return the k most probable labels of each row, given labels that are known, as CSR (N, K).
 
         `observed` (N, K) is +1 for a label that holds, -1 for one that does not, and 0 for one that is not known.
-        Known labels are not listed again.
+        Known labels are not listed again. With rank_by="utility" labels are ranked by their utility at the most
+        probable h, as in the thesis [TH 4.37], and the values are σ of it.
         """
+        if rank_by not in ("probability", "utility"):
+            raise ValueError(f"rank_by={rank_by!r}; expected 'probability' or 'utility'")
         rows, k = self.rows(X), count_of(k)
         known = as_known(observed, (rows.shape[0], self.spec_.n_labels))
         predictor: Any = self.predictor_
         longest = int(np.diff(known.indptr).max(initial=0))
+        if rank_by == "utility":
+            return without_known(predictor.top_k_by_utility(rows, k + longest, known), known, k)
         return without_known(predictor.top_k_of(predictor.given(rows, known), k + longest), known, k)
 
     def label_correlation(self, labels: Any = None) -> NDArray[np.float32]:

@@ -22,6 +22,7 @@ from labelfield.estimators.options import check_parameters, choose_seed, count_o
 from labelfield.inference.fitting import Past
 from labelfield.inference.topics import TopicOptions, TopicTrainer
 from labelfield.topics.cost import training_bytes
+from labelfield.topics.em import ONLINE_WEIGHTS, PRECISION_BY
 from labelfield.topics.model import TopicModel
 from labelfield.topics.plan import ALGORITHMS, finishing_epochs, plan
 from labelfield.topics.predict import LabelEntropy, TopicPredictor
@@ -125,6 +126,12 @@ class TopicClassifier(Classifier):
         How strongly r_k is held near 1.
     learn_hyper : bool
         Whether to learn r_k, λ_d and η.
+    precision_by : str
+        How EM learns λ_d: at its mode under a prior, together with the weights (mode), or by type-II maximum likelihood
+        (evidence).
+    online_weights : str
+        How online EM learns the weights of features: interpolate, or statistics, which solves for them from decayed
+        sums of K D² numbers and is for few features.
     time_budget : float or None
         Seconds of training.
     calibrate : bool
@@ -150,6 +157,8 @@ class TopicClassifier(Classifier):
     weight_scale: float = 2.0
     shape_strength: float = 1.0
     learn_hyper: bool = True
+    precision_by: str = "mode"
+    online_weights: str = "interpolate"
     time_budget: float | None = None
     calibrate: bool = True
     threshold: float = 0.5
@@ -160,6 +169,8 @@ class TopicClassifier(Classifier):
         **dict.fromkeys(("n_topics", "max_epochs", "batch_size", "n_draws"), Integer(1)),
         "n_gradient_steps": Integer(0),
         "algorithm": OneOf(ALGORITHMS),
+        "precision_by": OneOf(PRECISION_BY),
+        "online_weights": OneOf(ONLINE_WEIGHTS),
         **dict.fromkeys(("weight_scale", "shape_strength"), Real(1e-6, 1e6)),
         "time_budget": Real(1e-6),
         "tol": Real(0),
@@ -178,7 +189,10 @@ class TopicClassifier(Classifier):
         predictor=_predictor,
         trainer=_trainer,
         training_bytes=lambda options, fitted: training_bytes(
-            fitted.spec, fitted.settings.batch_size, is_exact=not options.n_gradient_steps
+            fitted.spec,
+            fitted.settings.batch_size,
+            is_exact=not options.n_gradient_steps,
+            keeps_matrices=(options.algorithm, options.online_weights) == ("online_em", "statistics"),
         ),
         summary=lambda options, fitted: (
             f"{fitted.spec.n_labels} labels; {fitted.spec.n_topics} topics by {options.algorithm}"

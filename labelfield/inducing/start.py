@@ -1,5 +1,6 @@
 """Where inducing inputs start: centres of the rows, and the basis of a subspace."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from labelfield.linalg.rows import dot, entry_rows, to_tensor
+from labelfield.linalg.rows import dot, entry_rows, to_tensor, transposed
 
 _ROWS_PER_CENTRE = 20
 _OVERSAMPLING = 10
 _N_ITERATIONS = 4
+# Vectors that are multiplied together.
+_COLUMNS = 64
 
 
 def kmeans(
@@ -38,6 +41,12 @@ def kmeans(
     return centres.cpu().numpy()
 
 
+def random_rows(X: sparse.csr_array | NDArray[np.float32], count: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return rows (M, D) that are drawn without replacement, all of them if there are no more."""
+    n = X.shape[0]
+    return _dense(X[np.sort(rng.choice(n, min(n, count), replace=False))])
+
+
 def _sums(points: Tensor, group: Tensor, n_groups: int) -> Tensor:
     """Return the sum of the rows of each group (groups, D), in float64, where the order of additions has no effect."""
     total = torch.zeros(n_groups, points.shape[1], dtype=torch.float64, device=points.device)
@@ -54,17 +63,42 @@ def _dense(rows: Any) -> NDArray[np.float32]:
 
 
 def singular_vectors(
-    X: sparse.csr_array | NDArray[np.float32], rank: int, rng: np.random.Generator
+    X: sparse.csr_array | NDArray[np.float32], rank: int, rng: np.random.Generator, device: torch.device | str = "cpu"
 ) -> NDArray[np.float32]:
-    """Return at most rank(X) leading right singular vectors X̃ (R, D) of X, by randomised subspace iteration."""
+    """Return at most rank(X) leading right singular vectors X̃ (R, D) of X, by randomised subspace iteration.
+
+    Iterations are in the smaller of the spaces of rows and features, with X Xᵀ or Xᵀ X, in float64: no array of
+    features by vectors is factorised, and none in float64 is formed as a whole.
+    """
     n, d = X.shape
-    width = min(rank + _OVERSAMPLING, n, d)
-    Q = np.linalg.qr(X.T @ rng.standard_normal((n, width), np.float32))[0]
+    points = to_tensor(X, device) if sparse.issparse(X) else torch.from_numpy(np.asarray(X)).to(device)
+    points = points.double()
+    turned = transposed(points)
+    there, back = (turned, points) if n <= d else (points, turned)  # into the larger space, and back
+    start = rng.standard_normal((min(n, d), min(rank + _OVERSAMPLING, n, d)))
+    Q = torch.linalg.qr(torch.from_numpy(start).to(device)).Q
     for _ in range(_N_ITERATIONS):
-        Q = np.linalg.qr(X.T @ np.linalg.qr(X @ Q)[0])[0]
-    _, values, rotation = np.linalg.svd(X @ Q, full_matrices=False)
-    kept = min(rank, int(np.count_nonzero(values > values.max(initial=0) * 1e-5)))
-    return np.ascontiguousarray((Q @ rotation[:kept].T).T, np.float32)
+        Q = torch.linalg.qr(_there_and_back(there, back, Q)).Q
+    squares, rotation = torch.linalg.eigh(Q.T @ _there_and_back(there, back, Q))
+    squares, rotation = squares.flip(0).clamp_min(0), rotation.flip(1)
+    kept = min(rank, int((squares > squares.max() * 1e-10).sum()) if squares.numel() else 0)
+    vectors = Q @ rotation[:, :kept]
+    if n > d:
+        return np.ascontiguousarray(vectors.T.float().cpu().numpy())
+    vectors = vectors / squares[:kept].sqrt()
+    result = np.empty((kept, d), np.float32)
+    for some in _column_blocks(kept):
+        result[some] = dot(turned, vectors[:, some].contiguous()).T.float().cpu().numpy()
+    return result
+
+
+def _there_and_back(there: Tensor, back: Tensor, Q: Tensor) -> Tensor:
+    """Return back (there Q), a few columns at a time: only these exist in the larger space."""
+    return torch.cat([dot(back, dot(there, Q[:, some].contiguous())) for some in _column_blocks(Q.shape[1])], 1)
+
+
+def _column_blocks(n_columns: int) -> Iterator[slice]:
+    return (slice(first, min(first + _COLUMNS, n_columns)) for first in range(0, n_columns, _COLUMNS))
 
 
 def frequent_features(X: sparse.csr_array, n_features: int) -> NDArray[np.int32]:

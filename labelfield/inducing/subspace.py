@@ -9,16 +9,24 @@ from labelfield.linalg.rows import Projected, Rows, dot, squared_norms
 
 
 class Subspace(nn.Module):
-    """A (M, R), learned, on a basis X̃ (R, D) that is fixed, or learned too ("S-B").
+    """A (M, R), learned or left where it starts ("S-FX"), on a basis X̃ (R, D) that is fixed, or learned too ("S-B").
 
     Products with rows are (X X̃ᵀ) Aᵀ. While neither the basis nor feature weights are learned, X X̃ᵀ can be computed
     once for all rows (`project`). With `unit_norm`, A X̃ is scaled to norm 1.
     """
 
-    def __init__(self, A: Tensor, basis: Tensor, *, is_basis_learned: bool = False, unit_norm: bool = True) -> None:
+    def __init__(
+        self,
+        A: Tensor,
+        basis: Tensor,
+        *,
+        is_learned: bool = True,
+        is_basis_learned: bool = False,
+        unit_norm: bool = True,
+    ) -> None:
         super().__init__()
         self.unit_norm = unit_norm
-        self.A = nn.Parameter(A.clone())
+        self.A = nn.Parameter(A.clone(), requires_grad=is_learned)
         self.basis = nn.Parameter(basis.T.contiguous(), requires_grad=is_basis_learned)  # (D, R)
         self.register_buffer("basis_gram", basis @ basis.T, persistent=False)
 

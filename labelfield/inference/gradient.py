@@ -1,4 +1,4 @@
-"""Training by gradients: steps of Adam on an estimate of the bound, from batches of rows."""
+"""Training by gradients: steps of an optimiser on an estimate of the bound, from batches of rows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from labelfield.errors import DataError
 from labelfield.inference.adam import RowAdam
 from labelfield.inference.checkpoint import under
 from labelfield.inference.loop import Algorithm, Info, breakdown
+from labelfield.inference.optimisers import RULES, RowOptimiser, RowRule
 from labelfield.inference.run import Clock, Run, Settings
 from labelfield.inference.source import Source
 from labelfield.inference.stepper import Objective, Stepper, all_finite
@@ -30,8 +31,15 @@ Batches = Callable[[NDArray[np.int64], int, int, np.random.Generator], list[NDAr
 Rates = Mapping[nn.Parameter, float]
 
 
+def _optimiser(settings: Settings, parameters: list[nn.Parameter], scales: list[float]) -> RowOptimiser:
+    """Return the optimiser that the settings name."""
+    if settings.optimiser == "adam":
+        return RowAdam(parameters, settings.learning_rate, scales)
+    return RowRule(RULES[settings.optimiser], parameters, settings.learning_rate, scales)
+
+
 class Gradient(Algorithm[nn.Module]):
-    """Steps of Adam. The state is the model, which each step changes in place.
+    """Steps of an optimiser. The state is the model, which each step changes in place.
 
     A step that fails is left out: its rows come again in the next epoch. Too many in succession are no accident.
     """
@@ -42,7 +50,7 @@ class Gradient(Algorithm[nn.Module]):
         rates = dict.fromkeys(model.parameters(), 1.0) if rates is None else rates
         self.parameters = [parameter for parameter in rates if parameter.requires_grad]
         scales = [rates[parameter] for parameter in self.parameters]
-        self.optimiser = RowAdam(self.parameters, settings.learning_rate, scales)
+        self.optimiser = _optimiser(settings, self.parameters, scales)
         self.generator = torch.Generator().manual_seed(seed)
         self.n_bad_steps = 0  # since the last good one
         self.steps_ahead = 1 if self.optimiser.device.type == "cpu" else _STEPS_AHEAD

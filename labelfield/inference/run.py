@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 SCHEDULES = ("one_cycle", "cosine", "linear", "constant")
+OPTIMISERS = ("adam", "adagrad", "adadelta", "rmsprop")
 _RISE = 0.3  # the share of a one-cycle run in which the rate rises
 _START, _END = 1 / 25, 1e-4
 
@@ -28,6 +29,7 @@ class Settings:
     batch_size: int = 500
     learning_rate: float = 0.02
     schedule: str = "one_cycle"
+    optimiser: str = "adam"
     kl_weight: float = 1.0
     clip_norm: float | None = None
     n_iter_no_change: int | None = None
@@ -41,7 +43,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if name != "schedule" and value is not None and not isinstance(value, int | float):
+            if name not in ("schedule", "optimiser") and value is not None and not isinstance(value, int | float):
                 raise ValueError(f"{name}={value!r}; expected a number")
         if self.max_epochs < 1 or self.batch_size < 1:
             raise ValueError("max_epochs and batch_size must be at least 1")
@@ -53,6 +55,8 @@ class Settings:
             raise ValueError(f"kl_weight={self.kl_weight}; expected 0 or more")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule={self.schedule!r}; expected one of {', '.join(SCHEDULES)}")
+        if self.optimiser not in OPTIMISERS:
+            raise ValueError(f"optimiser={self.optimiser!r}; expected one of {', '.join(OPTIMISERS)}")
 
     def held_out_rows(self, n_rows: int) -> NDArray[np.int64]:
         """Return which of n_rows are set aside. That depends on the seed alone; at least one row remains."""

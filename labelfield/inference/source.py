@@ -1,7 +1,7 @@
 """Sources of batches: rows in memory, on disk, or on a GPU."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.csr import gather_rows
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
-from labelfield.linalg.rows import Projected, Rows, gather
+from labelfield.data.mask import Mask
+from labelfield.linalg.partial import PartialLabels
+from labelfield.linalg.rows import Projected, Rows, gather, to_tensor
 
 # No batch in a lifetime is expected to exceed the mean number of entries by more than this many standard deviations.
 _DEVIATIONS = 6.0
@@ -22,8 +25,8 @@ class Source(Protocol):
 
     n_rows: int
 
-    def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
-        """Return X and Y (sparse CSR) of these rows."""
+    def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Any]:
+        """Return X and Y of these rows: sparse CSR, or PartialLabels where some labels are missing."""
 
 
 class DatasetSource:
@@ -69,8 +72,8 @@ class _Resident:
 class ResidentSource:
     """All rows on a GPU, where batches are gathered without waiting for it."""
 
-    def __init__(self, dataset: Dataset, device: torch.device, X: Tensor | None = None) -> None:
-        """Take X, dense rows on the device, in place of the rows of the data set if it is given."""
+    def __init__(self, dataset: Dataset, device: torch.device, X: Tensor | Projected | None = None) -> None:
+        """Take X, dense or projected rows on the device, in place of the rows of the data set if it is given."""
         self.n_rows, self.X = dataset.n_rows, _Resident(dataset.X, device) if X is None else X
         self.Y = _Resident(dataset.Y, device)
 
@@ -79,8 +82,12 @@ class ResidentSource:
 
     def gather(self, rows: Tensor, sizes: Sizes) -> tuple[Rows, Tensor]:
         """Return these rows, padded with entries of value 0 up to these sizes."""
-        X = self.X.index_select(0, rows) if isinstance(self.X, Tensor) else self.X.rows(rows, sizes.X)
-        return X, self.Y.rows(rows, sizes.Y)
+        return self._features(rows, sizes.X), self.Y.rows(rows, sizes.Y)
+
+    def _features(self, rows: Tensor, n_entries: int) -> Rows:
+        if isinstance(self.X, Projected):
+            return Projected(*(part.index_select(0, rows) for part in self.X))
+        return self.X.index_select(0, rows) if isinstance(self.X, Tensor) else self.X.rows(rows, n_entries)
 
     def fixed_sizes(self, n_rows: int) -> Sizes:
         """Return sizes that fit almost any batch of n_rows."""
@@ -90,8 +97,8 @@ class ResidentSource:
         return all(own <= most for own, most in zip(self._sizes(lambda part: part.count(rows)), sizes, strict=True))
 
     def _sizes(self, size_of: Callable[[_Resident], int]) -> Sizes:
-        """Return the sizes of both parts; dense rows have no entries to count."""
-        return Sizes(0 if isinstance(self.X, Tensor) else size_of(self.X), size_of(self.Y))
+        """Return the sizes of both parts; dense and projected rows have no entries to count."""
+        return Sizes(size_of(self.X) if isinstance(self.X, _Resident) else 0, size_of(self.Y))
 
 
 class TensorSource:
@@ -107,3 +114,15 @@ class TensorSource:
         if isinstance(self.X, Projected):
             return Projected(*(part[chosen].to(device) for part in self.X)), Y
         return self.X[chosen].to(device), Y
+
+
+class MaskedSource:
+    """Rows of another source, with what was observed of their labels."""
+
+    def __init__(self, source: Source, mask: Mask) -> None:
+        self.source, self.mask, self.n_rows = source, mask, source.n_rows
+
+    def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, PartialLabels]:
+        X, Y = self.source.batch(rows, device)
+        places = to_tensor(gather_rows(self.mask.places, rows), device)
+        return X, PartialLabels(Y, places, self.mask.is_missing)

@@ -5,14 +5,14 @@ after every step is idle most of the time.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from labelfield.inference.adam import RowAdam
+from labelfield.inference.optimisers import RowOptimiser
 from labelfield.inference.source import ResidentSource, Sizes, Source
 from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import Rows
@@ -25,8 +25,8 @@ class Estimate(Protocol):
         """Return the bound in nats, with its divergence weighted by `kl_weight`."""
 
 
-# From rows, their labels, the number of rows of the data set, and a generator on the same device.
-Objective = Callable[[Rows, Tensor, int, torch.Generator], Estimate]
+# From rows, labels as the source has them, the number of rows of the data set, and a generator on the same device.
+Objective = Callable[[Rows, Any, int, torch.Generator], Estimate]
 
 
 class Tally(NamedTuple):
@@ -54,7 +54,7 @@ class Stepper:
         self,
         objective: Objective,
         source: Source,
-        optimiser: RowAdam,
+        optimiser: RowOptimiser,
         generator: torch.Generator,
         kl_weight: float = 1.0,
         clip_norm: float | None = None,
@@ -97,7 +97,7 @@ class Stepper:
         self._seed(step.seed)
         self.compute(*self.source.batch(step.rows, self.device), step.n_data)
 
-    def compute(self, X: Rows, Y: Tensor, n_data: int) -> None:
+    def compute(self, X: Rows, Y: Any, n_data: int) -> None:
         """Compute the bound, its gradient and the update without waiting for the device."""
         self.optimiser.zero_grad()
         loss = -self.objective(X, Y, n_data, self.draws).bound(self.kl_weight) / n_data

@@ -55,6 +55,8 @@ class TopicOptions:
     weight_scale: float
     shape_strength: float
     learn_hyper: bool
+    online_weights: str = "interpolate"
+    precision_by: str = "mode"
 
     @property
     def priors(self) -> Priors:
@@ -65,7 +67,8 @@ class TopicOptions:
     def em(self) -> EMOptions:
         """The options of a step of EM."""
         learns = bool(self.learn_hyper)
-        return EMOptions(int(self.n_gradient_steps) or None, self.priors, learns, learns, learns)
+        how = self.online_weights, self.precision_by
+        return EMOptions(int(self.n_gradient_steps) or None, self.priors, learns, learns, learns, *how)
 
     def rate(self, n_steps: int) -> float:
         """Return how much the step of online EM after n_steps others counts."""

@@ -15,6 +15,7 @@ from labelfield.likelihoods.mixed import Truth, mixed_log_prob
 from labelfield.likelihoods.multilabel import Mixing, MultiLabel
 from labelfield.likelihoods.softplus import softplus_moments
 from labelfield.linalg.autograd import apply
+from labelfield.linalg.partial import Hidden
 
 
 class Bernoulli(MultiLabel):
@@ -51,6 +52,7 @@ class Bernoulli(MultiLabel):
         column: Tensor,
         column_weight: Tensor | None = None,
         positive_weight: Tensor | None = None,
+        hidden: Hidden | None = None,
     ) -> Tensor:
         """Return the same as the default, with value and gradient in one pass over the labels."""
-        return mixed_log_prob(*mixing, Truth.of(Y, column, positive_weight), column_weight, self.n_points)
+        return mixed_log_prob(*mixing, Truth.of(Y, column, positive_weight), column_weight, self.n_points, hidden)

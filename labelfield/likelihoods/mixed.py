@@ -18,6 +18,7 @@ from torch import Tensor
 from labelfield.likelihoods.chunks import CHUNK
 from labelfield.likelihoods.softplus import softplus_in_place, softplus_moments
 from labelfield.linalg.autograd import apply
+from labelfield.linalg.partial import Hidden
 from labelfield.linalg.rows import entry_rows
 
 # Rows times labels from which products in bfloat16 save more than the conversions cost.
@@ -53,13 +54,15 @@ def mixed_log_prob(
     truth: Truth,
     column_weight: Tensor | None,
     n_points: int,
+    hidden: Hidden | None = None,
 ) -> Tensor:
     """Return Σ_bk c_k E log p(y_bk | f_bk) as a float64 scalar, for moments of h (B, P), mixed by Φ (K, P) and b (K,).
 
-    Each label may have a process of its own, whose moments (B, K) are added. Labels count c_k times.
+    Each label may have a process of its own, whose moments (B, K) are added. Labels count c_k times, and
+    entries that are `hidden` count for nothing.
     """
     weight = b.new_ones(len(b)) if column_weight is None else column_weight
-    return -apply(_MixedLoss, mean, var, Phi, b, own_mean, own_var, truth, weight, n_points)
+    return -apply(_MixedLoss, mean, var, Phi, b, own_mean, own_var, truth, weight, n_points, hidden)
 
 
 class _MixedLoss(torch.autograd.Function):
@@ -77,6 +80,7 @@ class _MixedLoss(torch.autograd.Function):
         truth: Truth,
         weight: Tensor,
         n_points: int,
+        hidden: Hidden | None,
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=b.device)
         squares, d_mean, d_var = Phi.square(), torch.zeros_like(mean), torch.zeros_like(var)
@@ -94,6 +98,8 @@ class _MixedLoss(torch.autograd.Function):
             for own, moment in ((own_mean, G), (own_var, H)):
                 if own is not None:
                     moment.add_(own[:, columns])
+            if hidden is not None:
+                hidden.take_out(G, H, columns.start)
             total += _to_derivatives(G, H, truth, columns, weight[columns], n_points)
             torch.sum(G, 0, out=d_b[columns])
             for d_own, derivative in ((d_own_mean, G), (d_own_var, H)):
@@ -110,7 +116,7 @@ class _MixedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         scale = gradients[0].to(ctx.saved_tensors[0].dtype)
-        return *(None if part is None else part.mul(scale) for part in ctx.saved_tensors), None, None, None
+        return *(None if part is None else part.mul(scale) for part in ctx.saved_tensors), None, None, None, None
 
 
 def _short_type(like: Tensor, size: int) -> torch.dtype:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from labelfield.linalg.partial import Hidden
 from labelfield.linalg.quadrature import gauss_hermite
 from labelfield.linalg.rows import entry_rows
 
@@ -84,11 +85,17 @@ class MultiLabel(ABC):
         column: Tensor,
         column_weight: Tensor | None = None,
         positive_weight: Tensor | None = None,
+        hidden: Hidden | None = None,
     ) -> Tensor:
-        """Return the same as `expected_log_prob` for utilities f = Φ h + b, whose moments need not be formed."""
+        """Return the same as `expected_log_prob` for utilities f = Φ h + b, whose moments need not be formed.
+
+        Entries that are `hidden` count for nothing.
+        """
         mean, var = torch.addmm(mixing.b, mixing.mean, mixing.Phi.T), mixing.var @ mixing.Phi.square().T
         mean = mean if mixing.own_mean is None else mean + mixing.own_mean
         var = var if mixing.own_var is None else var + mixing.own_var
+        if hidden is not None:
+            hidden.take_out(mean, var)
         return self.expected_log_prob(mean, var, Y, column, column_weight, positive_weight)
 
     def predict_proba(self, mean: Tensor, var: Tensor) -> Tensor:

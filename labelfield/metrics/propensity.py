@@ -12,7 +12,7 @@ from labelfield.errors import DataError
 
 PROPENSITY_A = 0.55
 PROPENSITY_B = 1.5
-# "probability", "propensity", or the power of the inverse propensity.
+# "probability", "utility", "propensity", or the power of the inverse propensity.
 RankBy = str | float
 
 
@@ -39,13 +39,16 @@ def inverse_propensity_of(
 
 
 def rank_power(rank_by: Any) -> float:
-    """Return the power of the inverse propensity that labels are ranked by: 0 for "probability", 1 for "propensity"."""
-    words = {"probability": 0.0, "propensity": 1.0}
+    """Return the power of the inverse propensity that labels are ranked by: 1 for "propensity", 0 for "probability" and
+    for "utility", whose lists have values in that order."""
+    words = {"probability": 0.0, "utility": 0.0, "propensity": 1.0}
     if isinstance(rank_by, str) and rank_by in words:
         return words[rank_by]
     is_number = isinstance(rank_by, int | float | np.integer | np.floating) and not isinstance(rank_by, bool)
     if not is_number or not 0 <= rank_by < inf:
-        raise ValueError(f"rank_by={rank_by!r}; expected 'probability', 'propensity', or a power such as 0.5")
+        raise ValueError(
+            f"rank_by={rank_by!r}; expected 'probability', 'utility', 'propensity', or a power such as 0.5"
+        )
     return float(rank_by)
 
 

@@ -148,6 +148,11 @@ class Predictor(ABC):
         best = (_best(block.P, k, weight) for block in self.probabilities(rows, calibrated))
         return to_csr(best, k, self.n_labels)
 
+    def top_k_by_utility(self, rows: sparse.csr_array, k: int) -> sparse.csr_array:
+        """Return the k labels of each row with the largest mean utility, as CSR (N, K) of σ of it: the probability if
+        utilities had no variance."""
+        raise CannotAnswerError("labels are ranked by mean utility by factor models alone")
+
     def reached(self, rows: sparse.csr_array, threshold: float) -> sparse.csr_array:
         """Return the labels whose probability reaches the threshold, as a CSR indicator (N, K)."""
         parts = ((rows, labels, threshold <= P) for rows, labels, P in self.probabilities(rows))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from labelfield.inducing import Free, frequent_features, kmeans
+from labelfield.inducing import Free, frequent_features, kmeans, random_rows
 from labelfield.kernels import Kernel, Points
 from labelfield.linalg.gaussian import LEAST_VARIANCE
 from labelfield.linalg.rows import Rows
@@ -16,6 +16,8 @@ from labelfield.variational.families import Prior
 
 # With more points the weights of the outermost ones underflow.
 MOST_POINTS = 100
+# Where inducing inputs start: at centres of the rows, or at rows.
+STARTS = ("kmeans", "rows")
 
 
 def make_shared(spec: Any) -> Free:
@@ -29,13 +31,25 @@ def make_shared(spec: Any) -> Free:
 
 
 def fill_shared(
-    inducing: Free, spec: Any, X: sparse.csr_array, rng: np.random.Generator, device: torch.device | str
+    inducing: Free,
+    spec: Any,
+    X: sparse.csr_array,
+    rng: np.random.Generator,
+    device: torch.device | str,
+    at: str = "kmeans",
 ) -> None:
-    """Start shared inducing inputs at centres of the rows, on the n_support most frequent features, or on all if 0."""
+    """Start shared inducing inputs on the n_support most frequent features, or on all if 0."""
     support = frequent_features(X, spec.n_support) if spec.n_support else None
     seen = X if support is None else sparse.csr_array(X[:, support])
-    Z = torch.from_numpy(pad_rows(kmeans(seen, spec.n_inducing, rng, device), spec.n_inducing))
+    Z = torch.from_numpy(starting_points(seen, spec.n_inducing, rng, device, at))
     inducing.fill(Z, None if support is None else torch.from_numpy(support))
+
+
+def starting_points(
+    X: sparse.csr_array | NDArray[np.float32], count: int, rng: np.random.Generator, device: torch.device | str, at: str
+) -> NDArray[np.float32]:
+    """Return where inducing inputs (M, D) start: at centres of the rows (at="kmeans"), or at random ones ("rows")."""
+    return pad_rows(kmeans(X, count, rng, device) if at == "kmeans" else random_rows(X, count, rng), count)
 
 
 def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Expectation maximisation of the topic model, on all rows or on batches [BMLPL 9-16].
+"""Expectation maximisation of the topic model, on all rows or on batches [BMLPL 3.2].
 
 Steps on all rows never decrease a lower bound of the log posterior of V, W, r and λ,
 
@@ -10,6 +10,10 @@ for q(u_kn) = Gamma(a_kn, rate c_kn + e^{-ψ_kn}) and the q(m) that is best for 
 the labels observed in row n, which is 1 where all were. η, where it is learned, follows another objective (`best_eta`),
 so F may fall when η changes. Departures from the paper: it uses E u in place of exp(E log u), for which there is no
 such bound; and the zero-truncated variable is m_ln, not each m_lkn.
+
+λ is at its mode under a prior, together with W, or (`precision_by` "evidence") where the evidence is highest, W
+integrated out: type-II maximum likelihood [BMLPL 3.1; Tipping 2004], for which F is no bound. Online, W moves towards
+what the rows of a step ask for, or (`online_weights` "statistics") is solved for from decayed S_k and d_k [BMLPL 3.2].
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,7 +27,15 @@ from labelfield.memory import row_blocks
 from labelfield.topics.label_weights import best_eta, dirichlet_log_density, normalised
 from labelfield.topics.rows import SparsePattern, TopicRows
 from labelfield.topics.state import Priors, Topics
-from labelfield.topics.weights import Quadratic, conjugate_gradients, omega_of, solve_exactly
+from labelfield.topics.weights import (
+    Quadratic,
+    conjugate_gradients,
+    curvatures,
+    inverse_diagonals,
+    omega_of,
+    solve_dense,
+    solve_exactly,
+)
 
 # The most numbers formed at once for the products of two rows at each positive.
 _CHUNK = 1 << 22
@@ -33,6 +45,8 @@ _SHAPES = (1e-3, 1e3)
 # The steps at which η is learned: by then topics differ enough to show how sparse they are. At a random start η would
 # come out large, which would keep topics alike for good.
 _WHEN_ETA = (20, 25, 30)
+ONLINE_WEIGHTS = ("interpolate", "statistics")
+PRECISION_BY = ("mode", "evidence")
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,8 @@ class EMOptions:
     learns_shapes: bool = True
     learns_precision: bool = True
     learns_eta: bool = True
+    online_weights: str = "interpolate"
+    precision_by: str = "mode"
 
 
 class RowState(NamedTuple):
@@ -55,14 +71,17 @@ class RowState(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Statistics summed over rows: Σ_n m_lkn (A, K), the expected tables of r_k (K,), Σ_n log(1 + c e^ψ) (K,), and
-    where labels were missing exposures (A, K) and (K,)."""
+    """Statistics summed over rows: Σ_n m_lkn (A, K), the expected tables of r_k (K,), Σ_n log(1 + c e^ψ) (K,); where
+    labels were missing exposures (A, K) and (K,); and where W is solved for from them, S (K, D + 1, D + 1) and d
+    (D + 1, K)."""
 
     counts: Tensor
     tables: Tensor
     softplus: Tensor
     exposure: Tensor | None = None
     exposure_rest: Tensor | None = None
+    curvature: Tensor | None = None
+    pull: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +119,20 @@ def em_step(
     if t is not None:
         target = torch.addcmul(target, omega, t, value=-1)
     problem = Quadratic(data.design, omega, target, topics.precision, scale)
-    if options.n_gradient_steps is None:
+    is_online = rate < 1 or n_data != data.n_rows
+    statistics: tuple[Tensor | None, Tensor | None] = None, None
+    if is_online and options.online_weights == "statistics":
+        decayed = _decayed(state.sums, problem, rate)
+        W, statistics = solve_dense(*decayed, topics.precision).to(topics.W.dtype), decayed
+        psi = data.design.times(W)
+    elif options.n_gradient_steps is None:
         W = solve_exactly(problem, topics.W.dtype)
         psi = data.design.times(W)
     else:
         W, psi = conjugate_gradients(problem, topics.W, psi, options.n_gradient_steps)
-    if rate < 1:
+    if rate < 1 and statistics[0] is None:
         W, psi = torch.lerp(topics.W, W, rate), torch.lerp(rows.psi, psi, rate)
-    # r, by the expected number of tables [BMLPL 17]; then q(u).
+    # r, by the expected number of tables (Zhou and Carin 2015); then q(u).
     tables = (torch.digamma(total) - torch.digamma(r)).mul_(r).sum(0, dtype=torch.float64)
     sums = Sums(counts, tables, softplus(shifted(psi, t)).sum(0, dtype=torch.float64))
     topics = replace(topics, W=W)
@@ -119,18 +144,27 @@ def em_step(
     if (exposure := data.exposure(rows.shape / _rate(psi, t))) is not None:
         sums = sums._replace(exposure=exposure[0], exposure_rest=exposure[1])
     sums = _blended(state.sums, sums, rate, scale)
-    best = _maximised(topics, sums, options, state.n_steps)
+    sums = sums._replace(curvature=statistics[0], pull=statistics[1])
+    spread = None
+    if options.learns_precision and options.precision_by == "evidence":
+        spread = inverse_diagonals(problem, is_exact=options.n_gradient_steps is None)
+    best = _maximised(topics, sums, options, state.n_steps, spread)
     if state.sums is None and data.positives.n_entries == 0:
         # Identical topics would stay identical; until there are labels, random weights tell them apart.
         best = replace(best, V=topics.V, rest=topics.rest)
     return EMState(best, sums, rows, data, state.n_steps + 1), objective
 
 
-def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_steps: int) -> Topics:
-    """Set λ and V where F is highest, and at some steps η."""
+def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_steps: int, spread: Tensor | None) -> Topics:
+    """Set λ and V where F is highest, and at some steps η; λ by the evidence where the variances of weights are given.
+
+    The evidence rises with λ_d = K / Σ_k E w_dk², as EM with W among what is integrated out has it.
+    """
     if options.learns_precision:
         squares = topics.W.square().mean(1, dtype=torch.float64)
         learned = (1 + 2 / topics.n_topics) / (options.priors.least_variance() + squares)
+        if spread is not None:
+            learned = (squares + spread.mean(1)).reciprocal()
         precision = learned.to(topics.precision.dtype)
         precision[-1] = topics.precision[-1]
         topics = replace(topics, precision=precision)
@@ -139,6 +173,15 @@ def _maximised(topics: Topics, sums: Sums, options: EMOptions, n_steps: int) -> 
         eta = best_eta(sums.counts, topics.n_rest, eta)
     V, rest = normalised(sums.counts, sums.exposure, sums.exposure_rest, topics.n_rest, eta)
     return replace(topics, V=V.to(topics.V.dtype), rest=rest.to(topics.rest.dtype), eta=eta)
+
+
+def _decayed(before: Sums | None, problem: Quadratic, rate: float) -> tuple[Tensor, Tensor]:
+    """Return (1 - rate) of the earlier S (K, D + 1, D + 1) and d (D + 1, K) plus rate of those of these rows."""
+    curvature = torch.stack([*curvatures(problem)])
+    pull = problem.scale * problem.design.transposed_times(problem.target).double()
+    if before is None or before.curvature is None or before.pull is None or rate >= 1:
+        return curvature, pull
+    return torch.lerp(before.curvature, curvature, rate), torch.lerp(before.pull, pull, rate)
 
 
 def _blended(before: Sums | None, now: Sums, rate: float, scale: float) -> Sums:

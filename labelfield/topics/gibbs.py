@@ -1,4 +1,4 @@
-"""Gibbs sampling of the topic model: draws of V, W, r, λ, η and u from their posterior [BMLPL 7-8].
+"""Gibbs sampling of the topic model: draws of V, W, r, λ, η and u from their posterior [BMLPL 12-16].
 
 A sweep, at the cost of the positives alone; c_kn is the weight in topic k of the labels observed in row n, t = log c:
 

@@ -1,4 +1,4 @@
-"""The weights of the features: the M-step of w_k, which a bound of the negative binomial makes quadratic [BMLPL 13].
+"""The weights of the features: the M-step of w_k, which a bound of the negative binomial makes quadratic [BMLPL 17-18].
 
     -(m + r) log(1 + e^ψ) ≥ -(m + r) ψ/2 - ½ ω ψ² + const,   ω = (m + r) tanh(ψ/2) / (2ψ),   equal at the ψ of ω
     (s XᵀΩ_k X + Λ) w_k = s Xᵀ(κ_k - Ω_k t_k),   κ = (m - r)/2
@@ -15,6 +15,7 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.linalg.cholesky import cholesky
+from labelfield.linalg.rows import dot
 from labelfield.topics.rows import DesignMatrix
 
 # Residuals below this share of the first ones are rounding.
@@ -73,6 +74,22 @@ def _dots(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(0, dtype=torch.float64)
 
 
+def inverse_diagonals(problem: Quadratic, is_exact: bool) -> Tensor:
+    """Return the diagonals (D + 1, K) of (s XᵀΩ_k X + Λ)⁻¹, the variances of the weights under the quadratic.
+
+    Without `is_exact`, which is for small D, those of the inverse diagonal: the variances given all other weights.
+    """
+    if is_exact:
+        factors = (cholesky(matrix, "XᵀΩX + Λ", jitter=0.0) for matrix in matrices(problem))
+        return torch.stack([torch.cholesky_inverse(factor).diagonal() for factor in factors], 1)
+    X = problem.design.transposed
+    squared = torch.sparse_csr_tensor(
+        X.crow_indices(), X.col_indices(), X.values().square(), size=X.shape, check_invariants=False
+    )
+    curved = torch.cat([dot(squared, problem.omega), problem.omega.sum(0, keepdim=True)]).double()
+    return (problem.scale * curved + problem.precision.double().unsqueeze(1)).reciprocal_()
+
+
 def solve_exactly(problem: Quadratic, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return the W (D + 1, K) that minimises the quadratic, by a float64 factor of each topic's matrix; for small D."""
     right = problem.scale * problem.design.transposed_times(problem.target).double()
@@ -84,15 +101,29 @@ def solve_exactly(problem: Quadratic, dtype: torch.dtype = torch.float32) -> Ten
 
 
 def matrices(problem: Quadratic) -> Iterator[Tensor]:
-    """Yield s XᵀΩ_k X + Λ (D + 1, D + 1) for each topic in turn, in float64; X stays sparse."""
-    design, omega, _, precision, scale = problem
-    X = design.X
+    """Yield s XᵀΩ_k X + Λ (D + 1, D + 1) for each topic in turn, in float64."""
+    ridge = problem.precision.double()
+    for matrix in curvatures(problem):
+        matrix.diagonal().add_(ridge)
+        yield matrix
+
+
+def curvatures(problem: Quadratic) -> Iterator[Tensor]:
+    """Yield s XᵀΩ_k X (D + 1, D + 1) for each topic in turn, in float64; X stays sparse."""
+    X = problem.design.X
     parts = [part.cpu().numpy() for part in (X.values(), X.col_indices(), X.crow_indices())]
     rows = sparse.csr_array((parts[0].astype(np.float64), parts[1], parts[2]), shape=tuple(X.shape))
     rows = sparse.csr_array(sparse.hstack([rows, np.ones((rows.shape[0], 1))]))
     turned = rows.T.tocsr()
-    ridge = precision.double().cpu()
-    for weight in omega.T.double().cpu().numpy():
-        matrix = torch.from_numpy((turned @ (rows * weight[:, None]).tocsr()).toarray()).mul_(scale)
-        matrix.diagonal().add_(ridge)
-        yield matrix.to(X.device)
+    for weight in problem.omega.T.double().cpu().numpy():
+        matrix = torch.from_numpy((turned @ (rows * weight[:, None]).tocsr()).toarray())
+        yield matrix.mul_(problem.scale).to(X.device)
+
+
+def solve_dense(curvature: Tensor, pull: Tensor, precision: Tensor) -> Tensor:
+    """Return W (D + 1, K) with (S_k + Λ) w_k = d_k, from S (K, D + 1, D + 1) and d (D + 1, K) in float64."""
+    found = []
+    for matrix, right in zip(curvature, pull.T, strict=True):
+        factor = cholesky(matrix + precision.double().diag(), "S + Λ", jitter=0.0)
+        found.append(torch.cholesky_solve(right.unsqueeze(1), factor))
+    return torch.cat(found, 1)

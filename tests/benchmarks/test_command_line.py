@@ -108,8 +108,8 @@ def test_records_of_other_files_go_to_the_current_folder(run, toy, data, tmp_pat
         ("recipe run TOY --only large", 2, "--only large; there are gone, nowhere, small, toy"),
         ("bench reading --records DIR", 2, "--records is for a suite; reading takes no options"),
         ("bench list --again", 2, "--again is for a suite; list takes no options"),
-        ("recipe run topics-table-2 --records DIR", 2, "--records is for recipes whose rows are run; this is a study"),
-        ("recipe run topics-table-2 --seeds 3", 2, "--seeds is for recipes whose rows are run; this is a study"),
+        ("recipe run topics-table-3 --records DIR", 2, "--records is for recipes whose rows are run; this is a study"),
+        ("recipe run topics-table-3 --seeds 3", 2, "--seeds is for recipes whose rows are run; this is a study"),
         ("recipe run svdkl-figure-3 --jobs 3", 2, "--jobs is for recipes whose rows are run; this is a figure"),
         ("bench TOY --records TOY", 2, "Invalid value for '--records'"),
         ("recipe run TOY --data TOY", 2, "Invalid value for '--data'"),
@@ -171,7 +171,7 @@ def test_a_study_is_run_shown_from_its_record_or_refused(run, tmp_path, monkeypa
     assert record["command"] == command_of(record) == "python -m benchmarks bench scores"
     monkeypatch.setattr(registry, "DATA", tmp_path)
     reason = f"error: topics: not measured, eurlex-4k is not at {tmp_path}; set LABELFIELD_DATA"
-    for command in (("bench", "topics"), ("recipe", "run", "topics-table-2", "--again")):
+    for command in (("bench", "topics"), ("recipe", "run", "topics-table-3", "--again")):
         done = run(*command, check=1)
         assert (reason in done.stderr, done.stdout) == (True, "")
 

@@ -1,5 +1,6 @@
 """The papers' numbers beside ours come from the records, and where ours are worse a reason is given."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -134,3 +135,5 @@ def test_wherever_ours_is_worse_a_recipe_says_why(name):
     recipe = read_recipe(name)
     for line in behind(recipe, compare(recipe, ALL_RECORDS)):
         assert line.worse, f"{name}.yaml: {line.row}: ours is worse on {line.dataset}; add `worse: …`"
+        # A reason is something that was measured: it has a number, or names a row or the page of the experiment.
+        assert re.search(r"\d|`|docs/LAB\.md", line.worse), f"{name}.yaml: {line.row}: `worse` names no measurement"

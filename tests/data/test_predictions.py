@@ -77,7 +77,7 @@ def test_refused(content, message, tmp_path):
 
 
 def test_other_refusals(tmp_path):
-    with pytest.raises(DataError, match="no such prediction file"):
+    with pytest.raises(DataError, match="no such file"):
         read_predictions(tmp_path / "none.txt", 1, 1)
     np.savez(tmp_path / "p.npz", a=np.eye(2), b=np.eye(2))
     with pytest.raises(DataError, match="one matrix of scores"):

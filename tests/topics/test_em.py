@@ -24,6 +24,7 @@ from labelfield.topics.em import EMOptions, EMState, em_step, expected_counts
 from labelfield.topics.rows import active_labels, topic_rows
 from labelfield.topics.start import start_topics
 from labelfield.topics.state import Priors
+from labelfield.topics.weights import matrices
 
 FORMS = ["everything observed", "observed ones stored", "missing ones stored"]
 FIXED_ETA = EMOptions(learns_eta=False)
@@ -645,3 +646,74 @@ def test_f_never_falls_where_r_is_hardly_held_and_labels_are_missing(form):
         options = replace(FIXED_ETA, priors=Priors(shape_strength=1e-3), n_gradient_steps=5)
         _, F = run(first_topics(data, 2, 7), data, options, 25)
         assert (np.diff(F) >= -1e-9 * np.abs(F[1:])).all()
+
+
+# Variants of the paper.
+
+
+def dense_statistics(topics, data, state_rows):
+    """S_k and d_k of these rows for the counts that the E-step finds, by dense formulas."""
+    X = torch.cat([data.design.X.to_dense(), torch.ones(data.n_rows, 1, dtype=torch.float64)], 1)
+    _, counts, _ = expected_counts(em._intensities(state_rows, None), topics.V, data.positives)
+    omega = em.omega_of(counts + topics.r, X @ topics.W)
+    S = torch.stack([X.T @ (omega[:, k : k + 1] * X) for k in range(len(topics.r))])
+    return S, X.T @ (0.5 * (counts - topics.r))
+
+
+def test_online_weights_solve_the_decayed_system():
+    """w_k = (S_k + Λ)⁻¹ d_k with S and d of two batches, the second with the weight of its rate, each for all rows."""
+    options = EMOptions(None, learns_eta=False, learns_precision=False, online_weights="statistics")
+    batches, n_data, rate = [small(seed=seed) for seed in (0, 1)], 80, 0.3
+    state, expected = EMState(first_topics(batches[0], 3, 12)), None
+    for batch, share in zip(batches, (1.0, rate), strict=True):
+        psi = batch.design.times(state.topics.W)
+        rows = em.RowState(em.first_counts(state.topics, batch, psi) + state.topics.r, psi)
+        now = [n_data / batch.n_rows * part for part in dense_statistics(state.topics, batch, rows)]
+        expected = now if expected is None else [torch.lerp(a, b, share) for a, b in zip(expected, now, strict=True)]
+        state, _ = em_step(state, batch, options, rate=share, n_data=n_data)
+        S, d = expected
+        W = torch.stack([torch.linalg.solve(S[k] + state.topics.precision.diag(), d[:, k]) for k in range(3)], 1)
+        torch.testing.assert_close(state.topics.W, W, rtol=1e-7, atol=1e-8)
+        torch.testing.assert_close(state.sums.curvature, S)
+
+
+def test_on_all_rows_statistics_are_those_of_em():
+    data = small()
+    plain, other = (
+        run(first_topics(data, 3, 12), data, EMOptions(None, learns_eta=False, online_weights=how), 5)[0].topics
+        for how in em.ONLINE_WEIGHTS
+    )
+    assert_same(plain, other)
+
+
+def test_precisions_by_evidence_are_where_the_evidence_is_highest():
+    """Σ_k log ∫ exp(-½ wᵀAw + wᵀd) N(w; 0, Λ⁻¹) dw = ½ Σ_k (log|Λ| - log|A_k + Λ| + d_kᵀ(A_k + Λ)⁻¹ d_k) + const."""
+    data = small(n_rows=60, n_features=5)
+    options = EMOptions(None, learns_eta=False, learns_shapes=False, precision_by="evidence")
+    state, _ = run(first_topics(data, 3, 12), data, options, 300)
+    S, d = dense_statistics(state.topics, data, state.rows)
+
+    def evidence(log_precision):
+        ridge = torch.cat([log_precision.exp(), state.topics.precision[-1:]])
+        A = S + ridge.diag()
+        explained = sum(d[:, k] @ torch.linalg.solve(A[k], d[:, k]) for k in range(3))
+        return 0.5 * (3 * ridge.log().sum() - torch.linalg.slogdet(A).logabsdet.sum() + explained)
+
+    best = state.topics.precision[:-1].log().requires_grad_()
+    gradient = torch.autograd.grad(evidence(best), best)[0]
+    # Precisions of features that say nothing go to infinity, ever more slowly.
+    assert (gradient.abs() < 1e-2).all()
+    mode = run(first_topics(data, 3, 12), data, replace(options, precision_by="mode"), 100)[0].topics.precision
+    assert evidence(best) > evidence(mode[:-1].log()) + 0.1
+
+
+def test_variances_without_a_solve_are_those_given_all_other_weights():
+    data = small(n_features=6)
+    topics = first_topics(data, 3, 12)
+    omega = torch.rand(data.n_rows, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    problem = em.Quadratic(data.design, omega, omega, topics.precision, 1.7)
+    given_others = torch.stack([matrix.diagonal().reciprocal() for matrix in matrices(problem)], 1)
+    torch.testing.assert_close(em.inverse_diagonals(problem, is_exact=False), given_others)
+    exact = torch.stack([torch.linalg.inv(matrix).diagonal() for matrix in matrices(problem)], 1)
+    torch.testing.assert_close(em.inverse_diagonals(problem, is_exact=True), exact)
+    assert (exact >= given_others - 1e-12).all()

@@ -197,11 +197,10 @@ def test_objective_is_the_log_likelihood_of_what_was_observed():
     np.testing.assert_allclose(info, each[MASK].sum(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("n_sets", [10, pytest.param(60, marks=pytest.mark.slow)])
-def test_intervals_cover_the_truth(n_sets):
+@pytest.mark.parametrize(("n_sets", "distance"), [(40, 3), pytest.param(150, 5, marks=pytest.mark.slow)])
+def test_intervals_cover_the_truth(n_sets, distance):
     """Of the strength Σ_k v_lk r_k e^{ψ_kn} of a label in a row, on data that come from the prior: among nine draws of
     the posterior, far enough apart, the truth has one of ten ranks, all as likely."""
-    distance = 4
     rng, options, ranks = np.random.default_rng(8), GibbsOptions(PRIORS, exact_below=0), []
     rows, labels = [0, 3, 7], [0, 2, 4]
 

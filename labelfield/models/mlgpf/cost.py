@@ -17,18 +17,18 @@ def n_parameters(spec: Spec) -> int:
     """Return the number of parameters of a model with this spec, except for kernels with a single parameter."""
     d, k, p, m = spec.n_features, spec.n_labels, spec.n_latent, spec.n_inducing
     seen = spec.n_support or d
-    inputs = {"free": m * seen, "fixed": 0, "subspace": m * spec.rank, "subspace_basis": spec.rank * (m + d)}
+    inputs = {"free": m * seen, "subspace": m * spec.rank, "subspace_basis": spec.rank * (m + d)}
     covariance = {"whitened_diagonal": m * p, "parsimonious": m * p, "whitened_shared": m * m}
     weights = d * spec.kernel.count("_ard") + p * spec.kernel.count("per_process")
     weights += spec.n_label_linear * (2 if spec.label_linear == "mean_field" else 1)
-    return inputs[spec.inducing] + m * p + covariance.get(spec.posterior, p * m * m) + k * (p + 1) + weights
+    return inputs.get(spec.inducing, 0) + m * p + covariance.get(spec.posterior, p * m * m) + k * (p + 1) + weights
 
 
 def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
     """Return the bytes of the parameters with the optimiser's share, and of the largest arrays of such a step."""
     p, m, b = spec.n_latent, spec.n_inducing, batch_size
     seen = spec.n_support or spec.n_features
-    fixed = seen * (m if spec.inducing == "fixed" else spec.rank if spec.inducing == "subspace" else 0)
+    fixed = seen * {"fixed": m, "subspace": spec.rank, "subspace_fixed": spec.rank}.get(spec.inducing, 0)
     # Processes with a kernel each, or with a full covariance each, have P matrices.
     gram = 6 * DOUBLE * m * m
     cross = DOUBLE * 4 * m * b

@@ -18,6 +18,7 @@ from labelfield.inducing import Free, Subspace
 from labelfield.kernels import Kernel, Points
 from labelfield.likelihoods import Bernoulli, MultiLabel
 from labelfield.likelihoods.multilabel import Mixing
+from labelfield.linalg.partial import PartialLabels
 from labelfield.linalg.rows import Projected, Rows, n_rows, take
 from labelfield.models.calibration import Calibration
 from labelfield.models.elbo import Elbo
@@ -110,7 +111,7 @@ class MLGPF(nn.Module):
     def elbo(
         self,
         X: Rows,
-        Y: Tensor,
+        Y: Tensor | PartialLabels,
         n_data: int,
         *,
         n_negatives: int | None = None,
@@ -122,14 +123,17 @@ class MLGPF(nn.Module):
 
         With `n_negatives`, labels that hold in some row of the batch count exactly. From the others `n_negatives` are
         drawn and shared by all rows, each standing for its share [FSGP 23], also in the divergence. Without it all
-        labels count exactly. A label that holds counts `positive_weight` (K,) times.
+        labels count exactly. A label that holds counts `positive_weight` (K,) times. Of
+        partial labels those that were not observed count for nothing, whether they are drawn or not.
         """
         h, prior = self.latent(X)
+        partial, Y = (Y, Y.Y) if isinstance(Y, PartialLabels) else (None, Y)
         chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
         weight = None if weight is None else weight.to(self.b.dtype)
         labels = self._labels(chosen)
         likelihood = self.likelihood if n_points is None else self.likelihood.for_training(n_points)
-        fit = likelihood.mixed_log_prob(labels.mixing(h, X), Y, column, weight, positive_weight)
+        hidden = None if partial is None else partial.hidden(chosen)
+        fit = likelihood.mixed_log_prob(labels.mixing(h, X), Y, column, weight, positive_weight, hidden)
         return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
 
 

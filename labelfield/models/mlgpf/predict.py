@@ -16,7 +16,7 @@ from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.calibration import N_RANKS, ranks_of
 from labelfield.models.mlgpf.condition import condition
 from labelfield.models.mlgpf.model import MLGPF, InducingState
-from labelfield.models.mlgpf.topk import label_blocks, top_k, top_k_of_mean
+from labelfield.models.mlgpf.topk import label_blocks, top_k, top_k_by_mean, top_k_of_mean
 from labelfield.models.mlgpf.weighting import ranked_calibrated
 from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor, tensor_blocks, to_csr
 from labelfield.models.sparse import unexplained_share
@@ -109,6 +109,17 @@ class FactorPredictor(Predictor):
             return ranked_calibrated(partial(top_k, self.model, h, X), k, calibration, w)
 
         return to_csr((found for _, found in self.answers(blocks, ranked)), k, self.n_labels)
+
+    def top_k_by_utility(
+        self, rows: sparse.csr_array, k: int, observed: sparse.csr_array | None = None
+    ) -> sparse.csr_array:
+        """Return the labels with the largest mean utilities, given labels that are known: +1 holds, -1 does not."""
+        k = min(k, self.n_labels)
+
+        def ranked(X: Tensor, h: Moments) -> tuple[Tensor, Tensor]:
+            return top_k_by_mean(self.model, h, X, k)
+
+        return to_csr((found for _, found in self.answers(self.given(rows, observed), ranked)), k, self.n_labels)
 
     def top_k_of_mean(
         self,

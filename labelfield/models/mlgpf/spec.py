@@ -14,7 +14,7 @@ from labelfield.models.sparse import MOST_POINTS, make_shared
 from labelfield.variational.families import POSTERIORS
 
 LIKELIHOODS = ("bernoulli", "squared_hinge")
-INDUCING = ("free", "fixed", "subspace", "subspace_basis")
+INDUCING = ("free", "fixed", "subspace", "subspace_fixed", "subspace_basis")
 # What each option of the model may be; the estimator adds those of the training.
 CONSTRAINTS: dict[str, Constraint] = {
     "n_latent": Integer(1),
@@ -72,8 +72,13 @@ def build(spec: Spec) -> MLGPF:
     m, p, k, d = spec.n_inducing, spec.n_latent, spec.n_labels, spec.n_features
     inducing: Free | Subspace
     if spec.inducing.startswith("subspace"):
-        A, basis, is_learned = torch.zeros(m, spec.rank), torch.zeros(spec.rank, d), spec.inducing == "subspace_basis"
-        inducing = Subspace(A, basis, is_basis_learned=is_learned, unit_norm=spec.unit_norm)
+        inducing = Subspace(
+            torch.zeros(m, spec.rank),
+            torch.zeros(spec.rank, d),
+            is_learned=spec.inducing != "subspace_fixed",
+            is_basis_learned=spec.inducing == "subspace_basis",
+            unit_norm=spec.unit_norm,
+        )
     else:
         inducing = make_shared(spec)
     linear = None

@@ -2,13 +2,15 @@
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.inducing import Subspace, kmeans, singular_vectors
 from labelfield.likelihoods.squared_hinge import ABSENT
+from labelfield.linalg.rows import dot, to_tensor
 from labelfield.models.mlgpf.model import MLGPF
 from labelfield.models.mlgpf.spec import Spec
-from labelfield.models.sparse import fill_shared, pad_rows
+from labelfield.models.sparse import STARTS, fill_shared, pad_rows, starting_points
 
 BASES = ("svd", "kmeans")
 # The bias of a label that holds in no row, under a squared hinge: below all others, wherever these say nothing.
@@ -24,9 +26,14 @@ def start(
     *,
     start_mean: float = 1.0,
     basis: str = "svd",
+    at: str = "kmeans",
+    n_observed: NDArray[np.int64] | None = None,
     device: torch.device | str = "cpu",
 ) -> None:
     """Fill a model in place: Z from the rows, Φ ~ N(0, 1/P), b at the log-odds of each label, and random means of q.
+
+    Z starts at centres of the rows (at="kmeans") or at random ones ("rows"). The log-odds of a label are those among
+    the rows in which it was observed: `n_observed` (K,), by default all. One that never was has those of all together.
 
     Under a squared hinge b starts at -1, the mean of its prior. A label without a positive row would stay there, with
     the variance that Φ gives it, and come first in rows that are far from every other label; so its Φ is 0 and its b,
@@ -37,26 +44,33 @@ def start(
     """
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
+    for name, value, words in (("basis", basis, BASES), ("at", at, STARTS)):
+        if value not in words:
+            raise ValueError(f"{name}={value!r}; expected one of {', '.join(words)}")
     with torch.no_grad():
         if isinstance(model.inducing, Subspace):
-            if basis not in BASES:
-                raise ValueError(f"basis={basis!r}; expected one of {', '.join(BASES)}")
             # The basis X̃ (R, D): leading right singular vectors, or centres of the rows.
-            found = singular_vectors(X, spec.rank, rng) if basis == "svd" else kmeans(X, spec.rank, rng)
-            vectors = pad_rows(found, spec.rank)
-            coordinates = np.asarray(X @ vectors.T, np.float32)
-            model.inducing.basis.copy_(torch.from_numpy(vectors.T.copy()))
+            find = singular_vectors if basis == "svd" else kmeans
+            vectors = pad_rows(find(X, spec.rank, rng, device), spec.rank)
+            model.inducing.basis.copy_(torch.from_numpy(vectors).T)
             model.inducing.refresh()
-            gram = vectors @ vectors.T
-            centres = kmeans(coordinates, spec.n_inducing, rng, device)
+            coordinates = dot(to_tensor(X), model.inducing.basis).numpy()
+            gram = model.inducing.get_buffer("basis_gram").numpy()
+            points = starting_points(coordinates, spec.n_inducing, rng, device, at)
             # Coordinates are products with the basis; the weights that give them are G⁻¹ times the coordinates.
-            model.inducing.A.copy_(torch.from_numpy(pad_rows(centres @ np.linalg.pinv(gram), spec.n_inducing)))
+            model.inducing.A.copy_(torch.from_numpy(np.asarray(points @ np.linalg.pinv(gram), np.float32)))
         else:
-            fill_shared(model.inducing, spec, X, rng, device)
+            fill_shared(model.inducing, spec, X, rng, device, at)
         frequency = np.bincount(Y.indices, minlength=spec.n_labels)
         model.Phi.normal_(0, spec.n_latent**-0.5, generator=generator)
         if model.b_mean is None:
-            odds = (frequency + 0.5) / (Y.shape[0] - frequency + 0.5)
+            seen = Y.shape[0] if n_observed is None else n_observed
+            odds = (frequency + 0.5) / (seen - frequency + 0.5)
+            if n_observed is not None and not n_observed.all():
+                # Nobody looked at these labels in any row, and nothing will teach them: they are as likely as others.
+                unseen, n_held = n_observed == 0, frequency.sum()
+                odds[unseen] = (n_held + 0.5) / (n_observed.sum() - n_held + 0.5)
+                model.Phi[torch.from_numpy(unseen)] = 0
             model.b.copy_(torch.from_numpy(np.log(odds)))
         else:
             model.b_mean.copy_(torch.from_numpy(np.where(frequency > 0, ABSENT, _NEVER)))

@@ -86,6 +86,16 @@ def top_k(model: MLGPF, h: Moments, X: Rows, k: int, weighting: Weighting | None
     return best.labels, best.p
 
 
+def top_k_by_mean(model: MLGPF, h: Moments, X: Rows, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k labels of each row with the largest mean utilities [TH 4.36], and σ(scale mean) of these."""
+    none = h.mean.new_empty(h.mean.shape[0], 0)
+    best = _Ranked(none.long(), none, none)
+    for labels in label_slices(model, h):
+        mean, place = model.means(h, X, labels).topk(min(k, labels.stop - labels.start), dim=1)
+        best = best.joined(place + labels.start, mean, mean).largest(k)
+    return best.labels, torch.sigmoid(best.score * model.likelihood.scale)
+
+
 class _Variances:
     """The variances of the utilities of a block: exact where requested, and bounded everywhere.
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from topic_cases import ALGORITHMS, N_LABELS, NAMES, assert_same_arrays, differ, small, tiny
 
-from labelfield import DataError, EnsembleClassifier, GPClassifier, MLGPFClassifier, load
+from labelfield import DataError, EnsembleClassifier, load
 
 FORMS = {
     "boolean": lambda mask: mask,
@@ -182,13 +182,3 @@ class TestEnsembles:
         trained.save(tmp_path / "model")
         for other in (again, resumed, load(tmp_path / "model", device="cpu")):
             np.testing.assert_array_equal(other.predict_proba(X), trained.predict_proba(X))
-
-
-@pytest.mark.parametrize("estimator", [MLGPFClassifier(), EnsembleClassifier(), GPClassifier()])
-def test_other_methods_need_all_labels(estimator, few):
-    X, Y = few
-    with pytest.raises(ValueError, match="Input y contains NaN"):
-        estimator.fit(X, np.where(np.eye(*Y.shape) > 0, np.nan, Y))
-    for options in ({"observed": EVERY}, {"missing": ~EVERY}):
-        with pytest.raises(ValueError, match="Classifier needs all labels; pass neither observed nor missing"):
-            estimator.fit(X, Y, **options)

@@ -6,7 +6,7 @@ import torch
 from scipy import sparse
 
 from labelfield import Batch, Dataset, synth
-from labelfield.inference.source import ResidentSource, Sizes
+from labelfield.inference.source import ResidentSource, Sizes, TensorSource
 from labelfield.models.mlgpf.spec import INDUCING, LIKELIHOODS, Spec, build
 from labelfield.models.mlgpf.start import start
 from labelfield.variational.families import POSTERIORS
@@ -115,6 +115,22 @@ def test_labels_that_hold_may_count_more(n_negatives, data):
         positive = share @ torch.nn.functional.logsigmoid(draws)
         expected = fit() + ((weight[columns] - 1) * positive).sum()
         torch.testing.assert_close(fit(positive_weight=weight).float(), expected.float(), rtol=1e-4, atol=1e-2)
+
+
+def test_projected_rows_that_stay_on_a_device_are_those_in_memory(data):
+    """A resident source of projected rows, as on a GPU, gives the batches of one in memory."""
+    model, rows = make(data, inducing="subspace", kernel="se"), np.array([5, 0, 77, 3])
+    projected = model.inducing.project(whole(data).X)
+    there, here = ResidentSource(data, torch.device("cpu"), projected), TensorSource(projected, data)
+    sizes = there.fixed_sizes(4)
+    assert sizes.X == 0
+    assert there.fits(rows, sizes)
+    for X, Y in (there.batch(rows, torch.device("cpu")), there.gather(torch.from_numpy(rows), sizes)):
+        expected_X, expected_Y = here.batch(rows, torch.device("cpu"))
+        assert torch.equal(X.coordinates, expected_X.coordinates)
+        assert torch.equal(X.norms, expected_X.norms)
+        assert torch.equal(Y.to_dense(), expected_Y.to_dense())
+        torch.testing.assert_close(model.elbo(X, Y, 120), model.elbo(expected_X, expected_Y, 120))
 
 
 def test_entries_that_fill_up_a_batch_change_nothing(data):

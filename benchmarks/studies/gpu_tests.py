@@ -1,0 +1,38 @@
+"""The tests that need a GPU, run where there is one: how each went."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from benchmarks.paths import ROOT
+
+__all__ = ["run_on_gpu"]
+
+
+def run_on_gpu() -> dict[str, Any]:
+    """Run all tests with the marker `cuda`, slow ones too, and return by file how many passed, failed, were skipped."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        options = ["-m", "cuda", "-o", "addopts=--import-mode=importlib --strict-markers", f"--junitxml={report}"]
+        subprocess.run([sys.executable, "-m", "pytest", "-q", *options], cwd=ROOT, check=False)
+        return counted(ET.parse(report).getroot())
+
+
+def counted(report: ET.Element) -> dict[str, Any]:
+    """Return how many tests of each file passed, failed and were skipped, and the names of those that failed."""
+    files: dict[str, dict[str, int]] = {}
+    failed = []
+    for case in report.iter("testcase"):
+        kinds = {part.tag for part in case}
+        how = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        where = case.get("classname", "").split(".Test")[0].replace(".", "/") + ".py"
+        own = files.setdefault(where, {"passed": 0, "failed": 0, "skipped": 0})
+        own[how] += 1
+        if how == "failed":
+            failed.append(f"{where}::{case.get('name')}")
+    return {"files": files, "failed": failed}
