@@ -1,0 +1,1 @@
+"""Text: reading documents and vocabularies, and encoders that turn documents into sparse rows."""
