@@ -37,6 +37,7 @@ from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
 from labelfield.models.predictor import Latent, Predictor
+from labelfield.text.parts import TextParts
 
 Value = TypeVar("Value")
 
@@ -90,6 +91,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     feature_names_digest_ = _Learned[str | None]("feature_names_digest")
     held_out_scores_ = _Learned[dict[str, list[float]]]("held_out_scores")
     trials_ = _Learned[list[dict[str, Any]]]("trials")
+    text_ = _Learned[TextParts | None]("text")
     label_kind_, classes_ = _Learned[str]("labels.kind"), _Learned[NDArray[Any]]("labels.classes")
 
     # Fitting
@@ -332,6 +334,10 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Keep the names of features, so that the model folder and explanations have them."""
         if names is not None:
             self.fitted().feature_names, self.fitted_.feature_names_digest = list(names), names.digest()
+
+    def read_documents_by(self, text: TextParts) -> None:
+        """Keep what makes rows of documents, so that the model folder has it."""
+        self.fitted().text = text
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
         """Return how much each feature (D,) matters, summed over the views of a row; None if all count the same.

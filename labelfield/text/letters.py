@@ -33,6 +33,23 @@ def _folded(code: int) -> int:
     return ord(character.lower()[0]) | (_ALONE if is_alone else 0)
 
 
+def spans_of(text: str) -> tuple[str, list[tuple[int, int, str]]]:
+    """Return a text, normalised, and its words: where each begins and ends, and what it is in lower case."""
+    text, found, start, word = unicodedata.normalize("NFC", text), [], 0, ""
+    for at, character in enumerate(f"{text} "):
+        folded = _folding[ord(character)]
+        if len(folded) != 1 or folded == " ":
+            if SHORTEST <= len(word) <= LONGEST:
+                found.append((start, at, word))
+            word = ""
+            if folded != " ":
+                found.append((at, at + 1, folded.strip(" \1")))
+            continue
+        start = start if word else at
+        word += folded
+    return text, found
+
+
 # A number for each code point; 0 where it was not needed yet. Untouched parts take no memory.
 table = np.zeros(0x110000, np.uint32)
 
