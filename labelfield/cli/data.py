@@ -6,10 +6,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from labelfield.atomic import replacing_folder
 from labelfield.cli.options import AsJson, Overwrite, Reading, reads_files, refuse_existing
 from labelfield.cli.output import Bar, named, print_json, print_table, report_written, shown
 from labelfield.data import FORMATS, Dataset, Names, describe, format_of, write
-from labelfield.synth import make_multilabel
+from labelfield.synth import make_multilabel, make_texts
+from labelfield.text.documents import write_documents
 
 Source = Annotated[
     Path, typer.Argument(help="A file (.txt, .svm, .csv, .arff, .npz; text also .gz, .bz2, .xz) or a folder.")
@@ -114,6 +116,9 @@ def split(
 
 def synth(
     out: Out,
+    kind: Annotated[
+        Literal["rows", "texts"], typer.Option("--kind", help="Rows of the factor model, or documents with labels.")
+    ] = "rows",
     rows: Annotated[int, typer.Option("--rows", min=1, help="Number of rows, both splits together.")] = 3000,
     features: Annotated[int, typer.Option("--features", min=1, help="Number of features.")] = 2000,
     labels: Annotated[int, typer.Option("--labels", min=1, help="Number of labels.")] = 200,
@@ -129,12 +134,15 @@ def synth(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a data set from the multi-label GP factor model.
+    """Draw a data set from the multi-label GP factor model; or small documents as CSV, for a first try.
 
     Example: labelfield synth --out toy --rows 3000 --labels 200
     """
     _check_target(out, overwrite, format, test)
     started = time.perf_counter()
+    if kind == "texts":
+        _write_texts(out, rows, test, seed, started, as_json)
+        return
     options: dict[str, Any] = {"n_nonzeros": nonzeros, "labels_per_row": labels_per_row, "n_factors": factors}
     try:
         with Bar("drawing") as bar:
@@ -143,6 +151,18 @@ def synth(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     _write(dataset, out, format, started, as_json)
+
+
+def _write_texts(out: Path, n: int, test: float, seed: int, started: float, as_json: bool) -> None:
+    """Draw documents and write them as train.csv and test.csv."""
+    texts, lists = make_texts(n, seed=seed)
+    n_test = max(1, round(test * n))
+    parts = {"train": slice(0, n - n_test), "test": slice(n - n_test, n)}
+    with replacing_folder(out, [f"{name}.csv" for name in parts]) as folder:
+        for name, part in parts.items():
+            write_documents(folder / f"{name}.csv", texts[part], lists[part])
+    facts = {"path": str(out), "format": "csv", "rows": {"train": n - n_test, "test": n_test}}
+    report_written(facts, started, as_json, f": {n - n_test} train and {n_test} test documents as CSV")
 
 
 def _check_target(path: Path, overwrite: bool, format: str | None, test: float = 0.5) -> None:

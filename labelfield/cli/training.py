@@ -16,6 +16,7 @@ import typer
 from numpy.typing import NDArray
 
 from labelfield.atomic import require_only_ours
+from labelfield.cli import documents
 from labelfield.cli.options import AsJson, Overwrite, Reading, load_model, reads_files, require_columns, require_rows
 from labelfield.cli.output import named, print_facts, print_json, say
 from labelfield.constraints import Integer, Real
@@ -23,6 +24,7 @@ from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 from labelfield.methods import METHODS, methods_by_labels
+from labelfield.text.reading import is_documents
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
@@ -37,10 +39,12 @@ _MOST_LISTED = 10
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-@reads_files()
+@reads_files(documents=True)
 def train(
     reading: Reading,
-    data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
+    data: Annotated[
+        Path, typer.Argument(help="Rows or documents; for two splits, the training ones. - reads documents from stdin.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
     method: Annotated[Method, typer.Option("--method", help=methods_by_labels())] = "auto",
     config_file: Annotated[Path | None, typer.Option("--config", help="TOML, as labelfield config prints.")] = None,
@@ -51,12 +55,18 @@ def train(
         Literal["fast", "good", "best"] | None, typer.Option("--quality", help="How much to try, for --method auto.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed gives the same model.")] = None,
+    language: Annotated[
+        str, typer.Option("--language", help="Of documents: a code such as fi, auto, or none for words as they are.")
+    ] = "auto",
     time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its checkpoint.")] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model. Without options, what suits the data is found on held-out training rows.
+    """Train a model on rows or on documents. Without options, what suits the data is found on held-out training rows.
+
+    Documents are CSV, TSV, JSON lines, JSON, Parquet, fastText, PECOS, or files and folders of Annif. Columns are
+    guessed, and the guess is said.
 
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
@@ -77,14 +87,21 @@ def train(
             hint = "--resume to continue or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     require_only_ours(out, MODEL_FILES)
-    dataset, has_classes = _read_training(reading, data, method, options)
-    validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes)
+    text = None
+    if is_documents(data):
+        has_classes = bool(METHODS[method].has_classes(options))
+        dataset, text = documents.read_training(reading, data, language, one_each=has_classes)
+    else:
+        dataset, has_classes = _read_training(reading, data, method, options)
     estimator = new_estimator(method, options)
     started = time.perf_counter()
     try:
         # A model that is in the folder stays until the new one is saved.
         prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
         estimator.name_features(dataset.feature_names)
+        if text is not None:
+            estimator.read_documents_by(text)
+        validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes, estimator)
         checkpoint = out / CHECKPOINT
         with TrainingBar(_announce(estimator, prepared)) as bar:
             estimator.train_prepared(prepared, validation=validation, checkpoint=checkpoint, resume=resume, on_step=bar)
@@ -129,9 +146,17 @@ def _read_training(reading: Reading, path: Path, method: str, options: dict[str,
     return dataset, is_classes
 
 
-def _read_validation(reading: Reading, path: Path, training: Dataset, has_classes: bool) -> tuple[Any, Any]:
+def _read_validation(
+    reading: Reading, path: Path, training: Dataset, has_classes: bool, estimator: FittedClassifier
+) -> tuple[Any, Any]:
     """Read rows to be scored, X and Y, in the columns of the training rows, which must have all of their classes."""
     n_features, n_labels = training.n_features, 0 if has_classes else training.n_labels
+    if estimator.text_ is not None:
+        rows = documents.encoded(
+            training.label_names or (), estimator.text_, documents.read_for(estimator, reading, path), path
+        )
+        require_rows(rows, path)
+        return rows.X, _classes_of(rows, training) if has_classes else rows.Y[:, :n_labels]
     rows = reading(path, classes=has_classes, n_features=n_features, n_labels=n_labels, narrow=True)
     rows = rows if rows.test is None else rows.test
     require_columns(rows, path, n_features, None if has_classes else n_labels)

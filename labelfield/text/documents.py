@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,14 @@ class Documents:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+
+def write_documents(path: Path, texts: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> None:
+    """Write documents of a title and a text as CSV, with labels joined by |."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "title", "text", "labels"])
+        writer.writerows([i, *text, "|".join(own)] for i, (text, own) in enumerate(zip(texts, labels, strict=True)))
 
 
 class Columns(NamedTuple):

@@ -82,12 +82,16 @@ def read_documents(
 def open_documents(
     path: str | PathLike[str],
     wanted: Wanted = _ANYTHING,
+    usual: Wanted | None = None,
     *,
     encoding: str = "utf-8",
     part: str = "train",
     labelled: bool = False,
 ) -> Iterator[DocumentFile]:
-    """Open documents as a stream, for files that are larger than memory; options as in `read_documents`."""
+    """Open documents as a stream, for files that are larger than memory; options as in `read_documents`.
+
+    Columns that are not `wanted` are as `usual`, if the file has these, and else guessed.
+    """
     if str(path) == STDIN:
         # Kept in a file for a moment: what it is shows in its first lines, and training reads it twice.
         with tempfile.TemporaryDirectory() as folder:
@@ -95,14 +99,14 @@ def open_documents(
             with open(spooled, "wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
             try:
-                yield _open(spooled, wanted, encoding, labelled)
+                yield _open(spooled, wanted, usual, encoding, labelled)
             except DataError as error:
                 raise DataError(error.found, error.expected, error.fix, path="stdin", line=error.line) from None
         return
     found = Path(path)
     if not found.exists():
         raise DataError("there is no such file or folder", path=found, fix="Check the path.")
-    yield _open(split_of(found, part) or found, wanted, encoding, labelled)
+    yield _open(split_of(found, part) or found, wanted, usual, encoding, labelled)
 
 
 def _names(text: str | Sequence[str] | None) -> list[str] | None:
@@ -117,15 +121,25 @@ def _gathered(some: list[tuple[tuple[str, ...], list[str], str]], file: Document
     return Documents([one[0] for one in some], labels, [one[2] for one in some], file.columns.texts, said)
 
 
-def _open(path: Path, wanted: Wanted, encoding: str, labelled: bool) -> DocumentFile:
+def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, labelled: bool) -> DocumentFile:
     source = _source(path, encoding, wanted)
     head = list(islice(source.records, _SAMPLE))
     if not head:
         raise DataError("the file has no documents", path=path, expected="at least one", fix="Check the file.")
     names = source.columns or list(dict.fromkeys(name for _, record in head for name in record))
+    wanted = wanted if usual is None else _completed(wanted, usual, names)
     columns = choose_columns(names, [record for _, record in head], wanted, labelled=labelled, path=path)
     stream = documents_of(chain(head, source.records), columns, path, source.unit)
     return DocumentFile(source.kind, columns, stream)
+
+
+def _completed(wanted: Wanted, usual: Wanted, names: list[str]) -> Wanted:
+    """Fill what was not said with usual columns, as far as the file has them."""
+    text = usual.text if wanted.text is None and set(usual.text or ()) <= set(names) else wanted.text
+    labels = usual.labels if wanted.labels is None and usual.labels in names else wanted.labels
+    identifier = usual.id if wanted.id is None and usual.id in names else wanted.id
+    separator = usual.label_sep if wanted.label_sep is None and labels == usual.labels else wanted.label_sep
+    return Wanted(text, labels, separator, identifier)
 
 
 def split_of(path: Path, part: str) -> Path | None:
