@@ -69,6 +69,9 @@ class Reading:
     def __call__(self, path: Path, **options: Any) -> Dataset:
         """Read a data set as `labelfield.read` does, with a progress bar, and verify it where reading is lazy."""
         own = {name: getattr(self, name) for name in ("one_based", "one_based_labels", "classes", "label_column")}
+        if is_documents(path):
+            fix = "Documents are for labelfield train, and for models that were trained on documents."
+            raise DataError("documents", path=path, expected="rows of numbers", fix=fix)
         with Bar(f"reading {path.name}") as bar:
             dataset = read(path, **(own | options), progress=bar)
             verify(dataset, path)
@@ -85,9 +88,6 @@ class Reading:
             documents = read_for(estimator, self, path, part, labelled)
             return encoded(estimator.label_names(), estimator.text_, documents, path)
         has_classes, n_labels = estimator.label_kind_ == "classes", estimator.spec_.n_labels
-        if is_documents(path):
-            fix = "Train a model on documents first: labelfield train FILE --out model."
-            raise DataError("documents", path=path, expected="rows of numbers, which the model was trained on", fix=fix)
         dataset = self(
             path,
             n_features=estimator.n_features_in_,

@@ -206,7 +206,7 @@ def _f1_scores(estimator: FittedClassifier, rows: Dataset, scores: sparse.csr_ar
     """Return F1 of lists of k labels, a mean over documents, and F1 of all labels that reach the threshold."""
     chosen = _widen(estimator.predict(rows.X), rows.n_labels)
     found = {f"F1@{k}": 100 * f1_at_k(rows.Y, scores, k) for k in ks}
-    return found | {f"{kind} F1": 100 * f1(rows.Y, chosen, 0.5, kind) for kind in ("micro", "macro")}
+    return found | {f"{kind}F1": 100 * f1(rows.Y, chosen, 0.5, kind) for kind in ("micro", "macro")}
 
 
 def _widen(matrix: sparse.csr_array, n_labels: int) -> sparse.csr_array:

@@ -88,7 +88,7 @@ def train(
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     require_only_ours(out, MODEL_FILES)
     text = None
-    if is_documents(data):
+    if is_documents(data) or reading.text or reading.labels:
         has_classes = bool(METHODS[method].has_classes(options))
         dataset, text = documents.read_training(reading, data, language, one_each=has_classes)
     else:

@@ -162,11 +162,11 @@ def count_pairs(
                 frequency[slot] += 1
         before = unit
     state[0], state[1], state[2], state[3], state[4] = at, field, done, before, n_pairs
-    return at >= tokens.shape[0]
+    return bool(at >= tokens.shape[0])
 
 
 @njit(cache=True, nogil=True)
-def _slot_of(keys: U8, key: np.uint64, mask: int) -> int:
+def _slot_of(keys: U8, key: np.uint64, mask: int) -> np.int64:
     """Return where a key is, or where it would be."""
     code = key * _PRIME
     slot = np.int64(code ^ (code >> _32)) & mask

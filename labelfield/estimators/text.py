@@ -162,10 +162,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Write the model with its encoder to a folder that `labelfield.load` reads anywhere."""
         self._fitted().save(folder)
 
-    def _fitted(self) -> Any:
+    def _fitted(self) -> FittedClassifier:
         if "classifier_" not in self.__dict__:
             raise NotFittedError("this TextClassifier is not fitted yet; call fit first")
-        return self.classifier_
+        classifier: FittedClassifier = self.classifier_
+        return classifier
 
     def __sklearn_is_fitted__(self) -> bool:
         return "classifier_" in self.__dict__

@@ -15,24 +15,18 @@ from labelfield.errors import DataError
 from labelfield.text.sources import Record
 
 # Usual names of columns, the most certain first.
-_TEXTS = ("text", "abstract", "body", "content", "contents", "document", "description", "article", "sentence", "review")
-_TEXTS += ("comment", "question", "message", "summary", "fulltext", "full_text", "plot", "excerpt")
+_TEXTS = (
+    *("text", "abstract", "body", "content", "contents", "document", "description", "article", "sentence"),
+    *("review", "comment", "question", "message", "summary", "fulltext", "full_text", "plot", "excerpt"),
+)
 _TITLES = ("title", "headline", "heading", "name")
-_LABELS = ("labels", "label", "tags", "tag", "subjects", "subject_uris", "subject", "categories", "category", "cats")
-_LABELS += (
-    "classes",
-    "class",
-    "keywords",
-    "topics",
-    "topic",
-    "genres",
-    "genre",
-    "target",
-    "targets",
-    "target_ind",
-    "y",
+_LABELS = (
+    *("labels", "label", "tags", "tag", "subjects", "subject_uris", "subject", "categories", "category", "cats"),
+    *("classes", "class", "keywords", "topics", "topic", "genres", "genre", "target", "targets", "target_ind", "y"),
 )
 _IDS = ("id", "document_id", "doc_id", "docid", "uid", "_id", "identifier", "key", "uuid")
+USUAL_TEXTS = frozenset(_TEXTS)
+USUAL_NAMES = frozenset((*_TEXTS, *_TITLES, *_LABELS, *_IDS))
 # Separators of labels in one cell. The first are hardly ever part of a label; the others may be.
 _CERTAIN, _POSSIBLE = ("|", ";", "\t"), (",", "#")
 _URIS = re.compile(r"<?[a-z][a-z0-9+.-]*://\S+>?(\s+<?[a-z][a-z0-9+.-]*://\S+>?)*", re.IGNORECASE)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from labelfield.data.reading import COMPRESSED_SUFFIXES, open_bytes
 from labelfield.errors import DataError
-from labelfield.text.documents import Columns, Documents, Wanted, choose_columns, documents_of
+from labelfield.text.documents import USUAL_NAMES, USUAL_TEXTS, Columns, Documents, Wanted, choose_columns, documents_of
 from labelfield.text.sources import (
     Source,
     is_annif_line,
@@ -169,6 +169,8 @@ def is_documents(path: Path) -> bool:
     lines = _head(path)
     if suffix != ".csv":
         return bool(lines) and (_is_document_line(lines[0]) or lines[0].startswith("{"))
+    if USUAL_TEXTS & {cell.strip('" ').lower() for cell in re.split("[,;\t]", lines[0] if lines else "")}:
+        return True
     # A table of numbers has numbers in most cells after the header; documents have a column of words.
     return any(not _ROWS.fullmatch(cell) and cell.count(" ") > 1 for line in lines[1:20] for cell in line.split(","))
 
@@ -223,7 +225,7 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
         return read_annif_tsv(path, encoding)
     if suffix != ".csv" and is_pecos_line(first):
         return read_pecos(path, encoding)
-    if suffix in (".csv", ".tsv") or "\t" in first or (suffix == "" and _has_header(first.split(","), wanted)):
+    if suffix in (".csv", ".tsv") or "\t" in first or (suffix == "" and _are_names(re.split("[,;]", first), wanted)):
         delimiter = "\t" if suffix == ".tsv" or (suffix != ".csv" and "\t" in first) else _delimiter(first)
         return read_table(path, encoding, delimiter, _has_header(first.split(delimiter), wanted))
     return read_lines(path, encoding)
@@ -235,9 +237,15 @@ def _delimiter(line: str) -> str:
 
 
 def _has_header(cells: list[str], wanted: Wanted) -> bool:
-    """Return whether cells look like names of columns: short, without sentences, each once."""
+    """Return whether cells are names of columns: some are usual or asked for, or all are short and different."""
     names = [cell.strip().strip('"') for cell in cells]
+    return _are_names(names, wanted) or (
+        all(0 < len(name) <= 40 and name.count(" ") <= 1 for name in names) and len(set(names)) == len(names)
+    )
+
+
+def _are_names(cells: list[str], wanted: Wanted) -> bool:
+    """Return whether some cells are names of columns that are usual or asked for."""
+    names = {cell.strip().strip('"').lower() for cell in cells}
     asked = {wanted.labels, wanted.id, *(wanted.text or ())} - {None}
-    if asked & set(names):
-        return True
-    return all(0 < len(name) <= 40 and name.count(" ") <= 3 for name in names) and len(set(names)) == len(names)
+    return bool(names & USUAL_NAMES or {str(one).lower() for one in asked} & names)

@@ -6,6 +6,7 @@ enough, needs no memory and knows the line of every record. Parquet is read by p
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -43,11 +44,11 @@ class Source(NamedTuple):
 
 def open_text(path: Path, encoding: str) -> IO[str]:
     """Open a text file, compressed or not; a byte-order mark is skipped."""
-    name = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     try:
-        return io.TextIOWrapper(open_bytes(path), name, newline="")
+        name = codecs.lookup(encoding).name
     except LookupError:
         raise DataError(f"the encoding {encoding!r} is not known", fix="Pass utf-8, latin-1 or utf-16.") from None
+    return io.TextIOWrapper(open_bytes(path), "utf-8-sig" if name == "utf-8" else name, newline="")
 
 
 def numbered_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:

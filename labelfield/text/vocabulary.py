@@ -219,7 +219,8 @@ def _read_skos(path: Path, format: str, language: str | None) -> Iterator[Label]
     concepts = sorted(set(graph.subjects(rdflib.RDF.type, SKOS.Concept)) | set(graph.subjects(SKOS.prefLabel)), key=str)
     for concept in concepts:
         literals = sorted(graph.objects(concept, SKOS.prefLabel), key=str)
-        names = {str(one.language): _line(str(one)) for one in literals if getattr(one, "language", None)}
-        plain = next((_line(str(one)) for one in literals if not getattr(one, "language", None)), None)
+        spoken = [(getattr(one, "language", None), _line(str(one))) for one in literals]
+        names = {code: name for code, name in spoken if code}
+        plain = next((name for code, name in spoken if not code), None)
         notation = next((str(one) for one in sorted(graph.objects(concept, SKOS.notation), key=str)), None)
         yield Label(_preferred(names, language, plain) or str(concept), str(concept), names, notation)

@@ -117,13 +117,17 @@ class WordEncoder:
         "max_features": Integer(1),
     }
 
+    def __post_init__(self) -> None:
+        self._lanes: list[Lane] | None = None
+
     def fit(self, documents: Iterable[Document], weights: Sequence[float] = (1.0,)) -> WordEncoder:
         """Learn the vocabulary. A document is a text, or a sequence of texts of its fields, which have `weights`."""
         self._learn(documents, weights, keeps_tokens=False)
         return self
 
-    def fit_transform(self, documents: Sequence[Document], weights: Sequence[float] = (1.0,)) -> sparse.csr_array:
+    def fit_transform(self, documents: Iterable[Document], weights: Sequence[float] = (1.0,)) -> sparse.csr_array:
         """Learn the vocabulary and return the rows of the same documents, which are split into words only once."""
+        documents = documents if has_numba() else list(documents)
         kept = self._learn(documents, weights, keeps_tokens=True)
         if kept is None:
             return self.transform(documents)
@@ -139,7 +143,8 @@ class WordEncoder:
             yield from (self._plain_rows(batch) for batch in self._batches(documents))
             return
         # Lanes keep the words they know, unless another thread is using them.
-        lanes, self._lanes = self._lanes or self._new_lanes(), None
+        lanes = self._lanes or self._new_lanes()
+        self._lanes = None
         try:
             yield from _in_lanes(lanes, self._batches(documents), lambda lane, own: self._rows(lane, lane.tokens(own)))
         finally:
@@ -188,7 +193,8 @@ class WordEncoder:
         self._take(vocabulary)
         if kept is not None:
             for lane in kept.lanes:  # which from now on make rows
-                lane.units = np.where(lane.units >= 0, columns[lane.units], -1).astype(np.int32)
+                used = lane.units[: lane.pointers[lane.n_words]]
+                used[:] = columns[used]
                 lane.units_of, lane.keeps_all = self._units(self._known()), False
         return kept
 
@@ -268,7 +274,8 @@ class WordEncoder:
         n_documents = 0
         for batch in self._batches(documents):
             for texts in _grouped(batch, self.weights_.size):
-                seen, seen_pairs = set(), set()
+                seen: set[int] = set()
+                seen_pairs: set[int] = set()
                 for text in texts:
                     words = words_of(text)
                     counts, units = units_of(words)
@@ -292,7 +299,7 @@ class WordEncoder:
     def _take(self, vocabulary: Vocabulary) -> None:
         """Keep a vocabulary, learned or loaded, and what follows from it."""
         self.vocabulary_ = vocabulary
-        self._lanes: list[Lane] | None = None
+        self._lanes = None
         n_words, first_gram, names = vocabulary.n_words, vocabulary.first_gram, vocabulary.names
         self._columns = dict(zip(names[:n_words], range(n_words), strict=True))
         self._columns |= zip(names[first_gram:], range(first_gram, len(names)), strict=True)
@@ -402,6 +409,8 @@ class WordEncoder:
         words = {name: column for column, name in enumerate(names[: sizes[0]])}
         if len(words) < sizes[0] or len(set(names)) < len(names):
             raise ValueError("two columns of the encoder have the same name")
+        if not all(name.startswith(_GRAM) for name in names[sizes[0] + sizes[1] :]):
+            raise ValueError("a column of the encoder is neither a word nor a pair nor an n-gram")
         split = [name.partition(" ") for name in names[sizes[0] : sizes[0] + sizes[1]]]
         pairs = np.array([(words[first], words[second]) for first, _, second in split], np.int64).reshape(-1, 2)
         encoder._take(Vocabulary(names, sizes[0], pairs, frequency, sizes[2]))
