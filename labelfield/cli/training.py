@@ -98,9 +98,7 @@ def train(
     try:
         # A model that is in the folder stays until the new one is saved.
         prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
-        estimator.name_features(dataset.feature_names)
-        if text is not None:
-            estimator.read_documents_by(text)
+        estimator.name_features(dataset.feature_names, text)
         validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes, estimator)
         checkpoint = out / CHECKPOINT
         with TrainingBar(_announce(estimator, prepared)) as bar:

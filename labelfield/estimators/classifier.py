@@ -330,14 +330,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             names = [str(name) for name in self.feature_names_in_]
         return names
 
-    def name_features(self, names: Names | None) -> None:
-        """Keep the names of features, so that the model folder and explanations have them."""
+    def name_features(self, names: Names | None, text: TextParts | None = None) -> None:
+        """Keep the names of features, and what makes rows of documents, so that the model folder has them."""
+        self.fitted().text = text
         if names is not None:
             self.fitted().feature_names, self.fitted_.feature_names_digest = list(names), names.digest()
-
-    def read_documents_by(self, text: TextParts) -> None:
-        """Keep what makes rows of documents, so that the model folder has it."""
-        self.fitted().text = text
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
         """Return how much each feature (D,) matters, summed over the views of a row; None if all count the same.

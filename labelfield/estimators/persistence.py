@@ -145,7 +145,7 @@ def load_classifier(
         if "text" in config:
             encoded = {name.removeprefix(_TEXT): array.numpy() for name, array in own.items()}
             lines = load_lines(path, config, VOCABULARY)
-            estimator.read_documents_by(TextParts.restore(config["text"], encoded, features, lines, encoder))
+            estimator.fitted_.text = TextParts.restore(config["text"], encoded, features, lines, encoder)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     except KeyError as error:

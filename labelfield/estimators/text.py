@@ -101,9 +101,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         names = vocabulary.named(lists)
         classifier.fit(rows, names)
         self.classifier_ = classifier
-        classifier.name_features(_as_names(encoder.feature_names()))
-        own = vocabulary.of(classifier.label_names())
-        classifier.read_documents_by(TextParts(encoder, own, fields or _numbered(n_fields)))
+        text = TextParts(encoder, vocabulary.of(classifier.label_names()), fields or _numbered(n_fields))
+        classifier.name_features(_as_names(encoder.feature_names()), text)
         return self
 
     @classmethod
