@@ -38,27 +38,38 @@ if TYPE_CHECKING:
 _LARGE_BYTES = 300 << 20
 
 
-def read_training(reading: Reading, path: Path, language: str, *, one_each: bool) -> tuple[Dataset, TextParts]:
+def read_training(
+    reading: Reading,
+    path: Path,
+    language: str,
+    *,
+    one_each: bool,
+    known: TextParts | None = None,
+    corrected: Documents | None = None,
+) -> tuple[Dataset, TextParts]:
     """Read documents, learn an encoder, and return their rows with what makes rows of further documents.
 
-    The file is read once, as a stream: texts are forgotten as soon as their words are counted.
+    The file is read once, as a stream: texts are forgotten as soon as their words are counted. Documents that were
+    `corrected` take the place of those with the same id, or come after all others.
     """
     lists: list[list[str]] = []
     is_large = str(path) != "-" and path.is_file() and path.stat().st_size > _LARGE_BYTES
     encoder = WordEncoder(language=language, characters="off" if is_large else "auto")
-    with Bar(f"reading {path.name}"), opened(reading, path, None, "train", labelled=True) as file:
+    with Bar(f"reading {path.name}"), opened(reading, path, known, "train", labelled=True) as file:
         say(f"{path}: {file.columns.said(file.kind)}")
         columns = file.columns
 
         def texts() -> Iterator[Sequence[str]]:
-            for fields, labels, _ in file.documents:
+            for fields, labels, _ in _merged(file, corrected):
                 lists.append(labels)
                 yield fields
 
         X = encoder.fit_transform(texts(), (1.0,) * len(columns.texts))
     _say_encoder(encoder, is_large)
-    chosen = reading.vocabulary or vocabulary_beside(path)
-    vocabulary = LabelVocabulary() if chosen is None else read_vocabulary(chosen, encoder.language_)
+    chosen = reading.vocabulary or (vocabulary_beside(path) if known is None else None)
+    vocabulary = LabelVocabulary() if known is None else known.vocabulary
+    if chosen is not None:
+        vocabulary = read_vocabulary(chosen, encoder.language_)
     named = vocabulary.named(lists)
     if chosen is not None:
         say(f"{chosen}: {vocabulary.compared(named)}")
@@ -67,6 +78,21 @@ def read_training(reading: Reading, path: Path, language: str, *, one_each: bool
     Y = _positives(named, {name: column for column, name in enumerate(names)}, len(names))
     text = TextParts(encoder, vocabulary.of(names), columns.texts, _saved(columns._asdict()))
     return Dataset(X, Y, Names(names), Names(encoder.feature_names()), trusted=True), text
+
+
+def _merged(file: DocumentFile, corrected: Documents | None) -> Iterator[tuple[tuple[str, ...], list[str], str]]:
+    """Yield documents of a file, with those that were corrected in the place of those with the same id."""
+    if corrected is None:
+        yield from file.documents
+        return
+    new = zip(corrected.texts, corrected.labels or [], corrected.ids, strict=True)
+    # Numbers of lines are no ids.
+    left = {one[2] if file.columns.id is not None else f"{place}": one for place, one in enumerate(new)}
+    n_all = len(left)
+    for document in file.documents:
+        yield left.pop(document[2], document) if file.columns.id is not None else document
+    say(f"{n_all - len(left):,} documents were corrected by their ids, {len(left):,} are new")
+    yield from left.values()
 
 
 def _saved(columns: dict[str, Any]) -> dict[str, Any]:
@@ -106,14 +132,12 @@ def _positives(lists: list[list[str]], columns: dict[str, int], n_labels: int) -
 
 @contextmanager
 def opened(
-    reading: Reading, path: Path, estimator: FittedClassifier | None, part: str, *, labelled: bool
+    reading: Reading, path: Path, known: TextParts | None, part: str, *, labelled: bool
 ) -> Iterator[DocumentFile]:
     """Open documents by the options; what these leave open is as in the training file, where it has such columns."""
     text = None if reading.text is None else [name.strip() for name in reading.text.split(",")]
     wanted = Wanted(text, reading.labels, reading.label_sep, reading.id)
-    known, usual = None if estimator is None else estimator.text_, None
-    if known is not None:
-        usual = Wanted(known.fields, **known.columns)
+    usual = None if known is None else Wanted(known.fields, **known.columns)
     with open_documents(path, wanted, usual, encoding=reading.encoding, part=part, labelled=labelled) as file:
         if known is not None and len(file.columns.texts) != len(known.fields):
             found = f"text from {' + '.join(file.columns.texts)}"
@@ -122,11 +146,9 @@ def opened(
         yield file
 
 
-def read_for(
-    estimator: FittedClassifier, reading: Reading, path: Path, part: str = "test", labelled: bool = True
-) -> Documents:
+def read_for(text: TextParts, reading: Reading, path: Path, part: str = "test", labelled: bool = True) -> Documents:
     """Read documents for a model into memory."""
-    with Bar(f"reading {path.name}"), opened(reading, path, estimator, part, labelled=labelled) as file:
+    with Bar(f"reading {path.name}"), opened(reading, path, text, part, labelled=labelled) as file:
         batches = list(file.batches())
     first = batches[0]
     labels = None if first.labels is None else [own for batch in batches for own in batch.labels or []]
@@ -178,7 +200,7 @@ def tag(
         raise typer.BadParameter(f"{model} was trained on rows, not on documents; use labelfield predict")
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
     n, ids = 0, Counter[str]()
-    with opened(reading, documents, estimator, "test", labelled=False) as file, _writing(out) as target:
+    with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
         write = csv.writer(target, lineterminator="\n").writerow
         if is_csv:

@@ -101,12 +101,13 @@ def _explain_document(
 
     document: Any = text
     true: list[str] = []
-    if path is not None and row is not None:
-        documents = read_for(estimator, reading, path, labelled=False)
+    parts = estimator.text_
+    if path is not None and row is not None and parts is not None:
+        documents = read_for(parts, reading, path, labelled=False)
         _require_row(row, len(documents), path)
         document = documents.texts[row]
-        if documents.labels is not None and estimator.text_ is not None:
-            true = estimator.text_.vocabulary.named(documents.labels)[row]
+        if documents.labels is not None:
+            true = parts.vocabulary.named(documents.labels)[row]
     with Bar("explaining"):
         found = explain_text(estimator, document, k, n_words)
     if as_json:

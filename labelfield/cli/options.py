@@ -85,7 +85,7 @@ class Reading:
         if estimator.text_ is not None:
             from labelfield.cli.documents import encoded, read_for
 
-            documents = read_for(estimator, self, path, part, labelled)
+            documents = read_for(estimator.text_, self, path, part, labelled)
             return encoded(estimator.label_names(), estimator.text_, documents, path)
         has_classes, n_labels = estimator.label_kind_ == "classes", estimator.spec_.n_labels
         dataset = self(

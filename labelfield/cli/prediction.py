@@ -320,7 +320,7 @@ def report(
     if estimator.text_ is None:
         rows = reading.for_model(estimator, test, labelled=True)
     else:
-        documents = read_for(estimator, reading, test)
+        documents = read_for(estimator.text_, reading, test)
         rows, texts = encoded(estimator.label_names(), estimator.text_, documents, test), documents.texts
     require_rows(rows, test)
     from labelfield.report import Counts, make_page, save_page

@@ -15,16 +15,27 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from labelfield.atomic import require_only_ours
+from labelfield.atomic import replacing_folder, require_only_ours
 from labelfield.cli import documents
-from labelfield.cli.options import AsJson, Overwrite, Reading, load_model, reads_files, require_columns, require_rows
+from labelfield.cli.options import (
+    AsJson,
+    Device,
+    Overwrite,
+    Reading,
+    load_model,
+    reads_files,
+    require_columns,
+    require_rows,
+)
 from labelfield.cli.output import named, print_facts, print_json, say
 from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 from labelfield.methods import METHODS, methods_by_labels
+from labelfield.text.parts import TextParts
 from labelfield.text.reading import is_documents
+from labelfield.text.words import WordEncoder
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
@@ -93,13 +104,13 @@ def train(
         dataset, text = documents.read_training(reading, data, language, one_each=has_classes)
     else:
         dataset, has_classes = _read_training(reading, data, method, options)
+    validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes, text)
     estimator = new_estimator(method, options)
     started = time.perf_counter()
     try:
         # A model that is in the folder stays until the new one is saved.
         prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
         estimator.name_features(dataset.feature_names, text)
-        validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes, estimator)
         checkpoint = out / CHECKPOINT
         with TrainingBar(_announce(estimator, prepared)) as bar:
             estimator.train_prepared(prepared, validation=validation, checkpoint=checkpoint, resume=resume, on_step=bar)
@@ -120,6 +131,54 @@ def train(
         print_json(result)
     else:
         print_facts("trained", result)
+
+
+@reads_files(rows=False, documents=True)
+def learn(
+    reading: Reading,
+    model: Annotated[Path, typer.Argument(help="The folder of a model that was trained on documents.")],
+    corrections: Annotated[Path, typer.Argument(help="Documents with the right labels; new labels are allowed.")],
+    data: Annotated[Path, typer.Option("--data", help="The documents that the model was trained on.")],
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Learn from corrected documents: train again on all documents, old and new, and replace the model.
+
+    A correction takes the place of the document with the same id; others are added. The old model stays until the new
+    one is complete.
+
+    Example: labelfield learn model corrections.jsonl --data docs.csv
+    """
+    from labelfield.cli.live import TrainingBar
+    from labelfield.estimators.methods import unfitted
+    from labelfield.models.artifact import MODEL_FILES
+
+    estimator = load_model(model, device)
+    if (known := estimator.text_) is None:
+        raise typer.BadParameter(f"{model} was trained on rows, not on documents")
+    if not isinstance(known.encoder, WordEncoder):
+        raise typer.BadParameter(f"{model} has an encoder of another package; train it again in Python")
+    started, has_classes = time.perf_counter(), estimator.label_kind_ == "classes"
+    corrected = documents.read_for(known, reading, corrections, "train")
+    before = set(estimator.label_names())
+    language = known.encoder.language_ or "none"
+    dataset, text = documents.read_training(
+        reading, data, language, one_each=has_classes, known=known, corrected=corrected
+    )
+    new = unfitted(estimator)
+    prepared = new.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
+    new.name_features(dataset.feature_names, text)
+    with TrainingBar(_announce(new, prepared)) as bar:
+        new.train_prepared(prepared, on_step=bar)
+    with replacing_folder(model, MODEL_FILES) as folder:
+        new.save(folder, None if has_classes else dataset.label_names)
+    facts = {"path": str(model), "documents": dataset.n_rows, "corrections": len(corrected)}
+    facts["new labels"] = ", ".join(sorted(set(dataset.label_names or ()) - before)) or None
+    facts["seconds"] = time.perf_counter() - started
+    if as_json:
+        print_json(facts)
+    else:
+        print_facts("learned", facts)
 
 
 def _read_training(reading: Reading, path: Path, method: str, options: dict[str, Any]) -> tuple[Dataset, bool]:
@@ -145,14 +204,12 @@ def _read_training(reading: Reading, path: Path, method: str, options: dict[str,
 
 
 def _read_validation(
-    reading: Reading, path: Path, training: Dataset, has_classes: bool, estimator: FittedClassifier
+    reading: Reading, path: Path, training: Dataset, has_classes: bool, text: TextParts | None
 ) -> tuple[Any, Any]:
     """Read rows to be scored, X and Y, in the columns of the training rows, which must have all of their classes."""
     n_features, n_labels = training.n_features, 0 if has_classes else training.n_labels
-    if estimator.text_ is not None:
-        rows = documents.encoded(
-            training.label_names or (), estimator.text_, documents.read_for(estimator, reading, path), path
-        )
+    if text is not None:
+        rows = documents.encoded(training.label_names or (), text, documents.read_for(text, reading, path), path)
         require_rows(rows, path)
         return rows.X, _classes_of(rows, training) if has_classes else rows.Y[:, :n_labels]
     rows = reading(path, classes=has_classes, n_features=n_features, n_labels=n_labels, narrow=True)

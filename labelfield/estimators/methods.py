@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from sklearn.base import clone
+
 from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.ensemble import EnsembleClassifier, has_members
 from labelfield.estimators.options import Parameter, parameters
@@ -24,3 +26,9 @@ def new_estimator(method: str, options: dict[str, Any]) -> Classifier:
     n_members = options.pop("ensemble", None)
     estimator: Classifier = METHODS[method].load()(**METHODS[method].options, **options)
     return estimator if n_members is None else EnsembleClassifier(estimator=estimator, n_members=n_members)
+
+
+def unfitted(estimator: Any) -> Classifier:
+    """Return a new estimator of the same method with the same options."""
+    found: Classifier = clone(estimator)
+    return found

@@ -176,3 +176,30 @@ def test_duplicate_ids_are_said(trained, tmp_path):
     done = run("tag", model, tmp_path / "twice.csv")
     assert "1 ids occur more than once, such as '7'" in message(done)
     assert len(done.stdout.splitlines()) == 2
+
+
+def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
+    model = tmp_path / "model"
+    run("train", toy, "--out", model, *FAST)
+    before = json.loads(run("evaluate", model, toy, "--json").stdout)
+    documents = labelfield.read_documents(toy)
+    new = [
+        {"id": f"new{i}", "title": "", "text": f"knitting wool and yarn {i}", "labels": ["knitting"]} for i in range(9)
+    ]
+    title, text = documents.texts[0]
+    new.append({"id": documents.ids[0], "title": title, "text": text, "labels": [*documents.labels[0], "knitting"]})
+    (tmp_path / "corrections.jsonl").write_text("".join(json.dumps(one) + "\n" for one in new))
+    done = run("learn", model, tmp_path / "corrections.jsonl", "--data", toy, "--json")
+    assert "1 documents were corrected by their ids, 9 are new" in message(done)
+    facts = json.loads(done.stdout)
+    assert (facts["documents"], facts["new labels"]) == (169, "knitting")
+    found = labelfield.load(model)
+    assert found.tags(["the wool and the yarn"], 1)[0][0].label == "knitting"
+    assert found.text_.vocabulary.find("music").uri == "http://x/music"
+    after = json.loads(run("evaluate", model, toy, "--json").stdout)
+    assert after["P@1"] >= before["P@1"] - 3
+    rows = tmp_path / "bad.jsonl"
+    rows.write_text('{"text": "x"}\n')
+    kept = (model / "config.json").read_bytes()
+    run("learn", model, rows, "--data", toy, check=3)
+    assert (model / "config.json").read_bytes() == kept
