@@ -22,7 +22,7 @@ from labelfield.estimators.persistence import load_classifier
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.metrics.propensity import RankBy
 from labelfield.text.documents import Documents
-from labelfield.text.encoders import make_encoder
+from labelfield.text.encoders import Encoder, SideBySide, make_encoder
 from labelfield.text.letters import spans_of
 from labelfield.text.parts import TextParts
 from labelfield.text.vocabulary import LabelVocabulary
@@ -70,19 +70,22 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         The language of the documents, such as fi; auto detects it, none leaves words as they are.
     field_weights : sequence or None
         How much a word counts in each field, where documents have several.
+    fields : str
+        joined: a word means the same in all fields; apart: each field has columns of its own.
     """
 
     encoder: Any = "words"
     model: Any = None
     language: str = "auto"
     field_weights: Sequence[float] | None = None
+    fields: str = "joined"
 
     def fit(self, texts: Any, labels: Any, *, vocabulary: LabelVocabulary | None = None) -> Self:
         """Train on texts (or sequences of the texts of fields, or Documents) and a list of labels for each.
 
         A `vocabulary` gives labels their URIs and names.
         """
-        fields = texts.fields if isinstance(texts, Documents) else None
+        named = texts.fields if isinstance(texts, Documents) else None
         documents = texts.texts if isinstance(texts, Documents) else list(_checked(texts))
         vocabulary = vocabulary or LabelVocabulary()
         # Sets of labels, and one label per document, are lists as well.
@@ -92,18 +95,26 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if not any(lists):
             raise DataError("no document has a label", expected="lists of labels", fix="Check the labels.")
         n_fields = 1 if not documents or isinstance(documents[0], str) else len(documents[0])
-        encoder = make_encoder(
-            self.encoder if isinstance(self.encoder, str | list | tuple) else clone(self.encoder, safe=False),
-            **({"language": self.language} if self.encoder == "words" else {}),
-        )
+        encoder = self._new_encoder(n_fields)
         rows = encoder.fit_transform(documents, self.field_weights or (1.0,) * n_fields)
         classifier = AutoClassifier() if self.model is None else clone(self.model)
-        names = vocabulary.named(lists)
-        classifier.fit(rows, names)
+        classifier.fit(rows, vocabulary.named(lists))
         self.classifier_ = classifier
-        text = TextParts(encoder, vocabulary.of(classifier.label_names()), fields or _numbered(n_fields))
+        text = TextParts(encoder, vocabulary.of(classifier.label_names()), named or _numbered(n_fields))
         classifier.name_features(_as_names(encoder.feature_names()), text)
         return self
+
+    def _new_encoder(self, n_fields: int) -> Encoder:
+        if self.fields not in ("joined", "apart"):
+            raise ValueError(f"fields={self.fields!r}; expected one of joined, apart")
+
+        def new() -> Encoder:
+            given = self.encoder if isinstance(self.encoder, str | list | tuple) else clone(self.encoder, safe=False)
+            return make_encoder(given, language=self.language)
+
+        if self.fields == "joined" or n_fields == 1:
+            return new()
+        return SideBySide([new() for _ in range(n_fields)], range(n_fields))
 
     @classmethod
     def around(cls, classifier: Any) -> TextClassifier:
@@ -209,34 +220,41 @@ def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: i
     if parts is None:
         raise DataError("a model of rows, not of documents", expected="a model that was trained on documents")
     document = parts.document(text)
-    shown = "\n".join(filter(None, document))[:_MOST_LETTERS]
-    shown, spans = spans_of(shown)
-    places: dict[str, list[tuple[int, int]]] = {}
-    for start, end, word in spans:
-        places.setdefault(word, []).append((start, end))
+    # Words by where they stand: in which field, and where in the text that is shown, all fields one after another.
+    fields: list[str] = []
+    shown, places = "", dict[str, list[tuple[int, int, int, int]]]()
+    for number, field in enumerate(document):
+        normal, spans = spans_of(field[: _MOST_LETTERS - len(shown)])
+        for start, end, word in spans:
+            places.setdefault(word, []).append((number, start, end, len(shown) + start))
+        fields.append(normal)
+        shown += f"{normal}\n" if normal and number < len(document) - 1 else normal
     words = list(places)[:_MOST_WORDS]
     best = classifier.predict_topk(parts.rows([document]), k)
     order = np.argsort(-best.data, kind="stable")
     labels = best.indices[order].astype(np.int64)
     tags = tags_of(classifier, best)[0]
-    # All versions are one field, so that they differ by a word and by nothing else.
-    versions = [shown, *(_without(shown, places[word]) for word in words)]
+    versions = [fields, *(_without(fields, places[word]) for word in words)]
     log_odds = classifier.predictor_.log_odds(classifier.rows(parts.rows(versions)))[:, labels]
     effects = log_odds[0] - log_odds[1:]
     found = []
     for column, tag in enumerate(tags):
         strongest = np.argsort(-np.abs(effects[:, column]), kind="stable")[:n_words].tolist()
-        own = [WordEffect(words[i], places[words[i]], float(effects[i, column])) for i in strongest]
-        found.append(TagExplanation(tag, [word for word in own if word.effect != 0], shown))
+        own = [
+            WordEffect(words[i], [(at, at + end - start) for _, start, end, at in places[words[i]]], effect)
+            for i in strongest
+            if (effect := float(effects[i, column])) != 0
+        ]
+        found.append(TagExplanation(tag, own, shown))
     return found
 
 
-def _without(text: str, places: Iterable[tuple[int, int]]) -> str:
-    parts, at = [], 0
-    for start, end in places:
-        parts.append(text[at:start])
-        at = end
-    return " ".join([*parts, text[at:]])
+def _without(fields: list[str], places: list[tuple[int, int, int, int]]) -> list[str]:
+    """Return the texts of fields with a blank for what stands at these places."""
+    left = list(fields)
+    for number, start, end, _ in reversed(places):  # from the end, so that places before stay right
+        left[number] = f"{left[number][:start]} {left[number][end:]}"
+    return left
 
 
 def _checked(texts: Any) -> Iterable[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.constraints import Integer
 from labelfield.csr import as_features
 from labelfield.errors import DataError
 from labelfield.text.words import WordEncoder
@@ -31,7 +32,7 @@ class Encoder(Protocol):
 
 
 class ForeignEncoder:
-    """An encoder of another package: an object with fit and transform, one with encode, or a function of texts.
+    """An encoder of another package: an object with fit and transform, with encode or embed, or a function of texts.
 
     It is not saved with a model: the folder has the name of its class and a fingerprint of what it makes of three
     texts, and whoever loads the model must pass the same object.
@@ -41,7 +42,7 @@ class ForeignEncoder:
         self.encoder = encoder
         path = type(encoder) if not isinstance(encoder, type) and not hasattr(encoder, "__name__") else encoder
         self.path = f"{path.__module__}.{path.__qualname__}"
-        methods = ("transform", "encode")
+        methods = ("transform", "encode", "embed")
         self.encode: Callable[[list[str]], Any] = next(
             (getattr(encoder, name) for name in methods if hasattr(encoder, name)), encoder
         )
@@ -85,23 +86,34 @@ class ForeignEncoder:
 
 
 class SideBySide:
-    """Several encoders whose rows stand side by side, such as words and a pretrained encoder."""
+    """Several encoders whose rows stand side by side, such as words and a pretrained encoder.
 
-    def __init__(self, encoders: Sequence[Encoder]) -> None:
-        self.encoders = list(encoders)
+    With `fields`, each encoder sees one field of the documents alone.
+    """
+
+    def __init__(self, encoders: Sequence[Encoder], fields: Sequence[int] | None = None) -> None:
+        self.encoders, self.fields = list(encoders), None if fields is None else list(fields)
         self.widths: list[int] = []
+
+    def _seen(self, documents: list[Any]) -> list[list[Any]]:
+        """Return what each encoder sees of documents."""
+        if self.fields is None:
+            return [documents] * len(self.encoders)
+        return [[document[field] for document in documents] for field in self.fields]
 
     def fit_transform(self, documents: Any, weights: Sequence[float] = (1.0,)) -> sparse.csr_array:
         """Fit all encoders, and return the rows of the same documents."""
-        documents = list(documents)
-        parts = [encoder.fit_transform(documents, weights) for encoder in self.encoders]
+        seen = self._seen(list(documents))
+        own = [weights] * len(seen) if self.fields is None else [(weights[field],) for field in self.fields]
+        parts = [encoder.fit_transform(*given) for encoder, *given in zip(self.encoders, seen, own, strict=True)]
         self.widths = [int(part.shape[1]) for part in parts]
         return as_features(sparse.hstack(parts, format="csr"))
 
     def transform(self, documents: Iterable[Any]) -> sparse.csr_array:
         """Return the rows of documents."""
-        documents = list(documents)
-        return as_features(sparse.hstack([encoder.transform(documents) for encoder in self.encoders], format="csr"))
+        seen = self._seen(list(documents))
+        parts = [encoder.transform(own) for encoder, own in zip(self.encoders, seen, strict=True)]
+        return as_features(sparse.hstack(parts, format="csr"))
 
     def feature_names(self) -> list[str]:
         """Return the names of all columns; those of an encoder without names are numbered."""
@@ -135,7 +147,8 @@ def describe_encoder(encoder: Encoder) -> tuple[dict[str, Any], dict[str, NDArra
     assert isinstance(encoder, SideBySide)
     parts = [describe_encoder(one) for one in encoder.encoders]
     arrays = {f"{place}.{name}": array for place, (_, own) in enumerate(parts) for name, array in own.items()}
-    return {"kind": "side by side", "widths": encoder.widths, "encoders": [config for config, _ in parts]}, arrays
+    described = {"kind": "side by side", "widths": encoder.widths, "fields": encoder.fields}
+    return described | {"encoders": [config for config, _ in parts]}, arrays
 
 
 def restore_encoder(config: Any, arrays: dict[str, NDArray[Any]], names: list[str], given: Any = None) -> Encoder:
@@ -162,7 +175,10 @@ def restore_encoder(config: Any, arrays: dict[str, NDArray[Any]], names: list[st
         parts = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{place}.")}
         found.append(restore_encoder(own, parts, names[first : first + width], given))
         first += width
-    encoder = SideBySide(found)
+    fields = config["fields"]
+    if fields is not None and not (len(fields) == len(found) and all(Integer(0).accepts(field) for field in fields)):
+        raise ValueError("the fields of the encoders are not numbers")
+    encoder = SideBySide(found, fields)
     encoder.widths = list(config["widths"])
     return encoder
 

@@ -54,6 +54,8 @@ class TextParts:
             raise ValueError("the fields of documents are not names")
         if not isinstance(columns, dict) or not all(isinstance(part, str | None) for part in columns.values()):
             raise ValueError("the columns of documents are not names")
+        if max(config["encoder"].get("fields") or [0]) >= len(fields):
+            raise ValueError("an encoder of a field that documents do not have")
         restored = restore_encoder(config["encoder"], arrays, names or [], encoder)
         vocabulary = LabelVocabulary() if labels is None else LabelVocabulary.from_lines(labels)
         return cls(restored, vocabulary, tuple(fields), columns)

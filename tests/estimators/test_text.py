@@ -119,6 +119,20 @@ def test_fields_are_weighted():
     assert ratio[0] > 1.5 * ratio[1]
 
 
+def test_fields_are_kept_apart(tmp_path):
+    texts = [("bread", "music here")] * 4 + [("music", "bread here")] * 4
+    found = fitted(fields="apart", language="none", field_weights=(2, 1)).fit(texts, [["a"]] * 4 + [["b"]] * 4)
+    assert [tags[0].label for tags in found.tags([("bread", "music"), ("music", "bread")], 1)] == ["a", "b"]
+    found.save(tmp_path / "model")
+    again = labelfield.load(tmp_path / "model")
+    assert again.tags(texts, 2) == found.tags(texts, 2)
+    # a word in the title counts apart from the same word in the text
+    effects = {word.word: word.effect for word in again.explain(("bread", "music"), 1)[0].words}
+    assert min(effects.values()) > 0
+    with pytest.raises(ValueError, match="fields='both'; expected one of joined, apart"):
+        fitted(fields="both").fit(texts, [["a"]] * 8)
+
+
 def test_documents_are_taken_as_they_are_read(tmp_path):
     documents = Documents(TEXTS, LABELS, [str(i) for i in range(len(TEXTS))], ("title", "text"))
     found = fitted().fit(documents, documents.labels)
