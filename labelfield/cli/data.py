@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from labelfield.atomic import replacing_folder
+from labelfield.cli.documents import describe_documents
 from labelfield.cli.options import AsJson, Overwrite, Reading, reads_files, refuse_existing
-from labelfield.cli.output import Bar, named, print_json, print_table, report_written, shown
+from labelfield.cli.output import Bar, named, print_facts, print_json, print_table, report_written, shown
 from labelfield.data import FORMATS, Dataset, Names, describe, format_of, write
 from labelfield.synth import make_multilabel, make_texts
 from labelfield.text.documents import write_documents
+from labelfield.text.reading import is_documents
 
 Source = Annotated[
     Path, typer.Argument(help="A file (.txt, .svm, .csv, .arff, .npz; text also .gz, .bz2, .xz) or a folder.")
@@ -36,12 +38,19 @@ _CARD = {
 _ROWS_PER_LABEL = {"median": "median rows per label", "max": "most rows per label", "seen_once": "labels seen once"}
 
 
-@reads_files(classes=True)
+@reads_files(classes=True, documents=True)
 def info(reading: Reading, path: Source, as_json: AsJson = False) -> None:
-    """Show the contents of a data set: sizes, densities, rows without labels, label frequencies.
+    """Show the contents of a data set, rows or documents: sizes, what is empty, label frequencies.
 
     Example: labelfield info data/eurlex-4k
     """
+    if is_documents(path):
+        found = describe_documents(reading, path)
+        if as_json:
+            print_json({"path": str(path), "splits": found})
+        for name, facts in {} if as_json else found.items():
+            print_facts(f"{path}" if name == "all" else f"{path}: {name}", facts)
+        return
     dataset = reading(path)
     with Bar("counting"):
         cards = {name: describe(split) for name, split in dataset.splits.items()}

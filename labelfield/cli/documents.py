@@ -25,9 +25,9 @@ from labelfield.data import Dataset, Names
 from labelfield.data.reading import open_for_writing
 from labelfield.errors import DataError
 from labelfield.text.documents import Documents, Wanted
-from labelfield.text.languages import STEMMERS
+from labelfield.text.languages import STEMMERS, detect_language
 from labelfield.text.parts import TextParts
-from labelfield.text.reading import DocumentFile, open_documents
+from labelfield.text.reading import DocumentFile, open_documents, split_of
 from labelfield.text.vocabulary import LabelVocabulary, read_vocabulary, vocabulary_beside
 from labelfield.text.words import WordEncoder
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Beyond this size of a file, character n-grams would make rows too long to be held in memory.
 _LARGE_BYTES = 300 << 20
+# Texts that show the language.
+_SAMPLE = 1000
 
 
 def read_training(
@@ -144,6 +146,35 @@ def opened(
             fix = "Name as many columns: --text COLUMN,COLUMN."
             raise DataError(found, path=path, expected=f"fields {', '.join(known.fields)} as in training", fix=fix)
         yield file
+
+
+def describe_documents(reading: Reading, path: Path) -> dict[str, dict[str, Any]]:
+    """Return what a file of documents holds, or each split of a folder, reading it as a stream."""
+    parts = [part for part in ("train", "test") if path.is_dir() and split_of(path, part)] or ["all"]
+    found = {}
+    for part in parts:
+        n, n_letters, n_empty, n_bare, sample = 0, 0, 0, 0, list[str]()
+        counts: Counter[str] = Counter()
+        with Bar(f"reading {path.name}"), opened(reading, path, None, part, labelled=False) as file:
+            for texts, labels, _ in file.documents:
+                n, n_letters = n + 1, n_letters + sum(map(len, texts))
+                n_empty, n_bare = n_empty + (not "".join(texts).strip()), n_bare + (not labels)
+                counts.update(labels)
+                if len(sample) < _SAMPLE:
+                    sample.extend(texts)
+        found[part] = {
+            "read as": file.columns.said(file.kind),
+            "documents": n,
+            "letters per document": n_letters / n,
+            "documents without text": n_empty,
+            "documents without labels": n_bare,
+            "labels": len(counts),
+            "labels per document": counts.total() / n,
+            "labels seen once": sum(count == 1 for count in counts.values()),
+            "most frequent labels": ", ".join(f"{name} ({count})" for name, count in counts.most_common(5)),
+            "language": detect_language(sample),
+        }
+    return found
 
 
 def read_for(text: TextParts, reading: Reading, path: Path, part: str = "test", labelled: bool = True) -> Documents:

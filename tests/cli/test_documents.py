@@ -203,3 +203,14 @@ def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
     kept = (model / "config.json").read_bytes()
     run("learn", model, rows, "--data", toy, check=3)
     assert (model / "config.json").read_bytes() == kept
+
+
+def test_info_describes_documents(toy, tmp_path):
+    found = json.loads(run("info", toy, "--json").stdout)["splits"]
+    assert list(found) == ["train", "test"]
+    labels = labelfield.read_documents(toy).labels
+    facts = found["train"]
+    assert (facts["documents"], facts["labels"], facts["language"]) == (160, 12, "en")
+    assert facts["labels per document"] == pytest.approx(sum(map(len, labels)) / 160)
+    (tmp_path / "a.jsonl").write_text('{"text": "", "labels": []}\n')
+    assert "documents without text" in run("info", tmp_path / "a.jsonl").stdout
