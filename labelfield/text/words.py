@@ -2,8 +2,7 @@
 
     value of a unit in a document = log(1 + tf) (log((1 + N) / (1 + n)) + 1)
 
-for a unit that occurs in n of N training documents. Words and pairs of a document have norm 1 together, and so have its
-character n-grams. Documents are processed in batches by a few lanes, each with its own thread and tables: the memory is
+for a unit that occurs in n of N training documents, half of that for a pair, and then norm 1. Documents are processed in batches by a few lanes, each with its own thread and tables: the memory is
 that of the vocabulary and of the batches, and the result does not depend on the number of cores.
 """
 
@@ -48,6 +47,8 @@ _SAMPLE = 1000
 # Mean letters per document up to which character n-grams are used by default: on longer ones they say little more than
 # words do, and make rows several times as long.
 _SHORT_DOCUMENTS = 600
+# A pair says little more than its two words.
+_PAIR_WEIGHT = 0.5
 AUTO, NONE = "auto", "none"
 
 
@@ -304,6 +305,7 @@ class WordEncoder:
         self._columns = dict(zip(names[:n_words], range(n_words), strict=True))
         self._columns |= zip(names[first_gram:], range(first_gram, len(names)), strict=True)
         idf = np.log((1 + vocabulary.n_documents) / (1 + vocabulary.frequency)) + 1
+        idf[n_words:first_gram] *= _PAIR_WEIGHT
         self._idf = idf.astype(np.float32)
         self._table: tuple[NDArray[np.uint64], NDArray[np.int64]] | None = None
 
@@ -362,14 +364,9 @@ class WordEncoder:
         return self._weighted(*found)
 
     def _weighted(self, counts: NDArray[np.int64], indices: NDArray[np.int32], tf: NDArray[np.float32]) -> _Rows:
-        """Return tf-idf, with norm 1 for the words and pairs of each row, and for its n-grams."""
+        """Return tf-idf in rows of norm 1."""
         values = np.log1p(tf) * self._idf[indices]
-        is_gram = indices >= self.vocabulary_.first_gram
-        row = np.repeat(np.arange(counts.size), counts)
-        for part in (~is_gram, is_gram):
-            own = np.bincount(row[part], minlength=counts.size)
-            norms = row_norms(values[part], own)
-            values[part] /= np.repeat(norms, own[own > 0]).astype(np.float32)
+        values /= np.repeat(row_norms(values, counts), counts[counts > 0]).astype(np.float32)
         return counts, indices, values
 
     # Saving
