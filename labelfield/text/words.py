@@ -2,9 +2,9 @@
 
     value of a unit in a document = log(1 + tf) (log((1 + N) / (1 + n)) + 1)
 
-for a unit that occurs in n of N training documents, half of that for a pair, and then norm 1. Documents are processed in
-batches by a few lanes, each with its own thread and tables: the memory is that of the vocabulary and of the batches, and
-the result does not depend on the number of cores.
+for a unit that occurs in n of N training documents, half of that for a pair, and then norm 1. Documents are processed
+in batches by a few lanes, each with its own thread and tables: the memory is that of the vocabulary and of the batches,
+and the result does not depend on the number of cores.
 """
 
 from __future__ import annotations
