@@ -122,6 +122,10 @@ class WordEncoder:
     def __post_init__(self) -> None:
         self._lanes: list[Lane] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the tables of lanes, which fill again."""
+        return self.__dict__ | {"_lanes": None}
+
     def fit(self, documents: Iterable[Document], weights: Sequence[float] = (1.0,)) -> WordEncoder:
         """Learn the vocabulary. A document is a text, or a sequence of texts of its fields, which have `weights`."""
         self._learn(documents, weights, keeps_tokens=False)

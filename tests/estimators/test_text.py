@@ -1,6 +1,7 @@
 """TextClassifier: documents in, tags out."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -170,6 +171,25 @@ def test_an_object_with_encode(tmp_path):
             return np.array([[len(text), text.count(" ")] for text in texts], float)
 
     assert fitted(encoder=Embeddings()).fit([t for _, t in TEXTS], LABELS).rows(["a b"]).toarray().tolist() == [[3, 1]]
+
+
+def test_a_copy_answers_the_same(classifier):
+    again = pickle.loads(pickle.dumps(classifier))
+    assert again.tags(TEXTS[:5]) == classifier.tags(TEXTS[:5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "precision", "f1"),
+    [("makupalat", (33.5, 17.3, 11.9), 0.19), ("eurovoc-text", (87.5, 76.5, 63.5), 0.611)],
+)
+def test_real_documents_get_tags_at_least_as_good_as_those_of_annif(real_data, name, precision, f1):
+    docs, test = (labelfield.read_documents(real_data(name), part=part) for part in ("train", "test"))
+    tags = TextClassifier(model=LinearClassifier()).fit(docs, docs.labels).tags(test, 5)
+    hits = np.array([[tag.label in true for tag in own] for own, true in zip(tags, test.labels, strict=True)])
+    assert all(100 * hits[:, :k].mean() >= least for k, least in zip((1, 3, 5), precision, strict=True))
+    n_true = np.array([len(true) for true in test.labels])
+    assert np.mean(2 * hits.sum(1) / (5 + n_true)) >= f1
 
 
 def test_scikit_learn_can_clone_and_chain_it():
