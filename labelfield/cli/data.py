@@ -169,7 +169,7 @@ def _write_texts(out: Path, n: int, test: float, seed: int, started: float, as_j
     parts = {"train": slice(0, n - n_test), "test": slice(n - n_test, n)}
     with replacing_folder(out, [f"{name}.csv" for name in parts]) as folder:
         for name, part in parts.items():
-            write_documents(folder / f"{name}.csv", texts[part], lists[part])
+            write_documents(folder / f"{name}.csv", texts[part], lists[part], part.start)
     facts = {"path": str(out), "format": "csv", "rows": {"train": n - n_test, "test": n_test}}
     report_written(facts, started, as_json, f": {n - n_test} train and {n_test} test documents as CSV")
 

@@ -89,10 +89,11 @@ def _merged(file: DocumentFile, corrected: Documents | None) -> Iterator[tuple[t
         return
     new = zip(corrected.texts, corrected.labels or [], corrected.ids, strict=True)
     # Numbers of lines are no ids.
-    left = {one[2] if file.columns.id is not None else f"{place}": one for place, one in enumerate(new)}
+    has_ids = corrected.has_ids and file.columns.id is not None
+    left = {one[2] if has_ids else str(place): one for place, one in enumerate(new)}
     n_all = len(left)
     for document in file.documents:
-        yield left.pop(document[2], document) if file.columns.id is not None else document
+        yield left.pop(document[2], document) if has_ids else document
     say(f"{n_all - len(left):,} documents were corrected by their ids, {len(left):,} are new")
     yield from left.values()
 
@@ -184,7 +185,7 @@ def read_for(text: TextParts, reading: Reading, path: Path, part: str = "test", 
     first = batches[0]
     labels = None if first.labels is None else [own for batch in batches for own in batch.labels or []]
     texts, ids = ([one for batch in batches for one in getattr(batch, name)] for name in ("texts", "ids"))
-    return Documents(texts, labels, ids, first.fields, first.guessed)
+    return Documents(texts, labels, ids, first.fields, first.guessed, first.has_ids)
 
 
 def encoded(names: Sequence[str], text: TextParts, documents: Documents, path: Path) -> Dataset:

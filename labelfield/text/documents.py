@@ -40,7 +40,7 @@ class Documents:
     """Documents in memory: a text for each field, a list of labels, and an id, for each document.
 
     `fields` are the names of the columns that texts came from. Labels are as the file has them, names or URIs; None if
-    it has no column of labels. Ids are line or row numbers if it has none. `guessed` says which columns were taken.
+    it has no column of labels. Ids are line numbers unless it `has_ids`. `guessed` says which columns were taken.
     """
 
     texts: list[tuple[str, ...]]
@@ -48,17 +48,20 @@ class Documents:
     ids: list[str]
     fields: tuple[str, ...] = ("text",)
     guessed: str = field(default="", compare=False)
+    has_ids: bool = True
 
     def __len__(self) -> int:
         return len(self.texts)
 
 
-def write_documents(path: Path, texts: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> None:
-    """Write documents of a title and a text as CSV, with labels joined by |."""
+def write_documents(path: Path, texts: Sequence[Sequence[str]], labels: Sequence[Sequence[str]], first_id: int) -> None:
+    """Write documents of a title and a text as CSV, with ids from a number on, and labels joined by |."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["id", "title", "text", "labels"])
-        writer.writerows([i, *text, "|".join(own)] for i, (text, own) in enumerate(zip(texts, labels, strict=True)))
+        writer.writerows(
+            [i, *text, "|".join(own)] for i, (text, own) in enumerate(zip(texts, labels, strict=True), first_id)
+        )
 
 
 class Columns(NamedTuple):

@@ -118,7 +118,14 @@ def _names(text: str | Sequence[str] | None) -> list[str] | None:
 def _gathered(some: list[tuple[tuple[str, ...], list[str], str]], file: DocumentFile) -> Documents:
     labels = None if file.columns.labels is None else [one[1] for one in some]
     said = file.columns.said(file.kind)
-    return Documents([one[0] for one in some], labels, [one[2] for one in some], file.columns.texts, said)
+    return Documents(
+        [one[0] for one in some],
+        labels,
+        [one[2] for one in some],
+        file.columns.texts,
+        said,
+        file.columns.id is not None,
+    )
 
 
 def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, labelled: bool) -> DocumentFile:

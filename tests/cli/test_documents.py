@@ -198,6 +198,10 @@ def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
     assert found.text_.vocabulary.find("music").uri == "http://x/music"
     after = json.loads(run("evaluate", model, toy, "--json").stdout)
     assert after["P@1"] >= before["P@1"] - 3
+    bare = tmp_path / "bare.jsonl"  # the numbers of its lines are no ids
+    bare.write_text(json.dumps({"title": "", "text": "knitting again", "labels": ["knitting"]}) + "\n")
+    done = run("learn", model, bare, "--data", toy, "--json")
+    assert "0 documents were corrected by their ids, 1 are new" in message(done)
     rows = tmp_path / "bad.jsonl"
     rows.write_text('{"text": "x"}\n')
     kept = (model / "config.json").read_bytes()
