@@ -186,6 +186,16 @@ def place_pairs(keys: U8, values: I8, into_keys: U8, into_values: I8) -> None:
 
 
 @njit(cache=True, nogil=True)
+def add_pairs(keys: U8, frequency: I4, into_keys: U8, into_frequency: I8) -> None:
+    """Add the frequencies of pairs to those in a table."""
+    mask = into_keys.shape[0] - 1
+    for at in range(keys.shape[0]):
+        slot = _slot_of(into_keys, keys[at], mask)
+        into_keys[slot] = keys[at]
+        into_frequency[slot] += frequency[at]
+
+
+@njit(cache=True, nogil=True)
 def write_rows(
     tokens: I4,
     weights: F4,

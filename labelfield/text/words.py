@@ -265,10 +265,7 @@ class WordEncoder:
         for lane in lanes:
             known = min(lane.frequency.size, len(numbers))
             frequency[:known] += lane.frequency[:known]
-        pairs = [lane.pairs() for lane in lanes]
-        keys, places = np.unique(np.concatenate([own[0] for own in pairs]), return_inverse=True)
-        counts = np.bincount(places, np.concatenate([own[1] for own in pairs]), keys.size).astype(np.int64)
-        found = Found(list(numbers), frequency, keys, counts, sum(lane.document for lane in lanes))
+        found = Found(list(numbers), frequency, *_joined_pairs(lanes), sum(lane.document for lane in lanes))
         return found, _Kept([lane.lane for lane in lanes], kept) if keeps_tokens else None
 
     def _plain_count(self, documents: Iterable[Document]) -> Found:
@@ -493,6 +490,18 @@ def _choose(found: Found, min_documents: int, max_features: int) -> tuple[Vocabu
         found.n_documents,
     )
     return vocabulary, np.where(column >= n_words, column + len(pairs), column)
+
+
+def _joined_pairs(lanes: list[_CountLane]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the pairs of all lanes, and the number of documents each is in."""
+    from labelfield.compiled.tokens import add_pairs
+
+    n_slots = 1 << int(2 * sum(lane.n_pairs for lane in lanes)).bit_length()
+    keys, frequency = np.full(n_slots, _FREE), np.zeros(n_slots, np.int64)
+    for lane in lanes:
+        add_pairs(*lane.pairs(), keys, frequency)
+    kept = keys != _FREE
+    return keys[kept], frequency[kept]
 
 
 class _CountLane:
