@@ -480,7 +480,7 @@ def _choose(found: Found, min_documents: int, max_features: int) -> tuple[Vocabu
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     pairs, pair_frequency = pairs[order], pair_frequency[is_kept][order]
     names = [found.units[unit] for unit in by_name]
-    pair_names = [f"{names[a]} {names[b]}" for a, b in pairs.tolist()]
+    pair_names = [f"{names[a]} {names[b]}" for a, b in zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), strict=True)]
     frequency = found.frequency[by_name]
     vocabulary = Vocabulary(
         [*names[:n_words], *pair_names, *names[n_words:]],
