@@ -22,7 +22,7 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-demo: setup      ## draw a synthetic data set, train on it, show the scores, write a report to demo/report.html
+demo: setup      ## draw rows and documents, train on them, show scores, tag documents, write demo/report.html
 	@rm -rf demo
 	$(BIN)/labelfield synth --out demo/data
 	$(BIN)/labelfield info demo/data
@@ -30,6 +30,10 @@ demo: setup      ## draw a synthetic data set, train on it, show the scores, wri
 	$(BIN)/labelfield evaluate popularity demo/data
 	$(BIN)/labelfield evaluate demo/model demo/data
 	$(BIN)/labelfield report demo/model demo/data --out demo/report.html
+	$(BIN)/labelfield synth --kind texts --rows 600 --out demo/documents
+	$(BIN)/labelfield train demo/documents --out demo/tagger --device cpu
+	$(BIN)/labelfield tag demo/tagger demo/documents --out demo/tags.jsonl
+	$(BIN)/labelfield explain demo/tagger demo/documents --row 0 -k 2
 
 # Two files of tests at a time, each on one core: arrays in tests are too small for two.
 test: setup      ## lint, type-check and test (under three minutes)

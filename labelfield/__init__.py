@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from labelfield import metrics, synth
 from labelfield.data import Dataset, describe, read, read_predictions, write, write_predictions
 from labelfield.errors import CannotAnswerError, DataError, LabelfieldError
+from labelfield.text import read_documents, read_vocabulary
 from labelfield.version import __version__
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         GPClassifier,
         LinearClassifier,
         MLGPFClassifier,
+        TextClassifier,
         TopicClassifier,
         load,
     )
@@ -34,6 +36,7 @@ __all__ = [
     "LabelfieldError",
     "LinearClassifier",
     "MLGPFClassifier",
+    "TextClassifier",
     "TopicClassifier",
     "__version__",
     "describe",
@@ -41,7 +44,9 @@ __all__ = [
     "metrics",
     "preset",
     "read",
+    "read_documents",
     "read_predictions",
+    "read_vocabulary",
     "synth",
     "write",
     "write_predictions",
@@ -59,6 +64,7 @@ _LAZY = {
             "GPClassifier",
             "LinearClassifier",
             "MLGPFClassifier",
+            "TextClassifier",
             "TopicClassifier",
             "load",
         ),

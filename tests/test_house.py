@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "models": FOUNDATION | {"compiled", "linalg", "kernels", "inducing", "variational", "likelihoods", "networks"},
     "data": FOUNDATION | {"linalg"},
     "synth": FOUNDATION | {"data", "linalg"},
+    "text": FOUNDATION | {"data", "compiled"},
     "metrics": FOUNDATION,
     "topics": FOUNDATION | {"linalg", "models"},
 }

@@ -6,10 +6,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from labelfield.atomic import replacing_folder
+from labelfield.cli.documents import describe_documents
 from labelfield.cli.options import AsJson, Overwrite, Reading, reads_files, refuse_existing
-from labelfield.cli.output import Bar, named, print_json, print_table, report_written, shown
+from labelfield.cli.output import Bar, named, print_facts, print_json, print_table, report_written, shown
 from labelfield.data import FORMATS, Dataset, Names, describe, format_of, write
-from labelfield.synth import make_multilabel
+from labelfield.synth import make_multilabel, make_texts
+from labelfield.text.documents import write_documents
+from labelfield.text.reading import is_documents
 
 Source = Annotated[
     Path, typer.Argument(help="A file (.txt, .svm, .csv, .arff, .npz; text also .gz, .bz2, .xz) or a folder.")
@@ -34,12 +38,19 @@ _CARD = {
 _ROWS_PER_LABEL = {"median": "median rows per label", "max": "most rows per label", "seen_once": "labels seen once"}
 
 
-@reads_files(classes=True)
+@reads_files(classes=True, documents=True)
 def info(reading: Reading, path: Source, as_json: AsJson = False) -> None:
-    """Show the contents of a data set: sizes, densities, rows without labels, label frequencies.
+    """Show the contents of a data set, rows or documents: sizes, what is empty, label frequencies.
 
     Example: labelfield info data/eurlex-4k
     """
+    if is_documents(path):
+        found = describe_documents(reading, path)
+        if as_json:
+            print_json({"path": str(path), "splits": found})
+        for name, facts in {} if as_json else found.items():
+            print_facts(f"{path}" if name == "all" else f"{path}: {name}", facts)
+        return
     dataset = reading(path)
     with Bar("counting"):
         cards = {name: describe(split) for name, split in dataset.splits.items()}
@@ -114,6 +125,9 @@ def split(
 
 def synth(
     out: Out,
+    kind: Annotated[
+        Literal["rows", "texts"], typer.Option("--kind", help="Rows of the factor model, or documents with labels.")
+    ] = "rows",
     rows: Annotated[int, typer.Option("--rows", min=1, help="Number of rows, both splits together.")] = 3000,
     features: Annotated[int, typer.Option("--features", min=1, help="Number of features.")] = 2000,
     labels: Annotated[int, typer.Option("--labels", min=1, help="Number of labels.")] = 200,
@@ -129,12 +143,15 @@ def synth(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a data set from the multi-label GP factor model.
+    """Draw a data set from the multi-label GP factor model; or small documents as CSV, for a first try.
 
     Example: labelfield synth --out toy --rows 3000 --labels 200
     """
     _check_target(out, overwrite, format, test)
     started = time.perf_counter()
+    if kind == "texts":
+        _write_texts(out, rows, test, seed, started, as_json)
+        return
     options: dict[str, Any] = {"n_nonzeros": nonzeros, "labels_per_row": labels_per_row, "n_factors": factors}
     try:
         with Bar("drawing") as bar:
@@ -143,6 +160,18 @@ def synth(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     _write(dataset, out, format, started, as_json)
+
+
+def _write_texts(out: Path, n: int, test: float, seed: int, started: float, as_json: bool) -> None:
+    """Draw documents and write them as train.csv and test.csv."""
+    texts, lists = make_texts(n, seed=seed)
+    n_test = max(1, round(test * n))
+    parts = {"train": slice(0, n - n_test), "test": slice(n - n_test, n)}
+    with replacing_folder(out, [f"{name}.csv" for name in parts]) as folder:
+        for name, part in parts.items():
+            write_documents(folder / f"{name}.csv", texts[part], lists[part], part.start)
+    facts = {"path": str(out), "format": "csv", "rows": {"train": n - n_test, "test": n_test}}
+    report_written(facts, started, as_json, f": {n - n_test} train and {n_test} test documents as CSV")
 
 
 def _check_target(path: Path, overwrite: bool, format: str | None, test: float = 0.5) -> None:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import sparse
 
+from labelfield.cli.documents import read_for
 from labelfield.cli.options import AsJson, Device, Reading, load_model, reads_files
 from labelfield.cli.output import Bar, print_json, print_table
 from labelfield.data import Dataset
@@ -29,6 +30,8 @@ _N_TRUE = 10
 _MARGIN = 12
 # A topic with a smaller share is not shown: it would read 0 %.
 _LEAST_SHARE = 0.005
+# How words for a label, against it, and others look.
+_STYLES = {1: "bold green", -1: "red", 0: ""}
 # Features shown per inducing input.
 _N_OF_INPUT = 5
 
@@ -37,25 +40,34 @@ _N_OF_INPUT = 5
 def explain(
     reading: Reading,
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
-    rows: Annotated[Path, typer.Argument(help="Rows; for two splits, the test rows.")],
-    row: Annotated[int, typer.Option("--row", min=0, help="The row to explain, counted from 0.")],
+    rows: Annotated[
+        Path | None, typer.Argument(help="Rows or documents; for two splits, the test ones. Not needed with --text.")
+    ] = None,
+    row: Annotated[int | None, typer.Option("--row", min=0, help="The row to explain, counted from 0.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="A text to explain, for a model of documents.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Labels to explain, the most probable first.")] = 5,
-    n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per label.")] = 8,
+    n_features: Annotated[int, typer.Option("--features", min=0, help="Features, or words, shown per label.")] = 8,
     n_inducing: Annotated[int, typer.Option("--inputs", min=0, help="Inducing inputs, or topics, per label.")] = 3,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Explain why a row gets its most probable labels: by which features, and by which inducing inputs or topics.
 
-    If the file has the true labels of the row, they are marked.
+    If the file has the true labels of the row, they are marked. Of a document, or a --text, the words that carried each
+    label are shown and highlighted.
 
     Example: labelfield explain model data/bibtex --row 3
     """
     estimator = load_model(model, device)
+    if (text is None) == (rows is None or row is None):
+        raise typer.BadParameter("pass a file and --row, or --text for a model of documents")
+    if estimator.text_ is not None:
+        _explain_document(estimator, reading, rows, row, text, k, n_features, as_json)
+        return
+    if rows is None or row is None:
+        raise typer.BadParameter(f"--text is for a model of documents; {model} was trained on rows")
     dataset = reading.for_model(estimator, rows, labelled=False)
-    if row >= dataset.n_rows:
-        last = f"its rows are 0 to {dataset.n_rows - 1}" if dataset.n_rows else "it has no rows"
-        raise typer.BadParameter(f"--row {row}: {rows} has no such row; {last}")
+    _require_row(row, dataset.n_rows, rows)
     one, names = dataset.take([row]), dataset.feature_names
     true = _true_labels(one, estimator)
     from labelfield.explain import explain_row
@@ -67,6 +79,64 @@ def explain(
     else:
         has_names = estimator.feature_names() is not None or names is not None
         _print(f"row {row} of {rows}: {found.n_features} features, {estimator.method}", found, true, has_names)
+
+
+def _require_row(row: int, n_rows: int, path: Path) -> None:
+    if row >= n_rows:
+        last = f"its rows are 0 to {n_rows - 1}" if n_rows else "it has no rows"
+        raise typer.BadParameter(f"--row {row}: {path} has no such row; {last}")
+
+
+def _explain_document(
+    estimator: FittedClassifier,
+    reading: Reading,
+    path: Path | None,
+    row: int | None,
+    text: str | None,
+    k: int,
+    n_words: int,
+    as_json: bool,
+) -> None:
+    """Print the words that carried each label of a text, or of a document of a file."""
+    from labelfield.estimators.text import explain_text
+    from labelfield.explain.excerpt import excerpt
+
+    document: Any = text
+    true: list[str] = []
+    parts = estimator.text_
+    if path is not None and row is not None and parts is not None:
+        documents = read_for(parts, reading, path, labelled=False)
+        _require_row(row, len(documents), path)
+        document = documents.texts[row]
+        if documents.labels is not None:
+            true = parts.vocabulary.named(documents.labels)[row]
+    with Bar("explaining"):
+        found = explain_text(estimator, document, k, n_words)
+    if as_json:
+        labels = [
+            {
+                **one.tag._asdict(),
+                "is_true": one.tag.label in true if true else None,
+                "words": [{"word": own.word, "effect": own.effect, "places": own.places} for own in one.words],
+            }
+            for one in found
+        ]
+        print_json({"text": found[0].text if found else text, "true": true, "labels": labels})
+        return
+    console = Console(highlight=False, markup=False)
+    for one in found:
+        mark = ("✓ ", "bold green") if one.tag.label in true else ("✗ ", "bold red") if true else ""
+        console.print(Text.assemble(mark, (one.tag.label, "bold"), f"   {100 * one.tag.probability:.1f} %"))
+        if one.tag.uri:
+            console.print(Text(f"  {one.tag.uri}", style="dim"))
+        words = [Text.assemble(own.word, " ", _signed(own.effect)) for own in one.words]
+        console.print(Padding(Text(",  ").join(words), (0, 0, 0, 2)))
+        pieces = [(piece.text, _STYLES[(piece.effect > 0) - (piece.effect < 0)]) for piece in excerpt(one)]
+        console.print(Padding(Text.assemble(*pieces), (0, 0, 1, 2)))
+    others = [name for name in true if name not in {one.tag.label for one in found}]
+    if others:
+        console.print(f"true as well: {', '.join(others[:_N_TRUE])}")
+    console.print(Text("words: by how much the label's log-odds fall when one is taken out of the text", style="dim"))
 
 
 def _true_labels(one: Dataset, estimator: FittedClassifier) -> list[str]:

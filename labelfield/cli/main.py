@@ -12,10 +12,11 @@ import typer
 
 from labelfield import __version__
 from labelfield.cli.data import convert, info, split, synth
+from labelfield.cli.documents import tag
 from labelfield.cli.explain import explain, topics
 from labelfield.cli.output import say
 from labelfield.cli.prediction import evaluate, predict, report
-from labelfield.cli.training import config, show, train
+from labelfield.cli.training import config, learn, show, train
 from labelfield.errors import LabelfieldError
 
 
@@ -49,7 +50,22 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 app = typer.Typer(name="labelfield", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-for command in (info, convert, split, synth, train, predict, evaluate, explain, report, show, topics, config):
+for command in (
+    info,
+    convert,
+    split,
+    synth,
+    train,
+    tag,
+    learn,
+    predict,
+    evaluate,
+    explain,
+    report,
+    show,
+    topics,
+    config,
+):
     app.command()(interruptible(command))
 
 

@@ -16,6 +16,7 @@ from scipy import sparse
 from labelfield.cli.output import Bar, say
 from labelfield.data import Dataset, align_classes, read, read_predictions, verify
 from labelfield.errors import DataError
+from labelfield.text.reading import is_documents
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote there.")]
+
+
+_OF_DOCUMENTS = ("text", "labels", "label_sep", "id", "vocabulary", "encoding")
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,30 @@ class Reading:
         ),
     ] = None
 
+    text: Annotated[
+        str | None, typer.Option("--text", help="Columns of text, such as title,abstract. Default: guessed.")
+    ] = None
+    labels: Annotated[str | None, typer.Option("--labels", help="The column of labels. Default: guessed.")] = None
+    label_sep: Annotated[
+        str | None, typer.Option("--label-sep", help="What joins labels in one cell, such as |. Default: guessed.")
+    ] = None
+    id: Annotated[str | None, typer.Option("--id", help="The column of ids. Default: guessed.")] = None
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option(
+            "--vocabulary", help="Labels with URIs and names: TSV, CSV or SKOS. Default: vocabulary.* beside the data."
+        ),
+    ] = None
+    encoding: Annotated[str, typer.Option("--encoding", help="The encoding of text files.")] = "utf-8"
+
     def __call__(self, path: Path, **options: Any) -> Dataset:
         """Read a data set as `labelfield.read` does, with a progress bar, and verify it where reading is lazy."""
+        own = {name: getattr(self, name) for name in ("one_based", "one_based_labels", "classes", "label_column")}
+        if is_documents(path):
+            fix = "Documents are for labelfield train, and for models that were trained on documents."
+            raise DataError("documents", path=path, expected="rows of numbers", fix=fix)
         with Bar(f"reading {path.name}") as bar:
-            dataset = read(path, **(vars(self) | options), progress=bar)
+            dataset = read(path, **(own | options), progress=bar)
             verify(dataset, path)
         return dataset
 
@@ -60,6 +84,11 @@ class Reading:
 
         Classes that the model has not seen come after its own. Unless rows must be `labelled`, they may lack a class.
         """
+        if estimator.text_ is not None:
+            from labelfield.cli.documents import encoded, read_for
+
+            documents = read_for(estimator.text_, self, path, part, labelled)
+            return encoded(estimator.label_names(), estimator.text_, documents, path)
         has_classes, n_labels = estimator.label_kind_ == "classes", estimator.spec_.n_labels
         dataset = self(
             path,
@@ -76,9 +105,14 @@ class Reading:
         return rows
 
 
-def reads_files(*, classes: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `Reading`, with or without --classes, for its parameter `reading`."""
+def reads_files(
+    *, classes: bool = False, rows: bool = True, documents: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of `Reading` for its parameter `reading`: those of rows, and those of documents."""
     offered = dict(signature(Reading, eval_str=True).parameters)
+    for name in offered.keys() - {"classes"}:
+        if not (documents if name in _OF_DOCUMENTS else rows):
+            del offered[name]
     if not classes:
         del offered["classes"]
 
@@ -97,11 +131,11 @@ def reads_files(*, classes: bool = False) -> Callable[[Callable[..., None]], Cal
 
 
 def load_model(folder: Path, device: str) -> FittedClassifier:
-    """Load a saved model; a device that is not there is wrong usage."""
-    from labelfield.estimators import load as load_estimator
+    """Load the classifier of a saved model; a device that is not there is wrong usage."""
+    from labelfield.estimators.persistence import load_classifier
 
     try:
-        estimator: FittedClassifier = load_estimator(folder, device=device)
+        estimator: FittedClassifier = load_classifier(folder, device=device)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return estimator

@@ -14,6 +14,7 @@ import typer
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.cli.documents import encoded, read_for
 from labelfield.cli.options import (
     AsJson,
     Device,
@@ -29,7 +30,7 @@ from labelfield.cli.output import Bar, print_facts, print_json, print_table, rep
 from labelfield.csr import MAX_COLUMNS, assemble
 from labelfield.data import Dataset, read_predictions, write_predictions
 from labelfield.errors import DataError, LabelfieldError
-from labelfield.metrics import ece_at_k, error_rate, nlpd, popularity, precision_at_k
+from labelfield.metrics import ece_at_k, error_rate, f1, f1_at_k, nlpd, popularity, precision_at_k
 from labelfield.metrics import evaluate as evaluate_scores
 from labelfield.metrics.propensity import (
     PROPENSITY_A,
@@ -52,7 +53,7 @@ _RANK_BY = (
 RankBy = Annotated[str, typer.Option("--rank-by", help=_RANK_BY)]
 
 
-@reads_files()
+@reads_files(documents=True)
 def predict(
     reading: Reading,
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
@@ -102,7 +103,7 @@ def predict(
         say("labels are " + (f"lines of {model / 'labels.txt'}, from 0" if numbers is None else "class numbers"))
 
 
-@reads_files(classes=True)
+@reads_files(classes=True, documents=True)
 def evaluate(
     reading: Reading,
     predictions: Annotated[
@@ -126,6 +127,8 @@ def evaluate(
 
     With --rank-by, labels are ranked by probability times a power of the inverse propensity; ECE@k is then that of the
     probabilities of the labels that are listed.
+
+    For a model of documents, also F1@k, and micro and macro F1 of the labels whose probability reaches the threshold.
 
     For a model of one class per row, also its error rate and the mean of -log p(class) (nlpd, in nats).
 
@@ -179,6 +182,8 @@ def evaluate(
                 result |= {
                     f"{baseline.title}: {name}": alone[name] for name in alone if name.startswith(("P@", "ECE@"))
                 }
+            if estimator is not None and estimator.text_ is not None:
+                result |= _f1_scores(estimator, rows, scores, ks)
     if as_json:
         print_json({**result, "unlabelled": unlabelled, "rank_by": rank_by, "seconds": time.perf_counter() - started})
     else:
@@ -195,6 +200,8 @@ def _read_truth(
         dataset = reading(path, n_labels=n_labels, **options)
         return _number_classes(dataset, path, n_labels) if reading.classes else dataset
 
+    if estimator is not None and estimator.text_ is not None:
+        return reading.for_model(estimator, truth, labelled=True), None
     training = None if train is None else read(train).train
     n_labels = 0 if training is None else training.n_labels
     if estimator is None:
@@ -213,6 +220,13 @@ def _read_truth(
     if estimator is not None:
         require_features(rows, truth, estimator, estimator.spec_.n_labels)
     return rows, training
+
+
+def _f1_scores(estimator: FittedClassifier, rows: Dataset, scores: sparse.csr_array, ks: list[int]) -> dict[str, float]:
+    """Return F1 of lists of k labels, a mean over documents, and F1 of all labels that reach the threshold."""
+    chosen = _widen(estimator.predict(rows.X), rows.n_labels)
+    found = {f"F1@{k}": 100 * f1_at_k(rows.Y, scores, k) for k in ks}
+    return found | {f"{kind}F1": 100 * f1(rows.Y, chosen, 0.5, kind) for kind in ("micro", "macro")}
 
 
 def _widen(matrix: sparse.csr_array, n_labels: int) -> sparse.csr_array:
@@ -313,7 +327,7 @@ def by_number(matrix: sparse.csr_array, number: NDArray[np.int32], n_columns: in
     return renumbered
 
 
-@reads_files()
+@reads_files(documents=True)
 def report(
     reading: Reading,
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
@@ -338,7 +352,12 @@ def report(
     estimator = load_model(model, device)
     if power and estimator.label_kind_ == "classes":
         raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row")
-    rows = reading.for_model(estimator, test, labelled=True)
+    texts = None
+    if estimator.text_ is None:
+        rows = reading.for_model(estimator, test, labelled=True)
+    else:
+        documents = read_for(estimator.text_, reading, test)
+        rows, texts = encoded(estimator.label_names(), estimator.text_, documents, test), documents.texts
     require_rows(rows, test)
     from labelfield.report import Counts, make_page, save_page
 
@@ -358,6 +377,7 @@ def report(
                 label_names=rows.label_names if rows.n_labels > estimator.spec_.n_labels else None,
                 feature_names=rows.feature_names,
                 rank_by=power,
+                texts=texts,
                 progress=bar,
             )
     except DataError as error:

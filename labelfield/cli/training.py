@@ -15,9 +15,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from labelfield.atomic import require_only_ours
+from labelfield.atomic import replacing_folder, require_only_ours
+from labelfield.cli import documents
 from labelfield.cli.options import (
     AsJson,
+    Device,
     Overwrite,
     Reading,
     load_model,
@@ -33,6 +35,9 @@ from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 from labelfield.methods import METHODS, methods_by_labels
 from labelfield.presets import PRESETS
+from labelfield.text.parts import TextParts
+from labelfield.text.reading import is_documents
+from labelfield.text.words import WordEncoder
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
@@ -49,10 +54,12 @@ _MOST_LISTED = 10
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-@reads_files()
+@reads_files(documents=True)
 def train(
     reading: Reading,
-    data: Annotated[Path, typer.Argument(help="Training data; for two splits, the training rows.")],
+    data: Annotated[
+        Path, typer.Argument(help="Rows or documents; for two splits, the training ones. - reads documents from stdin.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
     method: Annotated[Method, typer.Option("--method", help=methods_by_labels())] = "auto",
     preset: Annotated[Preset | None, typer.Option("--preset", help="The model of a paper, to the letter.")] = None,
@@ -67,12 +74,18 @@ def train(
         Literal["fast", "good", "best"] | None, typer.Option("--quality", help="How much to try, for --method auto.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed gives the same model.")] = None,
+    language: Annotated[
+        str, typer.Option("--language", help="Of documents: a code such as fi, auto, or none for words as they are.")
+    ] = "auto",
     time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its checkpoint.")] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model. Without options, what suits the data is found on held-out training rows.
+    """Train a model on rows or on documents. Without options, what suits the data is found on held-out training rows.
+
+    Documents are CSV, TSV, JSON lines, JSON, Parquet, fastText, PECOS, or files and folders of Annif. Columns are
+    guessed, and the guess is said.
 
     With --observed, labels that were not looked at count for nothing, for the methods mlgpf and topics: a file with a
     line for each training row.
@@ -98,8 +111,13 @@ def train(
             hint = "--resume to continue or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     require_only_ours(out, MODEL_FILES)
-    dataset, has_classes = _read_training(reading, data, method, options)
-    validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes)
+    text = None
+    if is_documents(data) or reading.text or reading.labels:
+        has_classes = bool(METHODS[method].has_classes(options))
+        dataset, text = documents.read_training(reading, data, language, one_each=has_classes)
+    else:
+        dataset, has_classes = _read_training(reading, data, method, options)
+    validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes, text)
     estimator = new_estimator(method, options)
     told: dict[str, Any] = {}
     if observed is not None:
@@ -111,7 +129,7 @@ def train(
     try:
         # A model that is in the folder stays until the new one is saved.
         prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y, **told)
-        estimator.name_features(dataset.feature_names)
+        estimator.name_features(dataset.feature_names, text)
         checkpoint = out / CHECKPOINT
         with TrainingBar(_announce(estimator, prepared)) as bar:
             estimator.train_prepared(prepared, validation=validation, checkpoint=checkpoint, resume=resume, on_step=bar)
@@ -132,6 +150,54 @@ def train(
         print_json(result)
     else:
         print_facts("trained", result)
+
+
+@reads_files(rows=False, documents=True)
+def learn(
+    reading: Reading,
+    model: Annotated[Path, typer.Argument(help="The folder of a model that was trained on documents.")],
+    corrections: Annotated[Path, typer.Argument(help="Documents with the right labels; new labels are allowed.")],
+    data: Annotated[Path, typer.Option("--data", help="The documents that the model was trained on.")],
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Learn from corrected documents: train again on all documents, old and new, and replace the model.
+
+    A correction takes the place of the document with the same id; others are added. The old model stays until the new
+    one is complete.
+
+    Example: labelfield learn model corrections.jsonl --data docs.csv
+    """
+    from labelfield.cli.live import TrainingBar
+    from labelfield.estimators.methods import unfitted
+    from labelfield.models.artifact import MODEL_FILES
+
+    estimator = load_model(model, device)
+    if (known := estimator.text_) is None:
+        raise typer.BadParameter(f"{model} was trained on rows, not on documents")
+    if not isinstance(known.encoder, WordEncoder):
+        raise typer.BadParameter(f"{model} has an encoder of another package; train it again in Python")
+    started, has_classes = time.perf_counter(), estimator.label_kind_ == "classes"
+    corrected = documents.read_for(known, reading, corrections, "train")
+    before = set(estimator.label_names())
+    language = known.encoder.language_ or "none"
+    dataset, text = documents.read_training(
+        reading, data, language, one_each=has_classes, known=known, corrected=corrected
+    )
+    new = unfitted(estimator)
+    prepared = new.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
+    new.name_features(dataset.feature_names, text)
+    with TrainingBar(_announce(new, prepared)) as bar:
+        new.train_prepared(prepared, on_step=bar)
+    with replacing_folder(model, MODEL_FILES) as folder:
+        new.save(folder, None if has_classes else dataset.label_names)
+    facts = {"path": str(model), "documents": dataset.n_rows, "corrections": len(corrected)}
+    facts["new labels"] = ", ".join(sorted(set(dataset.label_names or ()) - before)) or None
+    facts["seconds"] = time.perf_counter() - started
+    if as_json:
+        print_json(facts)
+    else:
+        print_facts("learned", facts)
 
 
 def _read_training(reading: Reading, path: Path, method: str, options: dict[str, Any]) -> tuple[Dataset, bool]:
@@ -156,9 +222,15 @@ def _read_training(reading: Reading, path: Path, method: str, options: dict[str,
     return dataset, is_classes
 
 
-def _read_validation(reading: Reading, path: Path, training: Dataset, has_classes: bool) -> tuple[Any, Any]:
+def _read_validation(
+    reading: Reading, path: Path, training: Dataset, has_classes: bool, text: TextParts | None
+) -> tuple[Any, Any]:
     """Read rows to be scored, X and Y, in the columns of the training rows, which must have all of their classes."""
     n_features, n_labels = training.n_features, 0 if has_classes else training.n_labels
+    if text is not None:
+        rows = documents.encoded(training.label_names or (), text, documents.read_for(text, reading, path), path)
+        require_rows(rows, path)
+        return rows.X, _classes_of(rows, training) if has_classes else rows.Y[:, :n_labels]
     rows = reading(path, classes=has_classes, n_features=n_features, n_labels=n_labels, narrow=True)
     rows = rows if rows.test is None else rows.test
     require_columns(rows, path, n_features, None if has_classes else n_labels)

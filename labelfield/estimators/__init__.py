@@ -6,7 +6,7 @@ from labelfield.estimators.ensemble import EnsembleClassifier
 from labelfield.estimators.gp import GPClassifier
 from labelfield.estimators.linear import LinearClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
-from labelfield.estimators.persistence import load
+from labelfield.estimators.text import TextClassifier, load
 from labelfield.estimators.topics import TopicClassifier
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "GPClassifier",
     "LinearClassifier",
     "MLGPFClassifier",
+    "TextClassifier",
     "TopicClassifier",
     "load",
 ]

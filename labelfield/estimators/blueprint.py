@@ -24,6 +24,7 @@ from labelfield.inference.fitting import GradientTrainer, Trainer
 from labelfield.inference.run import Settings
 from labelfield.models.calibration import Temperature
 from labelfield.models.predictor import Predictor, UtilityPredictor
+from labelfield.text.parts import TextParts
 
 # A tenth of fewer rows says too little about probabilities.
 _LEAST_ROWS_TO_CALIBRATE = 300
@@ -96,6 +97,8 @@ class Fitted:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None
+    # What makes rows of documents; None for a model of rows.
+    text: TextParts | None = None
     # Which labels were observed of the rows to be trained on next, None for all.
     mask: Mask | None = None
     options: Any = None  # as they were when the model was built: those of the estimator may change

@@ -37,6 +37,7 @@ from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
 from labelfield.models.predictor import Latent, Predictor
+from labelfield.text.parts import TextParts
 
 Value = TypeVar("Value")
 
@@ -90,6 +91,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     feature_names_digest_ = _Learned[str | None]("feature_names_digest")
     held_out_scores_ = _Learned[dict[str, list[float]]]("held_out_scores")
     trials_ = _Learned[list[dict[str, Any]]]("trials")
+    text_ = _Learned[TextParts | None]("text")
     label_kind_, classes_ = _Learned[str]("labels.kind"), _Learned[NDArray[Any]]("labels.classes")
 
     # Fitting
@@ -335,8 +337,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             names = [str(name) for name in self.feature_names_in_]
         return names
 
-    def name_features(self, names: Names | None) -> None:
-        """Keep the names of features, so that the model folder and explanations have them."""
+    def name_features(self, names: Names | None, text: TextParts | None = None) -> None:
+        """Keep the names of features, and what makes rows of documents, so that the model folder has them."""
+        self.fitted().text = text
         if names is not None:
             self.fitted().feature_names, self.fitted_.feature_names_digest = list(names), names.digest()
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from sklearn.base import clone
+
 from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.ensemble import EnsembleClassifier, has_members
 from labelfield.estimators.options import Parameter, parameters
@@ -33,3 +35,9 @@ def preset(name: str, **options: Any) -> Classifier:
     if name not in PRESETS:
         raise ValueError(f"preset {name!r}; expected one of {', '.join(PRESETS)}")
     return new_estimator(PRESETS[name].method, {**PRESETS[name].options, **options})
+
+
+def unfitted(estimator: Any) -> Classifier:
+    """Return a new estimator of the same method with the same options."""
+    found: Classifier = clone(estimator)
+    return found

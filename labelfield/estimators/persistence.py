@@ -28,13 +28,16 @@ from labelfield.estimators.validation import (
 from labelfield.inference.checkpoint import under
 from labelfield.inference.run import Settings
 from labelfield.methods import METHODS
-from labelfield.models.artifact import ModelError, load_artifact, load_feature_names, save_artifact
+from labelfield.models.artifact import FEATURES, VOCABULARY, ModelError, load_artifact, load_lines, save_artifact
 from labelfield.models.upgrade import upgraded
 from labelfield.models.validation import check_modules, integer, one_of, restore_classes, restore_scores, restore_trials
+from labelfield.text.parts import TextParts
 
 Config: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, torch.Tensor]
 _ENSEMBLE = "ensemble"
+# What the names of arrays of an encoder begin with.
+_TEXT = "text."
 
 
 def save(estimator: Classifier, folder: Path, label_names: Any = None) -> None:
@@ -51,7 +54,12 @@ def save(estimator: Classifier, folder: Path, label_names: Any = None) -> None:
     digest = fitted.feature_names_digest if features is None else Names(features).digest()
     config["feature_names_sha256"] = digest
     config["classes"] = fitted.labels.classes.tolist() if fitted.labels.kind != "indicator" else None
-    save_artifact(folder, config, arrays, names, features)
+    vocabulary = None
+    if fitted.text is not None:
+        config["text"], own = fitted.text.describe()
+        arrays |= {f"{_TEXT}{name}": torch.from_numpy(array) for name, array in own.items()}
+        vocabulary = fitted.text.vocabulary.to_lines() if fitted.text.vocabulary.says_more else None
+    save_artifact(folder, config, arrays, names, features, vocabulary)
 
 
 def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
@@ -118,17 +126,26 @@ def _as_json(value: Any) -> Any:
     return "own" if isinstance(value, nn.Module) else value
 
 
-def load(folder: str | PathLike[str], *, device: str = "auto", network: nn.Module | None = None) -> Any:
-    """Load the fitted estimator that `save` wrote; an unknown, incomplete or damaged folder gives a ModelError.
+def load_classifier(
+    folder: str | PathLike[str], *, device: str = "auto", network: nn.Module | None = None, encoder: Any = None
+) -> Any:
+    """Load the classifier that `save` wrote; an unknown, incomplete or damaged folder gives a ModelError.
 
-    A deep kernel model with a network of your own needs that `network`, built as it was; its weights are loaded.
+    A deep kernel model with a network of your own needs that `network`, built as it was; its weights are loaded. A
+    model of documents with an encoder of another package needs that `encoder`.
     """
     path = Path(folder)
     config, arrays, names = load_artifact(path)
     try:
         config, arrays = upgraded(config, arrays)
+        own = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_TEXT)}
         estimator = _restore(config, arrays, names, network)
-        _take_feature_names(estimator, load_feature_names(path, config), config["feature_names_sha256"])
+        features = load_lines(path, config, FEATURES)
+        _take_feature_names(estimator, features, config["feature_names_sha256"])
+        if "text" in config:
+            encoded = {name.removeprefix(_TEXT): array.numpy() for name, array in own.items()}
+            lines = load_lines(path, config, VOCABULARY)
+            estimator.fitted_.text = TextParts.restore(config["text"], encoded, features, lines, encoder)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     except KeyError as error:

@@ -20,6 +20,7 @@ from labelfield.estimators.classifier import TrainingCost
 from labelfield.inference.run import Settings
 from labelfield.metrics.propensity import RankBy
 from labelfield.models.predictor import Latent, Predictor
+from labelfield.text.parts import TextParts
 
 
 class FittedClassifier(Protocol):
@@ -48,10 +49,12 @@ class FittedClassifier(Protocol):
     row_transform_: RowTransform
     n_negatives_: int | None
     feature_names_digest_: str | None
+    # What makes rows of documents; None for a model of rows
+    text_: TextParts | None
 
     def label_names(self) -> list[str]: ...
     def feature_names(self) -> list[str] | None: ...
-    def name_features(self, names: Names | None) -> None: ...
+    def name_features(self, names: Names | None, text: TextParts | None = None) -> None: ...
     def rows(self, X: Any) -> sparse.csr_array: ...
     def encode(self, Y: Any, n_rows: int) -> sparse.csr_array: ...
 

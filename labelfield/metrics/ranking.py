@@ -124,6 +124,11 @@ class RankedHits:
         """Return recall@k: hits in the first k places over the number of true labels."""
         return self._mean(self._hits(k).sum(axis=1) / np.maximum(self.n_true, 1))
 
+    def f1(self, k: int) -> float:
+        """Return F1@k: twice the hits in the first k places over the labels listed there and the true ones."""
+        n_listed = np.count_nonzero(self.ranked.labels[:, :k] >= 0, axis=1)
+        return self._mean(2 * self._hits(k).sum(axis=1) / np.maximum(n_listed + self.n_true, 1))
+
     def ndcg(self, k: int) -> float:
         """Return nDCG@k: discounted hits over the best possible discounted hits of min(k, |true|) labels."""
         hits = self._hits(k)
@@ -210,6 +215,11 @@ def precision_at_k(Y: Any, scores: Scores, k: int = 5, *, unlabelled: Unlabelled
 def recall_at_k(Y: Any, scores: Scores, k: int = 5, *, unlabelled: Unlabelled = "miss") -> float:
     """Return recall@k."""
     return score_ranking(Y, scores, k, unlabelled=unlabelled).recall(k)
+
+
+def f1_at_k(Y: Any, scores: Scores, k: int = 5, *, unlabelled: Unlabelled = "miss") -> float:
+    """Return F1@k, a mean over rows."""
+    return score_ranking(Y, scores, k, unlabelled=unlabelled).f1(k)
 
 
 def ndcg_at_k(Y: Any, scores: Scores, k: int = 5, *, unlabelled: Unlabelled = "miss") -> float:

@@ -1,5 +1,5 @@
-"""A saved model is a folder: config.json, arrays.safetensors, labels.txt, and features.txt where features have names.
-No code, no pickle; it loads anywhere."""
+"""A saved model is a folder: config.json, arrays.safetensors, labels.txt, features.txt where features have names, and
+vocabulary.jsonl where labels have URIs or several names. No code, no pickle; it loads anywhere."""
 
 import hashlib
 import json
@@ -18,9 +18,10 @@ _FORMAT = "labelfield model"
 _VERSION = 6
 # Layouts that `labelfield.models.upgrade` can bring to the present one.
 _READABLE = (4, 5, 6)
-_CONFIG, _ARRAYS, _LABELS, _FEATURES = "config.json", "arrays.safetensors", "labels.txt", "features.txt"
+_CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
+FEATURES, VOCABULARY = "features.txt", "vocabulary.jsonl"
 # What config.json has checksums of.
-_CHECKED = (_ARRAYS, _LABELS, _FEATURES)
+_CHECKED = (_ARRAYS, _LABELS, FEATURES, VOCABULARY)
 CHECKPOINT = "checkpoint.safetensors"
 # An ensemble has one for each member.
 CHECKPOINTS = (CHECKPOINT, *(f"checkpoint-{i}.safetensors" for i in range(1, 8)))
@@ -39,6 +40,7 @@ def save_artifact(
     arrays: dict[str, Tensor],
     labels: Iterable[str] | None,
     features: Iterable[str] | None = None,
+    vocabulary: Iterable[str] | None = None,
 ) -> None:
     """Write a model, replacing an older one. Each file is replaced whole, and config.json, without which there is no
     model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
@@ -48,7 +50,7 @@ def save_artifact(
     described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, **config}))
     lists = {
         name: None if lines is None else "".join(f"{line}\n" for line in lines).encode()
-        for name, lines in ((_LABELS, labels), (_FEATURES, features))
+        for name, lines in ((_LABELS, labels), (FEATURES, features), (VOCABULARY, vocabulary))
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _CONFIG).unlink(missing_ok=True)
@@ -106,10 +108,10 @@ def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list
     return config, arrays, _read_lines(folder, _LABELS, expected)
 
 
-def load_feature_names(folder: Path, config: dict[str, Any]) -> list[str] | None:
-    """Return what features were called in training, for the config that `load_artifact` gave; None where unknown."""
+def load_lines(folder: Path, config: dict[str, Any], name: str) -> list[str] | None:
+    """Return the lines of FEATURES or VOCABULARY, for the config that `load_artifact` gave; None if there are none."""
     expected = config.get("sha256")
-    return _read_lines(folder, _FEATURES, expected if isinstance(expected, dict) else {})
+    return _read_lines(folder, name, expected if isinstance(expected, dict) else {})
 
 
 def _read_lines(folder: Path, name: str, expected: dict[str, Any]) -> list[str] | None:

@@ -9,7 +9,9 @@ from scipy import sparse
 
 from labelfield.csr import gather_rows
 from labelfield.estimators.protocol import FittedClassifier
+from labelfield.estimators.text import explain_text
 from labelfield.explain import explain_row, intervals
+from labelfield.explain.excerpt import Piece, excerpt
 from labelfield.report.learned import as_image
 from labelfield.report.predictions import Predictions
 
@@ -18,6 +20,8 @@ LEVEL = 0.9
 _WANTED = {"sure and right": 3, "sure and wrong": 3, "unsure and right": 2, "unsure and wrong": 2}
 _N_ROWS = sum(_WANTED.values())
 _N_STRONGEST = 6
+# Letters of a document that are shown.
+_EXCERPT = 400
 # Each feature of an example is left out once, which predicts all labels: more probabilities than this take minutes.
 _MOST_PROBABILITIES = 200_000_000
 
@@ -35,7 +39,8 @@ class Example(NamedTuple):
     """A test row: its number from 0, why it was chosen, what the model predicts, and which true labels it missed.
 
     Where rows are images, `image` is the row as a picture. Else, where features have names, `carried` are the features
-    that did most for or against its first label: name, value, and by how much the log-odds fall without it.
+    that did most for or against its first label: name, value, and by how much the log-odds fall without it. Where rows
+    are documents, `pieces` is a part of the text with the words that did most for or against its first label.
     """
 
     row: int
@@ -45,6 +50,7 @@ class Example(NamedTuple):
     missed: list[int]
     image: NDArray[np.float64] | None
     carried: list[tuple[str, float, float]]
+    pieces: list[Piece]
 
 
 def choose_rows(predictions: Predictions) -> list[tuple[int, str]]:
@@ -82,6 +88,7 @@ def examples(
     predictions: Predictions,
     side: int | None = None,
     feature_names: Sequence[str] | None = None,
+    texts: Sequence[Sequence[str]] | None = None,
 ) -> list[Example]:
     """Return what the model predicts for the chosen rows; credible intervals are computed for these rows alone."""
     chosen = choose_rows(predictions)
@@ -89,10 +96,14 @@ def examples(
     ends = intervals(estimator, rows, LEVEL)
     ranked, hit, Y = predictions.judged.ranked, predictions.judged.hit, predictions.Y
     has_names = feature_names is not None or estimator.feature_names() is not None
-    is_explained = side is None and has_names and rows.nnz * estimator.predictor_.n_labels <= _MOST_PROBABILITIES
+    is_explained = (
+        side is None and has_names and texts is None and rows.nnz * estimator.predictor_.n_labels <= _MOST_PROBABILITIES
+    )
     result = []
     for place, (row, kind) in enumerate(chosen):
-        x, carried = gather_rows(rows, np.array([place])), []
+        x, carried, pieces = gather_rows(rows, np.array([place])), [], []
+        if texts is not None:
+            pieces = excerpt(explain_text(estimator, texts[row], 1, _N_STRONGEST)[0], _EXCERPT)
         if is_explained:
             found = explain_row(
                 estimator,
@@ -111,5 +122,5 @@ def examples(
                 guesses.append(Guess(label, float(p), own, bool(is_right)))
         named = {guess.label for guess in guesses}
         missed = [label for label in Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist() if label not in named]
-        result.append(Example(row, kind, float(predictions.uncertainty[row]), guesses, missed, image, carried))
+        result.append(Example(row, kind, float(predictions.uncertainty[row]), guesses, missed, image, carried, pieces))
     return result

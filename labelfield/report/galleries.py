@@ -1,6 +1,7 @@
 """The sections that show rather than measure: ten rows, similar labels, features, inducing inputs, topics."""
 
 from labelfield.explain import InducingInput
+from labelfield.explain.excerpt import Piece
 from labelfield.report.examples import LEVEL, Example
 from labelfield.report.facts import Facts
 from labelfield.report.markup import bar, element, muted, paragraph, percent, picture, section, table, text, verdict
@@ -25,6 +26,8 @@ def ten_rows(facts: Facts) -> str:
     if any(guess.interval for example in facts.examples for guess in example.guesses):
         said += f" The thin line is the {100 * LEVEL:.0f} % credible interval of the probability: it is wide where the "
         said += "model has seen few similar rows."
+    if any(example.pieces for example in facts.examples):
+        said += " Marked words speak for the first label, struck ones against it."
     if any(example.carried for example in facts.examples):
         said += " + and − mark features that speak for and against the first label."
     groups: dict[str, str] = {}
@@ -61,12 +64,21 @@ def _card(facts: Facts, example: Example) -> str:
             for name, value, effect in example.carried
         )
         below += f'<p class="words">{", ".join(signed)}</p>'
+    if example.pieces:
+        below = f'<p class="document">{"".join(map(_piece, example.pieces))}</p>{below}'
     image = "" if example.image is None else picture(example.image, f"row {example.row} as an image")
     head = (
         f'<header><h4>Row {example.row:,}</h4><span class="kind">uncertainty {example.uncertainty:.2f}</span>'
         f"{image}</header>"
     )
     return element("article", f"{head}<ol>{''.join(lines)}</ol>{below}")
+
+
+def _piece(piece: Piece) -> str:
+    """Return a piece of a document, marked if it is a word that speaks for or against the first label."""
+    if piece.effect == 0:
+        return text(piece.text)
+    return element("mark", text(piece.text), class_="for" if piece.effect > 0 else "against")
 
 
 def _with_value(facts: Facts, name: str, value: float) -> str:

@@ -5,5 +5,6 @@ that the result depends only on the seed and not on the number of threads.
 """
 
 from labelfield.synth.models import TopicTruth, Truth, make_multilabel, make_rings, make_topics
+from labelfield.synth.texts import make_texts
 
-__all__ = ["TopicTruth", "Truth", "make_multilabel", "make_rings", "make_topics"]
+__all__ = ["TopicTruth", "Truth", "make_multilabel", "make_rings", "make_texts", "make_topics"]

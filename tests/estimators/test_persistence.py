@@ -393,7 +393,7 @@ class TestDamagedModels:
         fake = changed, saved[1] | (arrays or {}), saved[2]
         with (
             patch("labelfield.estimators.persistence.load_artifact", lambda path: fake),
-            patch("labelfield.estimators.persistence.load_feature_names", lambda path, config: None),
+            patch("labelfield.estimators.persistence.load_lines", lambda path, config, name: None),
         ):
             try:
                 labelfield.load("model")

@@ -1,0 +1,281 @@
+"""Documents for commands: read as the options say, or as the model's training file was; encoded; and `tag`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import typer
+from scipy import sparse
+
+from labelfield.atomic import replacing_file
+from labelfield.cli.options import Device, Reading, load_model, reads_files, require_file_name
+from labelfield.cli.output import Bar, say
+from labelfield.csr import from_counts
+from labelfield.data import Dataset, Names
+from labelfield.data.reading import open_for_writing
+from labelfield.errors import DataError
+from labelfield.text.documents import Documents, Wanted
+from labelfield.text.languages import STEMMERS, detect_language
+from labelfield.text.parts import TextParts
+from labelfield.text.reading import DocumentFile, open_documents, split_of
+from labelfield.text.vocabulary import LabelVocabulary, read_vocabulary, vocabulary_beside
+from labelfield.text.words import WordEncoder
+
+if TYPE_CHECKING:
+    from labelfield.estimators.protocol import FittedClassifier
+
+# Beyond this size of a file, character n-grams would make rows too long to be held in memory.
+_LARGE_BYTES = 300 << 20
+# Texts that show the language.
+_SAMPLE = 1000
+
+
+def read_training(
+    reading: Reading,
+    path: Path,
+    language: str,
+    *,
+    one_each: bool,
+    known: TextParts | None = None,
+    corrected: Documents | None = None,
+) -> tuple[Dataset, TextParts]:
+    """Read documents, learn an encoder, and return their rows with what makes rows of further documents.
+
+    The file is read once, as a stream: texts are forgotten as soon as their words are counted. Documents that were
+    `corrected` take the place of those with the same id, or come after all others.
+    """
+    lists: list[list[str]] = []
+    is_large = str(path) != "-" and path.is_file() and path.stat().st_size > _LARGE_BYTES
+    encoder = WordEncoder(language=language, characters="off" if is_large else "auto")
+    with Bar(f"reading {path.name}"), opened(reading, path, known, "train", labelled=True) as file:
+        say(f"{path}: {file.columns.said(file.kind)}")
+        columns = file.columns
+
+        def texts() -> Iterator[Sequence[str]]:
+            for fields, labels, _ in _merged(file, corrected):
+                lists.append(labels)
+                yield fields
+
+        X = encoder.fit_transform(texts(), (1.0,) * len(columns.texts))
+    _say_encoder(encoder, is_large)
+    chosen = reading.vocabulary or (vocabulary_beside(path) if known is None else None)
+    vocabulary = LabelVocabulary() if known is None else known.vocabulary
+    if chosen is not None:
+        vocabulary = read_vocabulary(chosen, encoder.language_)
+    named = vocabulary.named(lists)
+    if chosen is not None:
+        say(f"{chosen}: {vocabulary.compared(named)}")
+    _require_labels(named, columns.labels, path, one_each)
+    names = sorted({label for own in named for label in own})
+    Y = _positives(named, {name: column for column, name in enumerate(names)}, len(names))
+    text = TextParts(encoder, vocabulary.of(names), columns.texts, _saved(columns._asdict()))
+    return Dataset(X, Y, Names(names), Names(encoder.feature_names()), trusted=True), text
+
+
+def _merged(file: DocumentFile, corrected: Documents | None) -> Iterator[tuple[tuple[str, ...], list[str], str]]:
+    """Yield documents of a file, with those that were corrected in the place of those with the same id."""
+    if corrected is None:
+        yield from file.documents
+        return
+    new = zip(corrected.texts, corrected.labels or [], corrected.ids, strict=True)
+    # Numbers of lines are no ids.
+    has_ids = corrected.has_ids and file.columns.id is not None
+    left = {one[2] if has_ids else str(place): one for place, one in enumerate(new)}
+    n_all = len(left)
+    for document in file.documents:
+        yield left.pop(document[2], document) if has_ids else document
+    say(f"{n_all - len(left):,} documents were corrected by their ids, {len(left):,} are new")
+    yield from left.values()
+
+
+def _saved(columns: dict[str, Any]) -> dict[str, Any]:
+    return {"labels": columns["labels"], "label_sep": columns["separator"], "id": columns["id"]}
+
+
+def _say_encoder(encoder: WordEncoder, is_large: bool) -> None:
+    language = encoder.language_
+    stems = "words as they are" if language not in STEMMERS else f"{STEMMERS[language].capitalize()} stems"
+    grams = ", character n-grams" if encoder.has_characters_ else ""
+    off = " (no character n-grams: the file is large)" if is_large else ""
+    found = " (detected; --language decides)" if encoder.language == "auto" else ""
+    n_documents, n = encoder.vocabulary_.n_documents, encoder.n_features_
+    say(f"{n_documents:,} documents, {n:,} features: {stems}{found}, pairs{grams}{off}")
+    if not n:
+        fix = "Add documents, or check the column of text."
+        raise DataError("no word occurs in two documents", expected="documents that share words", fix=fix)
+
+
+def _require_labels(lists: list[list[str]], column: str | None, path: Path, one_each: bool) -> None:
+    n_empty = sum(not own for own in lists)
+    if n_empty == len(lists):
+        found = f"column {column!r} has no labels in any document"
+        raise DataError(found, path=path, expected="labels", fix="Name the right one: --labels COLUMN.")
+    if n_empty:
+        say(f"{n_empty:,} documents have no labels; they count as documents that no label holds for")
+    if one_each and (bad := next((i for i, own in enumerate(lists) if len(own) != 1), None)) is not None:
+        found = f"document {bad + 1} has {len(lists[bad])} labels"
+        raise DataError(found, path=path, expected="one class per document", fix="Use --method auto.")
+
+
+def _positives(lists: list[list[str]], columns: dict[str, int], n_labels: int) -> sparse.csr_array:
+    rows = [sorted(columns[label] for label in own) for own in lists]
+    counts = np.array([len(own) for own in rows], np.int64)
+    return from_counts(counts, np.array([label for own in rows for label in own], np.int32), None, n_labels)
+
+
+@contextmanager
+def opened(
+    reading: Reading, path: Path, known: TextParts | None, part: str, *, labelled: bool
+) -> Iterator[DocumentFile]:
+    """Open documents by the options; what these leave open is as in the training file, where it has such columns."""
+    text = None if reading.text is None else [name.strip() for name in reading.text.split(",")]
+    wanted = Wanted(text, reading.labels, reading.label_sep, reading.id)
+    usual = None if known is None else Wanted(known.fields, **known.columns)
+    with open_documents(path, wanted, usual, encoding=reading.encoding, part=part, labelled=labelled) as file:
+        if known is not None and len(file.columns.texts) != len(known.fields):
+            found = f"text from {' + '.join(file.columns.texts)}"
+            fix = "Name as many columns: --text COLUMN,COLUMN."
+            raise DataError(found, path=path, expected=f"fields {', '.join(known.fields)} as in training", fix=fix)
+        yield file
+
+
+def describe_documents(reading: Reading, path: Path) -> dict[str, dict[str, Any]]:
+    """Return what a file of documents holds, or each split of a folder, reading it as a stream."""
+    parts = [part for part in ("train", "test") if path.is_dir() and split_of(path, part)] or ["all"]
+    found = {}
+    for part in parts:
+        n, n_letters, n_empty, n_bare, sample = 0, 0, 0, 0, list[str]()
+        counts: Counter[str] = Counter()
+        with Bar(f"reading {path.name}"), opened(reading, path, None, part, labelled=False) as file:
+            for texts, labels, _ in file.documents:
+                n, n_letters = n + 1, n_letters + sum(map(len, texts))
+                n_empty, n_bare = n_empty + (not "".join(texts).strip()), n_bare + (not labels)
+                counts.update(labels)
+                if len(sample) < _SAMPLE:
+                    sample.extend(texts)
+        found[part] = {
+            "read as": file.columns.said(file.kind),
+            "documents": n,
+            "letters per document": n_letters / n,
+            "documents without text": n_empty,
+            "documents without labels": n_bare,
+            "labels": len(counts),
+            "labels per document": counts.total() / n,
+            "labels seen once": sum(count == 1 for count in counts.values()),
+            "most frequent labels": ", ".join(f"{name} ({count})" for name, count in counts.most_common(5)),
+            "language": detect_language(sample),
+        }
+    return found
+
+
+def read_for(text: TextParts, reading: Reading, path: Path, part: str = "test", labelled: bool = True) -> Documents:
+    """Read documents for a model into memory."""
+    with Bar(f"reading {path.name}"), opened(reading, path, text, part, labelled=labelled) as file:
+        batches = list(file.batches())
+    first = batches[0]
+    labels = None if first.labels is None else [own for batch in batches for own in batch.labels or []]
+    texts, ids = ([one for batch in batches for one in getattr(batch, name)] for name in ("texts", "ids"))
+    return Documents(texts, labels, ids, first.fields, first.guessed, first.has_ids)
+
+
+def encoded(names: Sequence[str], text: TextParts, documents: Documents, path: Path) -> Dataset:
+    """Return documents as rows of a model with these labels; others come after them, and are said."""
+    X = text.rows(documents.texts)
+    lists = text.vocabulary.named(documents.labels or [[] for _ in documents.texts])
+    columns = {name: column for column, name in enumerate(names)}
+    unseen = sorted({label for own in lists for label in own} - set(names))
+    if unseen:
+        n = sum(label not in columns for own in lists for label in own)
+        some = ", ".join(unseen[:3]) + (", …" if len(unseen) > 3 else "")
+        say(f"{path}: {n:,} labels were not in the training data ({some}); they count as missed")
+    columns |= {name: len(names) + place for place, name in enumerate(unseen)}
+    Y = _positives(lists, columns, len(columns))
+    return Dataset(X, Y, Names([*names, *unseen]), trusted=True)
+
+
+@reads_files(rows=False, documents=True)
+def tag(
+    reading: Reading,
+    model: Annotated[Path, typer.Argument(help="The folder of a model that was trained on documents.")],
+    documents: Annotated[Path, typer.Argument(help="Documents in any format that train reads, or - for stdin.")],
+    out: Annotated[Path | None, typer.Option("--out", help="A file; .gz is compressed. Default: stdout.")] = None,
+    format: Annotated[
+        Literal["jsonl", "csv"] | None, typer.Option("--format", help="Default: by the name of --out, else jsonl.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Tags per document at the most.")] = 5,
+    threshold: Annotated[float, typer.Option("--threshold", min=0, max=1, help="Least probability of a tag.")] = 0.0,
+    review: Annotated[
+        float, typer.Option("--review", min=0, max=1, help="Uncertainty from which a person should look.")
+    ] = 0.5,
+    device: Device = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
+) -> None:
+    """Tag documents: a line {"id", "tags": [{"label", "uri", "probability"}], "uncertainty", "review"} for each.
+
+    Example: labelfield tag model new.csv --out tags.jsonl
+    """
+    if out is not None:
+        require_file_name(out, overwrite)
+    started = time.perf_counter()
+    estimator = load_model(model, device)
+    if estimator.text_ is None:
+        raise typer.BadParameter(f"{model} was trained on rows, not on documents; use labelfield predict")
+    is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
+    n, ids = 0, Counter[str]()
+    with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
+        say(f"{documents}: {file.columns.said(file.kind)}")
+        write = csv.writer(target, lineterminator="\n").writerow
+        if is_csv:
+            write(["id", "tags", "probabilities", "uncertainty", "review"])
+        for batch in file.batches():
+            for line in tag_lines(estimator, batch, k, threshold, review):
+                write(_cells(line)) if is_csv else target.write(json.dumps(line, ensure_ascii=False) + "\n")
+            n += len(batch)
+            ids.update(batch.ids)
+    twice = [one for one, count in ids.items() if count > 1]
+    if twice:
+        say(f"{len(twice):,} ids occur more than once, such as {twice[0]!r}; each document has its own line")
+    where = "" if out is None else f" to {out}"
+    say(f"tagged {n:,} documents{where} in {time.perf_counter() - started:.1f} s")
+
+
+def tag_lines(
+    estimator: FittedClassifier, documents: Documents, k: int, threshold: float, review: float
+) -> Iterator[dict[str, Any]]:
+    """Yield for each document what `tag` says of it."""
+    from labelfield.estimators.text import tags_of
+
+    assert estimator.text_ is not None  # the model was trained on documents
+    rows = estimator.text_.rows(documents.texts)
+    tags = tags_of(estimator, estimator.predict_topk(rows, k), threshold)
+    uncertainty = np.round(estimator.predict_uncertainty(rows).astype(np.float64), 4).tolist()
+    for identifier, own, unsure in zip(documents.ids, tags, uncertainty, strict=True):
+        listed = [{"label": one.label, "uri": one.uri, "probability": round(one.probability, 4)} for one in own]
+        yield {"id": identifier, "tags": listed, "uncertainty": unsure, "review": unsure >= review}
+
+
+def _cells(line: dict[str, Any]) -> list[Any]:
+    labels, p = ("|".join(str(tag[key]) for tag in line["tags"]) for key in ("label", "probability"))
+    return [line["id"], labels, p, line["uncertainty"], "yes" if line["review"] else "no"]
+
+
+@contextmanager
+def _writing(out: Path | None) -> Iterator[IO[str]]:
+    """Open stdout, or a file that appears when it is complete."""
+    if out is None:
+        yield sys.stdout
+        return
+    with replacing_file(out) as new, open_for_writing(new, out.name) as file:
+        text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+        yield text
+        text.detach()

@@ -1,0 +1,279 @@
+"""Documents in, tags out: an encoder and any of our classifiers, composed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import NotFittedError
+
+from labelfield.data import Names
+from labelfield.errors import DataError
+from labelfield.estimators.auto import AutoClassifier
+from labelfield.estimators.options import count_of
+from labelfield.estimators.persistence import load_classifier
+from labelfield.estimators.protocol import FittedClassifier
+from labelfield.metrics.propensity import RankBy
+from labelfield.text.documents import Documents
+from labelfield.text.encoders import Encoder, SideBySide, make_encoder
+from labelfield.text.letters import spans_of
+from labelfield.text.parts import TextParts
+from labelfield.text.vocabulary import LabelVocabulary
+
+# Words of a document that are taken out one at a time, those that occur first; and letters that are looked at.
+_MOST_WORDS, _MOST_LETTERS = 400, 50_000
+
+
+class Tag(NamedTuple):
+    """A label of a document: what it is called, its URI if it has one, and its probability."""
+
+    label: str
+    uri: str | None
+    probability: float
+
+
+class WordEffect(NamedTuple):
+    """A word of a document, where it stands, and by how much the log-odds of a label fall without it."""
+
+    word: str
+    places: list[tuple[int, int]]
+    effect: float
+
+
+class TagExplanation(NamedTuple):
+    """A tag and the words that carried it, the strongest first; `text` is what their places refer to."""
+
+    tag: Tag
+    words: list[WordEffect]
+    text: str
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
+    """Tags for documents: an encoder makes rows of texts, and any of our classifiers learns from them.
+
+    Parameters
+    ----------
+    encoder : str or object
+        words: tf-idf of stems, pairs and character n-grams. Also an object with fit and transform or with encode, a
+        function of a list of texts, or a list of these, whose rows then stand side by side.
+    model : object or None
+        The classifier; AutoClassifier() by default.
+    language : str
+        The language of the documents, such as fi; auto detects it, none leaves words as they are.
+    field_weights : sequence or None
+        How much a word counts in each field, where documents have several.
+    fields : str
+        joined: a word means the same in all fields; apart: each field has columns of its own.
+    """
+
+    encoder: Any = "words"
+    model: Any = None
+    language: str = "auto"
+    field_weights: Sequence[float] | None = None
+    fields: str = "joined"
+
+    def fit(self, texts: Any, labels: Any, *, vocabulary: LabelVocabulary | None = None) -> Self:
+        """Train on texts (or sequences of the texts of fields, or Documents) and a list of labels for each.
+
+        A `vocabulary` gives labels their URIs and names.
+        """
+        named = texts.fields if isinstance(texts, Documents) else None
+        documents = texts.texts if isinstance(texts, Documents) else list(_checked(texts))
+        vocabulary = vocabulary or LabelVocabulary()
+        # Sets of labels, and one label per document, are lists as well.
+        lists = [[one] if isinstance(one, str) else [str(label) for label in one] for one in labels]
+        if len(lists) != len(documents):
+            raise DataError(f"{len(documents)} texts and {len(lists)} lists of labels", expected="one for each text")
+        if not any(lists):
+            raise DataError("no document has a label", expected="lists of labels", fix="Check the labels.")
+        n_fields = 1 if not documents or isinstance(documents[0], str) else len(documents[0])
+        encoder = self._new_encoder(n_fields)
+        rows = encoder.fit_transform(documents, self.field_weights or (1.0,) * n_fields)
+        classifier = AutoClassifier() if self.model is None else clone(self.model)
+        classifier.fit(rows, vocabulary.named(lists))
+        self.classifier_ = classifier
+        text = TextParts(encoder, vocabulary.of(classifier.label_names()), named or _numbered(n_fields))
+        classifier.name_features(_as_names(encoder.feature_names()), text)
+        return self
+
+    def _new_encoder(self, n_fields: int) -> Encoder:
+        if self.fields not in ("joined", "apart"):
+            raise ValueError(f"fields={self.fields!r}; expected one of joined, apart")
+
+        def new() -> Encoder:
+            given = self.encoder if isinstance(self.encoder, str | list | tuple) else clone(self.encoder, safe=False)
+            return make_encoder(given, language=self.language)
+
+        if self.fields == "joined" or n_fields == 1:
+            return new()
+        return SideBySide([new() for _ in range(n_fields)], range(n_fields))
+
+    @classmethod
+    def around(cls, classifier: Any) -> TextClassifier:
+        """Return a text classifier around a fitted one that knows how to read documents."""
+        found = cls(model=classifier)
+        found.classifier_ = classifier
+        return found
+
+    def rows(self, texts: Any) -> sparse.csr_array:
+        """Return the rows of texts; rows that were encoded before stay as they are."""
+        if sparse.issparse(texts):
+            return texts
+        documents = texts.texts if isinstance(texts, Documents) else _checked(texts)
+        return self.text_.rows(documents)
+
+    @property
+    def text_(self) -> TextParts:
+        """The encoder, the vocabulary of labels, and the names of fields."""
+        found: TextParts | None = self._fitted().text_
+        assert found is not None  # both are set together
+        return found
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The names of all labels."""
+        return np.asarray(self._fitted().label_names())
+
+    def predict(self, texts: Any, k: int | None = None) -> Any:
+        """Return the labels whose probability reaches the threshold, or the k most probable, as a CSR indicator."""
+        return self._fitted().predict(self.rows(texts), k)
+
+    def predict_proba(self, texts: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
+        """Return the probability of each label (N, K)."""
+        return self._fitted().predict_proba(self.rows(texts), calibrated=calibrated)
+
+    def predict_topk(
+        self, texts: Any, k: int = 5, *, calibrated: bool = True, rank_by: RankBy = "probability"
+    ) -> sparse.csr_array:
+        """Return the k best labels of each text and their probabilities, as CSR (N, K)."""
+        return self._fitted().predict_topk(self.rows(texts), k, calibrated=calibrated, rank_by=rank_by)
+
+    def predict_uncertainty(self, texts: Any) -> NDArray[np.float32]:
+        """Return how far the first label of each text (N,) should be distrusted, from 0 to 1."""
+        return self._fitted().predict_uncertainty(self.rows(texts))
+
+    def tags(self, texts: Any, k: int = 5, threshold: float = 0.0) -> list[list[Tag]]:
+        """Return the k most probable tags of each text whose probability reaches a threshold, best first."""
+        return tags_of(self._fitted(), self.predict_topk(texts, count_of(k)), threshold)
+
+    def explain(self, text: Any, k: int = 5, n_words: int = 8) -> list[TagExplanation]:
+        """Return the k most probable tags of one text, with the words that did most for or against each."""
+        return explain_text(self._fitted(), text, k, n_words)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model with its encoder to a folder that `labelfield.load` reads anywhere."""
+        self._fitted().save(folder)
+
+    def _fitted(self) -> FittedClassifier:
+        if "classifier_" not in self.__dict__:
+            raise NotFittedError("this TextClassifier is not fitted yet; call fit first")
+        classifier: FittedClassifier = self.classifier_
+        return classifier
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "classifier_" in self.__dict__
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def load(folder: str | PathLike[str], *, device: str = "auto", network: Any = None, encoder: Any = None) -> Any:
+    """Load the fitted estimator that `save` wrote; an unknown, incomplete or damaged folder gives a ModelError.
+
+    A model that was trained on documents is a TextClassifier. One with an encoder of another package needs that
+    `encoder`, and a deep kernel model with a network of your own needs that `network`, built as it was.
+    """
+    classifier = load_classifier(folder, device=device, network=network, encoder=encoder)
+    return classifier if classifier.text_ is None else TextClassifier.around(classifier)
+
+
+def tags_of(classifier: FittedClassifier, best: sparse.csr_array, threshold: float = 0.0) -> list[list[Tag]]:
+    """Return predicted labels of each row (CSR) as tags, best first."""
+    names = classifier.label_names()
+    text = classifier.text_
+    uris = {} if text is None else {label.name: label.uri for label in text.vocabulary.labels}
+    found = []
+    for first, last in zip(best.indptr[:-1].tolist(), best.indptr[1:].tolist(), strict=True):
+        own = sorted(zip(best.data[first:last].tolist(), best.indices[first:last].tolist(), strict=True), reverse=True)
+        found.append([Tag(names[j], uris.get(names[j]), p) for p, j in own if p >= threshold])
+    return found
+
+
+def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: int = 8) -> list[TagExplanation]:
+    """Explain the most probable tags of a text: a word's effect is by how much a tag's log-odds fall without it.
+
+    The text is predicted again without each of its words, which is exact for any encoder and any classifier. Of a long
+    text the first 400 different words are taken out.
+    """
+    parts = classifier.text_
+    if parts is None:
+        raise DataError("a model of rows, not of documents", expected="a model that was trained on documents")
+    document = parts.document(text)
+    # Words by where they stand: in which field, and where in the text that is shown, all fields one after another.
+    fields: list[str] = []
+    shown, places = "", dict[str, list[tuple[int, int, int, int]]]()
+    for number, field in enumerate(document):
+        normal, spans = spans_of(field[: _MOST_LETTERS - len(shown)])
+        for start, end, word in spans:
+            places.setdefault(word, []).append((number, start, end, len(shown) + start))
+        fields.append(normal)
+        shown += f"{normal}\n" if normal and number < len(document) - 1 else normal
+    words = list(places)[:_MOST_WORDS]
+    best = classifier.predict_topk(parts.rows([document]), k)
+    order = np.argsort(-best.data, kind="stable")
+    labels = best.indices[order].astype(np.int64)
+    tags = tags_of(classifier, best)[0]
+    versions = [fields, *(_without(fields, places[word]) for word in words)]
+    log_odds = classifier.predictor_.log_odds(classifier.rows(parts.rows(versions)))[:, labels]
+    effects = log_odds[0] - log_odds[1:]
+    found = []
+    for column, tag in enumerate(tags):
+        strongest = np.argsort(-np.abs(effects[:, column]), kind="stable")[:n_words].tolist()
+        own = [
+            WordEffect(words[i], [(at, at + end - start) for _, start, end, at in places[words[i]]], effect)
+            for i in strongest
+            if (effect := float(effects[i, column])) != 0
+        ]
+        found.append(TagExplanation(tag, own, shown))
+    return found
+
+
+def _without(fields: list[str], places: list[tuple[int, int, int, int]]) -> list[str]:
+    """Return the texts of fields with a blank for what stands at these places."""
+    left = list(fields)
+    for number, start, end, _ in reversed(places):  # from the end, so that places before stay right
+        left[number] = f"{left[number][:start]} {left[number][end:]}"
+    return left
+
+
+def _checked(texts: Any) -> Iterable[Any]:
+    """Return texts; one text alone, and numbers, are refused with a word on what to pass."""
+    if isinstance(texts, str):
+        raise DataError("one text", expected="a list of texts", fix="Pass [text].")
+    values = texts.tolist() if hasattr(texts, "tolist") else list(texts)
+    for place, value in enumerate(values):
+        is_document = isinstance(value, str) or (
+            isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
+        )
+        if not is_document:
+            raise DataError(f"text {place} is {type(value).__name__} {str(value)[:40]!r}", expected="text")
+    return values
+
+
+def _as_names(names: list[str] | None) -> Names | None:
+    return None if names is None else Names(names)
+
+
+def _numbered(n_fields: int) -> tuple[str, ...]:
+    return ("text",) if n_fields == 1 else tuple(f"text {place}" for place in range(1, n_fields + 1))

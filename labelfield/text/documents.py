@@ -1,0 +1,242 @@
+"""Documents: texts, labels and ids, taken from the columns of records that hold them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isnan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from labelfield.errors import DataError
+from labelfield.text.sources import Record
+
+# Usual names of columns, the most certain first.
+_TEXTS = (
+    *("text", "abstract", "body", "content", "contents", "document", "description", "article", "sentence"),
+    *("review", "comment", "question", "message", "summary", "fulltext", "full_text", "plot", "excerpt"),
+)
+_TITLES = ("title", "headline", "heading", "name")
+_LABELS = (
+    *("labels", "label", "tags", "tag", "subjects", "subject_uris", "subject", "categories", "category", "cats"),
+    *("classes", "class", "keywords", "topics", "topic", "genres", "genre", "target", "targets", "target_ind", "y"),
+)
+_IDS = ("id", "document_id", "doc_id", "docid", "uid", "_id", "identifier", "key", "uuid")
+USUAL_TEXTS = frozenset(_TEXTS)
+USUAL_NAMES = frozenset((*_TEXTS, *_TITLES, *_LABELS, *_IDS))
+# Separators of labels in one cell. The first are hardly ever part of a label; the others may be.
+_CERTAIN, _POSSIBLE = ("|", ";", "\t"), (",", "#")
+_URIS = re.compile(r"<?[a-z][a-z0-9+.-]*://\S+>?(\s+<?[a-z][a-z0-9+.-]*://\S+>?)*", re.IGNORECASE)
+_LISTED = 8
+# The least probability of a label in spaCy's {label: number}.
+_HOLDS = 0.5
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents in memory: a text for each field, a list of labels, and an id, for each document.
+
+    `fields` are the names of the columns that texts came from. Labels are as the file has them, names or URIs; None if
+    it has no column of labels. Ids are line numbers unless it `has_ids`. `guessed` says which columns were taken.
+    """
+
+    texts: list[tuple[str, ...]]
+    labels: list[list[str]] | None
+    ids: list[str]
+    fields: tuple[str, ...] = ("text",)
+    guessed: str = field(default="", compare=False)
+    has_ids: bool = True
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def write_documents(path: Path, texts: Sequence[Sequence[str]], labels: Sequence[Sequence[str]], first_id: int) -> None:
+    """Write documents of a title and a text as CSV, with ids from a number on, and labels joined by |."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "title", "text", "labels"])
+        writer.writerows(
+            [i, *text, "|".join(own)] for i, (text, own) in enumerate(zip(texts, labels, strict=True), first_id)
+        )
+
+
+class Columns(NamedTuple):
+    """Which columns hold texts, labels and the id, and how labels are joined in one cell."""
+
+    texts: tuple[str, ...]
+    labels: str | None
+    id: str | None
+    separator: str | None
+
+    def said(self, kind: str) -> str:
+        """Return in words what was found."""
+        parts = [f"text from {' + '.join(self.texts)}"]
+        if self.labels is not None:
+            joined = "" if self.separator is None else f" split at {self.separator!r}"
+            parts.append(f"labels from {self.labels}{joined}")
+        if self.id is not None:
+            parts.append(f"ids from {self.id}")
+        return f"{kind}: {', '.join(parts)}"
+
+
+class Wanted(NamedTuple):
+    """What the user said about columns; None is guessed."""
+
+    text: Sequence[str] | None = None
+    labels: str | None = None
+    label_sep: str | None = None
+    id: str | None = None
+
+
+def choose_columns(
+    names: list[str], sample: list[dict[str, Any]], wanted: Wanted, *, labelled: bool, path: Path
+) -> Columns:
+    """Decide which columns hold what, by what the user said, usual names, and how the first records look."""
+    known = {name.strip().lower(): name for name in reversed(names)}
+
+    def find(asked: str, option: str) -> str:
+        if asked in names:
+            return asked
+        if asked.strip().lower() in known:
+            return known[asked.strip().lower()]
+        if asked.isdecimal() and int(asked) < len(names):
+            return names[int(asked)]
+        raise DataError(
+            f"there is no column {asked!r}", path=path, expected=f"one of {_listed(names)}", fix=f"Correct {option}."
+        )
+
+    def usual(candidates: Sequence[str], taken: Sequence[str | None] = ()) -> str | None:
+        return next((known[name] for name in candidates if name in known and known[name] not in taken), None)
+
+    texts = None if wanted.text is None else tuple(find(one, "--text") for one in wanted.text)
+    labels = None if wanted.labels is None else find(wanted.labels, "--labels")
+    identifier = None if wanted.id is None else find(wanted.id, "--id")
+    if texts is None:
+        first, body = usual(_TITLES, (labels, identifier)), usual(_TEXTS, (labels, identifier))
+        texts = tuple(name for name in (first if first != body else None, body) if name is not None)
+        if first is not None and body is None and first == known.get("name"):
+            texts = ()  # a name alone is no text
+    labels = labels or usual(_LABELS, texts)
+    identifier = identifier or usual(_IDS, (*texts, labels))
+    if not texts:
+        longest = _longest(names, sample, (labels, identifier))
+        if longest is None:
+            expected, fix = "a column of text", "Name it: --text COLUMN (text=…)."
+            raise DataError(f"none of the columns {_listed(names)} is text", path=path, expected=expected, fix=fix)
+        texts = (longest,)
+    if labels is None and labelled:
+        others = [name for name in names if name not in (*texts, identifier)]
+        if len(others) != 1:
+            fix = f"Name it: --labels COLUMN (labels=…); there are {_listed(names)}."
+            raise DataError("no column of labels is known by its name", path=path, expected="labels or tags", fix=fix)
+        labels = others[0]
+    separator = wanted.label_sep
+    if labels is not None and separator is None:
+        separator = _guess_separator([value for record in sample if isinstance(value := record.get(labels), str)])
+    return Columns(texts, labels, identifier, separator)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+
+
+def _longest(names: list[str], sample: list[dict[str, Any]], taken: Sequence[str | None]) -> str | None:
+    """Return the column with the longest texts, if these have several words."""
+    best, most = None, 0
+    for name in names:
+        values = [record.get(name) for record in sample]
+        texts = [value for value in values if isinstance(value, str)]
+        has_words = 2 * sum(" " in text.strip() or not text.isascii() for text in texts) > len(sample)
+        if name not in taken and has_words and (size := sum(map(len, texts))) > most:
+            best, most = name, size
+    return best
+
+
+def _guess_separator(values: list[str]) -> str | None:
+    """Guess how labels are joined: a separator that could be part of a label must make labels that occur again."""
+    values = [value.strip() for value in values if value.strip() and not value.strip().startswith(("[", "{"))]
+    if values and all(_URIS.fullmatch(value) for value in values):
+        return " "
+    for separator in _CERTAIN:
+        if any(separator in value for value in values):
+            return separator
+    for separator in _POSSIBLE:
+        parts = {part.strip() for value in values for part in value.split(separator)}
+        if any(separator in value for value in values) and len(parts) <= len(set(values)):
+            return separator
+    return None
+
+
+def documents_of(
+    records: Iterator[Record], columns: Columns, path: Path, unit: str
+) -> Iterator[tuple[tuple[str, ...], list[str], str]]:
+    """Yield the texts, labels and id of each record; what cannot be read is an error with its row and column."""
+    has_ids = columns.id is not None
+    for number, record in records:
+        texts = tuple(_text(record.get(name), name, path, number, unit) for name in columns.texts)
+        labels = []
+        if columns.labels is not None:
+            labels = _labels(record.get(columns.labels), columns, path, number, unit)
+        identifier = record.get(columns.id) if has_ids and columns.id is not None else number
+        yield texts, labels, str(number if identifier is None or identifier == "" else identifier)
+
+
+def _text(value: Any, column: str, path: Path, number: int, unit: str) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None or (isinstance(value, float) and isnan(value)):
+        return ""
+    if isinstance(value, list) and all(isinstance(part, str | None) for part in value):
+        return "\n".join(part for part in value if part)
+    if isinstance(value, dict | list | bytes):
+        raise _bad(f"a {type(value).__name__}", column, "text", path, number, unit)
+    return str(value)
+
+
+def _labels(value: Any, columns: Columns, path: Path, number: int, unit: str) -> list[str]:
+    """Return labels given as a list, an object of spaCy, or text, each once and without blanks around them."""
+    column = columns.labels or ""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("[") and text.endswith("]") and columns.separator is None:
+            try:
+                value = json.loads(text)
+            except ValueError:
+                value = _python_list(text)
+        else:
+            value = text.split(columns.separator) if columns.separator else [text]
+    if value is None or (isinstance(value, float) and isnan(value)):
+        return []
+    if isinstance(value, dict):
+        if not all(isinstance(part, int | float) for part in value.values()):
+            raise _bad("an object", column, "{label: 0 or 1}, a list or text", path, number, unit)
+        value = [label for label, part in value.items() if part >= _HOLDS]
+    if not isinstance(value, list):
+        value = [value]
+    found = []
+    for given in value:
+        part = given.get("uri") or given.get("label") or given.get("name") if isinstance(given, dict) else given
+        if isinstance(part, list | dict | bytes):
+            raise _bad(f"a {type(part).__name__} in the list", column, "names of labels", path, number, unit)
+        part = int(part) if isinstance(part, float) and part.is_integer() else part
+        # A label is a line of a file; a URI may be in angle brackets.
+        name = "" if part is None else " ".join(str(part).replace("\0", " ").split())
+        found.append(name[1:-1] if name.startswith("<") and name.endswith(">") else name)
+    return list(dict.fromkeys(name for name in found if name))
+
+
+def _python_list(text: str) -> list[str]:
+    """Return the words of a list as Python writes it, ['a', 'b'], which pandas puts into CSV files."""
+    return [first or second for first, second in re.findall(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", text)]
+
+
+def _bad(found: str, column: str, expected: str, path: Path, number: int, unit: str) -> DataError:
+    where = {"line": number} if unit == "line" else {}
+    place = "" if unit == "line" else f"{unit} {number}, "
+    return DataError(
+        f"{place}column {column!r} has {found}", path=path, expected=expected, fix="Convert it first.", **where
+    )

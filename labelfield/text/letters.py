@@ -1,0 +1,88 @@
+"""What a word is: which characters are letters, in which case, and which are words of their own."""
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+# Longer runs of letters are no words; shorter ones only in scripts without spaces.
+LONGEST, SHORTEST = 64, 2
+# No letter, and the flag of a letter that is a word of its own: as in labelfield/compiled/tokens.py.
+_SEPARATOR, _ALONE = 1, 1 << 31
+_PAGE = 256
+# Scripts that are written without spaces: each letter is a word, and words are found as pairs of them.
+_WITHOUT_SPACES = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x2E80, 0x9FFF),  # Chinese, Japanese
+    (0xF900, 0xFAFF),
+    (0xFF66, 0xFF9D),
+    (0x1B000, 0x1B16F),
+    (0x20000, 0x3FFFF),
+)
+
+
+def _folded(code: int) -> int:
+    """Return a letter in lower case, with a flag if it is a word of its own; or that it is none."""
+    character = chr(code)
+    # Marks are vowels in Indic scripts, and accents that no precomposed letter has.
+    if not (character.isalnum() or character == "_" or unicodedata.category(character)[0] == "M"):
+        return _SEPARATOR
+    is_alone = any(first <= code <= last for first, last in _WITHOUT_SPACES)
+    return ord(character.lower()[0]) | (_ALONE if is_alone else 0)
+
+
+def spans_of(text: str) -> tuple[str, list[tuple[int, int, str]]]:
+    """Return a text, normalised, and its words: where each begins and ends, and what it is in lower case."""
+    text, found, start, word = unicodedata.normalize("NFC", text), [], 0, ""
+    for at, character in enumerate(f"{text} "):
+        folded = _folding[ord(character)]
+        if len(folded) != 1 or folded == " ":
+            if SHORTEST <= len(word) <= LONGEST:
+                found.append((start, at, word))
+            word = ""
+            if folded != " ":
+                found.append((at, at + 1, folded.strip(" \1")))
+            continue
+        start = start if word else at
+        word += folded
+    return text, found
+
+
+# A number for each code point; 0 where it was not needed yet. Untouched parts take no memory.
+table = np.zeros(0x110000, np.uint32)
+
+
+def add_page(code: int) -> None:
+    """Fill the part of the table that a code point is in."""
+    first = code // _PAGE * _PAGE
+    table[first : first + _PAGE] = [_folded(one) for one in range(first, first + _PAGE)]
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Return texts in one string, each followed by a code point 0, with accents and their letters as one character."""
+    # Most texts have plain letters only, which is seen at once.
+    together = "\0".join([text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]) + "\0"
+    if together.count("\0") > len(texts):
+        return joined([text.replace("\0", " ") for text in texts])
+    return together
+
+
+class _Folding(dict[int, str]):
+    """A map for `str.translate`: letters in lower case, and spaces for all else and around letters that are words."""
+
+    def __missing__(self, code: int) -> str:
+        folded = _folded(code)
+        letter = " " if folded == _SEPARATOR else chr(folded % _ALONE)
+        self[code] = f" \1{letter} " if folded >= _ALONE else letter
+        return self[code]
+
+
+_folding = _Folding()
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text: the plain twin of the compiled loop."""
+    found = unicodedata.normalize("NFC", text.replace("\0", " ")).translate(_folding).split(" ")
+    return [word.lstrip("\1") for word in found if SHORTEST <= len(word) <= LONGEST]

@@ -1,0 +1,61 @@
+"""What a model of documents has beside its classifier: the encoder, the labels with their URIs, the names of fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.text.encoders import Encoder, describe_encoder, restore_encoder
+from labelfield.text.vocabulary import LabelVocabulary
+
+
+@dataclass
+class TextParts:
+    """The encoder that makes rows of documents, the vocabulary of labels, and the fields that documents have."""
+
+    encoder: Encoder
+    vocabulary: LabelVocabulary = field(default_factory=LabelVocabulary)
+    fields: tuple[str, ...] = ("text",)
+    # How the training file was read, so that files of the same kind are read alike.
+    columns: dict[str, Any] = field(default_factory=dict)
+
+    def rows(self, documents: Iterable[Any]) -> sparse.csr_array:
+        """Return the rows of documents: texts, or sequences of the texts of fields."""
+        return self.encoder.transform(map(self.document, documents))
+
+    def document(self, given: Any) -> Sequence[str]:
+        """Return the texts of all fields; one text alone is the last field, after a title, say."""
+        if isinstance(given, str):
+            return ("",) * (len(self.fields) - 1) + (given,)
+        return tuple(given)
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the parts in words and arrays, apart from the vocabulary and the names of features."""
+        config, arrays = describe_encoder(self.encoder)
+        return {"encoder": config, "fields": list(self.fields), "columns": self.columns}, arrays
+
+    @classmethod
+    def restore(
+        cls,
+        config: Any,
+        arrays: dict[str, NDArray[np.generic]],
+        names: list[str] | None,
+        labels: list[str] | None,
+        encoder: Any = None,
+    ) -> TextParts:
+        """Return the parts that `describe` described; raise a ValueError, KeyError or TypeError for nonsense."""
+        fields, columns = config["fields"], config["columns"]
+        if not isinstance(fields, list) or not fields or not all(isinstance(name, str) for name in fields):
+            raise ValueError("the fields of documents are not names")
+        if not isinstance(columns, dict) or not all(isinstance(part, str | None) for part in columns.values()):
+            raise ValueError("the columns of documents are not names")
+        if max(config["encoder"].get("fields") or [0]) >= len(fields):
+            raise ValueError("an encoder of a field that documents do not have")
+        restored = restore_encoder(config["encoder"], arrays, names or [], encoder)
+        vocabulary = LabelVocabulary() if labels is None else LabelVocabulary.from_lines(labels)
+        return cls(restored, vocabulary, tuple(fields), columns)

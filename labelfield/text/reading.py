@@ -1,0 +1,258 @@
+"""`read_documents`: any file or folder of documents, by its path; columns are guessed, and the guess is said."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from labelfield.data.reading import COMPRESSED_SUFFIXES, open_bytes
+from labelfield.errors import DataError
+from labelfield.text.documents import USUAL_NAMES, USUAL_TEXTS, Columns, Documents, Wanted, choose_columns, documents_of
+from labelfield.text.sources import (
+    Source,
+    is_annif_line,
+    is_fasttext_line,
+    is_pecos_line,
+    read_annif_tsv,
+    read_fasttext,
+    read_folder,
+    read_json,
+    read_json_lines,
+    read_lines,
+    read_parquet,
+    read_pecos,
+    read_table,
+)
+
+STDIN = "-"
+_ANYTHING = Wanted()
+_SAMPLE = 1000
+_HEAD_BYTES = 1 << 16
+_BATCH = 1024
+_SPLITS = ("train", "test")
+_ALWAYS = (".jsonl", ".ndjson", ".json", ".parquet", ".tsv")
+# Text of rows of numbers, not of documents: `label,label index:value …`, or numbers alone.
+_ROWS = re.compile(r"[\d,.:eE+\s-]*")
+
+
+class DocumentFile(NamedTuple):
+    """An open file of documents: what it is, its columns, and documents one after another."""
+
+    kind: str
+    columns: Columns
+    documents: Iterator[tuple[tuple[str, ...], list[str], str]]
+
+    def batches(self) -> Iterator[Documents]:
+        """Yield documents in batches that bound the memory."""
+        while some := list(islice(self.documents, _BATCH)):
+            yield _gathered(some, self)
+
+
+def read_documents(
+    path: str | PathLike[str],
+    *,
+    text: str | Sequence[str] | None = None,
+    labels: str | None = None,
+    label_sep: str | None = None,
+    id: str | None = None,
+    encoding: str = "utf-8",
+    part: str = "train",
+    labelled: bool = False,
+) -> Documents:
+    """Read documents: CSV, TSV, JSON lines, JSON, Parquet, fastText, PECOS, or a file or folder of Annif.
+
+    Text may be compressed (gzip, bzip2, xz); "-" is stdin. Columns are guessed from their names, unless `text` (one or
+    several, such as "title,abstract"), `labels` and `id` name them; `label_sep` is what labels in one cell are joined
+    by. Of a folder with `train.*` and `test.*` the `part` is read. With `labelled`, a file without labels is refused.
+    """
+    wanted = Wanted(_names(text), labels, label_sep, id)
+    with open_documents(path, wanted, encoding=encoding, part=part, labelled=labelled) as file:
+        return _gathered(list(file.documents), file)
+
+
+@contextmanager
+def open_documents(
+    path: str | PathLike[str],
+    wanted: Wanted = _ANYTHING,
+    usual: Wanted | None = None,
+    *,
+    encoding: str = "utf-8",
+    part: str = "train",
+    labelled: bool = False,
+) -> Iterator[DocumentFile]:
+    """Open documents as a stream, for files that are larger than memory; options as in `read_documents`.
+
+    Columns that are not `wanted` are as `usual`, if the file has these, and else guessed.
+    """
+    if str(path) == STDIN:
+        # Kept in a file for a moment: what it is shows in its first lines, and training reads it twice.
+        with tempfile.TemporaryDirectory() as folder:
+            spooled = Path(folder) / "stdin"
+            with open(spooled, "wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+            try:
+                yield _open(spooled, wanted, usual, encoding, labelled)
+            except DataError as error:
+                raise DataError(error.found, error.expected, error.fix, path="stdin", line=error.line) from None
+        return
+    found = Path(path)
+    if not found.exists():
+        raise DataError("there is no such file or folder", path=found, fix="Check the path.")
+    yield _open(split_of(found, part) or found, wanted, usual, encoding, labelled)
+
+
+def _names(text: str | Sequence[str] | None) -> list[str] | None:
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",")] if isinstance(text, str) else list(text)
+
+
+def _gathered(some: list[tuple[tuple[str, ...], list[str], str]], file: DocumentFile) -> Documents:
+    labels = None if file.columns.labels is None else [one[1] for one in some]
+    said = file.columns.said(file.kind)
+    return Documents(
+        [one[0] for one in some],
+        labels,
+        [one[2] for one in some],
+        file.columns.texts,
+        said,
+        file.columns.id is not None,
+    )
+
+
+def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, labelled: bool) -> DocumentFile:
+    source = _source(path, encoding, wanted)
+    head = list(islice(source.records, _SAMPLE))
+    if not head:
+        raise DataError("the file has no documents", path=path, expected="at least one", fix="Check the file.")
+    names = source.columns or list(dict.fromkeys(name for _, record in head for name in record))
+    wanted = wanted if usual is None else _completed(wanted, usual, names)
+    columns = choose_columns(names, [record for _, record in head], wanted, labelled=labelled, path=path)
+    stream = documents_of(chain(head, source.records), columns, path, source.unit)
+    return DocumentFile(source.kind, columns, stream)
+
+
+def _completed(wanted: Wanted, usual: Wanted, names: list[str]) -> Wanted:
+    """Fill what was not said with usual columns, as far as the file has them."""
+    text = usual.text if wanted.text is None and set(usual.text or ()) <= set(names) else wanted.text
+    labels = usual.labels if wanted.labels is None and usual.labels in names else wanted.labels
+    identifier = usual.id if wanted.id is None and usual.id in names else wanted.id
+    separator = usual.label_sep if wanted.label_sep is None and labels == usual.labels else wanted.label_sep
+    return Wanted(text, labels, separator, identifier)
+
+
+def split_of(path: Path, part: str) -> Path | None:
+    """Return the file of one split in a folder with `train.*` and `test.*` of documents; None for anything else."""
+    if not path.is_dir():
+        return None
+    found = [entry for entry in sorted(path.iterdir()) if entry.name.split(".")[0] == part and is_documents(entry)]
+    return found[0] if found else None
+
+
+def is_documents(path: Path) -> bool:
+    """Return whether a path holds documents, rather than rows of numbers: by its name, or else by its first lines."""
+    if str(path) == STDIN:
+        return True
+    if path.is_dir():
+        if any(split_of(path, part) for part in _SPLITS):
+            return True
+        texts = {entry.stem for entry in path.glob("*.txt")}
+        return any(entry.stem in texts for kind in ("*.tsv", "*.key") for entry in path.glob(kind))
+    if not path.is_file():
+        return False
+    suffix = _suffix(path)
+    if suffix in _ALWAYS:
+        return True
+    if suffix not in (".csv", ".txt", ".ft", ".fasttext", ""):
+        return False
+    lines = _head(path)
+    if suffix != ".csv":
+        return bool(lines) and (_is_document_line(lines[0]) or lines[0].startswith("{"))
+    if USUAL_TEXTS & {cell.strip('" ').lower() for cell in re.split("[,;\t]", lines[0] if lines else "")}:
+        return True
+    # A table of numbers has numbers in most cells after the header; documents have a column of words.
+    return any(not _ROWS.fullmatch(cell) and cell.count(" ") > 1 for line in lines[1:20] for cell in line.split(","))
+
+
+def _is_document_line(line: str) -> bool:
+    return is_fasttext_line(line) or is_annif_line(line) or is_pecos_line(line)
+
+
+def _suffix(path: Path) -> str:
+    name = path.name.lower()
+    for packed in COMPRESSED_SUFFIXES:
+        name = name.removesuffix(packed)
+    return Path(name).suffix
+
+
+def _head(path: Path) -> list[str]:
+    """Return the first lines, of which the last may not be whole."""
+    try:
+        with open_bytes(path) as file:
+            content = file.read(_HEAD_BYTES)
+    except (EOFError, OSError):
+        return []  # what is wrong is said by the reader
+    return [
+        line for line in content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").splitlines() if line.strip()
+    ]
+
+
+def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
+    """Open a file in the format that its first lines show; its name decides only what they leave open."""
+    if path.is_dir():
+        return read_folder(path, encoding)
+    suffix = _suffix(path)
+    with open_bytes(path) as file:
+        try:
+            is_parquet = file.read(4) == b"PAR1"
+        except (EOFError, OSError):
+            is_parquet = False
+    if is_parquet or suffix == ".parquet":
+        return read_parquet(path)
+    lines = _head(path)
+    first = lines[0].lstrip() if lines else ""
+    if first.startswith("["):
+        return read_json(path, encoding)
+    if first.startswith("{"):
+        is_one = suffix == ".json" and not (len(lines) > 1 and lines[1].lstrip().startswith("{"))
+        return read_json(path, encoding) if is_one else read_json_lines(path, encoding)
+    if suffix in (".jsonl", ".ndjson", ".json"):
+        return read_json_lines(path, encoding)
+    if is_fasttext_line(first):
+        return read_fasttext(path, encoding)
+    if suffix != ".csv" and is_annif_line(first):
+        return read_annif_tsv(path, encoding)
+    if suffix != ".csv" and is_pecos_line(first):
+        return read_pecos(path, encoding)
+    if suffix in (".csv", ".tsv") or "\t" in first or (suffix == "" and _are_names(re.split("[,;]", first), wanted)):
+        delimiter = "\t" if suffix == ".tsv" or (suffix != ".csv" and "\t" in first) else _delimiter(first)
+        return read_table(path, encoding, delimiter, _has_header(first.split(delimiter), wanted))
+    return read_lines(path, encoding)
+
+
+def _delimiter(line: str) -> str:
+    """Return what separates the cells of a header; in many countries spreadsheets write semicolons."""
+    return max((",", ";", "\t"), key=line.count)
+
+
+def _has_header(cells: list[str], wanted: Wanted) -> bool:
+    """Return whether cells are names of columns: some are usual or asked for, or all are short and different."""
+    names = [cell.strip().strip('"') for cell in cells]
+    return _are_names(names, wanted) or (
+        all(0 < len(name) <= 40 and name.count(" ") <= 1 for name in names) and len(set(names)) == len(names)
+    )
+
+
+def _are_names(cells: list[str], wanted: Wanted) -> bool:
+    """Return whether some cells are names of columns that are usual or asked for."""
+    names = {cell.strip().strip('"').lower() for cell in cells}
+    asked = {wanted.labels, wanted.id, *(wanted.text or ())} - {None}
+    return bool(names & USUAL_NAMES or {str(one).lower() for one in asked} & names)

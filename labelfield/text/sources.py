@@ -1,0 +1,310 @@
+"""Files of documents as records: a line or row number, and values by the name of their column.
+
+Every source is a stream, so that a file may be larger than memory. The standard library reads text formats: it is fast
+enough, needs no memory and knows the line of every record. Parquet is read by pyarrow, which is imported when needed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from labelfield.data.reading import open_bytes
+from labelfield.errors import DataError
+
+# Names of columns that formats without a header get.
+TEXT, LABELS, ID = "text", "labels", "id"
+_FASTTEXT = "__label__"
+_URIS = re.compile(r"(<[^<>\s]+>\s*)+")
+_NUMBERS = re.compile(r"\s*\d+(,\d+)*\s*")
+_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
+_MOST_CELLS = 100_000
+
+# The number of the line or row, and its values.
+Record = tuple[int, dict[str, Any]]
+
+
+class Source(NamedTuple):
+    """Records of a file: what the format is called, the names of its columns if it has a header, and the stream."""
+
+    kind: str
+    columns: list[str] | None
+    records: Iterator[Record]
+    # What the numbers of records count.
+    unit: str = "line"
+
+
+def open_text(path: Path, encoding: str) -> IO[str]:
+    """Open a text file, compressed or not; a byte-order mark is skipped."""
+    try:
+        name = codecs.lookup(encoding).name
+    except LookupError:
+        raise DataError(f"the encoding {encoding!r} is not known", fix="Pass utf-8, latin-1 or utf-16.") from None
+    return io.TextIOWrapper(open_bytes(path), "utf-8-sig" if name == "utf-8" else name, newline="")
+
+
+def numbered_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file with their numbers, from 1, without their ends."""
+    with open_text(path, encoding) as file:
+        for line, text in located(path, enumerate(file, 1)):
+            yield line, text.rstrip("\r\n")
+
+
+def located(path: Path, numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Yield numbered things; damage and wrong encodings on the way become errors with a file and a line."""
+    line, iterator = 0, iter(numbered)
+    while True:
+        try:
+            item = next(iterator, None)
+        except UnicodeDecodeError:
+            raise _not_decoded(path, _bad_line(path)) from None
+        except UnicodeError:
+            raise _not_decoded(path, line + 1) from None
+        except (csv.Error, RecursionError) as error:
+            raise DataError(f"cannot be read ({error})", path=path, line=line + 1, fix="Correct the line.") from None
+        except (*_DAMAGE, OSError) as error:
+            found = f"the compressed file is truncated or damaged ({error})"
+            expected, fix = "a complete file", "Fetch or compress it again."
+            raise DataError(found, path=path, line=line + 1, expected=expected, fix=fix) from None
+        if item is None:
+            return
+        line = item[0]
+        yield item
+
+
+def _bad_line(path: Path) -> int | None:
+    """Return the first line that is not UTF-8."""
+    with open_bytes(path) as file:
+        for line, content in enumerate(file, 1):
+            try:
+                content.decode()
+            except UnicodeDecodeError:
+                return line
+    return None
+
+
+def _not_decoded(path: Path, line: int | None) -> DataError:
+    fix = "Save it as UTF-8, or pass --encoding latin-1 (encoding='latin-1')."
+    return DataError("the text is not UTF-8", path=path, line=line, expected="UTF-8", fix=fix)
+
+
+# Tables
+
+
+def read_table(path: Path, encoding: str, delimiter: str, has_header: bool) -> Source:
+    """Read CSV or TSV; without a header, columns are called 0, 1, …"""
+    csv.field_size_limit(2**31 - 1)  # a document may be longer than a cell of a spreadsheet
+    lines = _cells(path, encoding, delimiter)
+    kind = "TSV" if delimiter == "\t" else "CSV"
+    first = next(lines, None)
+    if first is None:
+        raise DataError("the file is empty", path=path, expected="documents", fix="Check where it came from.")
+    line, cells = first
+    columns = [cell.strip() for cell in cells] if has_header else [str(i) for i in range(len(cells))]
+    if len(cells) > _MOST_CELLS:
+        raise DataError(f"{len(cells)} columns", path=path, line=line, expected=f"at most {_MOST_CELLS}")
+    if twice := {name for name in columns if columns.count(name) > 1} if len(columns) < 1000 else set():
+        raise DataError(f"two columns are called {min(twice)!r}", path=path, line=line, fix="Rename one.")
+
+    def records() -> Iterator[Record]:
+        before = line
+        if not has_header:
+            yield line, dict(zip(columns, cells, strict=True))
+        for last, row in lines:
+            first_line, before = before + 1, last
+            if not row:  # an empty line
+                continue
+            if len(row) != len(columns):
+                raise DataError(
+                    f"{len(row)} cells",
+                    path=path,
+                    line=first_line,
+                    expected=f"{len(columns)} as the first line has",
+                    fix="Correct the row; quote a cell that contains separators, quotes or line ends.",
+                )
+            yield first_line, dict(zip(columns, row, strict=True))
+
+    return Source(kind, columns, records())
+
+
+def _cells(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row with the number of its last line."""
+    with open_text(path, encoding) as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        yield from located(path, ((reader.line_num, row) for row in reader))
+
+
+def read_json_lines(path: Path, encoding: str) -> Source:
+    """Read an object per line; empty lines are skipped."""
+
+    def records() -> Iterator[Record]:
+        for line, text in numbered_lines(path, encoding):
+            if text.strip():
+                yield line, _json_object(text, path, line)
+
+    return Source("JSON lines", None, records())
+
+
+def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON ({error})", path=path, line=line, expected="an object per line") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{str(value)[:40]!r}", path=path, line=line, expected='an object such as {"text": "…"}')
+    return value
+
+
+def read_json(path: Path, encoding: str) -> Source:
+    """Read one array of objects, alone or as the only list in an object."""
+    content = "\n".join(text for _, text in numbered_lines(path, encoding))
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        raise DataError(f"not JSON ({error})", path=path, line=line, expected="an array of objects") from None
+    if isinstance(value, dict):
+        lists = [part for part in value.values() if isinstance(part, list) and part and isinstance(part[0], dict)]
+        value = lists[0] if len(lists) == 1 else [value]
+    if not isinstance(value, list):
+        raise DataError(f"JSON of one {type(value).__name__}", path=path, expected="an array of objects")
+
+    def records() -> Iterator[Record]:
+        for number, part in enumerate(value, 1):
+            if not isinstance(part, dict):
+                raise DataError(f"entry {number} is {str(part)[:40]!r}", path=path, expected="an object")
+            yield number, part
+
+    return Source("JSON", None, records(), "entry")
+
+
+def read_parquet(path: Path) -> Source:
+    """Read a Parquet file, some rows at a time."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        fix = "Install it with `pip install labelfield[parquet]`, or save the table as CSV or JSON lines."
+        raise DataError("Parquet needs the package pyarrow", path=path, fix=fix) from None
+    try:
+        file = parquet.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"not a whole Parquet file ({str(error).splitlines()[0]})", path=path) from None
+
+    def records() -> Iterator[Record]:
+        number = 0
+        try:
+            for batch in file.iter_batches(1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"damaged ({str(error).splitlines()[0]})", path=path, line=number + 1) from None
+
+    return Source("Parquet", list(file.schema_arrow.names), records(), "row")
+
+
+# Lines
+
+
+def read_fasttext(path: Path, encoding: str) -> Source:
+    """Read lines of `__label__a __label__b text`."""
+
+    def records() -> Iterator[Record]:
+        for line, text in numbered_lines(path, encoding):
+            words = text.split(" ")
+            n_labels = next((i for i, word in enumerate(words) if not word.startswith(_FASTTEXT)), len(words))
+            labels = [word.removeprefix(_FASTTEXT) for word in words[:n_labels]]
+            if text.strip():
+                yield line, {TEXT: " ".join(words[n_labels:]), LABELS: labels}
+
+    return Source("fastText", [TEXT, LABELS], records())
+
+
+def read_annif_tsv(path: Path, encoding: str) -> Source:
+    """Read lines of text, a tab, and `<uri> <uri>`."""
+
+    def records() -> Iterator[Record]:
+        for line, content in numbered_lines(path, encoding):
+            if not content.strip():
+                continue
+            text, tab, uris = content.rpartition("\t")
+            if not tab:
+                text, uris = content, ""
+            elif uris.strip() and not _URIS.fullmatch(uris.strip()):
+                expected = "text, a tab, and subjects such as <http://…> <http://…>"
+                raise DataError(f"subjects {uris[:40]!r}", path=path, line=line, expected=expected)
+            yield line, {TEXT: text.replace("\t", " "), LABELS: uris.replace("<", " ").replace(">", " ").split()}
+
+    return Source("Annif TSV", [TEXT, LABELS], records())
+
+
+def read_pecos(path: Path, encoding: str) -> Source:
+    """Read lines of label numbers, a tab, and text."""
+
+    def records() -> Iterator[Record]:
+        for line, content in numbered_lines(path, encoding):
+            numbers, tab, text = content.partition("\t")
+            if not content.strip():
+                continue
+            if not tab or (numbers.strip() and not _NUMBERS.fullmatch(numbers)):
+                expected = "label numbers such as 0,3, a tab, and text"
+                raise DataError(f"a line {content[:40]!r}", path=path, line=line, expected=expected)
+            yield line, {TEXT: text, LABELS: [number.strip() for number in numbers.split(",") if number.strip()]}
+
+    return Source("PECOS", [TEXT, LABELS], records())
+
+
+def read_lines(path: Path, encoding: str) -> Source:
+    """Read a document per line."""
+
+    def records() -> Iterator[Record]:
+        for line, text in numbered_lines(path, encoding):
+            if text.strip():
+                yield line, {TEXT: text}
+
+    return Source("a document per line", [TEXT], records())
+
+
+def read_folder(path: Path, encoding: str) -> Source:
+    """Read a folder of Annif: x.txt with x.tsv (`<uri>` TAB label) or x.key (a label per line)."""
+
+    def records() -> Iterator[Record]:
+        for number, file in enumerate(sorted(path.glob("*.txt")), 1):
+            text = "\n".join(text for _, text in numbered_lines(file, encoding))
+            labels: list[str] = []
+            if (uris := file.with_suffix(".tsv")).exists():
+                for line, content in numbered_lines(uris, encoding):
+                    uri, _, name = content.partition("\t")
+                    if content.strip() and not (uri.startswith("<") and uri.endswith(">")):
+                        raise DataError(f"{uri[:40]!r}", path=uris, line=line, expected="<uri>, a tab, and a label")
+                    labels += [uri[1:-1] or name] if content.strip() else []
+            elif (names := file.with_suffix(".key")).exists():
+                labels = [content.strip() for _, content in numbered_lines(names, encoding) if content.strip()]
+            yield number, {ID: file.stem, TEXT: text, LABELS: labels}
+
+    return Source("a folder of Annif", [ID, TEXT, LABELS], records(), "file")
+
+
+def is_annif_line(line: str) -> bool:
+    """Return whether a line is text, a tab, and URIs in angle brackets."""
+    return bool("\t" in line and _URIS.fullmatch(line.rpartition("\t")[2].strip()))
+
+
+def is_pecos_line(line: str) -> bool:
+    """Return whether a line is label numbers, a tab, and text."""
+    numbers, tab, text = line.partition("\t")
+    return bool(tab and _NUMBERS.fullmatch(numbers) and any(c.isalpha() for c in text) and "\t" not in text)
+
+
+def is_fasttext_line(line: str) -> bool:
+    """Return whether a line begins with a label of fastText."""
+    return line.startswith(_FASTTEXT)

@@ -1,0 +1,226 @@
+"""Labels with a name, a URI and names in other languages; vocabularies of them, and reading these from files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from labelfield.errors import DataError
+from labelfield.text.sources import numbered_lines, open_text
+
+_SKOS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".nt": "nt", ".n3": "n3", ".jsonld": "json-ld"}
+_BESIDE = tuple(f"vocabulary{suffix}" for suffix in (".tsv", ".csv", *_SKOS, ".jsonl"))
+_SHOWN = 3
+
+
+class Label(NamedTuple):
+    """A label: what it is called, its URI if it has one, its names by language, and its notation."""
+
+    name: str
+    uri: str | None = None
+    names: dict[str, str] = {}  # noqa: RUF012  # never changed
+    notation: str | None = None
+
+
+class LabelVocabulary:
+    """Labels by URI, by name in any language, and by number.
+
+    `name_of` gives what a label of a document is called; one that is not in the vocabulary keeps its name.
+    """
+
+    def __init__(self, labels: Iterable[Label] = ()) -> None:
+        self.labels = _distinct(labels)
+        self.by_uri = {label.uri: label for label in self.labels if label.uri is not None}
+        self.by_name: dict[str, Label] = {}
+        for label in self.labels:
+            for name in (*label.names.values(), *([label.notation] if label.notation else [])):
+                self.by_name.setdefault(name, label)
+        self.by_name |= {label.name: label for label in self.labels}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def find(self, given: str) -> Label | None:
+        """Return the label that has this URI, name or notation."""
+        return self.by_uri.get(given) or self.by_name.get(given)
+
+    def name_of(self, given: str) -> str:
+        """Return what a label is called that a document gives by its URI, or by its name in any language."""
+        found = self.find(given)
+        return given if found is None else found.name
+
+    def numbered(self, lists: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Return labels that documents give by their number from 0, as PECOS does, by name."""
+        return [[self.labels[int(n)].name if int(n) < len(self.labels) else n for n in own] for own in lists]
+
+    def named(self, lists: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Return the labels of documents by name, each once per document."""
+        if self.labels and _are_numbers(lists) and not any(self.find(one) for own in lists for one in own):
+            return self.numbered(lists)
+        return [list(dict.fromkeys(map(self.name_of, own))) for own in lists]
+
+    def compared(self, lists: Sequence[Sequence[str]]) -> str:
+        """Say in a sentence which labels of documents (by name) are unknown, and how many entries are not used."""
+        used = {one for own in lists for one in own}
+        unknown = sorted(used - {label.name for label in self.labels})
+        unused = len(self.labels) - (len(used) - len(unknown))
+        parts = [f"a vocabulary of {len(self.labels):,} labels"]
+        if unknown:
+            more = f" and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
+            parts.append(f"{len(unknown):,} labels of documents are not in it ({', '.join(unknown[:_SHOWN])}{more})")
+        if unused:
+            parts.append(f"{unused:,} of its labels are not used")
+        return "; ".join(parts)
+
+    def of(self, names: Sequence[str]) -> LabelVocabulary:
+        """Return the vocabulary of these names, in their order, as a model keeps it."""
+        return LabelVocabulary(self.by_name.get(name) or Label(name) for name in names)
+
+    def to_lines(self) -> list[str]:
+        """Return a line of JSON for each label."""
+        lines = []
+        for label in self.labels:
+            described = {"name": label.name, "uri": label.uri, "names": label.names, "notation": label.notation}
+            lines.append(json.dumps({key: part for key, part in described.items() if part}, ensure_ascii=False))
+        return lines
+
+    @classmethod
+    def from_lines(cls, lines: Sequence[str]) -> LabelVocabulary:
+        """Return the vocabulary of `to_lines`; raise a ValueError for anything else."""
+        return cls(_from_json(json.loads(line)) for line in lines)
+
+    @property
+    def says_more(self) -> bool:
+        """Whether any label has more than a name."""
+        return any(label.uri or label.names or label.notation for label in self.labels)
+
+
+def _from_json(value: Any) -> Label:
+    if not isinstance(value, dict):
+        raise ValueError("a label is not an object")
+    name, uri, names, notation = (value.get(key) for key in ("name", "uri", "names", "notation"))
+    name = name or value.get("label") or value.get("title")  # as other tools call it
+    names = names or {}
+    if not isinstance(name, str) or not all(isinstance(part, str | None) for part in (uri, notation)):
+        raise ValueError("a label has no name")
+    if not isinstance(names, dict) or not all(isinstance(part, str) for pair in names.items() for part in pair):
+        raise ValueError(f"the names of {name!r} are not texts by language")
+    return Label(_line(name), uri, names, notation)
+
+
+def _distinct(labels: Iterable[Label]) -> list[Label]:
+    """Return labels of which no two have the same name: a name that is taken is followed by the URI."""
+    found: dict[str, Label] = {}
+    for label in labels:
+        name = label.name
+        if name in found and label.uri is not None and label.uri != found[name].uri:
+            name = f"{name} <{label.uri}>"
+        if name not in found:
+            found[name] = label._replace(name=name)
+    return list(found.values())
+
+
+def _are_numbers(lists: Sequence[Sequence[str]]) -> bool:
+    return all(one.isdecimal() for own in lists for one in own)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.replace("\0", " ").split())
+
+
+def vocabulary_beside(path: Path) -> Path | None:
+    """Return the vocabulary that lies in a folder of documents, or beside a file of them."""
+    folder = path if path.is_dir() else path.parent
+    return next((folder / name for name in _BESIDE if (folder / name).is_file()), None)
+
+
+def read_vocabulary(path: str | PathLike[str], language: str | None = None) -> LabelVocabulary:
+    """Read labels: TSV `<uri>` TAB name TAB notation, CSV `uri,label_en,…,notation`, SKOS, JSON lines, or names alone.
+
+    With a `language`, labels are called by their name in it where they have one. SKOS needs the package rdflib.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError("there is no such vocabulary", path=path, fix="Check the path.")
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if suffix in _SKOS:
+        found = list(_read_skos(path, _SKOS[suffix], language))
+    elif suffix == ".csv":
+        found = list(_read_csv(path, language))
+    else:
+        found = list(_read_lines(path))
+    if not found:
+        raise DataError("the vocabulary has no labels", path=path, fix="Check the file.")
+    return LabelVocabulary(found)
+
+
+def _read_lines(path: Path) -> Iterator[Label]:
+    for line, text in numbered_lines(path):
+        if not text.strip():
+            continue
+        if text.startswith("{"):
+            try:
+                yield _from_json(json.loads(text))
+            except ValueError as error:
+                raise DataError(f"not a label ({error})", path=path, line=line) from None
+            continue
+        cells = [cell.strip() for cell in text.split("\t")]
+        if len(cells) == 1 and not cells[0].startswith("<"):
+            yield Label(_line(cells[0]))
+            continue
+        uri = cells[0].strip("<>")
+        if len(cells) < 2 or not uri:
+            raise DataError(f"{text[:40]!r}", path=path, line=line, expected="<uri>, a tab, and a name")
+        yield Label(_line(cells[1]) or uri, uri, {}, cells[2] if len(cells) > 2 and cells[2] else None)
+
+
+def _read_csv(path: Path, language: str | None) -> Iterator[Label]:
+    with open_text(path, "utf-8") as file:
+        reader = csv.DictReader(file)
+        columns = {(name or "").strip().lower(): name for name in reader.fieldnames or []}
+        named = {key.removeprefix("label").strip("_"): name for key, name in columns.items() if key.startswith("label")}
+        if not named:
+            expected, fix = "columns uri and label, or label_en", "Name the columns."
+            raise DataError(f"columns {', '.join(columns) or 'none'}", path=path, line=1, expected=expected, fix=fix)
+        for row in reader:
+            names = {key: _line(row[name]) for key, name in named.items() if row[name] and row[name].strip()}
+            uri = (row[columns["uri"]] or "").strip().strip("<>") if "uri" in columns else ""
+            notation = (row[columns["notation"]] or "").strip() if "notation" in columns else ""
+            if names or uri:
+                plain = names.pop("", None)
+                yield Label(_preferred(names, language, plain) or uri, uri or None, names, notation or None)
+
+
+def _preferred(names: dict[str, str], language: str | None, plain: str | None = None) -> str | None:
+    """Return the name in the language, else the one without a language, else in English, else the first."""
+    return names.get(language or "") or plain or names.get("en") or next(iter(names.values()), None)
+
+
+def _read_skos(path: Path, format: str, language: str | None) -> Iterator[Label]:
+    try:
+        import rdflib
+        from rdflib.namespace import SKOS
+    except ImportError:
+        fix = "Install it with `pip install labelfield[skos]`, or save the vocabulary as TSV."
+        raise DataError("SKOS needs the package rdflib", path=path, fix=fix) from None
+    graph = rdflib.Graph()
+    try:
+        from labelfield.data.reading import read_bytes
+
+        graph.parse(data=read_bytes(path), format=format)
+    except DataError:
+        raise
+    except Exception as error:  # rdflib's parsers raise what they like
+        raise DataError(f"not SKOS ({str(error).splitlines()[0][:80]})", path=path, fix="Check the file.") from None
+    concepts = sorted(set(graph.subjects(rdflib.RDF.type, SKOS.Concept)) | set(graph.subjects(SKOS.prefLabel)), key=str)
+    for concept in concepts:
+        literals = sorted(graph.objects(concept, SKOS.prefLabel), key=str)
+        spoken = [(getattr(one, "language", None), _line(str(one))) for one in literals]
+        names = {code: name for code, name in spoken if code}
+        plain = next((name for code, name in spoken if not code), None)
+        notation = next((str(one) for one in sorted(graph.objects(concept, SKOS.notation), key=str)), None)
+        yield Label(_preferred(names, language, plain) or str(concept), str(concept), names, notation)

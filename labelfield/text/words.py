@@ -1,0 +1,562 @@
+"""The encoder "words": tf-idf of stems, of pairs of neighbouring stems, and of character n-grams.
+
+    value of a unit in a document = log(1 + tf) (log((1 + N) / (1 + n)) + 1)
+
+for a unit that occurs in n of N training documents, half of that for a pair, and then norm 1. Documents are processed
+in batches by a few lanes, each with its own thread and tables: the memory is that of the vocabulary and of the batches,
+and the result does not depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, cycle, islice, pairwise
+from os import cpu_count
+from threading import Lock
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.compiled import has_numba
+from labelfield.constraints import Constraint, Flag, Integer, OneOf, Word, check_options
+from labelfield.csr import from_counts, row_norms
+from labelfield.errors import DataError
+from labelfield.text.lane import Lane, grown
+from labelfield.text.languages import Stem, detect_language, normalise, stemmer
+from labelfield.text.letters import words_of
+
+# A document: its text, or the texts of its fields.
+Document = str | Sequence[str]
+Result = TypeVar("Result")
+# Lanes that count are fixed, so that the same documents give the same vocabulary on any machine.
+_COUNT_LANES, _MOST_LANES = 2, 8
+_BATCH_LETTERS, _BATCH_DOCUMENTS = 1 << 18, 1024
+# Lengths of character n-grams, within words and their ends.
+_SHORTEST, _LONGEST = 3, 5
+# What begins the name of a character n-gram, and what stands for the end of a word in it: no word has these.
+_GRAM, _EDGE = "#", "·"
+# Slots for pairs in a lane beyond which pairs seen once so far are forgotten.
+_MOST_SLOTS, _FEW_SLOTS = 1 << 22, 1 << 16
+_FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
+_SAMPLE = 1000
+# Mean letters per document up to which character n-grams are used by default: on longer ones they say little more than
+# words do, and make rows several times as long.
+_SHORT_DOCUMENTS = 600
+# A pair says little more than its two words.
+_PAIR_WEIGHT = 0.5
+AUTO, NONE = "auto", "none"
+
+
+class Found(NamedTuple):
+    """What the training documents showed: units and the number of documents each is in, and the same of pairs."""
+
+    units: list[str]
+    frequency: NDArray[np.int64]
+    pairs: NDArray[np.uint64]
+    pair_frequency: NDArray[np.int64]
+    n_documents: int
+
+
+class Vocabulary(NamedTuple):
+    """The columns: words, then pairs, then character n-grams; and the number of documents each is in.
+
+    `pairs` (n, 2) are the columns of the words of each pair.
+    """
+
+    names: list[str]
+    n_words: int
+    pairs: NDArray[np.int64]
+    frequency: NDArray[np.int64]
+    n_documents: int
+
+    @property
+    def first_gram(self) -> int:
+        return self.n_words + len(self.pairs)
+
+
+class _Kept(NamedTuple):
+    """Lanes, and the words of each batch as the lanes in turn number them."""
+
+    lanes: list[Lane]
+    tokens: list[NDArray[np.int32]]
+
+
+@dataclass(kw_only=True)
+class WordEncoder:
+    """Turn documents into rows: tf-idf of stems, of pairs of neighbouring stems, and of character n-grams.
+
+    Parameters
+    ----------
+    language : str
+        Whose Snowball stems are used: a code such as fi, auto to detect it, or none for words as they are.
+    pairs : bool
+        Whether pairs of neighbouring words are columns.
+    characters : str
+        Whether character n-grams of 3 to 5 letters within words are columns: on, off, or auto, for short documents.
+    min_documents : int
+        Training documents that a column must occur in.
+    max_features : int
+        Columns at the most; those in most documents are kept.
+    """
+
+    language: str = AUTO
+    pairs: bool = True
+    characters: str = AUTO
+    min_documents: int = 2
+    max_features: int = 1 << 19
+
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "language": Word(),
+        "pairs": Flag(),
+        "characters": OneOf((AUTO, "on", "off")),
+        "min_documents": Integer(1),
+        "max_features": Integer(1),
+    }
+
+    def __post_init__(self) -> None:
+        self._lanes: list[Lane] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the tables of lanes, which fill again."""
+        return self.__dict__ | {"_lanes": None}
+
+    def fit(self, documents: Iterable[Document], weights: Sequence[float] = (1.0,)) -> WordEncoder:
+        """Learn the vocabulary. A document is a text, or a sequence of texts of its fields, which have `weights`."""
+        self._learn(documents, weights, keeps_tokens=False)
+        return self
+
+    def fit_transform(self, documents: Iterable[Document], weights: Sequence[float] = (1.0,)) -> sparse.csr_array:
+        """Learn the vocabulary and return the rows of the same documents, which are split into words only once."""
+        documents = documents if has_numba() else list(documents)
+        kept = self._learn(documents, weights, keeps_tokens=True)
+        if kept is None:
+            return self.transform(documents)
+        return self._assembled(_in_lanes(kept.lanes, iter(kept.tokens), self._rows))
+
+    def transform(self, documents: Iterable[Document]) -> sparse.csr_array:
+        """Return a row for each document (CSR float32)."""
+        return self._assembled(self.transform_batches(documents))
+
+    def transform_batches(self, documents: Iterable[Document]) -> Iterator[_Rows]:
+        """Yield rows in batches, as counts per row, columns and values: for documents that do not fit into memory."""
+        if not has_numba():
+            yield from (self._plain_rows(batch) for batch in self._batches(documents))
+            return
+        # Lanes keep the words they know, unless another thread is using them.
+        lanes = self._lanes or self._new_lanes()
+        self._lanes = None
+        try:
+            yield from _in_lanes(lanes, self._batches(documents), lambda lane, own: self._rows(lane, lane.tokens(own)))
+        finally:
+            self._lanes = lanes
+
+    def _new_lanes(self) -> list[Lane]:
+        return [Lane(self._units(self._known())) for _ in range(min(cpu_count() or 1, _MOST_LANES))]
+
+    def _assembled(self, parts: Iterable[_Rows]) -> sparse.csr_array:
+        counts, indices, values = (np.concatenate(column) for column in zip(_NO_ROWS, *parts, strict=True))
+        return from_counts(counts, indices, values, self.n_features_)
+
+    @property
+    def n_features_(self) -> int:
+        return len(self.vocabulary_.names)
+
+    def feature_names(self) -> list[str]:
+        """Return what each column is: a stem, two stems, or #letters of an n-gram, with · for the end of a word."""
+        return self.vocabulary_.names
+
+    def columns_of(self, words: list[str]) -> list[list[int]]:
+        """Return the columns that each word of a text has a part in, alone or with its neighbours."""
+        units_of, pairs = self._units(self._known()), self._pairs()
+        own = [units_of([word])[1] for word in words]
+        found = [[column for column in columns if column >= 0] for columns in own]
+        for place in range(len(words) - 1):
+            if (column := pairs.get((own[place][0], own[place + 1][0]))) is not None:
+                found[place].append(column)
+                found[place + 1].append(column)
+        return found
+
+    # Fitting
+
+    def _learn(self, documents: Iterable[Document], weights: Sequence[float], *, keeps_tokens: bool) -> _Kept | None:
+        """Learn the vocabulary, and return what `fit_transform` needs to make rows without splitting words again."""
+        check_options(vars(self), self.constraints)
+        self.weights_ = np.asarray(weights, np.float32)
+        stream = iter(documents)
+        head = list(islice(stream, _SAMPLE))
+        self.language_ = self._choose_language(head)
+        lengths = [sum(map(len, _fields(document))) for document in head]
+        is_short = sum(lengths) <= _SHORT_DOCUMENTS * len(lengths)
+        self.has_characters_ = self.characters == "on" or (self.characters == AUTO and is_short)
+        found, kept = self._count(chain(head, stream), keeps_tokens)
+        vocabulary, columns = _choose(found, self.min_documents, self.max_features)
+        self._take(vocabulary)
+        if kept is not None:
+            for lane in kept.lanes:  # which from now on make rows
+                used = lane.units[: lane.pointers[lane.n_words]]
+                used[:] = columns[used]
+                lane.units_of, lane.keeps_all = self._units(self._known()), False
+        return kept
+
+    def _choose_language(self, documents: list[Document]) -> str | None:
+        if self.language == NONE:
+            return None
+        if self.language != AUTO:
+            return normalise(self.language)
+        return detect_language(text for document in documents for text in _fields(document))
+
+    def _batches(self, documents: Iterable[Document]) -> Iterator[list[str]]:
+        """Yield the texts of some documents at a time, field after field."""
+        batch: list[str] = []
+        n_letters, n_fields = 0, self.weights_.size
+        for document in documents:
+            fields = _fields(document)
+            if len(fields) != n_fields:
+                raise DataError(f"a document with {len(fields)} fields", expected=f"{n_fields} as the others")
+            batch.extend(fields)
+            n_letters += sum(map(len, fields))
+            if n_letters > _BATCH_LETTERS or len(batch) >= _BATCH_DOCUMENTS * n_fields:
+                yield batch
+                batch, n_letters = [], 0
+        if batch:
+            yield batch
+
+    def _units(self, number: Callable[[list[str]], list[int]]) -> Callable[[list[str]], tuple[list[int], list[int]]]:
+        """Return a function from words to the units of each, by number: its stem first, then its n-grams."""
+        stem: Stem = stemmer(self.language_)
+
+        def units_of(words: list[str]) -> tuple[list[int], list[int]]:
+            stems = [found or word for found, word in zip(stem(words), words, strict=True)]
+            if not self.has_characters_:
+                return [1] * len(words), number(stems)
+            names, counts = [], []
+            for word, first in zip(words, stems, strict=True):
+                grams = _grams(word)
+                names.append(first)
+                names += grams
+                counts.append(1 + len(grams))
+            return counts, number(names)
+
+        return units_of
+
+    def _count(self, documents: Iterable[Document], keeps_tokens: bool) -> tuple[Found, _Kept | None]:
+        if not has_numba():
+            return self._plain_count(documents), None
+        numbers: dict[str, int] = {}
+        lock = Lock()
+
+        def number(names: list[str]) -> list[int]:
+            with lock:
+                return [numbers.setdefault(name, len(numbers)) for name in names]
+
+        lanes = [_CountLane(self._units(number), self.weights_.size, self.pairs) for _ in range(_COUNT_LANES)]
+        kept = [
+            tokens
+            for tokens in _in_lanes(lanes, self._batches(documents), lambda lane, batch: lane.count(batch))
+            if keeps_tokens
+        ]
+        frequency = np.zeros(len(numbers), np.int64)
+        for lane in lanes:
+            known = min(lane.frequency.size, len(numbers))
+            frequency[:known] += lane.frequency[:known]
+        found = Found(list(numbers), frequency, *_joined_pairs(lanes), sum(lane.document for lane in lanes))
+        return found, _Kept([lane.lane for lane in lanes], kept) if keeps_tokens else None
+
+    def _plain_count(self, documents: Iterable[Document]) -> Found:
+        """Count in plain Python: the twin of the compiled loops."""
+        numbers: dict[str, int] = {}
+        units_of = self._units(lambda names: [numbers.setdefault(name, len(numbers)) for name in names])
+        frequency: Counter[int] = Counter()
+        pairs: Counter[int] = Counter()
+        n_documents = 0
+        for batch in self._batches(documents):
+            for texts in _grouped(batch, self.weights_.size):
+                seen: set[int] = set()
+                seen_pairs: set[int] = set()
+                for text in texts:
+                    words = words_of(text)
+                    counts, units = units_of(words)
+                    seen.update(units)
+                    firsts = [units[at] for at in np.cumsum([0, *counts[:-1]]).tolist()] if words else []
+                    seen_pairs.update((a << 32) | b for a, b in pairwise(firsts))
+                frequency.update(seen)
+                pairs.update(seen_pairs if self.pairs else ())
+                n_documents += 1
+        keys = np.array(sorted(pairs), np.uint64)
+        return Found(
+            list(numbers),
+            np.array([frequency[unit] for unit in range(len(numbers))], np.int64),
+            keys,
+            np.array([pairs[key] for key in keys.tolist()], np.int64),
+            n_documents,
+        )
+
+    # Rows
+
+    def _take(self, vocabulary: Vocabulary) -> None:
+        """Keep a vocabulary, learned or loaded, and what follows from it."""
+        self.vocabulary_ = vocabulary
+        self._lanes = None
+        n_words, first_gram, names = vocabulary.n_words, vocabulary.first_gram, vocabulary.names
+        self._columns = dict(zip(names[:n_words], range(n_words), strict=True))
+        self._columns |= zip(names[first_gram:], range(first_gram, len(names)), strict=True)
+        idf = np.log((1 + vocabulary.n_documents) / (1 + vocabulary.frequency)) + 1
+        idf[n_words:first_gram] *= _PAIR_WEIGHT
+        self._idf = idf.astype(np.float32)
+        self._table: tuple[NDArray[np.uint64], NDArray[np.int64]] | None = None
+
+    def _pair_table(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Return a hash table of pairs and their columns; made when it is first needed."""
+        from labelfield.compiled.tokens import place_pairs
+
+        if self._table is None:
+            pairs = self.vocabulary_.pairs.astype(np.uint64)
+            keys = pairs[:, 0] << np.uint64(32) | pairs[:, 1]
+            n_slots = 1 << int(2 * keys.size).bit_length()
+            table = np.full(n_slots, _FREE), np.zeros(n_slots, np.int64)
+            place_pairs(keys, self.vocabulary_.n_words + np.arange(keys.size), *table)
+            self._table = table
+        return self._table
+
+    def _pairs(self) -> dict[tuple[int, int], int]:
+        pairs = self.vocabulary_.pairs.tolist()
+        return {(a, b): self.vocabulary_.n_words + place for place, (a, b) in enumerate(pairs)}
+
+    def _rows(self, lane: Lane, tokens: NDArray[np.int32]) -> _Rows:
+        from labelfield.compiled.tokens import END, write_rows
+
+        sizes = np.diff(lane.pointers[: lane.n_words + 1])
+        most = int(sizes[tokens[tokens != END]].sum()) + tokens.size
+        indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
+        counts = np.zeros(np.count_nonzero(tokens == END) // self.weights_.size, np.int64)
+        total = np.zeros(self.n_features_, np.float32)
+        parts = lane.pointers, lane.units, *self._pair_table(), total, counts, indices, values
+        n = write_rows(tokens, self.weights_, *parts)
+        return self._weighted(counts, indices[:n], values[:n])
+
+    def _known(self) -> Callable[[list[str]], list[int]]:
+        get = self._columns.get
+        return lambda names: [get(name, -1) for name in names]
+
+    def _plain_rows(self, batch: list[str]) -> _Rows:
+        """Make rows in plain Python: the twin of the compiled loop."""
+        units_of, known_pairs = self._units(self._known()), self._pairs()
+        counts, indices, values = [], [], []
+        for texts in _grouped(batch, self.weights_.size):
+            total: Counter[int] = Counter()
+            for text, weight in zip(texts, self.weights_.tolist(), strict=True):
+                words = words_of(text)
+                sizes, units = units_of(words)
+                firsts = [units[at] for at in np.cumsum([0, *sizes[:-1]]).tolist()] if words else []
+                pairs = (known_pairs.get(pair, -1) for pair in pairwise(firsts))
+                for unit in chain(units, pairs):
+                    if unit >= 0:
+                        total[unit] += weight
+            columns = sorted(total)
+            counts.append(len(columns))
+            indices += columns
+            values += [total[column] for column in columns]
+        found = np.array(counts, np.int64), np.array(indices, np.int32), np.array(values, np.float32)
+        return self._weighted(*found)
+
+    def _weighted(self, counts: NDArray[np.int64], indices: NDArray[np.int32], tf: NDArray[np.float32]) -> _Rows:
+        """Return tf-idf in rows of norm 1."""
+        values = np.log1p(tf) * self._idf[indices]
+        values /= np.repeat(row_norms(values, counts), counts[counts > 0]).astype(np.float32)
+        return counts, indices, values
+
+    # Saving
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the encoder in words and arrays; the names of its columns are saved beside them."""
+        own = self.vocabulary_
+        words = {name: getattr(self, name) for name in self.constraints}
+        words |= {
+            "language_": self.language_,
+            "has_characters": self.has_characters_,
+            "weights": self.weights_.tolist(),
+            "n_documents": own.n_documents,
+        }
+        return words | {"n_words": own.n_words, "n_pairs": len(own.pairs)}, {"frequency": own.frequency}
+
+    @classmethod
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], names: list[str]) -> WordEncoder:
+        """Return the encoder that `describe` described; raise a ValueError, KeyError or TypeError for nonsense."""
+        encoder = cls(**{name: config[name] for name in cls.constraints})
+        check_options(vars(encoder), cls.constraints)
+        language, sizes = config["language_"], [config[name] for name in ("n_words", "n_pairs", "n_documents")]
+        frequency, weights = arrays["frequency"], np.asarray(config["weights"], np.float32)
+        if not (language is None or isinstance(language, str)) or not all(Integer(0).accepts(size) for size in sizes):
+            raise ValueError("the language or a size of the encoder is not one")
+        if weights.ndim != 1 or not weights.size or not (np.isfinite(weights) & (weights > 0)).all():
+            raise ValueError("the weights of fields are not positive numbers")
+        if frequency.shape != (len(names),) or frequency.dtype != np.int64 or sizes[0] + sizes[1] > len(names):
+            raise ValueError(f"the encoder does not have {len(names)} columns")
+        if frequency.size and not 0 <= int(frequency.min()) <= int(frequency.max()) <= sizes[2]:
+            raise ValueError("columns occur in more documents than there were")
+        encoder.language_, encoder.weights_, encoder.has_characters_ = (
+            language,
+            weights,
+            config["has_characters"] is True,
+        )
+        words = {name: column for column, name in enumerate(names[: sizes[0]])}
+        if len(words) < sizes[0] or len(set(names)) < len(names):
+            raise ValueError("two columns of the encoder have the same name")
+        if not all(name.startswith(_GRAM) for name in names[sizes[0] + sizes[1] :]):
+            raise ValueError("a column of the encoder is neither a word nor a pair nor an n-gram")
+        split = [name.partition(" ") for name in names[sizes[0] : sizes[0] + sizes[1]]]
+        pairs = np.array([(words[first], words[second]) for first, _, second in split], np.int64).reshape(-1, 2)
+        encoder._take(Vocabulary(names, sizes[0], pairs, frequency, sizes[2]))
+        return encoder
+
+
+_Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
+_NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
+
+
+def _fields(document: Document) -> Sequence[str]:
+    return (document,) if isinstance(document, str) else document
+
+
+def _grouped(texts: list[str], n_fields: int) -> Iterator[list[str]]:
+    return (texts[at : at + n_fields] for at in range(0, len(texts), n_fields))
+
+
+def _grams(word: str) -> list[str]:
+    """Return the names of the n-grams of a word with its two ends."""
+    padded = f"{_EDGE}{word}{_EDGE}"
+    return [
+        f"{_GRAM}{padded[at : at + size]}"
+        for size in range(_SHORTEST, min(_LONGEST, len(padded)) + 1)
+        for at in range(len(padded) - size + 1)
+    ]
+
+
+def _in_lanes(lanes: list[Any], batches: Iterator[Any], work: Callable[[Any, Any], Result]) -> Iterator[Result]:
+    """Yield what lanes make of batches, which they take in turn; each lane has a thread, and a batch in store."""
+    with ExitStack() as stack:
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in lanes]
+        turns = cycle(zip(pools, lanes, strict=True))
+        pending: deque[Future[Result]] = deque()
+        for batch in batches:
+            pool, lane = next(turns)
+            pending.append(pool.submit(work, lane, batch))
+            if len(pending) > 2 * len(lanes):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _choose(found: Found, min_documents: int, max_features: int) -> tuple[Vocabulary, NDArray[np.int64]]:
+    """Choose the columns and put them in order: by name, so that threads have no say in it.
+
+    Return with them the column of each unit, -1 for none.
+    """
+    order = np.flatnonzero(found.frequency >= min_documents)
+    first, second = ((found.pairs >> np.uint64(shift)).astype(np.int64) & 0xFFFFFFFF for shift in (32, 0))
+    is_kept = found.pair_frequency >= min_documents
+    first, second, pair_frequency = first[is_kept], second[is_kept], found.pair_frequency[is_kept]
+    if order.size + first.size > max_features:
+        everything = np.concatenate([found.frequency[order], pair_frequency])
+        boundary = np.partition(everything, -max_features - 1)[-max_features - 1]
+        room = max_features - int(np.count_nonzero(everything > boundary))
+        # Of those at the boundary the first words by name: the numbers of units are up to the threads.
+        ties = sorted(order[found.frequency[order] == boundary].tolist(), key=lambda unit: found.units[unit])[:room]
+        order = np.concatenate([order[found.frequency[order] > boundary], np.array(ties, np.int64)])
+        is_kept = pair_frequency > boundary
+        first, second, pair_frequency = first[is_kept], second[is_kept], pair_frequency[is_kept]
+    by_name = sorted(order.tolist(), key=lambda unit: (found.units[unit][0] == _GRAM, found.units[unit]))
+    n_words = sum(found.units[unit][0] != _GRAM for unit in by_name)
+    column = np.full(len(found.units), -1, np.int64)
+    column[by_name] = np.arange(len(by_name))
+    is_kept = (column[first] >= 0) & (column[second] >= 0)
+    pairs = np.stack([column[first[is_kept]], column[second[is_kept]]], 1)
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    pairs, pair_frequency = pairs[order], pair_frequency[is_kept][order]
+    names = [found.units[unit] for unit in by_name]
+    pair_names = [f"{names[a]} {names[b]}" for a, b in zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), strict=True)]
+    frequency = found.frequency[by_name]
+    vocabulary = Vocabulary(
+        [*names[:n_words], *pair_names, *names[n_words:]],
+        n_words,
+        pairs,
+        np.concatenate([frequency[:n_words], pair_frequency, frequency[n_words:]]),
+        found.n_documents,
+    )
+    return vocabulary, np.where(column >= n_words, column + len(pairs), column)
+
+
+def _joined_pairs(lanes: list[_CountLane]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the pairs of all lanes, and the number of documents each is in."""
+    from labelfield.compiled.tokens import add_pairs
+
+    n_slots = 1 << int(2 * sum(lane.n_pairs for lane in lanes)).bit_length()
+    keys, frequency = np.full(n_slots, _FREE), np.zeros(n_slots, np.int64)
+    for lane in lanes:
+        add_pairs(*lane.pairs(), keys, frequency)
+    kept = keys != _FREE
+    return keys[kept], frequency[kept]
+
+
+class _CountLane:
+    """A lane that counts in how many documents units and pairs occur."""
+
+    def __init__(self, units_of: Any, n_fields: int, has_pairs: bool) -> None:
+        self.lane, self.n_fields, self.has_pairs, self.document = Lane(units_of, keeps_all=True), n_fields, has_pairs, 0
+        self.seen, self.frequency = np.zeros(1 << 16, np.int32), np.zeros(1 << 16, np.int32)
+        self._empty(_FEW_SLOTS)
+        self.n_pairs = 0
+
+    def _empty(self, n_slots: int) -> None:
+        self.keys = np.full(n_slots, _FREE)
+        self.pair_seen, self.pair_frequency = np.zeros(n_slots, np.int32), np.zeros(n_slots, np.int32)
+
+    def count(self, batch: list[str]) -> NDArray[np.int32]:
+        """Count the units and pairs of some documents; return their words by number."""
+        from labelfield.compiled.tokens import count_documents, count_pairs
+
+        tokens, lane = self.lane.tokens(batch), self.lane
+        n_units = int(lane.units[: lane.pointers[lane.n_words]].max(initial=-1)) + 1
+        self.seen, self.frequency = grown(self.seen, n_units), grown(self.frequency, n_units)
+        first = self.document  # documents are numbered from 1, because 0 means not seen
+        self.document = (
+            count_documents(tokens, self.n_fields, lane.pointers, lane.units, self.seen, self.frequency, first + 1) - 1
+        )
+        state = np.array([0, 0, 0, -1, self.n_pairs], np.int64)
+        while self.has_pairs:
+            table = self.keys, self.pair_seen, self.pair_frequency
+            is_done = count_pairs(tokens, self.n_fields, lane.pointers, lane.units, *table, state, first + 1)
+            self.n_pairs = int(state[4])
+            if is_done:
+                break
+            self._make_room()
+            state[4] = self.n_pairs
+        return tokens
+
+    def _make_room(self) -> None:
+        """Double the table of pairs, or forget those that were seen once so far."""
+        from labelfield.compiled.tokens import place_pairs
+
+        kept, n_slots, least = self.keys != _FREE, self.keys.size, 1
+        while n_slots >= _MOST_SLOTS and 4 * np.count_nonzero(kept) > n_slots:
+            kept &= self.pair_frequency > least
+            least += 1
+        keys = self.keys[kept]
+        # Both numbers of a pair travel as one.
+        packed = self.pair_seen[kept].astype(np.int64) << 32 | self.pair_frequency[kept]
+        self._empty(max(_FEW_SLOTS, n_slots if n_slots >= _MOST_SLOTS else 2 * n_slots))
+        values = np.zeros(self.keys.size, np.int64)
+        place_pairs(keys, packed, self.keys, values)
+        self.pair_seen, self.pair_frequency = (values >> 32).astype(np.int32), (values & 0xFFFFFFFF).astype(np.int32)
+        self.n_pairs = keys.size
+
+    def pairs(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+        """Return all pairs, and the number of documents each is in."""
+        kept = self.keys != _FREE
+        return self.keys[kept], self.pair_frequency[kept]

@@ -1,0 +1,220 @@
+"""Documents in, tags out: train, tag, evaluate, explain and report on files of documents."""
+
+import csv
+import gzip
+import io
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+from test_commands import message, run
+
+import labelfield
+
+FAST = ("--method", "linear", "--set", "row_transform=unit", "--set", "cost=1.0", "--device=cpu")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    path = tmp_path_factory.mktemp("documents") / "toy"
+    run("synth", "--kind", "texts", "--rows", 200, "--out", path)
+    names = sorted({one for own in labelfield.read_documents(path).labels for one in own})
+    (path / "vocabulary.tsv").write_text("".join(f"<http://x/{name}>\t{name}\n" for name in [*names, "unused"]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(toy, tmp_path_factory):
+    out = tmp_path_factory.mktemp("models") / "model"
+    return out, run("train", toy, "--out", out, *FAST)
+
+
+def test_three_commands_lead_from_a_csv_to_tags(toy, trained, tmp_path):
+    model, done = trained
+    said = message(done)
+    assert "CSV: text from title + text, labels from labels split at '|', ids from id" in said
+    assert "160 documents" in said
+    assert "English stems (detected; --language decides)" in said
+    assert "a vocabulary of 13 labels; 1 of its labels are not used" in said
+    lines = [json.loads(line) for line in run("tag", model, toy, "-k", 3).stdout.splitlines()]
+    documents = labelfield.read_documents(toy, part="test")
+    assert [line["id"] for line in lines] == documents.ids
+    assert list(lines[0]) == ["id", "tags", "uncertainty", "review"]
+    assert all(len(line["tags"]) == 3 for line in lines)
+    assert lines[0]["tags"][0]["uri"] == f"http://x/{lines[0]['tags'][0]['label']}"
+    expected = labelfield.load(model).tags(documents, 3)
+    assert [[tag["label"] for tag in line["tags"]] for line in lines] == [
+        [tag.label for tag in own] for own in expected
+    ]
+    assert all(line["review"] == (line["uncertainty"] >= 0.5) for line in lines)
+
+
+def test_tags_as_csv_and_compressed(toy, trained, tmp_path):
+    model, _ = trained
+    run("tag", model, toy, "--out", tmp_path / "tags.csv", "--threshold", 0.9)
+    with open(tmp_path / "tags.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["id", "tags", "probabilities", "uncertainty", "review"]
+    assert all(float(p) >= 0.9 for row in rows for p in row["probabilities"].split("|") if p)
+    run("tag", model, toy, "--out", tmp_path / "tags.jsonl.gz")
+    lines = gzip.decompress((tmp_path / "tags.jsonl.gz").read_bytes()).splitlines()
+    assert len(lines) == len(rows) == 40
+    assert "exists; pass --overwrite" in message(run("tag", model, toy, "--out", tmp_path / "tags.csv", check=2))
+
+
+def test_stdin_is_tagged(trained, monkeypatch):
+    model, _ = trained
+    text = b'{"text": "a violin concert with the orchestra", "title": ""}\n'
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+    line = json.loads(run("tag", model, "-").stdout)
+    assert (line["id"], line["tags"][0]["label"]) == ("1", "music")
+
+
+def test_scores_are_those_of_the_estimator(toy, trained):
+    model, _ = trained
+    scores = json.loads(run("evaluate", model, toy, "--json").stdout)
+    found, documents = labelfield.load(model), labelfield.read_documents(toy, part="test")
+    tags = found.tags(documents, 5)
+    f1 = [
+        2 * len({tag.label for tag in own} & set(true)) / (5 + len(true))
+        for own, true in zip(tags, documents.labels, strict=True)
+    ]
+    assert scores["F1@5"] == pytest.approx(100 * sum(f1) / len(f1))
+    chosen, names = found.predict(documents), found.classes_
+    sets = [{names[j] for j in chosen.indices[a:b]} for a, b in zip(chosen.indptr, chosen.indptr[1:], strict=False)]
+    hits = sum(len(own & set(true)) for own, true in zip(sets, documents.labels, strict=True))
+    assert scores["microF1"] == pytest.approx(200 * hits / (sum(map(len, sets)) + sum(map(len, documents.labels))))
+    assert "F1" in run("evaluate", model, toy).stdout
+
+
+def test_labels_that_are_new_count_as_missed(trained, tmp_path):
+    model, _ = trained
+    path = tmp_path / "new.jsonl"
+    path.write_text('{"title": "", "text": "a violin", "labels": ["http://x/music", "brand new"]}\n')
+    done = run("evaluate", model, path, "--json")
+    assert "1 labels were not in the training data (brand new)" in message(done)
+    assert json.loads(done.stdout)["P@1"] == 100
+
+
+def test_words_that_carried_a_tag(toy, trained):
+    model, _ = trained
+    found = json.loads(run("explain", model, "--text", "A violin near the harbour", "-k", 2, "--json").stdout)
+    first = found["labels"][0]
+    place = first["words"][0]["places"][0]
+    assert found["text"][slice(*place)].lower() == first["words"][0]["word"]
+    shown = run("explain", model, toy, "--row", 3).stdout
+    assert "✓" in shown
+    assert "words: by how much" in shown
+    assert "has no such row" in message(run("explain", model, toy, "--row", 999, check=2))
+    assert "pass a file and --row, or --text" in message(run("explain", model, check=2))
+
+
+def test_the_report_shows_documents_as_text(toy, trained, tmp_path):
+    model, _ = trained
+    run("report", model, toy, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert '<mark class="for">' in page
+    documents = labelfield.read_documents(toy, part="test")
+    page = re.sub("</?mark[^>]*>", "", page)
+    assert sum(title in page for title, _ in documents.texts) >= 5
+
+
+def test_a_method_of_classes_and_validation(toy, tmp_path):
+    path = tmp_path / "one.jsonl"
+    documents = labelfield.read_documents(toy)
+    lines = [{"text": text, "label": own[0]} for (_, text), own in zip(documents.texts, documents.labels, strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("train", path, "--out", tmp_path / "model", "--method", "softmax", "--time-budget", "1s", "--valid", path)
+    assert labelfield.load(tmp_path / "model").classifier_.label_kind_ == "classes"
+    done = run("train", toy, "--out", tmp_path / "no", "--method", "softmax", check=3)
+    assert "expected one class per document" in message(done)
+
+
+@pytest.mark.parametrize(
+    ("content", "message_part"),
+    [
+        ("text,labels\nsome words here,\nother words here,\n", "column 'labels' has no labels in any document"),
+        ("text,labels\nalpha,a\nbeta,b\n", "no word occurs in two documents"),
+        ("text,labels,extra\nsome words here,a\n", "2 cells; expected 3"),
+    ],
+)
+def test_bad_training_files_leave_nothing_behind(tmp_path, content, message_part):
+    (tmp_path / "bad.csv").write_text(content)
+    done = run("train", tmp_path / "bad.csv", "--out", tmp_path / "model", *FAST, "--text", "text", check=3)
+    assert message_part in message(done)
+    assert not (tmp_path / "model").exists()
+
+
+def test_empty_documents_are_trained_on_and_tagged(tmp_path):
+    rows = [
+        ["text", "tags"],
+        *([f"about bread {i}", "food"] for i in range(9)),
+        ["", "food"],
+        ["", ""],
+        ["new music", "art"],
+    ]
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    done = run("train", tmp_path / "a.csv", "--out", tmp_path / "model", *FAST)
+    assert "1 documents have no labels" in message(done)
+    assert len(run("tag", tmp_path / "model", tmp_path / "a.csv").stdout.splitlines()) == 12
+
+
+def test_models_of_rows_and_of_documents_are_told_apart(toy, trained, tmp_path):
+    rows, model = tmp_path / "rows", tmp_path / "model"
+    run("synth", "--out", rows, "--rows", 60, "--features", 30, "--labels", 5)
+    run("train", rows, "--out", model, *FAST)
+    assert "was trained on rows, not on documents" in message(run("tag", model, toy, check=2))
+    assert "expected rows of numbers" in message(run("evaluate", model, toy / "test.csv", check=3))
+    assert "--text is for a model of documents" in message(run("explain", model, "--text", "x", check=2))
+
+
+def test_duplicate_ids_are_said(trained, tmp_path):
+    model, _ = trained
+    (tmp_path / "twice.csv").write_text("id,title,text\n7,a,some bread\n7,b,some music\n")
+    done = run("tag", model, tmp_path / "twice.csv")
+    assert "1 ids occur more than once, such as '7'" in message(done)
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
+    model = tmp_path / "model"
+    run("train", toy, "--out", model, *FAST)
+    before = json.loads(run("evaluate", model, toy, "--json").stdout)
+    documents = labelfield.read_documents(toy)
+    new = [
+        {"id": f"new{i}", "title": "", "text": f"knitting wool and yarn {i}", "labels": ["knitting"]} for i in range(9)
+    ]
+    title, text = documents.texts[0]
+    new.append({"id": documents.ids[0], "title": title, "text": text, "labels": [*documents.labels[0], "knitting"]})
+    (tmp_path / "corrections.jsonl").write_text("".join(json.dumps(one) + "\n" for one in new))
+    done = run("learn", model, tmp_path / "corrections.jsonl", "--data", toy, "--json")
+    assert "1 documents were corrected by their ids, 9 are new" in message(done)
+    facts = json.loads(done.stdout)
+    assert (facts["documents"], facts["new labels"]) == (169, "knitting")
+    found = labelfield.load(model)
+    assert found.tags(["the wool and the yarn"], 1)[0][0].label == "knitting"
+    assert found.text_.vocabulary.find("music").uri == "http://x/music"
+    after = json.loads(run("evaluate", model, toy, "--json").stdout)
+    assert after["P@1"] >= before["P@1"] - 3
+    bare = tmp_path / "bare.jsonl"  # the numbers of its lines are no ids
+    bare.write_text(json.dumps({"title": "", "text": "knitting again", "labels": ["knitting"]}) + "\n")
+    done = run("learn", model, bare, "--data", toy, "--json")
+    assert "0 documents were corrected by their ids, 1 are new" in message(done)
+    rows = tmp_path / "bad.jsonl"
+    rows.write_text('{"text": "x"}\n')
+    kept = (model / "config.json").read_bytes()
+    run("learn", model, rows, "--data", toy, check=3)
+    assert (model / "config.json").read_bytes() == kept
+
+
+def test_info_describes_documents(toy, tmp_path):
+    found = json.loads(run("info", toy, "--json").stdout)["splits"]
+    assert list(found) == ["train", "test"]
+    labels = labelfield.read_documents(toy).labels
+    facts = found["train"]
+    assert (facts["documents"], facts["labels"], facts["language"]) == (160, 12, "en")
+    assert facts["labels per document"] == pytest.approx(sum(map(len, labels)) / 160)
+    (tmp_path / "a.jsonl").write_text('{"text": "", "labels": []}\n')
+    assert "documents without text" in run("info", tmp_path / "a.jsonl").stdout

@@ -1,0 +1,230 @@
+"""TextClassifier: documents in, tags out."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import labelfield
+from labelfield import LinearClassifier, TextClassifier
+from labelfield.errors import DataError
+from labelfield.estimators.text import explain_text
+from labelfield.models.artifact import ModelError
+from labelfield.synth import make_texts
+from labelfield.text import Documents, Label, LabelVocabulary
+
+TEXTS, LABELS = make_texts(160, seed=0)
+VOCABULARY = LabelVocabulary([Label("music", "u:music", {"fi": "musiikki"}), Label("unused", "u:no")])
+
+
+def fitted(**options):
+    model = LinearClassifier(row_transform="unit", cost=1.0)
+    return TextClassifier(model=model, **options)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    labels = [["u:music" if one == "music" else one for one in own] for own in LABELS]
+    return fitted().fit(TEXTS, labels, vocabulary=VOCABULARY)
+
+
+def test_tags_are_those_of_new_documents(classifier):
+    texts, labels = make_texts(60, seed=1)
+    tags = classifier.tags(texts, k=1)
+    assert np.mean([own[0].label in true for own, true in zip(tags, labels, strict=True)]) > 0.9
+    assert {own[0].uri for own in tags if own[0].label == "music"} == {"u:music"}
+    assert classifier.tags(["violin concert"], k=12, threshold=0.99)[0] != classifier.tags(["violin concert"], k=12)[0]
+
+
+def test_answers_have_the_forms_of_other_classifiers(classifier):
+    P, best = classifier.predict_proba(TEXTS[:5]), classifier.predict_topk(TEXTS[:5], 3)
+    assert P.shape == (5, 12) == (5, len(classifier.classes_))
+    assert (np.diff(best.indptr) == 3).all()
+    assert sparse.issparse(classifier.predict(TEXTS[:5]))
+    assert ((classifier.predict_uncertainty(TEXTS[:5]) >= 0) & (classifier.predict_uncertainty(TEXTS[:5]) <= 1)).all()
+    rows = classifier.rows(TEXTS[:5])
+    np.testing.assert_array_equal(classifier.predict_proba(rows), P)  # rows that were made before
+
+
+def test_a_saved_classifier_answers_the_same(classifier, tmp_path):
+    classifier.save(tmp_path / "model")
+    assert {entry.suffix for entry in (tmp_path / "model").iterdir()} == {".json", ".safetensors", ".txt", ".jsonl"}
+    again = labelfield.load(tmp_path / "model")
+    assert isinstance(again, TextClassifier)
+    assert again.tags(TEXTS[:9], 12) == classifier.tags(TEXTS[:9], 12)
+    assert again.text_.vocabulary.name_of("musiikki") == "music"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.pop("encoder"), "'encoder' is missing"),
+        (lambda text: text["encoder"].update(kind="pickle"), "unknown kind 'pickle'"),
+        (lambda text: text["encoder"].update(n_words=1), "neither a word|no model can be made"),
+        (lambda text: text.update(fields=[1]), "fields of documents are not names"),
+        (lambda text: text.update(columns=[1]), "columns of documents are not names"),
+    ],
+)
+def test_a_folder_that_makes_no_sense_is_refused(classifier, tmp_path, change, message):
+    from labelfield.models.artifact import _digest_of_config
+
+    classifier.save(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    change(config["text"])
+    config["sha256"]["config.json"] = _digest_of_config(config)
+    path.write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=message):
+        labelfield.load(tmp_path / "model")
+
+
+def test_a_word_carries_the_tag_that_falls_without_it(classifier):
+    text = "The orchestra and the piano; the piano is old."
+    first = classifier.explain(text, k=1)[0]
+    assert first.tag.label == "music"
+    strongest = first.words[0]
+    assert strongest.word in ("orchestra", "piano")
+    assert strongest.effect > 0
+    assert {first.text[start:end].lower() for start, end in strongest.places} == {strongest.word}
+    # the definition: log-odds with and without all places of the word
+    model, label = classifier.classifier_, classifier.classes_.tolist().index("music")
+    rows = classifier.rows([text, text.replace(strongest.word, " ")])
+    whole, left = model.predictor_.log_odds(model.rows(rows))[:, label]
+    assert whole - left == pytest.approx(strongest.effect, abs=1e-5)
+
+
+def test_explanations_of_odd_texts(classifier):
+    for text in ("", "?!", "\0", "x" * 100, "漢字", "nothing that is known"):
+        assert len(classifier.explain(text, k=2)) == 2
+    with pytest.raises(DataError, match="a model of rows"):
+        explain_text(LinearClassifier(row_transform="unit", cost=1.0).fit(np.eye(4), np.eye(4)[:, :2]), "text")
+
+
+def test_fields_are_weighted():
+    texts = [("good bread", "noise words here")] * 4 + [("good music", "other noise words")] * 4
+    labels = [["a"]] * 4 + [["b"]] * 4
+    rows = [
+        fitted(field_weights=weights, language="none").fit(texts, labels).rows(texts[:1])
+        for weights in ((1, 1), (5, 1))
+    ]
+    title, plain = (row.toarray()[0] for row in rows[::-1])
+    names = fitted(language="none").fit(texts, labels).text_.encoder.feature_names()
+    ratio = [row[names.index("bread")] / row[names.index("noise")] for row in (title, plain)]
+    assert ratio[0] > 1.5 * ratio[1]
+
+
+def test_fields_are_kept_apart(tmp_path):
+    texts = [("bread", "music here")] * 4 + [("music", "bread here")] * 4
+    found = fitted(fields="apart", language="none", field_weights=(2, 1)).fit(texts, [["a"]] * 4 + [["b"]] * 4)
+    assert [tags[0].label for tags in found.tags([("bread", "music"), ("music", "bread")], 1)] == ["a", "b"]
+    found.save(tmp_path / "model")
+    again = labelfield.load(tmp_path / "model")
+    assert again.tags(texts, 2) == found.tags(texts, 2)
+    # a word in the title counts apart from the same word in the text
+    effects = {word.word: word.effect for word in again.explain(("bread", "music"), 1)[0].words}
+    assert min(effects.values()) > 0
+    with pytest.raises(ValueError, match="fields='both'; expected one of joined, apart"):
+        fitted(fields="both").fit(texts, [["a"]] * 8)
+
+
+def test_documents_are_taken_as_they_are_read(tmp_path):
+    documents = Documents(TEXTS, LABELS, [str(i) for i in range(len(TEXTS))], ("title", "text"))
+    found = fitted().fit(documents, documents.labels)
+    assert found.text_.fields == ("title", "text")
+    assert found.tags(["violin concert"])[0][0].label == "music"  # one text is the last field
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        TfidfVectorizer(),
+        [TfidfVectorizer(), "words"],
+        lambda texts: np.array([[len(t), t.count("e"), 1.0] for t in texts]),
+    ],
+    ids=["scikit-learn", "side by side", "function"],
+)
+def test_encoders_of_others(tmp_path, encoder):
+    texts = [text for _, text in TEXTS]
+    found = fitted(encoder=encoder).fit(texts, LABELS)
+    assert found.predict_proba(texts[:3]).shape == (3, 12)
+    found.save(tmp_path / "model")
+    with pytest.raises(ModelError, match=r"needs the encoder .*pass it: labelfield.load"):
+        labelfield.load(tmp_path / "model")
+    own = found.text_.encoder
+    foreign = own.encoders[0] if isinstance(encoder, list) else own
+    again = labelfield.load(tmp_path / "model", encoder=foreign)
+    np.testing.assert_array_equal(again.predict_proba(texts[:9]), found.predict_proba(texts[:9]))
+    with pytest.raises(ModelError, match="is not the encoder"):
+        labelfield.load(tmp_path / "model", encoder=lambda texts: np.ones((len(texts), 4)))
+
+
+def test_an_object_with_encode(tmp_path):
+    class Embeddings:
+        def encode(self, texts):
+            return np.array([[len(text), text.count(" ")] for text in texts], float)
+
+    assert fitted(encoder=Embeddings()).fit([t for _, t in TEXTS], LABELS).rows(["a b"]).toarray().tolist() == [[3, 1]]
+
+
+def test_a_copy_answers_the_same(classifier):
+    again = pickle.loads(pickle.dumps(classifier))
+    assert again.tags(TEXTS[:5]) == classifier.tags(TEXTS[:5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "precision", "f1"),
+    [("makupalat", (33.5, 17.3, 11.9), 0.19), ("eurovoc-text", (86.1, 74.5, 61.5), 0.611)],
+)
+def test_real_documents_get_tags_at_least_as_good_as_those_of_annif(real_data, name, precision, f1):
+    docs, test = (labelfield.read_documents(real_data(name), part=part) for part in ("train", "test"))
+    tags = TextClassifier(model=LinearClassifier()).fit(docs, docs.labels).tags(test, 5)
+    hits = np.array([[tag.label in true for tag in own] for own, true in zip(tags, test.labels, strict=True)])
+    assert all(100 * hits[:, :k].mean() >= least for k, least in zip((1, 3, 5), precision, strict=True))
+    n_true = np.array([len(true) for true in test.labels])
+    assert np.mean(2 * hits.sum(1) / (5 + n_true)) >= f1
+
+
+def test_scikit_learn_can_clone_and_chain_it():
+    texts = [text for _, text in TEXTS]
+    chain = make_pipeline(FunctionTransformer(lambda some: [text.upper() for text in some]), clone(fitted()))
+    chain.fit(texts, LABELS)
+    assert chain.predict(texts[:3]).shape == (3, 12)
+    assert fitted(language="fi").get_params()["language"] == "fi"
+
+
+def test_one_label_in_every_document_and_one_label_each():
+    texts = [text for _, text in TEXTS]
+    everywhere = fitted().fit(texts, [[*own, "all"] for own in LABELS])
+    new = [text for _, text in make_texts(20, seed=2)[0]]
+    assert all("all" in {tag.label for tag in tags if tag.probability > 0.5} for tags in everywhere.tags(new))
+    single = fitted().fit(texts, [own[0] for own in LABELS])
+    assert len(single.classes_) == 12
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        ("one text", [["a"]], "one text; expected a list of texts"),
+        (["a b", 3], [["a"], ["b"]], "text 1 is int '3'; expected text"),
+        (["a b"], [["a"], ["b"]], "1 texts and 2 lists of labels"),
+        (["a b", "c d"], [[], []], "no document has a label"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(texts, labels, message):
+    with pytest.raises(DataError, match=message):
+        fitted().fit(texts, labels)
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ValueError, match="encoder='bert'; expected 'words'"):
+        fitted(encoder="bert").fit(["a"], [["b"]])
+    with pytest.raises(NotFittedError):
+        fitted().predict(["a"])

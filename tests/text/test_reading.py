@@ -1,0 +1,240 @@
+"""Documents from every format that people have, and one clear error for what cannot be read."""
+
+# ruff: noqa: E501  # contents of files read best in one line
+
+import gzip
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from labelfield.errors import DataError
+from labelfield.text import read_documents
+from labelfield.text.reading import is_documents
+
+TEXTS = ["first text about bread", "second text, about music"]
+LABELS = [["baking", "food"], ["music"]]
+ROWS = list(zip(TEXTS, LABELS, strict=True))
+
+
+def jsonl(records):
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+# name of a file, its contents, and the labels if they are not those above
+FORMATS = {
+    "csv": ("a.csv", "text,labels\nfirst text about bread,baking|food\n\"second text, about music\",music\n", None),
+    "csv semicolons": ("a.csv", "Text;Tags\nfirst text about bread;baking|food\nsecond text, about music;music\n", None),
+    "csv windows": ("a.csv", '\ufefftext,label\r\n"first text about bread","[""baking"", ""food""]"\r\n"second text, about music",music\r\n', None),
+    "csv of pandas": ("a.csv", "text,tags\nfirst text about bread,\"['baking', 'food']\"\n\"second text, about music\",['music']\n", None),
+    "csv without header": ("a.csv", "first text about bread,baking|food\n\"second text, about music\",music\n", None),
+    "tsv": ("a.tsv", "title\ttopics\nfirst text about bread\tbaking;food\nsecond text, about music\tmusic\n", None),
+    "json lines": ("a.jsonl", jsonl({"text": t, "labels": own} for t, own in ROWS), None),
+    "json": ("a.json", json.dumps([{"text": t, "label": own} for t, own in ROWS]), None),
+    "json in an object": ("a.json", json.dumps({"version": 1, "data": [{"text": t, "tags": o} for t, o in ROWS]}), None),
+    "json lines called json": ("a.json", jsonl({"text": t, "labels": own} for t, own in ROWS), None),
+    "fastText": ("a.txt", "__label__baking __label__food first text about bread\n__label__music second text, about music\n", None),
+    "annif tsv": (
+        "a.tsv",
+        "first text about bread\t<http://x/1> <http://x/2>\nsecond text, about music\t<http://x/3>\n",
+        [["http://x/1", "http://x/2"], ["http://x/3"]],
+    ),
+    "annif csv": (
+        "a.csv",
+        "document_id,text,subject_uris\nd1,first text about bread,<http://x/1> <http://x/2>\nd2,\"second text, about music\",<http://x/3>\n",
+        [["http://x/1", "http://x/2"], ["http://x/3"]],
+    ),
+    "annif json lines": (
+        "a.jsonl",
+        jsonl({"document_id": str(i), "text": t, "metadata": {}, "subjects": [{"label": one} for one in own]} for i, (t, own) in enumerate(ROWS)),
+        None,
+    ),
+    "pecos": ("a.txt", "0,3\tfirst text about bread\n7\tsecond text, about music\n", [["0", "3"], ["7"]]),
+    "xmc raw": (
+        "a.json",
+        jsonl({"uid": str(i), "title": "", "content": t, "target_ind": [i, 5], "target_rel": [1.0, 1.0]} for i, t in enumerate(TEXTS)),
+        [["0", "5"], ["1", "5"]],
+    ),
+    "spaCy": ("a.jsonl", jsonl([{"text": TEXTS[0], "cats": {"baking": 1, "food": 1.0, "music": 0}}, {"text": TEXTS[1], "cats": {"baking": False, "music": True}}]), None),
+    "doccano": ("a.jsonl", jsonl({"id": i, "text": t, "label": own} for i, (t, own) in enumerate(ROWS)), None),
+    "doccano csv": ("a.csv", "id,text,label\n1,first text about bread,baking#food\n2,\"second text, about music\",music\n3,third,food\n4,fourth,baking\n", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_same_documents(tmp_path, name, packed):
+    file, content, labels = FORMATS[name]
+    path = tmp_path / (file + ".gz" * packed)
+    path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
+    assert is_documents(path) or name == "csv without header"
+    found = read_documents(path, labelled=True)
+    assert ["".join(text) for text in found.texts[:2]] == TEXTS
+    assert found.labels[:2] == (labels or LABELS)
+    assert "text from" in found.guessed
+
+
+@pytest.mark.parametrize("name", ["csv", "tsv", "json lines", "json", "fastText", "annif tsv", "pecos"])
+def test_stdin_is_read_by_its_contents(monkeypatch, name):
+    _, content, labels = FORMATS[name]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(gzip.compress(content.encode()))))
+    found = read_documents("-")
+    assert ["".join(text) for text in found.texts] == TEXTS
+    assert found.labels == (labels or LABELS)
+
+
+def test_plain_lines_are_documents(monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"one text here\n\nand another, here\n")))
+    assert read_documents("-").texts == [("one text here",), ("and another, here",)]
+
+
+def test_parquet_with_lists_and_nothing(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"title": ["a", None], "text": TEXTS, "labels": [LABELS[0], None], "n": [1, 2]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    found = read_documents(tmp_path / "a.parquet")
+    assert found.texts == [("a", TEXTS[0]), ("", TEXTS[1])]
+    assert found.labels == [LABELS[0], []]
+    parquet.write_table(pa.table({"text": TEXTS, "labels": [[["a"]], [["b"]]]}), tmp_path / "nested.parquet")
+    with pytest.raises(DataError, match="row 1, column 'labels' has a list in the list; expected names of labels"):
+        read_documents(tmp_path / "nested.parquet")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:200])
+    with pytest.raises(DataError, match="not a whole Parquet file"):
+        read_documents(tmp_path / "cut.parquet")
+
+
+def test_folders_of_annif_and_folders_of_splits(tmp_path):
+    annif = tmp_path / "annif"
+    annif.mkdir()
+    for name, text in zip("ab", TEXTS, strict=True):
+        (annif / f"{name}.txt").write_text(text)
+    (annif / "a.tsv").write_text("<http://x/1>\tbaking\n<http://x/2>\tfood\n")
+    (annif / "b.key").write_text("music\n")
+    found = read_documents(annif)
+    assert (found.ids, found.labels) == (["a", "b"], [["http://x/1", "http://x/2"], ["music"]])
+    (annif / "a.tsv").write_text("no uri\n")
+    with pytest.raises(DataError, match=r"a.tsv:1: 'no uri'; expected <uri>, a tab, and a label"):
+        read_documents(annif)
+    splits = tmp_path / "splits"
+    splits.mkdir()
+    for part, text in zip(("train", "test"), TEXTS, strict=True):
+        (splits / f"{part}.jsonl").write_text(jsonl([{"text": text, "labels": [part]}]))
+    assert is_documents(splits)
+    assert read_documents(splits).labels == [["train"]]
+    assert read_documents(splits, part="test").labels == [["test"]]
+
+
+def test_columns_are_chosen_by_name_or_number(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("doc,headline,abstract,mesh\n7,A title,Some words here,x / y\n8,Another,More words here,y\n")
+    found = read_documents(path, text="headline,abstract", labels="mesh", label_sep="/", id="doc")
+    assert found.texts[0] == ("A title", "Some words here")
+    assert (found.labels, found.ids) == ([["x", "y"], ["y"]], ["7", "8"])
+    assert found.guessed == "CSV: text from headline + abstract, labels from mesh split at '/', ids from doc"
+    assert read_documents(path, text="1", labels="3").texts == [("A title",), ("Another",)]
+    with pytest.raises(DataError, match="there is no column 'abstrakt'; expected one of doc, headline"):
+        read_documents(path, text="abstrakt")
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels"),
+    [
+        (["Smith, John", "Doe, Jane", "Smith, John"], [["Smith, John"], ["Doe, Jane"], ["Smith, John"]]),
+        (["a,b", "b,c", "a,c", "a,b,c"], [["a", "b"], ["b", "c"], ["a", "c"], ["a", "b", "c"]]),
+        (['say "x"|tab\there', "y", "y"], [['say "x"', "tab here"], ["y"], ["y"]]),
+        (["a|a| a ", "", "|"], [["a"], [], []]),
+    ],
+)
+def test_labels_with_commas_tabs_and_quotes(tmp_path, cells, labels):
+    import csv
+
+    path = tmp_path / "a.csv"
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([["text", "labels"], *(["some words here", cell] for cell in cells)])
+    assert read_documents(path).labels == labels
+
+
+def test_values_of_mixed_types_are_read_as_people_mean_them(tmp_path):
+    path = tmp_path / "a.jsonl"
+    records = [
+        {"id": 1, "text": "x y", "labels": "one"},
+        {"id": "1", "text": 5, "labels": ["one", 2, None, 3.0]},
+        {"text": None, "labels": None},
+        {"text": ["two", "parts"], "labels": {"a": 0.9, "b": 0.1}},
+    ]
+    path.write_text(jsonl(records))
+    found = read_documents(path)
+    assert found.texts == [("x y",), ("5",), ("",), ("two\nparts",)]
+    assert found.labels == [["one"], ["one", "2", "3"], [], ["a"]]
+    assert found.ids == ["1", "1", "3", "4"]
+
+
+BAD = {
+    "latin-1": ("a.csv", "text,labels\nfine words,a\nkäse und brot,b\n".encode("latin-1"), r"a.csv:3: the text is not UTF-8.*--encoding latin-1"),
+    "utf-16": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16"), "the text is not UTF-8"),
+    "truncated gzip": ("a.jsonl.gz", gzip.compress(jsonl({"text": f"{i} " * 99, "labels": []} for i in range(9999)).encode())[:-99], "truncated or damaged"),
+    "cells": ("a.csv", b"text,labels\na b,c\na,b,c\n", r"a.csv:3: 3 cells; expected 2 as the first line has"),
+    "not json": ("a.jsonl", b'{"text": "a", "labels": []}\n{"text": \n', r"a.jsonl:2: not JSON"),
+    "json of numbers": ("a.json", b"[1, 2]", "entry 1 is '1'; expected an object"),
+    "json cut": ("a.json", b'[{"text": "a"', "not JSON"),
+    "an array in a line": ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a.jsonl:2: '\[1\]'; expected an object"),
+    "no labels": ("a.csv", b"text,author,year\nsome words,me,1999\n", "no column of labels is known by its name.*--labels COLUMN"),
+    "no text": ("a.csv", b"label,x\n1,2\n", "none of the columns label, x is text"),
+    "twice": ("a.csv", b"text,text,labels\na,b,c\n", "two columns are called 'text'"),
+    "empty": ("a.csv", b"", "the file is empty"),
+    "header alone": ("a.csv", b"text,labels\n", "the file has no documents"),
+    "an object as text": ("a.jsonl", b'{"text": {"a": 1}, "labels": []}\n', r"a.jsonl:1: column 'text' has a dict; expected text"),
+    "entities": ("a.jsonl", b'{"text": "a", "label": [[0, 3, "PER"]]}\n', r"column 'label' has a list in the list"),
+    "words for pecos": ("a.txt", b"0,3\ttext\nx,y\ttext\n", r"a.txt:2: a line 'x,y\\ttext'; expected label numbers"),
+    "words for annif": ("a.tsv", b"text\t<http://x/1>\ntext\tword\n", r"a.tsv:2: subjects 'word'"),
+    "missing": ("none.csv", None, "there is no such file or folder"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_read_is_one_clear_error(tmp_path, name):
+    file, content, message = BAD[name]
+    if content is not None:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_documents(tmp_path / file, labelled=True)
+
+
+def test_other_encodings_are_read_if_they_are_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("text,labels\nkäse und brot,b\n".encode("latin-1"))
+    assert read_documents(path, encoding="latin-1").texts == [("käse und brot",)]
+    with pytest.raises(DataError, match="the encoding 'klingon' is not known"):
+        read_documents(path, encoding="klingon")
+
+
+def test_odd_but_right_files_are_read(tmp_path):
+    wide = tmp_path / "wide.csv"
+    names = [f"c{i}" for i in range(9_998)]
+    wide.write_text(
+        ",".join(["text", "labels", *names]) + "\n" + ",".join(["some words", "a|b", *("1" for _ in names)]) + "\n"
+    )
+    assert read_documents(wide).labels == [["a", "b"]]
+    long = tmp_path / "long.csv"
+    long.write_text(f'text,labels\n"{"word " * 2_000_000}",a\n')
+    assert len(read_documents(long).texts[0][0]) == 10_000_000
+    nul = tmp_path / "nul.jsonl"
+    nul.write_bytes(b'{"text": "a\\u0000b", "labels": ["x\\u0000y"]}\n')
+    assert read_documents(nul).labels == [["x y"]]
+    lines = tmp_path / "lines.csv"
+    lines.write_text('text,labels\n"two\nlines",a\n\n"x y",b,\n')
+    with pytest.raises(DataError, match=r"lines.csv:5: 3 cells"):
+        read_documents(lines)
+
+
+def test_rows_of_numbers_are_no_documents(tmp_path):
+    for name, content in (
+        ("a.csv", "x,y,label\n1,2,a\n3,4,b\n"),
+        ("a.txt", "2 3 2\n0 1:0.5\n1 0:1\n"),
+        ("a.svm", "1 1:2\n"),
+        ("b.txt", "0,3 1:2 4:1\n"),
+    ):
+        (tmp_path / name).write_text(content)
+        assert not is_documents(tmp_path / name), name

@@ -1,0 +1,76 @@
+"""Vocabularies: labels by URI, name and number."""
+
+# ruff: noqa: E501
+
+import pytest
+
+from labelfield.errors import DataError
+from labelfield.text import Label, LabelVocabulary, read_vocabulary
+
+SKOS = """
+@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+<http://x/1> a skos:Concept ; skos:prefLabel "bread"@en , "leipä"@fi ; skos:notation "64.2" .
+<http://x/2> a skos:Concept ; skos:prefLabel "music"@en .
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("v.tsv", "<http://x/1>\tleipä\t64.2\n<http://x/2>\tmusic\n"),
+        ("v.csv", "uri,label_en,label_fi,notation\nhttp://x/1,bread,leipä,64.2\n<http://x/2>,music,,\n"),
+        ("v.ttl", SKOS),
+        (
+            "v.jsonl",
+            '{"name": "leipä", "uri": "http://x/1", "notation": "64.2"}\n{"title": "music", "uri": "http://x/2"}\n',
+        ),
+    ],
+)
+def test_every_format_gives_the_same_labels(tmp_path, name, content):
+    if name.endswith("ttl"):
+        pytest.importorskip("rdflib")
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    found = read_vocabulary(tmp_path / name, "fi")
+    assert [label.name for label in found.labels] == ["leipä", "music"]
+    assert found.named([["http://x/1", "64.2"], ["music", "unknown"]]) == [["leipä"], ["music", "unknown"]]
+    again = LabelVocabulary.from_lines(found.to_lines())
+    assert again.labels == found.labels
+
+
+def test_unknown_and_unused_labels_are_said():
+    vocabulary = LabelVocabulary([Label("a", "u:a"), Label("b", "u:b")])
+    said = vocabulary.compared([["a"], ["x", "y", "z", "w"]])
+    assert (
+        said
+        == "a vocabulary of 2 labels; 4 labels of documents are not in it (w, x, y and 1 more); 1 of its labels are not used"
+    )
+
+
+def test_numbers_are_lines_of_a_list(tmp_path):
+    (tmp_path / "labels.txt").write_text("zero\none\ntwo\n")
+    assert read_vocabulary(tmp_path / "labels.txt").named([["2", "0"], ["9"]]) == [["two", "zero"], ["9"]]
+
+
+def test_one_name_for_two_uris_becomes_two_labels():
+    vocabulary = LabelVocabulary([Label("bank", "u:1"), Label("bank", "u:2"), Label("bank", "u:1")])
+    assert vocabulary.named([["u:1", "u:2"]]) == [["bank", "bank <u:2>"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("v.tsv", "<http://x/1>\n", "v.tsv:1: '<http://x/1>'; expected <uri>, a tab, and a name"),
+        ("v.csv", "a,b\n1,2\n", "columns a, b; expected columns uri and label"),
+        ("v.ttl", "this is <not turtle", "not SKOS"),
+        ("v.jsonl", "{}\n", "v.jsonl:1: not a label"),
+        ("v.tsv", "", "the vocabulary has no labels"),
+        ("w.tsv", None, "there is no such vocabulary"),
+    ],
+)
+def test_bad_vocabularies_are_one_clear_error(tmp_path, name, content, message):
+    if name.endswith("ttl"):
+        pytest.importorskip("rdflib")
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_vocabulary(tmp_path / name)

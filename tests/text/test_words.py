@@ -1,0 +1,226 @@
+"""The encoder of words: the same counts as scikit-learn's, and the compiled loops as their plain twin."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer
+
+from labelfield.text import words as module
+from labelfield.text.lane import Lane
+from labelfield.text.languages import detect_language, normalise, stemmer
+from labelfield.text.letters import spans_of, words_of
+from labelfield.text.words import WordEncoder
+
+CORPUS = [
+    "The librarian catalogues books; the books are old.",
+    "Old books and new libraries, catalogued by librarians",
+    "A library of new books",
+    "",
+    "C'est l'été à la bibliothèque: des livres, des LIVRES!",
+]
+TEXTS = st.lists(st.text(st.sampled_from("abÄé İß_19 .,-\n\u0301\0漢字กА"), max_size=30), min_size=1, max_size=8)
+
+
+def plain(monkeypatch):
+    monkeypatch.setattr(module, "has_numba", lambda: False)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_columns_and_counts_are_those_of_scikit_learn(pairs):
+    texts = [text.replace("'", " ") for text in CORPUS]
+    encoder = WordEncoder(language="none", pairs=pairs, characters="off", min_documents=1).fit(texts)
+    theirs = CountVectorizer(ngram_range=(1, 2 if pairs else 1))
+    X = theirs.fit_transform(texts)
+    names = theirs.get_feature_names_out().tolist()
+    assert sorted(encoder.feature_names()) == sorted(names)
+    frequency = dict(zip(encoder.feature_names(), encoder.vocabulary_.frequency, strict=True))
+    assert [frequency[name] for name in names] == np.bincount(X.indices, minlength=X.shape[1]).tolist()
+    # values: log(1 + tf) idf, half of it for pairs, norm 1
+    rows = encoder.transform(texts).toarray()
+    order = [encoder.feature_names().index(name) for name in names]
+    df = np.array([frequency[name] for name in names])
+    weight = [0.5 if " " in name else 1 for name in names]
+    expected = np.log1p(X.toarray()) * (np.log((1 + len(texts)) / (1 + df)) + 1) * weight
+    expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
+    np.testing.assert_allclose(rows[:, order], expected, rtol=1e-5, atol=1e-6)
+
+
+@given(TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_the_compiled_loops_do_as_their_plain_twin(texts):
+    fields = [(text, text[::-1]) for text in texts]
+    options = {"language": "fi", "characters": "on", "min_documents": 1}
+    compiled = WordEncoder(**options)
+    rows = compiled.fit_transform(fields, (2.0, 1.0))
+    with pytest.MonkeyPatch.context() as patch:
+        plain(patch)
+        twin = WordEncoder(**options)
+        plain_rows = twin.fit_transform(fields, (2.0, 1.0))
+    assert compiled.feature_names() == twin.feature_names()
+    assert compiled.vocabulary_.frequency.tolist() == twin.vocabulary_.frequency.tolist()
+    for found in (rows, compiled.transform(fields)):
+        np.testing.assert_array_equal(found.indptr, plain_rows.indptr)
+        np.testing.assert_array_equal(found.indices, plain_rows.indices)
+        np.testing.assert_allclose(found.data, plain_rows.data, rtol=1e-5)
+
+
+@given(TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_words_and_their_places_agree(texts):
+    for text in texts:
+        normal, spans = spans_of(text)
+        assert [word for _, _, word in spans] == words_of(text)
+        assert all(words_of(normal[start:end]) == [word] for start, end, word in spans)
+
+
+def test_tables_grow_and_forget_without_losing_words(monkeypatch):
+    monkeypatch.setattr("labelfield.text.lane._FEW_WORDS", 4)
+    monkeypatch.setattr("labelfield.text.lane._MOST_WORDS", 50)
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"word{i}" for i in rng.integers(0, 300, 60)) for _ in range(40)]
+    encoder = WordEncoder(language="none", characters="on")
+    rows = encoder.fit_transform(texts)
+    again = encoder.transform(texts)
+    one_by_one = [encoder.transform([text]) for text in texts]
+    assert (rows != again).nnz == 0
+    assert all((rows[[i]] != own).nnz == 0 for i, own in enumerate(one_by_one))
+    lane = Lane(lambda words: ([1] * len(words), list(range(len(words)))))
+    assert len({*lane.tokens(["a b aa bb aa cc"]).tolist()}) == 4  # three words and the end
+
+
+def test_pairs_seen_once_are_forgotten_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(module, "_FEW_SLOTS", 8)
+    monkeypatch.setattr(module, "_MOST_SLOTS", 64)
+    rng = np.random.default_rng(0)
+    texts = ["red apple " + " ".join(f"w{i}" for i in rng.integers(0, 200, 30)) for _ in range(60)]
+    encoder = WordEncoder(language="none", characters="off").fit(texts)
+    names, frequency = encoder.feature_names(), encoder.vocabulary_.frequency
+    assert frequency[names.index("red apple")] == 60
+    assert len(encoder.vocabulary_.pairs) < 128
+
+
+def test_the_most_frequent_columns_are_kept_whatever_the_order_of_threads():
+    texts = [f"common {'often ' * (i % 2)}rare{i % 5} alpha beta" for i in range(20)]
+    encoder = WordEncoder(language="none", characters="off", max_features=4).fit(texts)
+    # "alpha", "beta", "alpha beta" and "common" are in all texts; the pair is dropped among equals only if full
+    assert {"alpha", "beta", "common"} <= set(encoder.feature_names())
+    assert encoder.n_features_ <= 4
+    assert WordEncoder(language="none", max_features=1).fit(["aa bb", "aa bb"]).feature_names() == ["#aa·"]
+
+
+def test_stems_join_the_forms_of_a_word():
+    encoder = WordEncoder(language="en", pairs=False, characters="off").fit(CORPUS)
+    assert "book" in encoder.feature_names()
+    assert "books" not in encoder.feature_names()
+    assert encoder.transform(["book"]).nnz == encoder.transform(["Books"]).nnz == 1
+    assert stemmer("xx")(["books"]) == ["books"]
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("The house that stands on the hill is for the people of this town and it was built by them", "en"),
+        ("Talo on mäellä ja se on vanha, mutta ihmiset jotka asuvat siellä ovat myös nuoria", "fi"),
+        ("Das Haus steht auf dem Hügel und die Leute, die dort wohnen, sind nicht alt", "de"),
+        ("La maison est sur la colline et les gens qui y habitent ne sont pas vieux", "fr"),
+        ("Дом стоит на холме, и люди, которые живут в нём, не старые, но это так", "ru"),
+        ("xylophone quartz", None),
+        ("", None),
+    ],
+)
+def test_languages_are_detected_by_their_frequent_words(text, language):
+    assert detect_language([text]) == language
+
+
+def test_languages_have_many_names():
+    assert [normalise(name) for name in ("fi", "FI", "fi-FI", "Finnish", "nb", "xx")] == [
+        "fi",
+        "fi",
+        "fi",
+        "fi",
+        "no",
+        "xx",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("שלום עולם", ["שלום", "עולם"]),
+        ("مرحبا بالعالم", ["مرحبا", "بالعالم"]),
+        ("東京タワー", list("東京タワー")),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("e\u0301te\u0301", ["été"]),
+        ("a bc" + "x" * 65, []),
+        ("nul\0byte", ["nul", "byte"]),
+        ("it's 42 a", ["it", "42"]),
+        ("lone \ud800 surrogate", ["lone", "surrogate"]),
+    ],
+)
+def test_words_of_many_scripts(text, words):
+    assert words_of(text) == words
+    encoder = WordEncoder(language="none", pairs=False, characters="off", min_documents=1).fit([text])
+    assert sorted(encoder.feature_names()) == sorted(set(words))
+
+
+def test_a_long_document_is_read_as_any_other():
+    long = "word other " * 400_000
+    encoder = WordEncoder(min_documents=1, language="none").fit([long, "short"])
+    assert encoder.transform([long]).nnz == 4  # two words, and two pairs
+
+
+def test_characters_are_for_short_documents():
+    assert WordEncoder(language="none").fit(["short text"] * 3).has_characters_
+    assert not WordEncoder(language="none").fit(["long text " * 100] * 3).has_characters_
+
+
+def test_bad_options_and_documents_are_refused():
+    with pytest.raises(ValueError, match="min_documents=0; expected an integer"):
+        WordEncoder(min_documents=0).fit(CORPUS)
+    with pytest.raises(ValueError, match="a document with 1 fields"):
+        WordEncoder().fit([("a", "b"), ("a",)], (1, 1))
+
+
+def test_a_described_encoder_is_restored_exactly():
+    encoder = WordEncoder(language="en", characters="on")
+    rows = encoder.fit_transform(CORPUS)
+    config, arrays = encoder.describe()
+    again = WordEncoder.restore(json.loads(json.dumps(config)), arrays, encoder.feature_names())
+    assert (again.transform(CORPUS) != rows).nnz == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_words": 10**6},
+        {"n_pairs": -1},
+        {"weights": [float("nan")]},
+        {"weights": []},
+        {"language_": 3},
+        {"n_documents": 1},
+        {"pairs": "yes"},
+        {"n_words": 1},
+    ],
+)
+def test_a_description_that_makes_no_sense_is_refused(change):
+    encoder = WordEncoder(language="en").fit(CORPUS)
+    config, arrays = encoder.describe()
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        WordEncoder.restore(config | change, arrays, encoder.feature_names())
+
+
+@pytest.mark.slow
+def test_real_documents_have_the_words_that_scikit_learn_finds():
+    path = Path("../shared/data/makupalat/train.tsv.gz")
+    if not path.exists():
+        pytest.skip("no data")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        texts = [line.split("\t")[0] for line in file]
+    encoder = WordEncoder(language="none", characters="off").fit(texts)
+    theirs = CountVectorizer(ngram_range=(1, 2), min_df=2).fit(texts)
+    assert set(encoder.feature_names()) == set(theirs.get_feature_names_out())
