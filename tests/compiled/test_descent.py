@@ -77,16 +77,17 @@ def test_rows_that_are_forgotten_leave_nothing_behind(problem):
     np.testing.assert_allclose(W, X.T @ (signs * alpha), atol=1e-4)
 
 
-def test_restriction_keeps_all_values_on_features_of_the_chosen_rows():
+def test_restriction_keeps_a_constant_and_all_values_on_features_of_the_chosen_rows():
     X, rows, places = random_rows(40, 90, 3), np.array([5, 7, 5, 31]), np.full(90, -1, np.int32)
-    features, starts, columns, values, squares = restrict(*arrays(X), rows, places)
+    features, starts, columns, values, squares = restrict(*arrays(X), rows, places, 0.5)
     assert sorted(features) == sorted(set(X[rows].indices))
-    found = sparse.csr_array((values, columns, starts), shape=(40, features.size))
-    np.testing.assert_array_equal(found.toarray(), X[:, features].toarray())
-    np.testing.assert_allclose(squares, (X[:, features].toarray() ** 2).sum(1), rtol=1e-6)
+    found = sparse.csr_array((values, columns, starts), shape=(40, 1 + features.size)).toarray()
+    np.testing.assert_array_equal(found[:, 0], 0.5)
+    np.testing.assert_array_equal(found[:, 1:], X[:, features].toarray())
+    np.testing.assert_allclose(squares, (found**2).sum(1), rtol=1e-6)
     assert (places == -1).all()
-    empty = restrict(*arrays(X), np.zeros(0, np.int64), places)
-    assert [part.size for part in empty] == [0, 41, 0, 0, 40]
+    empty = restrict(*arrays(X), np.zeros(0, np.int64), places, 0.5)
+    assert [part.size for part in empty] == [0, 41, 40, 40, 40]
 
 
 def test_products_are_those_of_scipy():
