@@ -19,6 +19,7 @@ from labelfield.estimators.ensemble import (
 )
 from labelfield.estimators.linear import LinearClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
+from labelfield.models.linear.plan import default_trees, most_held_out, n_machines
 from labelfield.models.mlgpf.plan import companion
 from labelfield.models.sizes import ALL_LABELS
 
@@ -38,7 +39,9 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         "random_state": rows.seed
     }
     budget, n_rows = options.time_budget, rows.X.shape[0]
-    rows = rows._replace(n_held_out=max(n_rows // 10, min(n_rows // 5, _LEAST_HELD_OUT)))
+    n_labels = rows.Y.shape[1]
+    most = most_held_out(n_machines(n_labels, n_labels, default_trees(n_labels)))
+    rows = rows._replace(n_held_out=min(max(n_rows // 10, min(n_rows // 5, _LEAST_HELD_OUT)), most))
 
     def share(part: float) -> dict[str, Any]:
         return alike | {"time_budget": None if budget is None else part * budget}
@@ -46,8 +49,10 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     if _are_measurements(rows.X):
         factor = MLGPFClassifier(**share(1.0))
         return _mix(rows, [factor], [build_member(factor, rows)], [], budget)
-    is_fast = options.quality == "fast"
-    linear = LinearClassifier(n_trees=0 if is_fast else None, **share(1.0 if is_fast else _LINEAR_SHARE))
+    # With sampled labels a factor model takes many times as long as the machines, and has added nothing to them.
+    has_factor = n_labels <= {"fast": 0, "good": ALL_LABELS, "best": inf}[options.quality]
+    n_trees = 0 if options.quality == "fast" else None
+    linear = LinearClassifier(n_trees=n_trees, **share(_LINEAR_SHARE if has_factor else 1.0))
     members: list[Any] = [linear]
     data = [build_member(linear, rows)]
     trials = linear.trials_
@@ -57,10 +62,8 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         # Unlike views of the rows side by side tell more than any of them.
         wide = LinearClassifier(row_transform="+".join(views), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
         members, data = [wide], [build_member(wide, rows)]
-    # With sampled labels a factor model takes many times as long as the machines, and has added nothing to them.
-    most_labels = {"fast": 0, "good": ALL_LABELS, "best": inf}[options.quality]
-    if rows.Y.shape[1] <= most_labels:
-        factors: list[dict[str, Any]] = [{"label_linear": "off"} | companion(n_rows, rows.X.shape[1], rows.Y.shape[1])]
+    if has_factor:
+        factors: list[dict[str, Any]] = [{"label_linear": "off"} | companion(n_rows, rows.X.shape[1], n_labels)]
         if options.quality == "best":
             other = "tfidf" if choose_transform(rows.X) == linear.row_transform_.name else linear.row_transform_.name
             factors = [{"label_linear": "off"}, {"label_linear": "off", "row_transform": other}]
@@ -72,7 +75,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
 
 
 def _are_measurements(X: Any) -> bool:
-    """Return whether rows are dense: through these a line with a fixed intercept is no match for a process."""
+    """Return whether rows are dense: through these a line is no match for a process."""
     return bool(X.nnz > X.shape[0] * X.shape[1] / 2)
 
 

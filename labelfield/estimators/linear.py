@@ -15,7 +15,7 @@ from labelfield.inference.margin import Problem
 from labelfield.inference.run import Settings
 from labelfield.inference.trials import choose_machine
 from labelfield.models.linear.cost import training_bytes
-from labelfield.models.linear.plan import COSTS, default_trees, n_machines
+from labelfield.models.linear.plan import COSTS, default_trees, most_held_out, n_machines
 from labelfield.models.linear.predict import LinearPredictor
 from labelfield.models.linear.spec import CONSTRAINTS, MOST_TREES, LinearSpec, build
 
@@ -25,8 +25,12 @@ _LEAST_ROWS_TO_CALIBRATE, _LEAST_ROWS_TO_COMPARE = 20, 100
 
 def _design(options: Any, rows: TrainingRows) -> Design:
     n_rows = rows.X.shape[0]
+    n_labels, n_seen = rows.Y.shape[1], np.unique(rows.Y.indices).size
+    n_trees = default_trees(n_labels) if options.n_trees is None else options.n_trees
+    n_trees = n_trees if n_seen else 0
+    n_all = n_machines(n_labels, n_seen, n_trees)
     can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE
-    held_out = (rows.n_held_out or n_rows // 10) if can_calibrate else 0
+    held_out = (rows.n_held_out or min(n_rows // 10, most_held_out(n_all))) if can_calibrate else 0
     settings = Settings(
         1, n_rows, time_budget=options.time_budget, held_out=held_out, seed=rows.seed, held_out_seed=rows.held_out_seed
     )
@@ -38,10 +42,6 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         trials = choose_machine(rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device)
     chosen = (trials[0].row_transform, trials[0].cost) if trials else (transforms[0], costs[0])
     data, transform = rows.transformed(chosen[0])
-    n_seen = np.unique(rows.Y.indices).size
-    n_trees = default_trees(data.n_labels) if options.n_trees is None else options.n_trees
-    n_trees = n_trees if n_seen else 0
-    n_all = n_machines(data.n_labels, n_seen, n_trees)
     spec = LinearSpec(data.n_features, data.n_labels, float(chosen[1]), n_trees=n_trees, n_machines=n_all)
     return Design(data, transform, spec, settings, trials=[trial._asdict() for trial in trials])
 
@@ -125,7 +125,8 @@ class LinearClassifier(Classifier):
             + (f", and {fitted.spec.n_trees} label trees" if fitted.spec.n_trees else "")
         ),
         facts=_facts,
-        to_lower=("n_passes",),
+        to_lower=("n_trees",),
+        memory_advice=", or the number of labels",
     )
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:

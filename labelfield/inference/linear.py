@@ -32,7 +32,7 @@ from labelfield.inference.margin import (
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.linalg.rows import device_of
 from labelfield.models.linear.model import LinearMachines
-from labelfield.models.linear.plan import TREE_COST, group_size
+from labelfield.models.linear.plan import TREE_COST, group_size, most_held_out
 
 NOT_IN_PARTS = "linear machines are solved on all rows at once and cannot be fitted in parts"
 # By how much the score of a row of norm 1 may change when the smallest weights of a label are dropped.
@@ -41,8 +41,6 @@ _PRUNED = 0.05
 _TREE_PRUNED = 2.0
 # Labels per held-out row from which log-odds are learned: the best by score.
 _N_FIRST = 16
-# Rows held out, times machines, at the most.
-_HELD_OUT_ENTRIES = 1 << 26
 # With fewer rows, all of them are held out in turn.
 _FEW_ROWS, _N_FOLDS = 5000, 5
 # Passes that also a short time budget leaves.
@@ -61,6 +59,11 @@ class Block(NamedTuple):
     cost: float
     tolerance: float
     taking_part: NDArray[np.int64] | None = None
+
+    @property
+    def work(self) -> float:
+        """About how long a pass takes, relative to one over all rows."""
+        return 1.0 if self.taking_part is None else self.taking_part.size / max(self.rows.X.shape[0], 1)
 
 
 class Machines(NamedTuple):
@@ -134,24 +137,24 @@ class Blocks(Algorithm[list[Machines]]):
 class _Pace:
     """Decides how many passes each block gets, so that all of them fit into a time budget."""
 
-    def __init__(self, problem: Problem, budget: float | None, n_blocks: int, n_at_once: int, n_folds: int) -> None:
-        self.problem, self.budget, self.n_left, self.n_at_once = problem, budget, n_blocks, n_at_once
+    def __init__(self, problem: Problem, budget: float | None, work: float, n_at_once: int, n_folds: int) -> None:
+        self.problem, self.budget, self.work_left, self.n_at_once = problem, budget, work, n_at_once
         self.n_beside = FOLD_PASSES * n_folds
-        self.started, self.spent, self.n_passes = time.perf_counter(), 0.0, 0
+        self.started, self.spent, self.n_passes = time.perf_counter(), 0.0, 0.0
 
     def next(self) -> Problem:
         """Return the problem for the next block."""
         if self.budget is None or not self.n_passes:
             return self.problem
         left = self.budget - (time.perf_counter() - self.started)
-        fitting = left * self.n_at_once / max(self.n_left, 1) / (self.spent / self.n_passes) - self.n_beside
+        fitting = left * self.n_at_once / max(self.work_left, 1e-9) / (self.spent / self.n_passes) - self.n_beside
         n_passes = int(np.clip(fitting, _LEAST_PASSES, self.problem.n_passes))
         return self.problem._replace(n_passes=n_passes)
 
-    def note(self, seconds: float, problem: Problem) -> None:
-        """Take note of a block that is done."""
-        self.spent, self.n_passes = self.spent + seconds, self.n_passes + problem.n_passes + self.n_beside
-        self.n_left -= 1
+    def note(self, seconds: float, problem: Problem, work: float = 1.0) -> None:
+        """Take note of a block of this much work that is done."""
+        self.spent, self.n_passes = self.spent + seconds, self.n_passes + work * (problem.n_passes + self.n_beside)
+        self.work_left -= work
 
 
 class LinearTrainer:
@@ -192,12 +195,12 @@ class LinearTrainer:
         algorithm = self._algorithm(data, [], self.problem._replace(n_passes=1))
         if not algorithm.blocks:
             return 0.0
-        first, n_full = algorithm.blocks[0], sum(block.taking_part is None for block in algorithm.blocks)
+        first, work = algorithm.blocks[0], sum(block.work for block in algorithm.blocks)
         algorithm.solve(first._replace(labels=first.labels[:1]))  # compiles, or warms up
         started = time.perf_counter()
         algorithm.solve(first)
         n_passes = self.problem.n_passes + FOLD_PASSES * len(self.folds(data.n_rows))
-        return (time.perf_counter() - started) * n_passes * n_full / algorithm.n_threads
+        return (time.perf_counter() - started) * n_passes * work / algorithm.n_threads
 
     def fingerprint(self) -> tuple[Any, ...]:
         return self.problem, is_compiled(device_of(self.model))
@@ -207,8 +210,8 @@ class LinearTrainer:
         if not self.settings.held_out:
             return []
         first = self.settings.held_out_rows(n_rows)
-        if n_rows > _FEW_ROWS:
-            return [first[: max(200, _HELD_OUT_ENTRIES // self.model.intercepts.numel())]]
+        if n_rows > min(_FEW_ROWS, most_held_out(self.model.intercepts.numel())):
+            return [first]
         others = np.random.default_rng(self.settings.seed).permutation(np.setdiff1d(np.arange(n_rows), first))
         return [first, *(np.sort(part) for part in np.array_split(others, _N_FOLDS - 1))]
 
@@ -223,12 +226,13 @@ class LinearTrainer:
             blocks += self._tree(data, rows, number, n_before, _TREE_PRUNED / _PRUNED * tolerance)
             n_before = int(self.model.groups[number].max()) + 1
         n_at_once = torch.get_num_threads() if is_compiled(device) else 1
-        pace = _Pace(problem, self.settings.time_budget, len(blocks), n_at_once, len(folds))
+        work = sum(block.work for block in blocks)
+        pace = _Pace(problem, self.settings.time_budget, work, n_at_once, len(folds))
 
         def timed(block: Block) -> Solved:
             own, started = pace.next()._replace(cost=block.cost), time.perf_counter()
             solved = solve(block.rows, block.labels, own, device, block.taking_part)
-            pace.note(time.perf_counter() - started, own)
+            pace.note(time.perf_counter() - started, own, block.work)
             return solved
 
         return Blocks(blocks, n_at_once, timed, data.n_rows, sum(fold.size for fold in folds))

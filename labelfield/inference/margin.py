@@ -11,6 +11,8 @@ Rows of a fold are scored by weights that have not seen them: their α are set t
 rows correct the rest.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -89,6 +91,18 @@ class MarginRows:
         if float(self.squares.max(initial=0)) <= _UNIT:
             return problem.n_passes, FOLD_PASSES
         return _SLOWER * problem.n_passes, _SLOWER * problem.n_passes
+
+    def part(self, labels: NDArray[np.int64], taking_part: NDArray[np.int64]) -> MarginRows:
+        """Return these labels, with the rows that take part and those of folds alone.
+
+        All rows where one of these labels holds must take part.
+        """
+        kept = np.unique(np.concatenate([taking_part, *self.folds]))
+        (row, place), shape = self.positives(labels), (kept.size, labels.size)
+        Y = sparse.csr_array((np.ones(row.size, np.float32), (np.searchsorted(kept, row), place)), shape=shape)
+        own = MarginRows(gather_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds])
+        own.squares = self.squares  # by which passes are counted
+        return own
 
     def positives(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return row and place in the block of every positive of these labels."""
@@ -186,6 +200,11 @@ def solve(
 
     The rows of folds are scored whether or not they take part.
     """
+    if taking_part is not None:
+        # Few rows of many: all others are left out at once, instead of being walked over.
+        kept = np.unique(np.concatenate([taking_part, *rows.folds]))
+        rows, taking_part = rows.part(labels, taking_part), np.searchsorted(kept, taking_part)
+        labels = np.arange(labels.size)
     if is_compiled(device):
         return solve_compiled(rows, labels, problem, taking_part)
     return solve_plain(rows, labels, problem, device, taking_part)

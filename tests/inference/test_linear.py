@@ -189,6 +189,27 @@ class TestTrees:
         assert (model.stack.slopes >= 0).all()
         assert (run.memory["p"].diff(dim=1) <= 0).all()
 
+    def test_a_budget_is_shared_by_work_not_by_blocks(self, monkeypatch):
+        """Blocks within groups are many and short: they must not take passes from the others."""
+        now, passes = [0.0], []
+
+        def timed(rows, labels, problem, device, taking_part):
+            n_rows = 400 if taking_part is None else taking_part.size
+            now[0] += problem.n_passes * n_rows / 400
+            passes.append((taking_part is None, problem.n_passes))
+            return solve(rows, labels, problem._replace(n_passes=1), device, taking_part)
+
+        monkeypatch.setattr("labelfield.inference.margin._BLOCK_LABELS", 4)
+        monkeypatch.setattr(linear, "solve", timed)
+        monkeypatch.setattr(linear.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+        self.fit(monkeypatch, held_out=0)
+        whole, passes[:] = now[0], []
+        now[0] = 0.0
+        self.fit(monkeypatch, held_out=0, time_budget=whole / 2)
+        assert 0.4 * whole < now[0] < 0.7 * whole + 300  # the first block knows nothing and takes all its passes
+        assert min(n for is_whole, n in passes if is_whole) > 60
+
     def test_without_labels_nothing_is_learned(self, monkeypatch):
         from labelfield import LinearClassifier
 

@@ -5,9 +5,14 @@ from labelfield.models.linear.spec import LinearSpec
 
 # Labels that are solved at the same time, and arrays that exist for each row and feature.
 _LABELS, _ARRAYS = 128, 4
+# Features that a machine has weights for at the most, and one within a group of labels, which sees few rows.
+_FEATURES, _FEATURES_WITHIN = 10_000, 500
 
 
 def training_bytes(spec: LinearSpec, n_rows: int) -> int:
     """Return about how many bytes a step takes beside the rows, and all weights if none could be dropped."""
     block = _ARRAYS * FLOAT * (n_rows + spec.n_features) * min(spec.n_labels, _LABELS)
-    return block + 2 * FLOAT * min(spec.n_features, 10_000) * max(spec.n_machines, spec.n_labels)
+    n_within = spec.n_trees * spec.n_labels
+    n_whole = max(spec.n_machines - n_within, spec.n_labels)
+    weights = n_whole * min(spec.n_features, _FEATURES) + n_within * min(spec.n_features, _FEATURES_WITHIN)
+    return block + 2 * FLOAT * weights

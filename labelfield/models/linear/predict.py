@@ -17,8 +17,8 @@ from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.predictor import Block, Predictor
 
-# Rows times labels whose scores exist at once, and rows at the most.
-_BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 2000
+# Rows times machines whose scores exist at once, and rows at the most. A GPU lays all weights out again for each block.
+_BLOCK_ENTRIES, _MOST_ROWS = {"cpu": 1 << 23, "cuda": 1 << 27}, 2000
 
 
 class LinearPredictor(Predictor):
@@ -41,8 +41,8 @@ class LinearPredictor(Predictor):
 
     def scores_of(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Yield f + 1 = wᵀx + b + 1 for blocks of rows and all machines."""
-        n_machines = self.model.intercepts.numel()
-        for block in row_blocks(rows.shape[0], n_machines, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
+        n_machines, entries = self.model.intercepts.numel(), _BLOCK_ENTRIES[self.model.weights.device.type]
+        for block in row_blocks(rows.shape[0], n_machines, entries=entries, most=_MOST_ROWS):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 some = gather_rows(rows, np.arange(block.start, block.stop))
                 if self.model.weights.device.type == "cpu":

@@ -30,6 +30,10 @@ class LinearSpec:
 
     def __post_init__(self) -> None:
         check_options(vars(self), _SPEC_CONSTRAINTS)
+        least = (1 + self.n_trees) * self.n_labels
+        is_plain = self.n_trees == 0 and self.n_machines in (0, self.n_labels)
+        if not is_plain and not (self.n_trees and self.n_machines > least):
+            raise ValueError(f"{self.n_machines} machines do not fit {self.n_labels} labels and {self.n_trees} trees")
 
 
 def build(spec: LinearSpec) -> LinearMachines:
