@@ -171,7 +171,7 @@ def _completed(wanted: Wanted, usual: Wanted, names: list[str], sample: list[dic
     separator = wanted.label_sep
     if separator is None and labels is not None and labels == usual.labels:
         cells = [value for record in sample if isinstance(value := record.get(labels), str)]
-        separator = guess_separator(cells, usual.label_sep)
+        separator = guess_separator(cells, usual.label_sep) if cells else None
     return Wanted(text, labels, separator, identifier)
 
 
