@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,12 +20,12 @@ from scipy import sparse
 
 from labelfield.atomic import replacing_file
 from labelfield.cli.options import Device, Reading, load_model, reads_files, require_file_name
-from labelfield.cli.output import Bar, say
+from labelfield.cli.output import Bar, counted, say
 from labelfield.csr import from_counts
 from labelfield.data import Dataset, Names
 from labelfield.data.reading import open_for_writing
 from labelfield.errors import DataError
-from labelfield.text.documents import Documents, Wanted
+from labelfield.text.documents import Document, Documents, Wanted
 from labelfield.text.languages import STEMMERS, detect_language
 from labelfield.text.parts import TextParts
 from labelfield.text.reading import DocumentFile, open_documents, split_of
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # Beyond this size of a file, character n-grams would make rows too long to be held in memory.
 _LARGE_BYTES = 300 << 20
+# Names of files that tags are written to; without a suffix, and with any other by --format, they are lines of JSON.
+_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", "")
 # Texts that show the language.
 _SAMPLE = 1000
 
@@ -61,20 +64,24 @@ def read_training(
         say(f"{path}: {file.columns.said(file.kind)}")
         columns = file.columns
 
+        ids = Counter[str]()
+
         def texts() -> Iterator[Sequence[str]]:
-            for fields, labels, _ in _merged(file, corrected):
-                lists.append(labels)
-                yield fields
+            for document in _merged(file, corrected, path):
+                lists.append(document.labels)
+                ids.update([document.id] if document.has_id else [])
+                yield document.texts
 
         X = encoder.fit_transform(texts(), (1.0,) * len(columns.texts))
     _say_encoder(encoder, is_large)
+    _say_repeated(ids, "each document counts")
     chosen = reading.vocabulary or (vocabulary_beside(path) if known is None else None)
     vocabulary = LabelVocabulary() if known is None else known.vocabulary
     if chosen is not None:
         vocabulary = read_vocabulary(chosen, encoder.language_)
+        say(f"{chosen}: {vocabulary.compared(vocabulary.named(lists))}")
+    vocabulary = vocabulary.with_names({} if corrected is None else corrected.names).with_names(file.names)
     named = vocabulary.named(lists)
-    if chosen is not None:
-        say(f"{chosen}: {vocabulary.compared(named)}")
     _require_labels(named, columns.labels, path, one_each)
     names = sorted({label for own in named for label in own})
     Y = _positives(named, {name: column for column, name in enumerate(names)}, len(names))
@@ -82,20 +89,55 @@ def read_training(
     return Dataset(X, Y, Names(names), Names(encoder.feature_names()), trusted=True), text
 
 
-def _merged(file: DocumentFile, corrected: Documents | None) -> Iterator[tuple[tuple[str, ...], list[str], str]]:
+def _merged(file: DocumentFile, corrected: Documents | None, path: Path) -> Iterator[Document]:
     """Yield documents of a file, with those that were corrected in the place of those with the same id."""
     if corrected is None:
         yield from file.documents
         return
-    new = zip(corrected.texts, corrected.labels or [], corrected.ids, strict=True)
-    # Numbers of lines are no ids.
-    has_ids = corrected.has_ids and file.columns.id is not None
-    left = {one[2] if has_ids else str(place): one for place, one in enumerate(new)}
-    n_all = len(left)
+    new = _each(corrected)
+    by_id = {one.id: one for one in new if one.has_id}
+    done = set[str]()
     for document in file.documents:
-        yield left.pop(document[2], document) if has_ids else document
-    say(f"{n_all - len(left):,} documents were corrected by their ids, {len(left):,} are new")
-    yield from left.values()
+        if not document.has_id or document.id not in by_id:
+            yield document
+            continue
+        if document.id in done:
+            found = f"the id {document.id!r}, which a correction has, occurs more than once"
+            raise DataError(found, path=path, expected="one document to correct", fix="Give each document its own id.")
+        done.add(document.id)
+        yield by_id[document.id]
+    left = [one for one in new if not (one.has_id and one.id in done)]
+    was = "was corrected by its id" if len(done) == 1 else "were corrected by their ids"
+    say(f"{counted(len(done), 'document')} {was}, {len(left):,} {'is' if len(left) == 1 else 'are'} new")
+    yield from left
+
+
+def _each(documents: Documents) -> list[Document]:
+    labels = documents.labels or [[] for _ in documents.texts]
+    has_id = documents.has_id or [True] * len(documents)
+    return [Document(*one) for one in zip(documents.texts, labels, documents.ids, has_id, strict=True)]
+
+
+def read_corrections(text: TextParts, reading: Reading, path: Path) -> Documents:
+    """Read corrected documents; of several with the same id, the last counts, and this is said."""
+    found = read_for(text, reading, path, "train")
+    every = _each(found)
+    _say_repeated(Counter(one.id for one in every if one.has_id), "the last correction of each counts")
+    kept = list({(one.id if one.has_id else place): one for place, one in enumerate(every)}.values())
+    return replace(
+        found,
+        texts=[one.texts for one in kept],
+        labels=[one.labels for one in kept],
+        ids=[one.id for one in kept],
+        has_id=[one.has_id for one in kept],
+    )
+
+
+def _say_repeated(ids: Counter[str], what: str) -> None:
+    twice = [one for one, count in ids.items() if count > 1]
+    if twice:
+        occurs = "occurs" if len(twice) == 1 else "occur"
+        say(f"{counted(len(twice), 'id')} {occurs} more than once, such as {twice[0]!r}; {what}")
 
 
 def _saved(columns: dict[str, Any]) -> dict[str, Any]:
@@ -108,6 +150,8 @@ def _say_encoder(encoder: WordEncoder, is_large: bool) -> None:
     grams = ", character n-grams" if encoder.has_characters_ else ""
     off = " (no character n-grams: the file is large)" if is_large else ""
     found = " (detected; --language decides)" if encoder.language == "auto" else ""
+    if encoder.language not in ("auto", "none") and language not in STEMMERS:
+        found = f" (no stemmer is known for --language {encoder.language})"
     n_documents, n = encoder.vocabulary_.n_documents, encoder.n_features_
     say(f"{n_documents:,} documents, {n:,} features: {stems}{found}, pairs{grams}{off}")
     if not n:
@@ -118,13 +162,18 @@ def _say_encoder(encoder: WordEncoder, is_large: bool) -> None:
 def _require_labels(lists: list[list[str]], column: str | None, path: Path, one_each: bool) -> None:
     n_empty = sum(not own for own in lists)
     if n_empty == len(lists):
-        found = f"column {column!r} has no labels in any document"
-        raise DataError(found, path=path, expected="labels", fix="Name the right one: --labels COLUMN.")
+        raise _no_labels(column, path)
     if n_empty:
-        say(f"{n_empty:,} documents have no labels; they count as documents that no label holds for")
+        has, count = ("has", "it counts as one") if n_empty == 1 else ("have", "they count as documents")
+        say(f"{counted(n_empty, 'document')} {has} no labels; {count} with none of the labels")
     if one_each and (bad := next((i for i, own in enumerate(lists) if len(own) != 1), None)) is not None:
         found = f"document {bad + 1} has {len(lists[bad])} labels"
         raise DataError(found, path=path, expected="one class per document", fix="Use --method auto.")
+
+
+def _no_labels(column: str | None, path: Path) -> DataError:
+    found = f"column {column!r} has no labels in any document"
+    return DataError(found, path=path, expected="labels", fix="Name the right one: --labels COLUMN.")
 
 
 def _positives(lists: list[list[str]], columns: dict[str, int], n_labels: int) -> sparse.csr_array:
@@ -142,9 +191,9 @@ def opened(
     wanted = Wanted(text, reading.labels, reading.label_sep, reading.id)
     usual = None if known is None else Wanted(known.fields, **known.columns)
     with open_documents(path, wanted, usual, encoding=reading.encoding, part=part, labelled=labelled) as file:
-        if known is not None and len(file.columns.texts) != len(known.fields):
+        if known is not None and len(file.columns.texts) > len(known.fields):
             found = f"text from {' + '.join(file.columns.texts)}"
-            fix = "Name as many columns: --text COLUMN,COLUMN."
+            fix = f"Name {counted(len(known.fields), 'column')}: --text COLUMN."
             raise DataError(found, path=path, expected=f"fields {', '.join(known.fields)} as in training", fix=fix)
         yield file
 
@@ -155,9 +204,10 @@ def describe_documents(reading: Reading, path: Path) -> dict[str, dict[str, Any]
     found = {}
     for part in parts:
         n, n_letters, n_empty, n_bare, sample = 0, 0, 0, 0, list[str]()
-        counts: Counter[str] = Counter()
+        counts, ids = Counter[str](), Counter[str]()
         with Bar(f"reading {path.name}"), opened(reading, path, None, part, labelled=False) as file:
-            for texts, labels, _ in file.documents:
+            for texts, labels, identifier, has_id in file.documents:
+                ids.update([identifier] if has_id else [])
                 n, n_letters = n + 1, n_letters + sum(map(len, texts))
                 n_empty, n_bare = n_empty + (not "".join(texts).strip()), n_bare + (not labels)
                 counts.update(labels)
@@ -169,6 +219,7 @@ def describe_documents(reading: Reading, path: Path) -> dict[str, dict[str, Any]
             "letters per document": n_letters / n,
             "documents without text": n_empty,
             "documents without labels": n_bare,
+            "ids that occur more than once": sum(count > 1 for count in ids.values()),
             "labels": len(counts),
             "labels per document": counts.total() / n,
             "labels seen once": sum(count == 1 for count in counts.values()),
@@ -181,11 +232,11 @@ def describe_documents(reading: Reading, path: Path) -> dict[str, dict[str, Any]
 def read_for(text: TextParts, reading: Reading, path: Path, part: str = "test", labelled: bool = True) -> Documents:
     """Read documents for a model into memory."""
     with Bar(f"reading {path.name}"), opened(reading, path, text, part, labelled=labelled) as file:
-        batches = list(file.batches())
-    first = batches[0]
-    labels = None if first.labels is None else [own for batch in batches for own in batch.labels or []]
-    texts, ids = ([one for batch in batches for one in getattr(batch, name)] for name in ("texts", "ids"))
-    return Documents(texts, labels, ids, first.fields, first.guessed, first.has_ids)
+        documents = file.gathered()
+    say(f"{path}: {documents.guessed}")
+    if labelled and not any(documents.labels or []):
+        raise _no_labels(file.columns.labels, path)
+    return documents
 
 
 def encoded(names: Sequence[str], text: TextParts, documents: Documents, path: Path) -> Dataset:
@@ -196,8 +247,13 @@ def encoded(names: Sequence[str], text: TextParts, documents: Documents, path: P
     unseen = sorted({label for own in lists for label in own} - set(names))
     if unseen:
         n = sum(label not in columns for own in lists for label in own)
-        some = ", ".join(unseen[:3]) + (", …" if len(unseen) > 3 else "")
-        say(f"{path}: {n:,} labels were not in the training data ({some}); they count as missed")
+        some = ", ".join(map(repr, unseen[:3])) + (", …" if len(unseen) > 3 else "")
+        was = (
+            f"was not in the training data: {some}; it counts"
+            if len(unseen) == 1
+            else (f"were not in the training data: {some}; they count")
+        )
+        say(f"{path}: {counted(len(unseen), 'label')} ({counted(n, 'occurrence')}) {was} as missed")
     columns |= {name: len(names) + place for place, name in enumerate(unseen)}
     Y = _positives(lists, columns, len(columns))
     return Dataset(X, Y, Names([*names, *unseen]), trusted=True)
@@ -212,7 +268,7 @@ def tag(
     format: Annotated[
         Literal["jsonl", "csv"] | None, typer.Option("--format", help="Default: by the name of --out, else jsonl.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Tags per document at the most.")] = 5,
+    k: Annotated[int, typer.Option("-k", min=1, help="Tags per document at most.")] = 5,
     threshold: Annotated[float, typer.Option("--threshold", min=0, max=1, help="Least probability of a tag.")] = 0.0,
     review: Annotated[
         float, typer.Option("--review", min=0, max=1, help="Uncertainty from which a person should look.")
@@ -226,6 +282,9 @@ def tag(
     """
     if out is not None:
         require_file_name(out, overwrite)
+        suffix = Path(out.name.removesuffix(".gz")).suffix.lower()
+        if format is None and suffix not in _SUFFIXES:
+            raise typer.BadParameter(f"--out {out}: name it .jsonl or .csv, or pass --format jsonl or csv")
     started = time.perf_counter()
     estimator = load_model(model, device)
     if estimator.text_ is None:
@@ -236,17 +295,15 @@ def tag(
         say(f"{documents}: {file.columns.said(file.kind)}")
         write = csv.writer(target, lineterminator="\n").writerow
         if is_csv:
-            write(["id", "tags", "probabilities", "uncertainty", "review"])
+            write(["id", "tags", "uris", "probabilities", "uncertainty", "review"])
         for batch in file.batches():
             for line in tag_lines(estimator, batch, k, threshold, review):
                 write(_cells(line)) if is_csv else target.write(json.dumps(line, ensure_ascii=False) + "\n")
             n += len(batch)
-            ids.update(batch.ids)
-    twice = [one for one, count in ids.items() if count > 1]
-    if twice:
-        say(f"{len(twice):,} ids occur more than once, such as {twice[0]!r}; each document has its own line")
+            ids.update(one for one, own in zip(batch.ids, batch.has_id or (), strict=True) if own)
+    _say_repeated(ids, "each document has its own line")
     where = "" if out is None else f" to {out}"
-    say(f"tagged {n:,} documents{where} in {time.perf_counter() - started:.1f} s")
+    say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s")
 
 
 def tag_lines(
@@ -265,8 +322,15 @@ def tag_lines(
 
 
 def _cells(line: dict[str, Any]) -> list[Any]:
-    labels, p = ("|".join(str(tag[key]) for tag in line["tags"]) for key in ("label", "probability"))
-    return [line["id"], labels, p, line["uncertainty"], "yes" if line["review"] else "no"]
+    labels, uris, p = ("|".join(str(tag[key] or "") for tag in line["tags"]) for key in ("label", "uri", "probability"))
+    return [
+        line["id"],
+        labels,
+        uris if uris.strip("|") else "",
+        p,
+        line["uncertainty"],
+        "yes" if line["review"] else "no",
+    ]
 
 
 @contextmanager

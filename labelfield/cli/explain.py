@@ -16,9 +16,10 @@ from scipy import sparse
 
 from labelfield.cli.documents import read_for
 from labelfield.cli.options import AsJson, Device, Reading, load_model, reads_files
-from labelfield.cli.output import Bar, print_json, print_table
+from labelfield.cli.output import Bar, print_json, print_table, printable
 from labelfield.data import Dataset
 from labelfield.errors import LabelfieldError
+from labelfield.text.documents import whole
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
@@ -101,7 +102,7 @@ def _explain_document(
     from labelfield.estimators.text import explain_text
     from labelfield.explain.excerpt import excerpt
 
-    document: Any = text
+    document: Any = None if text is None else whole(text)
     true: list[str] = []
     parts = estimator.text_
     if path is not None and row is not None and parts is not None:
@@ -124,18 +125,20 @@ def _explain_document(
         print_json({"text": found[0].text if found else text, "true": true, "labels": labels})
         return
     console = Console(highlight=False, markup=False)
+    if not any(one.words for one in found):
+        console.print("no word of the text is known to the model: these are the labels of a document without words")
     for one in found:
         mark = ("✓ ", "bold green") if one.tag.label in true else ("✗ ", "bold red") if true else ""
-        console.print(Text.assemble(mark, (one.tag.label, "bold"), f"   {100 * one.tag.probability:.1f} %"))
+        console.print(Text.assemble(mark, (printable(one.tag.label), "bold"), f"   {100 * one.tag.probability:.1f} %"))
         if one.tag.uri:
-            console.print(Text(f"  {one.tag.uri}", style="dim"))
+            console.print(Text(printable(f"  {one.tag.uri}"), style="dim"))
         words = [Text.assemble(own.word, " ", _signed(own.effect)) for own in one.words]
         console.print(Padding(Text(",  ").join(words), (0, 0, 0, 2)))
-        pieces = [(piece.text, _STYLES[(piece.effect > 0) - (piece.effect < 0)]) for piece in excerpt(one)]
+        pieces = [(printable(piece.text), _STYLES[(piece.effect > 0) - (piece.effect < 0)]) for piece in excerpt(one)]
         console.print(Padding(Text.assemble(*pieces), (0, 0, 1, 2)))
     others = [name for name in true if name not in {one.tag.label for one in found}]
     if others:
-        console.print(f"true as well: {', '.join(others[:_N_TRUE])}")
+        console.print(printable(f"true as well: {', '.join(others[:_N_TRUE])}"))
     console.print(Text("words: by how much the label's log-odds fall when one is taken out of the text", style="dim"))
 
 

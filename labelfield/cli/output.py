@@ -17,8 +17,19 @@ from rich.table import Table
 
 _PATIENCE_S = 1.0
 _MOST_NAMED = 10
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # A number, perhaps bold, or the dash that stands for one.
 _NUMBER = re.compile(r"\**(?:[-+−±<~]?\d|–)")
+
+
+def printable(text: str) -> str:
+    """Return a text without the control characters by which it could steer a terminal."""
+    return _CONTROLS.sub("", text)
+
+
+def counted(n: int, what: str) -> str:
+    """Return a number of things in words: 1 document, 2 documents."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def print_json(content: dict[str, Any]) -> None:
@@ -43,7 +54,7 @@ def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
     for i, column in enumerate(header):
         table.add_column(column, justify="right" if is_right[i] else "left", no_wrap=i == 0)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     Console(highlight=False, markup=False).print(table)
 
 
@@ -70,7 +81,7 @@ def report_written(facts: dict[str, Any], started: float, as_json: bool, what: s
 
 def say(message: str) -> None:
     """Print a message on stderr."""
-    print(message, file=sys.stderr)
+    print(printable(message), file=sys.stderr)
 
 
 def shown(value: Any) -> str:

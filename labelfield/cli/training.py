@@ -112,11 +112,17 @@ def train(
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     require_only_ours(out, MODEL_FILES)
     text = None
-    if is_documents(data) or reading.text or reading.labels:
-        has_classes = bool(METHODS[method].has_classes(options))
-        dataset, text = documents.read_training(reading, data, language, one_each=has_classes)
-    else:
-        dataset, has_classes = _read_training(reading, data, method, options)
+    try:
+        if is_documents(data) or reading.text or reading.labels:
+            has_classes = bool(METHODS[method].has_classes(options))
+            dataset, text = documents.read_training(reading, data, language, one_each=has_classes)
+        else:
+            dataset, has_classes = _read_training(reading, data, method, options)
+    except DataError as error:
+        if preset is None or not (error.expected or "").startswith("one class per"):
+            raise
+        fix = f"--preset {preset} is for one class each; for any number of labels use --preset journal."
+        raise DataError(error.found, error.expected, fix, path=error.path, line=error.line) from None
     validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes, text)
     estimator = new_estimator(method, options)
     told: dict[str, Any] = {}
@@ -178,7 +184,7 @@ def learn(
     if not isinstance(known.encoder, WordEncoder):
         raise typer.BadParameter(f"{model} has an encoder of another package; train it again in Python")
     started, has_classes = time.perf_counter(), estimator.label_kind_ == "classes"
-    corrected = documents.read_for(known, reading, corrections, "train")
+    corrected = documents.read_corrections(known, reading, corrections)
     before = set(estimator.label_names())
     language = known.encoder.language_ or "none"
     dataset, text = documents.read_training(
@@ -192,7 +198,8 @@ def learn(
     with replacing_folder(model, MODEL_FILES) as folder:
         new.save(folder, None if has_classes else dataset.label_names)
     facts = {"path": str(model), "documents": dataset.n_rows, "corrections": len(corrected)}
-    facts["new labels"] = ", ".join(sorted(set(dataset.label_names or ()) - before)) or None
+    new_labels = sorted(set(dataset.label_names or ()) - before)
+    facts["new labels"] = new_labels if as_json else "\n".join(new_labels) or None
     facts["seconds"] = time.perf_counter() - started
     if as_json:
         print_json(facts)

@@ -83,11 +83,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def fit(self, texts: Any, labels: Any, *, vocabulary: LabelVocabulary | None = None) -> Self:
         """Train on texts (or sequences of the texts of fields, or Documents) and a list of labels for each.
 
-        A `vocabulary` gives labels their URIs and names.
+        A `vocabulary` gives labels their URIs and names; what it leaves open is as the documents' file has it.
         """
         named = texts.fields if isinstance(texts, Documents) else None
         documents = texts.texts if isinstance(texts, Documents) else list(_checked(texts))
         vocabulary = vocabulary or LabelVocabulary()
+        if isinstance(texts, Documents):
+            vocabulary = vocabulary.with_names(texts.names)
         # Sets of labels, and one label per document, are lists as well.
         lists = [[one] if isinstance(one, str) else [str(label) for label in one] for one in labels]
         if len(lists) != len(documents):

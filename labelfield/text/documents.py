@@ -30,6 +30,9 @@ USUAL_NAMES = frozenset((*_TEXTS, *_TITLES, *_LABELS, *_IDS))
 # Separators of labels in one cell. The first are hardly ever part of a label; the others may be.
 _CERTAIN, _POSSIBLE = ("|", ";", "\t"), (",", "#")
 _URIS = re.compile(r"<?[a-z][a-z0-9+.-]*://\S+>?(\s+<?[a-z][a-z0-9+.-]*://\S+>?)*", re.IGNORECASE)
+# Cells that show a separator in a long file.
+_SEVERAL = 3
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _LISTED = 8
 # The least probability of a label in spaCy's {label: number}.
 _HOLDS = 0.5
@@ -40,7 +43,8 @@ class Documents:
     """Documents in memory: a text for each field, a list of labels, and an id, for each document.
 
     `fields` are the names of the columns that texts came from. Labels are as the file has them, names or URIs; None if
-    it has no column of labels. Ids are line numbers unless it `has_ids`. `guessed` says which columns were taken.
+    it has no column of labels. The id of a document without one is its line number, and its `has_id` is False (None:
+    all have one). `guessed` says which columns were taken; `names` are those that the file gives for URIs of labels.
     """
 
     texts: list[tuple[str, ...]]
@@ -48,7 +52,8 @@ class Documents:
     ids: list[str]
     fields: tuple[str, ...] = ("text",)
     guessed: str = field(default="", compare=False)
-    has_ids: bool = True
+    has_id: list[bool] | None = None
+    names: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -64,17 +69,32 @@ def write_documents(path: Path, texts: Sequence[Sequence[str]], labels: Sequence
         )
 
 
+class Document(NamedTuple):
+    """A document of a file; without an id of its own, its id is the number of its line."""
+
+    texts: tuple[str, ...]
+    labels: list[str]
+    id: str
+    has_id: bool
+
+
 class Columns(NamedTuple):
-    """Which columns hold texts, labels and the id, and how labels are joined in one cell."""
+    """Which columns hold texts, labels and the id, and how labels are joined in one cell.
+
+    Of the `texts`, those that are `missing` in the file are left empty.
+    """
 
     texts: tuple[str, ...]
     labels: str | None
     id: str | None
     separator: str | None
+    missing: tuple[str, ...] = ()
 
     def said(self, kind: str) -> str:
         """Return in words what was found."""
-        parts = [f"text from {' + '.join(self.texts)}"]
+        parts = [f"text from {' + '.join(name for name in self.texts if name not in self.missing)}"]
+        if self.missing:
+            parts[0] += f" ({', '.join(self.missing)} left empty)"
         if self.labels is not None:
             joined = "" if self.separator is None else f" split at {self.separator!r}"
             parts.append(f"labels from {self.labels}{joined}")
@@ -130,13 +150,16 @@ def choose_columns(
         texts = (longest,)
     if labels is None and labelled:
         others = [name for name in names if name not in (*texts, identifier)]
+        if not others:
+            fix = "Add a column of labels, or write lines such as `__label__music text`."
+            raise DataError("documents without labels", path=path, expected="labels to learn or to compare", fix=fix)
         if len(others) != 1:
             fix = f"Name it: --labels COLUMN (labels=…); there are {_listed(names)}."
             raise DataError("no column of labels is known by its name", path=path, expected="labels or tags", fix=fix)
         labels = others[0]
     separator = wanted.label_sep
     if labels is not None and separator is None:
-        separator = _guess_separator([value for record in sample if isinstance(value := record.get(labels), str)])
+        separator = guess_separator([value for record in sample if isinstance(value := record.get(labels), str)])
     return Columns(texts, labels, identifier, separator)
 
 
@@ -156,48 +179,78 @@ def _longest(names: list[str], sample: list[dict[str, Any]], taken: Sequence[str
     return best
 
 
-def _guess_separator(values: list[str]) -> str | None:
-    """Guess how labels are joined: a separator that could be part of a label must make labels that occur again."""
+def guess_separator(values: list[str], remembered: str | None = None) -> str | None:
+    """Guess how labels are joined in cells: by what makes labels that occur again; None if they are not.
+
+    One that is `remembered` from another file is taken if it occurs here, or if nothing else joins labels here.
+    """
     values = [value.strip() for value in values if value.strip() and not value.strip().startswith(("[", "{"))]
     if values and all(_URIS.fullmatch(value) for value in values):
         return " "
-    for separator in _CERTAIN:
-        if any(separator in value for value in values):
-            return separator
-    for separator in _POSSIBLE:
-        parts = {part.strip() for value in values for part in value.split(separator)}
-        if any(separator in value for value in values) and len(parts) <= len(set(values)):
-            return separator
-    return None
+    guessed = _most_repeating(values)
+    if remembered is None or guessed is None:
+        return remembered or guessed
+    # A comma may be part of a label where a bar joins them.
+    occurs = any(remembered in value for value in values) and not (guessed in _CERTAIN and remembered not in _CERTAIN)
+    return remembered if occurs else guessed
+
+
+def _most_repeating(values: list[str]) -> str | None:
+    """Return the separator whose parts repeat most, of those in several cells, else of those that make no new labels.
+
+    One stray separator in a long file is part of a label, or a mistake.
+    """
+    distinct = set(values)
+    common, possible = dict[str, float](), dict[str, float]()
+    for separator in (*_CERTAIN, *_POSSIBLE):
+        n_joined = sum(separator in value for value in distinct)
+        parts = [part.strip() for value in values for part in value.split(separator) if part.strip()]
+        if not n_joined or not parts:
+            continue
+        repeats = len(parts) / len(set(parts))
+        if separator in _CERTAIN and n_joined >= min(_SEVERAL, -(-len(values) // 10)):
+            common[separator] = repeats
+        elif len(set(parts)) <= len(distinct):
+            possible[separator] = repeats
+    found = common or possible
+    return max(found, key=lambda separator: found[separator]) if found else None
 
 
 def documents_of(
-    records: Iterator[Record], columns: Columns, path: Path, unit: str
-) -> Iterator[tuple[tuple[str, ...], list[str], str]]:
-    """Yield the texts, labels and id of each record; what cannot be read is an error with its row and column."""
-    has_ids = columns.id is not None
+    records: Iterator[Record], columns: Columns, path: Path, unit: str, names: dict[str, str]
+) -> Iterator[Document]:
+    """Yield the document of each record; what cannot be read is an error with its row and column.
+
+    Names that records give for URIs of labels are put into `names`.
+    """
     for number, record in records:
         texts = tuple(_text(record.get(name), name, path, number, unit) for name in columns.texts)
         labels = []
         if columns.labels is not None:
-            labels = _labels(record.get(columns.labels), columns, path, number, unit)
-        identifier = record.get(columns.id) if has_ids and columns.id is not None else number
-        yield texts, labels, str(number if identifier is None or identifier == "" else identifier)
+            labels = _labels(record.get(columns.labels), columns, path, number, unit, names)
+        identifier = None if columns.id is None else record.get(columns.id)
+        has_id = identifier is not None and str(identifier).strip() != ""
+        yield Document(texts, labels, whole(str(identifier if has_id else number)), has_id)
+
+
+def whole(text: str) -> str:
+    """Return a text that can be written: halves of surrogate pairs, which JSON may have, are replaced."""
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def _text(value: Any, column: str, path: Path, number: int, unit: str) -> str:
     if isinstance(value, str):
-        return value
+        return whole(value)
     if value is None or (isinstance(value, float) and isnan(value)):
         return ""
     if isinstance(value, list) and all(isinstance(part, str | None) for part in value):
-        return "\n".join(part for part in value if part)
+        return whole("\n".join(part for part in value if part))
     if isinstance(value, dict | list | bytes):
         raise _bad(f"a {type(value).__name__}", column, "text", path, number, unit)
     return str(value)
 
 
-def _labels(value: Any, columns: Columns, path: Path, number: int, unit: str) -> list[str]:
+def _labels(value: Any, columns: Columns, path: Path, number: int, unit: str, names: dict[str, str]) -> list[str]:
     """Return labels given as a list, an object of spaCy, or text, each once and without blanks around them."""
     column = columns.labels or ""
     if isinstance(value, str):
@@ -222,11 +275,17 @@ def _labels(value: Any, columns: Columns, path: Path, number: int, unit: str) ->
         part = given.get("uri") or given.get("label") or given.get("name") if isinstance(given, dict) else given
         if isinstance(part, list | dict | bytes):
             raise _bad(f"a {type(part).__name__} in the list", column, "names of labels", path, number, unit)
-        part = int(part) if isinstance(part, float) and part.is_integer() else part
-        # A label is a line of a file; a URI may be in angle brackets.
-        name = "" if part is None else " ".join(str(part).replace("\0", " ").split())
-        found.append(name[1:-1] if name.startswith("<") and name.endswith(">") else name)
+        found.append(_name(part))
+        if isinstance(given, dict) and given.get("uri") and (name := _name(given.get("label") or given.get("name"))):
+            names.setdefault(found[-1], name)
     return list(dict.fromkeys(name for name in found if name))
+
+
+def _name(part: Any) -> str:
+    """Return a label as one line; a URI may be in angle brackets."""
+    part = int(part) if isinstance(part, float) and part.is_integer() else part
+    name = "" if part is None else " ".join(whole(str(part)).replace("\0", " ").split())
+    return name[1:-1] if name.startswith("<") and name.endswith(">") else name
 
 
 def _python_list(text: str) -> list[str]:

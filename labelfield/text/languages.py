@@ -81,7 +81,7 @@ _FREQUENT = {
 _WORDS = {code: frozenset(words.split()) for code, words in _FREQUENT.items()}
 # The least share of words that must be among the frequent ones: in running text of the language it is 0.2 to 0.4.
 _LEAST_SHARE = 0.06
-_MOST_LETTERS = 200_000
+_MOST_LETTERS, _LETTERS_PER_TEXT = 200_000, 2_000
 
 Stem = Callable[[list[str]], list[str]]
 
@@ -89,15 +89,16 @@ Stem = Callable[[list[str]], list[str]]
 def detect_language(texts: Iterable[str]) -> str | None:
     """Return the language that most words of these texts belong to, by its frequent words; None if that is not clear.
 
-    The first 200,000 characters decide.
+    The first 200,000 characters decide, of each text the first 2,000, so that one long text does not decide for all.
     """
     counts: Counter[str] = Counter()
     n_letters = 0
     for text in texts:
         if n_letters > _MOST_LETTERS:
             break
-        counts.update(words_of(text[:_MOST_LETTERS]))
-        n_letters += len(text)
+        start = text[:_LETTERS_PER_TEXT]
+        counts.update(words_of(start))
+        n_letters += len(start)
     total = sum(counts.values())
     shares = {code: sum(counts[word] for word in words) / max(total, 1) for code, words in _WORDS.items()}
     best = max(shares, key=lambda code: shares[code])

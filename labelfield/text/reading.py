@@ -11,16 +11,28 @@ from contextlib import contextmanager
 from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from labelfield.data.reading import COMPRESSED_SUFFIXES, open_bytes
 from labelfield.errors import DataError
-from labelfield.text.documents import USUAL_NAMES, USUAL_TEXTS, Columns, Documents, Wanted, choose_columns, documents_of
+from labelfield.text.documents import (
+    USUAL_NAMES,
+    USUAL_TEXTS,
+    Columns,
+    Document,
+    Documents,
+    Wanted,
+    choose_columns,
+    documents_of,
+    guess_separator,
+)
 from labelfield.text.sources import (
     Source,
     is_annif_line,
     is_fasttext_line,
     is_pecos_line,
+    is_utf_16,
+    not_decoded,
     read_annif_tsv,
     read_fasttext,
     read_folder,
@@ -41,6 +53,8 @@ _SPLITS = ("train", "test")
 _ALWAYS = (".jsonl", ".ndjson", ".json", ".parquet", ".tsv")
 # Text of rows of numbers, not of documents: `label,label index:value …`, or numbers alone.
 _ROWS = re.compile(r"[\d,.:eE+\s-]*")
+# Two words one after another, which rows of numbers do not have; and how many lines are looked at.
+_WORDS, _LINES = re.compile(r"[^\W\d_]{2,}\s+[^\W\d_]{2,}"), 20
 
 
 class DocumentFile(NamedTuple):
@@ -48,7 +62,13 @@ class DocumentFile(NamedTuple):
 
     kind: str
     columns: Columns
-    documents: Iterator[tuple[tuple[str, ...], list[str], str]]
+    documents: Iterator[Document]
+    # Of labels by URI, as far as documents were read and give them.
+    names: dict[str, str]
+
+    def gathered(self) -> Documents:
+        """Return all documents that are left, in memory."""
+        return _gathered(list(self.documents), self)
 
     def batches(self) -> Iterator[Documents]:
         """Yield documents in batches that bound the memory."""
@@ -75,7 +95,7 @@ def read_documents(
     """
     wanted = Wanted(_names(text), labels, label_sep, id)
     with open_documents(path, wanted, encoding=encoding, part=part, labelled=labelled) as file:
-        return _gathered(list(file.documents), file)
+        return file.gathered()
 
 
 @contextmanager
@@ -115,16 +135,15 @@ def _names(text: str | Sequence[str] | None) -> list[str] | None:
     return [name.strip() for name in text.split(",")] if isinstance(text, str) else list(text)
 
 
-def _gathered(some: list[tuple[tuple[str, ...], list[str], str]], file: DocumentFile) -> Documents:
-    labels = None if file.columns.labels is None else [one[1] for one in some]
-    said = file.columns.said(file.kind)
+def _gathered(some: list[Document], file: DocumentFile) -> Documents:
     return Documents(
-        [one[0] for one in some],
-        labels,
-        [one[2] for one in some],
+        [one.texts for one in some],
+        None if file.columns.labels is None else [one.labels for one in some],
+        [one.id for one in some],
         file.columns.texts,
-        said,
-        file.columns.id is not None,
+        file.columns.said(file.kind),
+        [one.has_id for one in some],
+        file.names,
     )
 
 
@@ -134,19 +153,37 @@ def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, label
     if not head:
         raise DataError("the file has no documents", path=path, expected="at least one", fix="Check the file.")
     names = source.columns or list(dict.fromkeys(name for _, record in head for name in record))
-    wanted = wanted if usual is None else _completed(wanted, usual, names)
-    columns = choose_columns(names, [record for _, record in head], wanted, labelled=labelled, path=path)
-    stream = documents_of(chain(head, source.records), columns, path, source.unit)
-    return DocumentFile(source.kind, columns, stream)
+    sample = [record for _, record in head]
+    wanted = wanted if usual is None else _completed(wanted, usual, names, sample)
+    columns = choose_columns(names, sample, wanted, labelled=labelled, path=path)
+    if usual is not None:
+        columns = _with_missing(columns, usual.text or ())
+    known: dict[str, str] = {}
+    stream = documents_of(chain(head, source.records), columns, path, source.unit, known)
+    return DocumentFile(source.kind, columns, stream, known)
 
 
-def _completed(wanted: Wanted, usual: Wanted, names: list[str]) -> Wanted:
+def _completed(wanted: Wanted, usual: Wanted, names: list[str], sample: list[dict[str, Any]]) -> Wanted:
     """Fill what was not said with usual columns, as far as the file has them."""
-    text = usual.text if wanted.text is None and set(usual.text or ()) <= set(names) else wanted.text
+    text = wanted.text or [name for name in usual.text or () if name in names] or None
     labels = usual.labels if wanted.labels is None and usual.labels in names else wanted.labels
     identifier = usual.id if wanted.id is None and usual.id in names else wanted.id
-    separator = usual.label_sep if wanted.label_sep is None and labels == usual.labels else wanted.label_sep
+    separator = wanted.label_sep
+    if separator is None and labels is not None and labels == usual.labels:
+        cells = [value for record in sample if isinstance(value := record.get(labels), str)]
+        separator = guess_separator(cells, usual.label_sep) if cells else None
     return Wanted(text, labels, separator, identifier)
+
+
+def _with_missing(columns: Columns, fields: Sequence[str]) -> Columns:
+    """Return columns with as many texts as a model has fields: columns of other names are the last fields."""
+    n_missing = len(fields) - len(columns.texts)
+    if n_missing <= 0:
+        return columns
+    if set(columns.texts) <= set(fields):
+        return columns._replace(texts=tuple(fields), missing=tuple(n for n in fields if n not in columns.texts))
+    missing = [name for name in fields if name not in columns.texts][:n_missing]
+    return columns._replace(texts=(*missing, *columns.texts), missing=tuple(missing))
 
 
 def split_of(path: Path, part: str) -> Path | None:
@@ -175,11 +212,15 @@ def is_documents(path: Path) -> bool:
         return False
     lines = _head(path)
     if suffix != ".csv":
-        return bool(lines) and (_is_document_line(lines[0]) or lines[0].startswith("{"))
+        some = lines[:_LINES]
+        has_words = 2 * sum(bool(_WORDS.search(line)) for line in some) > len(some)
+        return has_words or any(_is_document_line(line) or line.startswith("{") for line in some)
     if USUAL_TEXTS & {cell.strip('" ').lower() for cell in re.split("[,;\t]", lines[0] if lines else "")}:
         return True
     # A table of numbers has numbers in most cells after the header; documents have a column of words.
-    return any(not _ROWS.fullmatch(cell) and cell.count(" ") > 1 for line in lines[1:20] for cell in line.split(","))
+    return any(
+        not _ROWS.fullmatch(cell) and cell.count(" ") > 1 for line in lines[1:_LINES] for cell in line.split(",")
+    )
 
 
 def _is_document_line(line: str) -> bool:
@@ -200,9 +241,8 @@ def _head(path: Path) -> list[str]:
             content = file.read(_HEAD_BYTES)
     except (EOFError, OSError):
         return []  # what is wrong is said by the reader
-    return [
-        line for line in content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").splitlines() if line.strip()
-    ]
+    text = content.decode("utf-16" if is_utf_16(content) else "utf-8-sig", "replace")
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
@@ -212,11 +252,13 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
     suffix = _suffix(path)
     with open_bytes(path) as file:
         try:
-            is_parquet = file.read(4) == b"PAR1"
+            head = file.read(_HEAD_BYTES)
         except (EOFError, OSError):
-            is_parquet = False
-    if is_parquet or suffix == ".parquet":
+            head = b""
+    if head.startswith(b"PAR1") or suffix == ".parquet":
         return read_parquet(path)
+    if encoding == "utf-8" and is_utf_16(head):
+        raise not_decoded(path, 1)
     lines = _head(path)
     first = lines[0].lstrip() if lines else ""
     if first.startswith("["):
@@ -226,7 +268,7 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
         return read_json(path, encoding) if is_one else read_json_lines(path, encoding)
     if suffix in (".jsonl", ".ndjson", ".json"):
         return read_json_lines(path, encoding)
-    if is_fasttext_line(first):
+    if any(map(is_fasttext_line, lines[:_LINES])):
         return read_fasttext(path, encoding)
     if suffix != ".csv" and is_annif_line(first):
         return read_annif_tsv(path, encoding)

@@ -27,6 +27,7 @@ _URIS = re.compile(r"(<[^<>\s]+>\s*)+")
 _NUMBERS = re.compile(r"\s*\d+(,\d+)*\s*")
 _DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 _MOST_CELLS = 100_000
+_HEAD_BYTES = 1000
 
 # The number of the line or row, and its values.
 Record = tuple[int, dict[str, Any]]
@@ -65,9 +66,9 @@ def located(path: Path, numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple[i
         try:
             item = next(iterator, None)
         except UnicodeDecodeError:
-            raise _not_decoded(path, _bad_line(path)) from None
+            raise not_decoded(path, _bad_line(path)) from None
         except UnicodeError:
-            raise _not_decoded(path, line + 1) from None
+            raise not_decoded(path, line + 1) from None
         except (csv.Error, RecursionError) as error:
             raise DataError(f"cannot be read ({error})", path=path, line=line + 1, fix="Correct the line.") from None
         except (*_DAMAGE, OSError) as error:
@@ -91,9 +92,20 @@ def _bad_line(path: Path) -> int | None:
     return None
 
 
-def _not_decoded(path: Path, line: int | None) -> DataError:
-    fix = "Save it as UTF-8, or pass --encoding latin-1 (encoding='latin-1')."
+def not_decoded(path: Path, line: int | None) -> DataError:
+    """Return the error of a text that is not UTF-8, with the encoding that it may have."""
+    with open_bytes(path) as file:
+        head = file.read(_HEAD_BYTES)
+    other = "utf-16" if is_utf_16(head) else "latin-1"
+    fix = f"Save it as UTF-8, or pass --encoding {other} (encoding='{other}')."
     return DataError("the text is not UTF-8", path=path, line=line, expected="UTF-8", fix=fix)
+
+
+def is_utf_16(head: bytes) -> bool:
+    """Return whether a file begins as UTF-16 does: with its mark, or with a zero in every other byte."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
+    return any(len(half) > 1 and 2 * half.count(0) > len(half) for half in (head[::2], head[1::2]))
 
 
 # Tables
@@ -280,13 +292,13 @@ def read_folder(path: Path, encoding: str) -> Source:
     def records() -> Iterator[Record]:
         for number, file in enumerate(sorted(path.glob("*.txt")), 1):
             text = "\n".join(text for _, text in numbered_lines(file, encoding))
-            labels: list[str] = []
+            labels: list[Any] = []
             if (uris := file.with_suffix(".tsv")).exists():
                 for line, content in numbered_lines(uris, encoding):
                     uri, _, name = content.partition("\t")
                     if content.strip() and not (uri.startswith("<") and uri.endswith(">")):
                         raise DataError(f"{uri[:40]!r}", path=uris, line=line, expected="<uri>, a tab, and a label")
-                    labels += [uri[1:-1] or name] if content.strip() else []
+                    labels += [{"uri": uri[1:-1], "label": name}] if content.strip() else []
             elif (names := file.with_suffix(".key")).exists():
                 labels = [content.strip() for _, content in numbered_lines(names, encoding) if content.strip()]
             yield number, {ID: file.stem, TEXT: text, LABELS: labels}

@@ -78,7 +78,20 @@ class LabelVocabulary:
 
     def of(self, names: Sequence[str]) -> LabelVocabulary:
         """Return the vocabulary of these names, in their order, as a model keeps it."""
-        return LabelVocabulary(self.by_name.get(name) or Label(name) for name in names)
+        return LabelVocabulary(self.by_name.get(name) or Label(name, name if _is_uri(name) else None) for name in names)
+
+    def with_names(self, names: dict[str, str]) -> LabelVocabulary:
+        """Return the vocabulary with names of URIs that it does not have, as files of documents give them.
+
+        A label of that name without a URI gets it.
+        """
+        new = {uri: name for uri, name in names.items() if uri not in self.by_uri}
+        if not new:
+            return self
+        uris = {name: uri for uri, name in reversed(new.items())}
+        old = [label if label.uri else label._replace(uri=uris.get(label.name)) for label in self.labels]
+        taken = {label.uri for label in old}
+        return LabelVocabulary([*old, *(Label(name, uri) for uri, name in new.items() if uri not in taken)])
 
     def to_lines(self) -> list[str]:
         """Return a line of JSON for each label."""
@@ -126,6 +139,10 @@ def _distinct(labels: Iterable[Label]) -> list[Label]:
 
 def _are_numbers(lists: Sequence[Sequence[str]]) -> bool:
     return all(one.isdecimal() for own in lists for one in own)
+
+
+def _is_uri(name: str) -> bool:
+    return "://" in name and name.partition("://")[0].isalnum() and " " not in name
 
 
 def _line(text: str) -> str:

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, cycle, islice, pairwise
 from os import cpu_count
+from statistics import median
 from threading import Lock
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -102,7 +103,7 @@ class WordEncoder:
     min_documents : int
         Training documents that a column must occur in.
     max_features : int
-        Columns at the most; those in most documents are kept.
+        Columns at most; those in most documents are kept.
     """
 
     language: str = AUTO
@@ -192,7 +193,7 @@ class WordEncoder:
         head = list(islice(stream, _SAMPLE))
         self.language_ = self._choose_language(head)
         lengths = [sum(map(len, _fields(document))) for document in head]
-        is_short = sum(lengths) <= _SHORT_DOCUMENTS * len(lengths)
+        is_short = median(lengths or [0]) <= _SHORT_DOCUMENTS
         self.has_characters_ = self.characters == "on" or (self.characters == AUTO and is_short)
         found, kept = self._count(chain(head, stream), keeps_tokens)
         vocabulary, columns = _choose(found, self.min_documents, self.max_features)

@@ -55,12 +55,16 @@ def test_tags_as_csv_and_compressed(toy, trained, tmp_path):
     run("tag", model, toy, "--out", tmp_path / "tags.csv", "--threshold", 0.9)
     with open(tmp_path / "tags.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["id", "tags", "probabilities", "uncertainty", "review"]
+    assert list(rows[0]) == ["id", "tags", "uris", "probabilities", "uncertainty", "review"]
+    assert all(
+        row["uris"].split("|") == [f"http://x/{tag}" for tag in row["tags"].split("|")] for row in rows if row["tags"]
+    )
     assert all(float(p) >= 0.9 for row in rows for p in row["probabilities"].split("|") if p)
     run("tag", model, toy, "--out", tmp_path / "tags.jsonl.gz")
     lines = gzip.decompress((tmp_path / "tags.jsonl.gz").read_bytes()).splitlines()
     assert len(lines) == len(rows) == 40
     assert "exists; pass --overwrite" in message(run("tag", model, toy, "--out", tmp_path / "tags.csv", check=2))
+    assert "name it .jsonl or .csv" in message(run("tag", model, toy, "--out", tmp_path / "tags.xml", check=2))
 
 
 def test_stdin_is_tagged(trained, monkeypatch):
@@ -91,9 +95,10 @@ def test_scores_are_those_of_the_estimator(toy, trained):
 def test_labels_that_are_new_count_as_missed(trained, tmp_path):
     model, _ = trained
     path = tmp_path / "new.jsonl"
-    path.write_text('{"title": "", "text": "a violin", "labels": ["http://x/music", "brand new"]}\n')
+    path.write_text('{"title": "", "text": "a violin", "labels": ["http://x/music", "brand new"]}\n' * 2)
     done = run("evaluate", model, path, "--json")
-    assert "1 labels were not in the training data (brand new)" in message(done)
+    assert "new.jsonl: JSON lines: text from title + text, labels from labels" in message(done)
+    assert "1 label (2 occurrences) was not in the training data: 'brand new'; it counts as missed" in message(done)
     assert json.loads(done.stdout)["P@1"] == 100
 
 
@@ -157,7 +162,7 @@ def test_empty_documents_are_trained_on_and_tagged(tmp_path):
     with open(tmp_path / "a.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
     done = run("train", tmp_path / "a.csv", "--out", tmp_path / "model", *FAST)
-    assert "1 documents have no labels" in message(done)
+    assert "1 document has no labels; it counts as one with none of the labels" in message(done)
     assert len(run("tag", tmp_path / "model", tmp_path / "a.csv").stdout.splitlines()) == 12
 
 
@@ -174,8 +179,10 @@ def test_duplicate_ids_are_said(trained, tmp_path):
     model, _ = trained
     (tmp_path / "twice.csv").write_text("id,title,text\n7,a,some bread\n7,b,some music\n")
     done = run("tag", model, tmp_path / "twice.csv")
-    assert "1 ids occur more than once, such as '7'" in message(done)
+    assert "1 id occurs more than once, such as '7'" in message(done)
     assert len(done.stdout.splitlines()) == 2
+    facts = json.loads(run("info", tmp_path / "twice.csv", "--json").stdout)["splits"]["all"]
+    assert facts["ids that occur more than once"] == 1
 
 
 def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
@@ -190,9 +197,9 @@ def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
     new.append({"id": documents.ids[0], "title": title, "text": text, "labels": [*documents.labels[0], "knitting"]})
     (tmp_path / "corrections.jsonl").write_text("".join(json.dumps(one) + "\n" for one in new))
     done = run("learn", model, tmp_path / "corrections.jsonl", "--data", toy, "--json")
-    assert "1 documents were corrected by their ids, 9 are new" in message(done)
+    assert "1 document was corrected by its id, 9 are new" in message(done)
     facts = json.loads(done.stdout)
-    assert (facts["documents"], facts["new labels"]) == (169, "knitting")
+    assert (facts["documents"], facts["new labels"]) == (169, ["knitting"])
     found = labelfield.load(model)
     assert found.tags(["the wool and the yarn"], 1)[0][0].label == "knitting"
     assert found.text_.vocabulary.find("music").uri == "http://x/music"
@@ -201,12 +208,109 @@ def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
     bare = tmp_path / "bare.jsonl"  # the numbers of its lines are no ids
     bare.write_text(json.dumps({"title": "", "text": "knitting again", "labels": ["knitting"]}) + "\n")
     done = run("learn", model, bare, "--data", toy, "--json")
-    assert "0 documents were corrected by their ids, 1 are new" in message(done)
+    assert "0 documents were corrected by their ids, 1 is new" in message(done)
     rows = tmp_path / "bad.jsonl"
     rows.write_text('{"text": "x"}\n')
     kept = (model / "config.json").read_bytes()
     run("learn", model, rows, "--data", toy, check=3)
     assert (model / "config.json").read_bytes() == kept
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Return ten documents with the ids 1 to 10 in a file, and a model of them."""
+    path = tmp_path / "small.csv"
+    words = ["bread flour", "violin song"] * 5
+    lines = [f"{i},some {word} here,{'food|baking' if i % 2 else 'music'}" for i, word in enumerate(words, 1)]
+    path.write_text("id,text,labels\n" + "\n".join(lines) + "\n")
+    run("train", path, "--out", tmp_path / "small", *FAST)
+    return path, tmp_path / "small"
+
+
+@pytest.mark.parametrize(
+    ("corrections", "said", "n", "new"),
+    [
+        # a number of a line is no id, though a document has this id
+        (
+            "id,text,labels\n,new wool here,knitting\n2,some violin here,art\n",
+            "1 document was corrected by its id, 1 is new",
+            11,
+            ["art", "knitting"],
+        ),
+        (
+            "id,text,labels\n2,violin,art\n2,violin song,music;art\n3,flour,food; art\n",
+            "1 id occurs more than once, such as '2'; the last correction of each counts",
+            10,
+            ["art"],
+        ),
+        ("id,text,labels\n77,wool,food\n", "0 documents were corrected by their ids, 1 is new", 11, []),
+    ],
+)
+def test_corrections_without_ids_repeated_or_joined_otherwise(small, tmp_path, corrections, said, n, new):
+    path, model = small
+    (tmp_path / "corrections.csv").write_text(corrections)
+    done = run("learn", model, tmp_path / "corrections.csv", "--data", path, "--json")
+    assert said in message(done)
+    facts = json.loads(done.stdout)
+    assert (facts["documents"], facts["new labels"]) == (n, new)
+
+
+def test_a_correction_of_an_id_that_is_not_unique_is_refused(small, tmp_path):
+    path, model = small
+    path.write_text(path.read_text() + "2,other words here,music\n")
+    assert "1 id occurs more than once" in message(run("train", path, "--out", tmp_path / "again", *FAST))
+    (tmp_path / "corrections.csv").write_text("id,text,labels\n2,violin,art\n")
+    done = run("learn", model, tmp_path / "corrections.csv", "--data", path, check=3)
+    assert "the id '2', which a correction has, occurs more than once" in message(done)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", "a violin concert with the orchestra\n", "text from text (title left empty)"),
+        ("a.jsonl", '{"text": "a violin concert \\ud800"}\n', "text from text (title left empty)"),
+        ("a.jsonl", '{"body": "a violin concert"}\n', "text from body (title left empty)"),
+    ],
+)
+def test_fields_that_a_file_does_not_have_are_empty(trained, tmp_path, name, content, said):
+    model, _ = trained
+    (tmp_path / name).write_text(content)
+    done = run("tag", model, tmp_path / name)
+    assert said in message(done)
+    assert json.loads(done.stdout)["tags"][0]["label"] == "music"
+    assert "violin" in run("explain", model, tmp_path / name, "--row", 0).stdout
+
+
+def test_explaining_shows_no_controls_and_says_when_no_word_is_known(trained):
+    model, _ = trained
+    shown = run("explain", model, "--text", "a violin \x1b[31mconcert\x9b2J \ud800").stdout
+    assert "violin" in shown
+    assert not set("\x1b\x9b\ud800") & set(shown)
+    assert "no word of the text is known" in run("explain", model, "--text", "").stdout
+
+
+def test_names_of_uris_in_documents_are_those_of_labels(tmp_path):
+    subjects = [[{"uri": "http://x/1", "label": "food"}], [{"uri": "http://x/2"}]] * 5
+    path = tmp_path / "a.jsonl"
+    lines = [{"text": f"some {('bread', 'violin')[i % 2]} here", "subjects": own} for i, own in enumerate(subjects)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("train", path, "--out", tmp_path / "model", *FAST)
+    found = {(tag["label"], tag["uri"]) for line in run("tag", tmp_path / "model", path).stdout.splitlines()
+             for tag in json.loads(line)["tags"]}  # fmt: skip
+    assert found == {("food", "http://x/1"), ("http://x/2", "http://x/2")}
+    assert json.loads(run("evaluate", tmp_path / "model", path, "--json").stdout)["P@1"] == 100
+
+
+def test_what_is_missing_for_training_and_scores_is_said(small, tmp_path):
+    path, model = small
+    (tmp_path / "lines.txt").write_text("A title\nsome words here\nother words there\n")
+    assert "documents without labels" in message(run("train", tmp_path / "lines.txt", "--out", tmp_path / "x", check=3))
+    (tmp_path / "bare.csv").write_text("text,labels\nsome words,\n")
+    assert "has no labels in any" in message(run("evaluate", model, tmp_path / "bare.csv", check=3))
+    done = run("train", path, "--out", tmp_path / "x", *FAST, "--language", "klingon")
+    assert "no stemmer is known for --language klingon" in message(done)
+    done = run("train", path, "--out", tmp_path / "y", "--preset", "thesis", check=3)
+    assert "use --preset journal" in message(done)
 
 
 def test_info_describes_documents(toy, tmp_path):

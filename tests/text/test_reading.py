@@ -11,6 +11,7 @@ import pytest
 
 from labelfield.errors import DataError
 from labelfield.text import read_documents
+from labelfield.text.documents import guess_separator
 from labelfield.text.reading import is_documents
 
 TEXTS = ["first text about bread", "second text, about music"]
@@ -114,6 +115,7 @@ def test_folders_of_annif_and_folders_of_splits(tmp_path):
     (annif / "b.key").write_text("music\n")
     found = read_documents(annif)
     assert (found.ids, found.labels) == (["a", "b"], [["http://x/1", "http://x/2"], ["music"]])
+    assert found.names == {"http://x/1": "baking", "http://x/2": "food"}
     (annif / "a.tsv").write_text("no uri\n")
     with pytest.raises(DataError, match=r"a.tsv:1: 'no uri'; expected <uri>, a tab, and a label"):
         read_documents(annif)
@@ -145,6 +147,12 @@ def test_columns_are_chosen_by_name_or_number(tmp_path):
         (["a,b", "b,c", "a,c", "a,b,c"], [["a", "b"], ["b", "c"], ["a", "c"], ["a", "b", "c"]]),
         (['say "x"|tab\there', "y", "y"], [['say "x"', "tab here"], ["y"], ["y"]]),
         (["a|a| a ", "", "|"], [["a"], [], []]),
+        (["p; q", *["x", "z"] * 30], [["p; q"], *[["x"], ["z"]] * 30]),
+        (
+            ["a,b; c", *["a,b", "b,c", "a,c", "c,b"] * 9],
+            [["a", "b; c"], *[["a", "b"], ["b", "c"], ["a", "c"], ["c", "b"]] * 9],
+        ),
+        (["x|y", *["x", "y"] * 30], [["x", "y"], *[["x"], ["y"]] * 30]),
     ],
 )
 def test_labels_with_commas_tabs_and_quotes(tmp_path, cells, labels):
@@ -169,11 +177,14 @@ def test_values_of_mixed_types_are_read_as_people_mean_them(tmp_path):
     assert found.texts == [("x y",), ("5",), ("",), ("two\nparts",)]
     assert found.labels == [["one"], ["one", "2", "3"], [], ["a"]]
     assert found.ids == ["1", "1", "3", "4"]
+    assert found.has_id == [True, True, False, False]
 
 
 BAD = {
     "latin-1": ("a.csv", "text,labels\nfine words,a\nkäse und brot,b\n".encode("latin-1"), r"a.csv:3: the text is not UTF-8.*--encoding latin-1"),
-    "utf-16": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16"), "the text is not UTF-8"),
+    "utf-16": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16"), "the text is not UTF-8.*--encoding utf-16"),
+    "utf-16 without a mark": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16-le"), "the text is not UTF-8.*--encoding utf-16"),
+    "lines": ("a.txt", b"some words here\nand others\n", "documents without labels; expected labels"),
     "truncated gzip": ("a.jsonl.gz", gzip.compress(jsonl({"text": f"{i} " * 99, "labels": []} for i in range(9999)).encode())[:-99], "truncated or damaged"),
     "cells": ("a.csv", b"text,labels\na b,c\na,b,c\n", r"a.csv:3: 3 cells; expected 2 as the first line has"),
     "not json": ("a.jsonl", b'{"text": "a", "labels": []}\n{"text": \n', r"a.jsonl:2: not JSON"),
@@ -206,6 +217,9 @@ def test_other_encodings_are_read_if_they_are_named(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes("text,labels\nkäse und brot,b\n".encode("latin-1"))
     assert read_documents(path, encoding="latin-1").texts == [("käse und brot",)]
+    lines = tmp_path / "a.jsonl"
+    lines.write_bytes('{"text": "käse und brot", "labels": ["b"]}\n'.encode("utf-16"))
+    assert read_documents(lines, encoding="utf-16").texts == [("käse und brot",)]
     with pytest.raises(DataError, match="the encoding 'klingon' is not known"):
         read_documents(path, encoding="klingon")
 
@@ -223,6 +237,10 @@ def test_odd_but_right_files_are_read(tmp_path):
     nul = tmp_path / "nul.jsonl"
     nul.write_bytes(b'{"text": "a\\u0000b", "labels": ["x\\u0000y"]}\n')
     assert read_documents(nul).labels == [["x y"]]
+    half = tmp_path / "half.jsonl"
+    half.write_text('{"id": "\\ud800", "text": "a\\udfff", "labels": ["x\\ud800"]}\n')
+    found = read_documents(half)
+    assert (found.ids, found.texts, found.labels) == (["\ufffd"], [("a\ufffd",)], [["x\ufffd"]])
     lines = tmp_path / "lines.csv"
     lines.write_text('text,labels\n"two\nlines",a\n\n"x y",b,\n')
     with pytest.raises(DataError, match=r"lines.csv:5: 3 cells"):
@@ -238,3 +256,14 @@ def test_rows_of_numbers_are_no_documents(tmp_path):
     ):
         (tmp_path / name).write_text(content)
         assert not is_documents(tmp_path / name), name
+
+
+def test_a_separator_is_remembered_only_where_it_fits():
+    for cells, remembered, expected in (
+        (["a;b", "c"], "|", ";"),
+        (["a|b", "c;d", "e;f"], "|", "|"),
+        (["a", "c"], "|", "|"),
+        (["Smith, John|Doe, Jane", "Doe, Jane"], ",", "|"),
+        (["a,b", "a"], ",", ","),
+    ):
+        assert guess_separator(cells, remembered) == expected, cells

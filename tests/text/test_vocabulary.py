@@ -74,3 +74,16 @@ def test_bad_vocabularies_are_one_clear_error(tmp_path, name, content, message):
         (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message):
         read_vocabulary(tmp_path / name)
+
+
+def test_names_beside_uris_complete_a_vocabulary():
+    known = LabelVocabulary([Label("food"), Label("old name", "http://x/2")])
+    found = known.with_names({"http://x/1": "food", "http://x/2": "new name", "http://x/3": "art", "http://x/4": "art"})
+    assert [(label.name, label.uri) for label in found.labels] == [
+        ("food", "http://x/1"),
+        ("old name", "http://x/2"),
+        ("art", "http://x/3"),
+        ("art <http://x/4>", "http://x/4"),
+    ]
+    assert found.named([["http://x/1", "food", "http://x/4"]]) == [["food", "art <http://x/4>"]]
+    assert known.of(["food", "http://x/9"]).labels[1].uri == "http://x/9"

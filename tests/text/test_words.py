@@ -176,6 +176,8 @@ def test_a_long_document_is_read_as_any_other():
 
 def test_characters_are_for_short_documents():
     assert WordEncoder(language="none").fit(["short text"] * 3).has_characters_
+    one_long = WordEncoder().fit(["qwertz asdf " * 50_000, *["the cat is on the mat and it was here"] * 9])
+    assert (one_long.language_, one_long.has_characters_) == ("en", True)
     assert not WordEncoder(language="none").fit(["long text " * 100] * 3).has_characters_
 
 
