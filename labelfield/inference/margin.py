@@ -92,8 +92,8 @@ class MarginRows:
             return problem.n_passes, FOLD_PASSES
         return _SLOWER * problem.n_passes, _SLOWER * problem.n_passes
 
-    def part(self, labels: NDArray[np.int64], taking_part: NDArray[np.int64]) -> MarginRows:
-        """Return these labels, with the rows that take part and those of folds alone.
+    def part(self, labels: NDArray[np.int64], taking_part: NDArray[np.int64]) -> tuple[MarginRows, NDArray[np.int64]]:
+        """Return these labels with the rows that take part and those of folds alone, and which of them take part.
 
         All rows where one of these labels holds must take part.
         """
@@ -102,7 +102,7 @@ class MarginRows:
         Y = sparse.csr_array((np.ones(row.size, np.float32), (np.searchsorted(kept, row), place)), shape=shape)
         own = MarginRows(gather_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds])
         own.squares = self.squares  # by which passes are counted
-        return own
+        return own, np.searchsorted(kept, taking_part)
 
     def positives(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return row and place in the block of every positive of these labels."""
@@ -202,8 +202,7 @@ def solve(
     """
     if taking_part is not None:
         # Few rows of many: all others are left out at once, instead of being walked over.
-        kept = np.unique(np.concatenate([taking_part, *rows.folds]))
-        rows, taking_part = rows.part(labels, taking_part), np.searchsorted(kept, taking_part)
+        rows, taking_part = rows.part(labels, taking_part)
         labels = np.arange(labels.size)
     if is_compiled(device):
         return solve_compiled(rows, labels, problem, taking_part)
