@@ -46,7 +46,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:class",
-        r"labelfield\.(inference\.(run\.Settings|fitting\.Trainer)|data\.dataset\.Names)",
+        r"labelfield\.(inference\.(run\.Settings|fitting\.Trainer)|data\.dataset\.Names|estimators\.classifier\.Classifier)",
     ),  # internal, and named for what they are
 ]
 
