@@ -92,7 +92,11 @@ def bench(
         command = command_line("bench", name, only=only, data=data, device=device, jobs=jobs)
         folder = records or paths.records_folder(suite.path)
         choices = Choices(data or paths.DATA, folder, device, jobs, again, chosen(only, suite), command)
-        _run_suite(suite, choices, lambda found: print(scoreboard(suite, found.latest(suite)), end=""))
+        _run_suite(
+            suite,
+            choices,
+            lambda found: print(scoreboard(suite, found.latest(suite), found.runs.get(suite.name, [])), end=""),
+        )
 
 
 @recipe.command("list")

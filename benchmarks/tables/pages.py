@@ -73,7 +73,9 @@ def _suite(name: str, records: Records, only: str | None = None) -> tuple[Suite,
         rows = (replace(row, datasets=(only,)) for row in suite.rows if only in row.datasets)
         suite = replace(suite, rows=tuple(rows))
     latest = records.latest(suite)
-    return suite, scoreboard(suite, latest) + "\n" + _measured_at(suite, list(latest.values()))
+    return suite, scoreboard(suite, latest, records.runs.get(suite.name, [])) + "\n" + _measured_at(
+        suite, list(latest.values())
+    )
 
 
 def _measured_at(suite: Suite, latest: list[Record]) -> str:

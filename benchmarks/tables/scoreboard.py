@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from statistics import mean, stdev
 
 from benchmarks.record import Key, Record
@@ -15,17 +16,21 @@ __all__ = ["scoreboard"]
 _SCORES = ("P@1 / 3 / 5", "PSP@1 / 3 / 5", "ECE@1 / 5")
 
 
-def scoreboard(suite: Suite, latest: Mapping[Key, Record]) -> str:
+def scoreboard(suite: Suite, latest: Mapping[Key, Record], every: Sequence[Record] = ()) -> str:
     """Write a table for each data set, with the scores of the suite or, if it names none, the usual ones.
 
     Times are ratios to the suite's reference row on the same data set, or left out: seconds on one machine mean little
-    on another. A row that was measured on another machine than the reference, or on other cores of it, has no ratios. A
-    row with several seeds shows means, and the standard deviation of its first score.
+    on another. A row that was measured on another machine than the reference, or on other cores of it, has no ratios.
+    Of `every` record, the reference that was measured closest in time to a row counts for it, since the same machine is
+    faster on one day than on another. A row with several seeds shows means, and the standard deviation of its first
+    score.
     """
     parts = []
     for dataset in suite.datasets:
         rows, skipped = [], []
         reference = _runs(suite, suite.reference, dataset, latest) if suite.reference else []
+        earlier = [one for one in every if (one.get("dataset"), one.get("row")) == (dataset, suite.reference)]
+        reference += [one for one in earlier if "skipped" not in one and one not in reference] if reference else []
         for row in suite.rows:
             if dataset not in row.datasets:
                 continue
@@ -83,10 +88,17 @@ def _costs(runs: list[Record], reference: list[Record]) -> list[str]:
 
 
 def _ratio(runs: list[Record], reference: list[Record], what: str) -> str:
-    if len({_where(run) for run in (*runs, *reference)}) > 1:
+    beside = [min(reference, key=lambda one: _apart(one, run)) for run in runs]
+    if len({_where(run) for run in (*runs, *beside)}) > 1:
         return ""
-    ratio = mean(run[what] for run in runs) / mean(run[what] for run in reference)
+    ratio = mean(run[what] for run in runs) / mean(run[what] for run in beside)
     return f"{ratio:.2g}×" if ratio < 10 else f"{ratio:.0f}×"
+
+
+def _apart(one: Record, other: Record) -> float:
+    """Return the seconds between two records; 0 where one does not tell."""
+    whens = [datetime.fromisoformat(run["when"]) for run in (one, other) if "when" in run]
+    return abs((whens[0] - whens[1]).total_seconds()) if len(whens) == 2 else 0.0
 
 
 def _where(run: Record) -> str:

@@ -283,3 +283,16 @@ def test_times_of_other_machines_are_not_compared(suite):
     assert scoreboard(mine, latest(mine, records)).count("| 1× | 1× |") == 2
     records[1] = measured("also", **there)
     assert scoreboard(mine, latest(mine, records)).count("| 1× | 1× |") == 1
+
+
+def test_a_row_is_compared_with_the_reference_of_its_own_day(suite):
+    """On a slow day the reference takes twice as long: rows of the day before keep their ratio."""
+    mine = suite({"ours": {"method": "mlgpf"}, "also": {"method": "mlgpf"}}, reference="ours")
+    day, slow = "2026-01-01T10:00:00+00:00", "2026-01-02T10:00:00+00:00"
+    before = measured("ours", when=day)
+    after = {**before, "when": slow, "train_seconds": 2 * before["train_seconds"]}
+    records = [before, measured("also", when=day), after]
+    also = [line for line in scoreboard(mine, latest(mine, records), records).splitlines() if line.startswith("| also")]
+    assert "| 1× | 1× |" in also[0]
+    alone = [line for line in scoreboard(mine, latest(mine, records)).splitlines() if line.startswith("| also")]
+    assert "| 0.5× | 1× |" in alone[0]
