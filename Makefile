@@ -7,7 +7,7 @@ SUITE ?= scoreboard
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow bench tables docs lock clean
+.PHONY: help setup demo test types fast-tests test-slow bench tables docs lock clean
 
 help:            ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,12 +35,17 @@ demo: setup      ## draw rows and documents, train on them, show scores, tag doc
 	$(BIN)/labelfield tag demo/tagger demo/documents --out demo/tags.jsonl
 	$(BIN)/labelfield explain demo/tagger demo/documents --row 0 -k 2
 
-# Two files of tests at a time, each on one core: arrays in tests are too small for two.
+# Types are checked while the tests run. Two tests run at a time, each on one core: arrays in tests are too small for two.
 test: setup      ## lint, type-check and test (under three minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory --jobs 2 types fast-tests
+
+types:
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+fast-tests:
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
