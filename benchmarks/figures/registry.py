@@ -16,6 +16,7 @@ FIGURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "curves": ("curves", "draw_curves", ("of", "picture", "runs_of")),
     "relevance": ("curves", "draw_relevance", ("datasets", "model", "picture")),
     "inducing": ("inducing", "draw", ("inducing", "picture")),
+    "rings": ("rings", "draw", ("n_rows", "picture")),
     "deep_kernels": ("deep_kernels", "draw", ()),
     "topic_times": ("topics", "draw_times", ("n_topics", "ways")),
     "topic_names": ("topics", "name_topics", ("n_shown",)),

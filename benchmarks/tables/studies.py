@@ -219,13 +219,11 @@ def large(records: dict[str, Record]) -> str:
     rows = [
         [f"a step with {int(most):,} labels over one with {int(fewest):,}", f"{steps[most] / steps[fewest]:.2f}×", ""]
     ]
-    for name in records["gpu-scale"]["results"]:
-        if not name.endswith("twin"):
-            continue
-        found = records["gpu-scale"]["results"][name]
-        n, d, k = (f"{size:,}" for size in found["shape"][:3])
-        here = records["scale"]["results"].get(name)
-        rows.append([f"an epoch, {name}: {n} × {d} × {k}", *(_epoch(part) for part in (here, found))])
+    both = [records[study]["results"] for study in ("scale", "gpu-scale")]
+    for name in sorted({name for results in both for name in results if name.endswith("twin")}):
+        measured = [results.get(name) for results in both]
+        n, d, k = next(found["shape"][:3] for found in measured if found is not None)
+        rows.append([f"an epoch, {name}: {n:,} × {d:,} × {k:,}", *(_epoch(found) for found in measured)])
     return markdown_table(["what", "2 cores", records["gpu-scale"]["machine"]["accelerator"]], rows)
 
 
