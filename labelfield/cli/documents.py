@@ -27,13 +27,14 @@ from labelfield.data.reading import open_for_writing
 from labelfield.errors import DataError
 from labelfield.text.documents import Document, Documents, Wanted
 from labelfield.text.languages import STEMMERS, detect_language
-from labelfield.text.parts import TextParts
+from labelfield.text.parts import TextParts, tags_of
 from labelfield.text.reading import DocumentFile, open_documents, split_of
 from labelfield.text.vocabulary import LabelVocabulary, read_vocabulary, vocabulary_beside
 from labelfield.text.words import WordEncoder
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
+    from labelfield.light.model import LightModel
 
 # Beyond this size of a file, character n-grams would make rows too long to be held in memory.
 _LARGE_BYTES = 300 << 20
@@ -286,9 +287,7 @@ def tag(
         if format is None and suffix not in _SUFFIXES:
             raise typer.BadParameter(f"--out {out}: name it .jsonl or .csv, or pass --format jsonl or csv")
     started = time.perf_counter()
-    estimator = load_model(model, device)
-    if estimator.text_ is None:
-        raise typer.BadParameter(f"{model} was trained on rows, not on documents; use labelfield predict")
+    estimator = _load_tagger(model, device, reading.trust)
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
     n, ids = 0, Counter[str]()
     with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
@@ -306,15 +305,26 @@ def tag(
     say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s")
 
 
+def _load_tagger(model: Path, device: str, trust: bool) -> FittedClassifier | LightModel:
+    """Load a model for tagging: in NumPy alone where that can be, since importing the estimators takes seconds."""
+    from labelfield.light.model import load_light
+
+    light = load_light(model) if device != "cuda" else None
+    if light is not None:
+        return light
+    estimator = load_model(model, device, trust)
+    if estimator.text_ is None:
+        raise typer.BadParameter(f"{model} was trained on rows, not on documents; use labelfield predict")
+    return estimator
+
+
 def tag_lines(
-    estimator: FittedClassifier, documents: Documents, k: int, threshold: float, review: float
+    estimator: FittedClassifier | LightModel, documents: Documents, k: int, threshold: float, review: float
 ) -> Iterator[dict[str, Any]]:
     """Yield for each document what `tag` says of it."""
-    from labelfield.estimators.text import tags_of
-
     assert estimator.text_ is not None  # the model was trained on documents
     rows = estimator.text_.rows(documents.texts)
-    tags = tags_of(estimator, estimator.predict_topk(rows, k), threshold)
+    tags = tags_of(estimator.label_names(), estimator.text_.vocabulary, estimator.predict_topk(rows, k), threshold)
     uncertainty = np.round(estimator.predict_uncertainty(rows).astype(np.float64), 4).tolist()
     for identifier, own, unsure in zip(documents.ids, tags, uncertainty, strict=True):
         listed = [{"label": one.label, "uri": one.uri, "probability": round(one.probability, 4)} for one in own]

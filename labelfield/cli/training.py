@@ -178,7 +178,7 @@ def learn(
     from labelfield.estimators.methods import unfitted
     from labelfield.models.artifact import MODEL_FILES
 
-    estimator = load_model(model, device)
+    estimator = load_model(model, device, reading.trust)
     if (known := estimator.text_) is None:
         raise typer.BadParameter(f"{model} was trained on rows, not on documents")
     if not isinstance(known.encoder, WordEncoder):

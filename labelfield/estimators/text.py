@@ -24,19 +24,11 @@ from labelfield.metrics.propensity import RankBy
 from labelfield.text.documents import Documents
 from labelfield.text.encoders import Encoder, SideBySide, make_encoder
 from labelfield.text.letters import spans_of
-from labelfield.text.parts import TextParts
+from labelfield.text.parts import Tag, TextParts, tags_of
 from labelfield.text.vocabulary import LabelVocabulary
 
 # Words of a document that are taken out one at a time, those that occur first; and letters that are looked at.
 _MOST_WORDS, _MOST_LETTERS = 400, 50_000
-
-
-class Tag(NamedTuple):
-    """A label of a document: what it is called, its URI if it has one, and its probability."""
-
-    label: str
-    uri: str | None
-    probability: float
 
 
 class WordEffect(NamedTuple):
@@ -164,7 +156,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def tags(self, texts: Any, k: int = 5, threshold: float = 0.0) -> list[list[Tag]]:
         """Return the k most probable tags of each text whose probability reaches a threshold, best first."""
-        return tags_of(self._fitted(), self.predict_topk(texts, count_of(k)), threshold)
+        best = self.predict_topk(texts, count_of(k))
+        return tags_of(self._fitted().label_names(), self.text_.vocabulary, best, threshold)
 
     def explain(self, text: Any, k: int = 5, n_words: int = 8) -> list[TagExplanation]:
         """Return the k most probable tags of one text, with the words that did most for or against each."""
@@ -190,26 +183,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return tags
 
 
-def load(folder: str | PathLike[str], *, device: str = "auto", network: Any = None, encoder: Any = None) -> Any:
+def load(
+    folder: str | PathLike[str], *, device: str = "auto", network: Any = None, encoder: Any = None, trust: bool = False
+) -> Any:
     """Load the fitted estimator that `save` wrote; an unknown, incomplete or damaged folder gives a ModelError.
 
     A model that was trained on documents is a TextClassifier. One with an encoder of another package needs that
-    `encoder`, and a deep kernel model with a network of your own needs that `network`, built as it was.
+    `encoder`; with `trust`, its code is imported by the path that the folder names, which is safe only if you know where
+    the folder comes from. A deep kernel model with a network of your own needs that `network`, built as it was.
     """
-    classifier = load_classifier(folder, device=device, network=network, encoder=encoder)
+    classifier = load_classifier(folder, device=device, network=network, encoder=encoder, trust=trust)
     return classifier if classifier.text_ is None else TextClassifier.around(classifier)
-
-
-def tags_of(classifier: FittedClassifier, best: sparse.csr_array, threshold: float = 0.0) -> list[list[Tag]]:
-    """Return predicted labels of each row (CSR) as tags, best first."""
-    names = classifier.label_names()
-    text = classifier.text_
-    uris = {} if text is None else {label.name: label.uri for label in text.vocabulary.labels}
-    found = []
-    for first, last in zip(best.indptr[:-1].tolist(), best.indptr[1:].tolist(), strict=True):
-        own = sorted(zip(best.data[first:last].tolist(), best.indices[first:last].tolist(), strict=True), reverse=True)
-        found.append([Tag(names[j], uris.get(names[j]), p) for p, j in own if p >= threshold])
-    return found
 
 
 def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: int = 8) -> list[TagExplanation]:
@@ -235,7 +219,7 @@ def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: i
     best = classifier.predict_topk(parts.rows([document]), k)
     order = np.argsort(-best.data, kind="stable")
     labels = best.indices[order].astype(np.int64)
-    tags = tags_of(classifier, best)[0]
+    tags = tags_of(classifier.label_names(), parts.vocabulary, best)[0]
     versions = [fields, *(_without(fields, places[word]) for word in words)]
     log_odds = classifier.predictor_.log_odds(classifier.rows(parts.rows(versions)))[:, labels]
     effects = log_odds[0] - log_odds[1:]

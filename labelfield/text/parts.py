@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,26 @@ from scipy import sparse
 
 from labelfield.text.encoders import Encoder, describe_encoder, restore_encoder
 from labelfield.text.vocabulary import LabelVocabulary
+
+
+class Tag(NamedTuple):
+    """A label of a document: what it is called, its URI if it has one, and its probability."""
+
+    label: str
+    uri: str | None
+    probability: float
+
+
+def tags_of(
+    names: Sequence[str], vocabulary: LabelVocabulary, best: sparse.csr_array, threshold: float = 0.0
+) -> list[list[Tag]]:
+    """Return predicted labels of each row (CSR) as tags, best first."""
+    uris = {label.name: label.uri for label in vocabulary.labels}
+    found = []
+    for first, last in zip(best.indptr[:-1].tolist(), best.indptr[1:].tolist(), strict=True):
+        own = sorted(zip(best.data[first:last].tolist(), best.indices[first:last].tolist(), strict=True), reverse=True)
+        found.append([Tag(names[j], uris.get(names[j]), p) for p, j in own if p >= threshold])
+    return found
 
 
 @dataclass
@@ -47,6 +67,7 @@ class TextParts:
         names: list[str] | None,
         labels: list[str] | None,
         encoder: Any = None,
+        trust: bool = False,
     ) -> TextParts:
         """Return the parts that `describe` described; raise a ValueError, KeyError or TypeError for nonsense."""
         fields, columns = config["fields"], config["columns"]
@@ -56,6 +77,6 @@ class TextParts:
             raise ValueError("the columns of documents are not names")
         if max(config["encoder"].get("fields") or [0]) >= len(fields):
             raise ValueError("an encoder of a field that documents do not have")
-        restored = restore_encoder(config["encoder"], arrays, names or [], encoder)
+        restored = restore_encoder(config["encoder"], arrays, names or [], encoder, trust)
         vocabulary = LabelVocabulary() if labels is None else LabelVocabulary.from_lines(labels)
         return cls(restored, vocabulary, tuple(fields), columns)
