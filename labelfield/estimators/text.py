@@ -189,8 +189,8 @@ def load(
     """Load the fitted estimator that `save` wrote; an unknown, incomplete or damaged folder gives a ModelError.
 
     A model that was trained on documents is a TextClassifier. One with an encoder of another package needs that
-    `encoder`; with `trust`, its code is imported by the path that the folder names, which is safe only if you know where
-    the folder comes from. A deep kernel model with a network of your own needs that `network`, built as it was.
+    `encoder`; with `trust`, its code is imported by the path that the folder names, which is safe only if you know
+    where the folder comes from. A deep kernel model with a network of your own needs that `network`, built as it was.
     """
     classifier = load_classifier(folder, device=device, network=network, encoder=encoder, trust=trust)
     return classifier if classifier.text_ is None else TextClassifier.around(classifier)

@@ -1,7 +1,7 @@
 """What linear machines, factor models and mixes of the two say, from the arrays of their folder.
 
-These are the formulas of `models/linear`, `models/mlgpf`, `models/stack.py` and `models/calibration.py`, whose words are
-in those files: without torch, for a model that is not trained further. A test holds both to the same answers.
+These are the formulas of `models/linear`, `models/mlgpf`, `models/stack.py` and `models/calibration.py`, explained in
+those files: without torch, for a model that is not trained further. A test holds both to the same answers.
 """
 
 from __future__ import annotations
@@ -110,12 +110,11 @@ class LightFactors:
 def _factor(K: NDArray[np.float64], jitter: float) -> NDArray[np.float64]:
     """Return the Cholesky factor, with as much jitter as the model would take."""
     scale = max(float(np.diagonal(K).mean()), np.finfo(np.float64).tiny)
-    for attempt in range(_RAISES):
-        raised = jitter if attempt == 0 else 10 * max(raised, 1e-9)
+    for _ in range(_RAISES):
         try:
-            return np.asarray(np.linalg.cholesky(K + raised * scale * np.eye(len(K))))
+            return np.asarray(np.linalg.cholesky(K + jitter * scale * np.eye(len(K))))
         except np.linalg.LinAlgError:
-            continue
+            jitter = 10 * max(jitter, 1e-9)
     raise ValueError("the covariance of the inducing inputs is not positive definite")
 
 

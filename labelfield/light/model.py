@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import expit
 
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
@@ -39,9 +40,11 @@ class LightModel:
         self._last: tuple[sparse.csr_array, F4] | None = None
         n_threads = _threads()
         self._is_mix = "members" in config
-        self._members = [
-            _member(own, _under(f"member.{place}.", arrays), n_threads) for place, own in enumerate(config["members"])
-        ] if self._is_mix else [_member(config, arrays, n_threads)]
+        self._members = (
+            [_member(own, _under(f"member.{place}.", arrays), n_threads) for place, own in enumerate(config["members"])]
+            if self._is_mix
+            else [_member(config, arrays, n_threads)]
+        )
 
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
@@ -59,7 +62,9 @@ class LightModel:
 
     def _answers(self, rows: sparse.csr_array, k: int) -> tuple[sparse.csr_array, F4]:
         n_labels = len(self._names)
-        k, found = min(k, n_labels), [(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32), np.zeros(0))]
+        k = min(k, n_labels)
+        empty = np.zeros((0, k), np.float32)
+        found: list[tuple[NDArray[Any], ...]] = [(empty.astype(np.int64), empty, empty[:, 0])]
         for block in row_blocks(rows.shape[0], n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
             found.append(self._block(gather_rows(rows, np.arange(block.start, block.stop)), k))
         labels, P, unsure = (np.concatenate(part) for part in zip(*found, strict=True))
@@ -68,12 +73,12 @@ class LightModel:
         best = from_counts(np.full(len(labels), k, np.int64), columns.astype(np.int32), data, n_labels)
         return best, unsure.astype(np.float32)
 
-    def _block(self, rows: sparse.csr_array, k: int) -> tuple[NDArray[np.int64], F4, F4]:
+    def _block(self, rows: sparse.csr_array, k: int) -> tuple[NDArray[Any], ...]:
         said = [predict(transform(rows)) for transform, predict in self._members]
         P, novelty = said[0][0], np.max([new for _, new in said], axis=0)
         if self._is_mix:
             odds = stacked(self._arrays, "stack.", [log_odds(own) for own, _ in said])
-            P = 1 / (1 + np.exp(-odds))
+            P = expit(odds)
         # Calibration preserves the ranking, so that only the best need it. Of equals the smaller label is first.
         labels = np.argpartition(-P, k - 1, axis=1)[:, :k] if k < P.shape[1] else np.tile(np.arange(k), (len(P), 1))
         labels.sort(axis=1)
@@ -112,10 +117,7 @@ def _is_known(config: dict[str, Any]) -> bool:
         member["label_kind"] != "classes"
         and (
             member["method"] == "linear"
-            or (
-                member["method"] == "mlgpf"
-                and all(member["spec"][name] == value for name, value in _FACTORS.items())
-            )
+            or (member["method"] == "mlgpf" and all(member["spec"][name] == value for name, value in _FACTORS.items()))
         )
         for member in members
     )

@@ -23,12 +23,14 @@ _VERSION = 6
 _READABLE = (4, 5, 6)
 _CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
 FEATURES, VOCABULARY = "features.txt", "vocabulary.jsonl"
+# The documents that a model was trained on, where they are kept. Nothing but learning on reads them.
+DOCUMENTS = "documents.jsonl.gz"
 # What config.json has checksums of.
 _CHECKED = (_ARRAYS, _LABELS, FEATURES, VOCABULARY)
 CHECKPOINT = "checkpoint.safetensors"
 # An ensemble has one for each member.
 CHECKPOINTS = (CHECKPOINT, *(f"checkpoint-{i}.safetensors" for i in range(1, 8)))
-MODEL_FILES = (_CONFIG, *_CHECKED, *CHECKPOINTS)
+MODEL_FILES = (_CONFIG, *_CHECKED, DOCUMENTS, *CHECKPOINTS)
 
 
 class ModelError(LabelfieldError):
@@ -58,7 +60,8 @@ def save_artifact(
         for name, lines in ((_LABELS, labels), (FEATURES, features), (VOCABULARY, vocabulary))
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _CONFIG).unlink(missing_ok=True)
+    for name in (_CONFIG, DOCUMENTS):  # documents of an older model
+        (folder / name).unlink(missing_ok=True)
     own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
     with replacing_file(folder / _ARRAYS) as new:
         save_file(own, new, {"format": _FORMAT})

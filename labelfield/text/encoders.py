@@ -13,6 +13,7 @@ from labelfield.constraints import Integer
 from labelfield.csr import as_features
 from labelfield.errors import DataError
 from labelfield.text.foreign import ForeignEncoder, named_encoder, restore_foreign
+from labelfield.text.languages import STEMMERS
 from labelfield.text.words import WordEncoder
 
 
@@ -150,3 +151,43 @@ def restore_encoder(
     encoder = SideBySide(found, fields)
     encoder.widths = list(config["widths"])
     return encoder
+
+
+def unfitted_encoder(encoder: Encoder) -> Encoder:
+    """Return the same encoder, to be fitted to other documents of the same language."""
+    if isinstance(encoder, WordEncoder):
+        options = {name: getattr(encoder, name) for name in encoder.constraints}
+        has_characters = "on" if encoder.has_characters_ else "off"
+        return WordEncoder(**options | {"language": encoder.language_ or "none", "characters": has_characters})
+    if isinstance(encoder, SideBySide):
+        return SideBySide([unfitted_encoder(one) for one in encoder.encoders], encoder.fields)
+    return encoder
+
+
+def field_weights(encoder: Encoder, n_fields: int) -> tuple[float, ...]:
+    """Return how much words of each field count for an encoder that was fitted."""
+    if isinstance(encoder, WordEncoder):
+        return tuple(encoder.weights_.tolist())
+    if isinstance(encoder, SideBySide):
+        if encoder.fields is None:
+            each = [field_weights(one, n_fields) for one in encoder.encoders if isinstance(one, WordEncoder)]
+            return each[0] if each else (1.0,) * n_fields
+        return tuple(field_weights(one, 1)[0] for one in encoder.encoders)
+    return (1.0,) * n_fields
+
+
+def described_encoder(encoder: Encoder) -> str:
+    """Return in words what an encoder makes of documents."""
+    if isinstance(encoder, SideBySide):
+        return "; ".join(map(described_encoder, encoder.encoders))
+    if isinstance(encoder, ForeignEncoder):
+        return encoder.name or encoder.path
+    if not isinstance(encoder, WordEncoder):
+        return "rows as they are"
+    language = encoder.language_
+    stems = "words as they are" if language not in STEMMERS else f"{STEMMERS[language].capitalize()} stems"
+    found = " (detected; --language decides)" if encoder.language == "auto" else ""
+    if encoder.language not in ("auto", "none") and language not in STEMMERS:
+        found = f" (no stemmer is known for --language {encoder.language})"
+    parts = [f"{stems}{found}", *(["pairs"] if encoder.pairs else [])]
+    return ", ".join([*parts, *(["character n-grams"] if encoder.has_characters_ else [])])

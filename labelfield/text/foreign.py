@@ -34,7 +34,7 @@ _DIGITS = 3
 _MOST_LETTERS = 8_000
 # A name on a hub, which is no path.
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_PASS_IT = "pass it: labelfield.load(folder, encoder=…)"
+_GIVE_IT = "pass it: labelfield.load(folder, encoder=…)"
 
 
 class ForeignEncoder:
@@ -124,16 +124,16 @@ def restore_foreign(config: dict[str, Any], given: Any, trust: bool) -> ForeignE
         restored = _imported(path, config.get("options", {}))
     else:
         raise LabelfieldError(
-            f"the model needs the encoder {path}, which is not in its folder; {_PASS_IT}. Or, if you trust the model "
+            f"the model needs the encoder {path}, which is not in its folder; {_GIVE_IT}. Or, if you trust the model "
             "and that code, have it imported: trust=True (--trust)"
         )
     try:
         is_same = restored.fingerprint() == config["fingerprint"]
     except Exception as error:  # the code of others raises what it likes
-        raise LabelfieldError(f"the encoder {name or path} does not work as it is ({error}); {_PASS_IT}") from None
+        raise LabelfieldError(f"the encoder {name or path} does not work as it is ({error}); {_GIVE_IT}") from None
     if not is_same:
         found_there = f"the encoder {name or path} makes other rows here than when the model was trained"
-        raise LabelfieldError(f"{found_there}; install the version of that time, or {_PASS_IT}")
+        raise LabelfieldError(f"{found_there}; install the version of that time, or {_GIVE_IT}")
     return restored
 
 
@@ -143,12 +143,12 @@ def _imported(path: str, options: Any) -> ForeignEncoder:
     if not colon:  # as older folders have it
         module, _, names = path.rpartition(".")
     try:
-        found = import_module(module)
+        found: Any = import_module(module)
         for name in names.split("."):
             found = getattr(found, name)
         return ForeignEncoder(found(**options) if isinstance(found, type) else found)
     except Exception as error:  # the code of others raises what it likes
-        raise LabelfieldError(f"the encoder {path} cannot be imported ({error}); {_PASS_IT}") from None
+        raise LabelfieldError(f"the encoder {path} cannot be imported ({error}); {_GIVE_IT}") from None
 
 
 def _joined(document: Any) -> str:

@@ -342,7 +342,8 @@ class WordEncoder:
             return [-1] * keys.size
         place = np.minimum(np.searchsorted(known, keys), known.size - 1)
         is_known = (known[place] == keys) & (first >= 0) & (second >= 0)
-        return np.where(is_known, place + self.vocabulary_.n_words, -1).tolist()
+        found: list[int] = np.where(is_known, place + self.vocabulary_.n_words, -1).tolist()
+        return found
 
     def _rows(self, lane: Lane, tokens: NDArray[np.int32]) -> _Rows:
         from labelfield.compiled.tokens import END, write_rows

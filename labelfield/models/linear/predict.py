@@ -31,8 +31,8 @@ class LinearPredictor(Predictor):
 
     def _weights(self, rows: sparse.csr_array | None = None) -> sparse.csr_array:
         parts = (self.model.weights, self.model.features, self.model.pointers)
-        own = [part.cpu().numpy() for part in parts]
-        return weights_by_feature(*own, self.model.n_features, rows)
+        weights, features, pointers = (part.cpu().numpy() for part in parts)
+        return weights_by_feature(weights, features, pointers, self.model.n_features, rows)
 
     @cached_property
     def by_feature(self) -> sparse.csr_array:

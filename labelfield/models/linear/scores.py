@@ -23,16 +23,13 @@ def weights_by_feature(
 
     With some `rows`, return only those of features that these have: a few documents need few of many million weights.
     """
-    n_machines = len(pointers) - 1
-    if rows is None:
-        result: sparse.csr_array = sparse.csr_array((weights, features, pointers), (n_machines, n_features)).T.tocsr()
-        return result
-    is_used = np.zeros(n_features, np.bool_)
-    is_used[rows.indices] = True
-    chosen = np.flatnonzero(is_used[features])
-    counts = np.diff(np.searchsorted(chosen, pointers))
-    own = (weights[chosen], features[chosen], np.r_[0, np.cumsum(counts)])
-    result = sparse.csr_array(own, shape=(n_machines, n_features)).T.tocsr()
+    if rows is not None:
+        is_used = np.zeros(n_features, np.bool_)
+        is_used[rows.indices] = True
+        chosen = np.flatnonzero(is_used[features])
+        weights, features, pointers = weights[chosen], features[chosen], np.searchsorted(chosen, pointers)
+    shape = (len(pointers) - 1, n_features)
+    result: sparse.csr_array = sparse.csr_array((weights, features, pointers), shape=shape).T.tocsr()
     return result
 
 
