@@ -26,7 +26,7 @@ from labelfield.data import Dataset, Names
 from labelfield.data.reading import open_for_writing
 from labelfield.errors import DataError
 from labelfield.models.artifact import DOCUMENTS
-from labelfield.text.documents import Document, Documents, Wanted
+from labelfield.text.documents import Document, Documents, Wanted, usual_weights
 from labelfield.text.encoders import Encoder, described_encoder, field_weights, unfitted_encoder
 from labelfield.text.kept import KeptDocuments, read_kept
 from labelfield.text.languages import detect_language
@@ -60,7 +60,7 @@ def read_training(
     """
     with Bar(f"reading {path.name}"), opened(reading, path, None, "train", labelled=True) as file:
         say(f"{path}: {file.columns.said(file.kind)}")
-        X, lists = _encoded(file.documents, encoder, (1.0,) * len(file.columns.texts), kept)
+        X, lists = _encoded(file.documents, encoder, usual_weights(file.columns.texts), kept)
     _say_encoder(encoder, X, is_large(path))
     chosen = reading.vocabulary or vocabulary_beside(path)
     vocabulary = LabelVocabulary()

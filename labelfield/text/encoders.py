@@ -48,6 +48,14 @@ class GivenRows:
         return None
 
 
+def beside_each_other(*parts: sparse.csr_array) -> sparse.csr_array:
+    """Return rows whose columns are those of all parts, which must be of the same rows."""
+    if len({part.shape[0] for part in parts}) > 1:
+        found = " and ".join(f"{part.shape[0]}" for part in parts)
+        raise DataError(f"{found} rows beside each other", expected="one precomputed row for each text")
+    return as_features(sparse.hstack(parts, format="csr"))
+
+
 class SideBySide:
     """Several encoders whose rows stand side by side, such as words and a pretrained encoder.
 
@@ -70,13 +78,12 @@ class SideBySide:
         own = [weights] * len(seen) if self.fields is None else [(weights[field],) for field in self.fields]
         parts = [encoder.fit_transform(*given) for encoder, *given in zip(self.encoders, seen, own, strict=True)]
         self.widths = [int(part.shape[1]) for part in parts]
-        return as_features(sparse.hstack(parts, format="csr"))
+        return beside_each_other(*parts)
 
     def transform(self, documents: Iterable[Any]) -> sparse.csr_array:
         """Return the rows of documents."""
         seen = self._seen(list(documents))
-        parts = [encoder.transform(own) for encoder, own in zip(self.encoders, seen, strict=True)]
-        return as_features(sparse.hstack(parts, format="csr"))
+        return beside_each_other(*(encoder.transform(own) for encoder, own in zip(self.encoders, seen, strict=True)))
 
     def feature_names(self) -> list[str]:
         """Return the names of all columns; those of an encoder without names are numbered."""

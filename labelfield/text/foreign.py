@@ -184,9 +184,11 @@ def named_encoder(name: str) -> ForeignEncoder:
 
 
 def _wordllama(own: str) -> Callable[[list[str]], Any]:
-    from wordllama import WordLlama
+    import wordllama
 
-    model = WordLlama.load(own or "l2_supercat", disable_download=True)
+    # Its wheel has weights and tokenizer in folders named as those of its cache.
+    inside = Path(wordllama.__file__).parent
+    model = wordllama.WordLlama.load(own or "l2_supercat", cache_dir=inside, disable_download=True)
 
     def encode(texts: list[str]) -> Any:
         # A text of no tokens at all, alone in its batch, is more than its tokenizer can take.

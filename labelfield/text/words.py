@@ -9,6 +9,7 @@ and the result does not depend on the number of cores.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -42,6 +43,7 @@ _BATCH_LETTERS, _BATCH_DOCUMENTS = 1 << 18, 1024
 _SHORTEST, _LONGEST = 3, 5
 # What begins the name of a character n-gram, and what stands for the end of a word in it: no word has these.
 _GRAM, _EDGE = "#", "·"
+_AFTER_GRAMS = chr(ord(_GRAM) + 1)
 # Slots for pairs in a lane beyond which pairs seen once so far are forgotten.
 _MOST_SLOTS, _FEW_SLOTS = 1 << 22, 1 << 16
 _FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -225,11 +227,15 @@ class WordEncoder:
         batch: list[str] = []
         n_letters, n_fields = 0, self.weights_.size
         for document in documents:
-            fields = _fields(document)
-            if len(fields) != n_fields:
-                raise DataError(f"a document with {len(fields)} fields", expected=f"{n_fields} as the others")
-            batch.extend(fields)
-            n_letters += sum(map(len, fields))
+            if isinstance(document, str) and n_fields == 1:
+                batch.append(document)
+                n_letters += len(document)
+            else:
+                fields = _fields(document)
+                if len(fields) != n_fields:
+                    raise DataError(f"a document with {len(fields)} fields", expected=f"{n_fields} as the others")
+                batch.extend(fields)
+                n_letters += sum(map(len, fields))
             if n_letters > _BATCH_LETTERS or len(batch) >= _BATCH_DOCUMENTS * n_fields:
                 yield batch
                 batch, n_letters = [], 0
@@ -489,15 +495,19 @@ def _choose(found: Found, min_documents: int, max_features: int) -> tuple[Vocabu
         order = np.concatenate([order[found.frequency[order] > boundary], np.array(ties, np.int64)])
         is_kept = pair_frequency > boundary
         first, second, pair_frequency = first[is_kept], second[is_kept], pair_frequency[is_kept]
-    by_name = sorted(order.tolist(), key=lambda unit: (found.units[unit][0] == _GRAM, found.units[unit]))
-    n_words = sum(found.units[unit][0] != _GRAM for unit in by_name)
+    kept = [found.units[unit] for unit in order.tolist()]
+    places = sorted(range(len(kept)), key=kept.__getitem__)
+    # What begins an n-gram comes before all letters and digits; words come first here.
+    n_grams = bisect_left(places, _AFTER_GRAMS, key=kept.__getitem__)
+    by_name = order[[*places[n_grams:], *places[:n_grams]]] if places else order
+    n_words = len(places) - n_grams
     column = np.full(len(found.units), -1, np.int64)
     column[by_name] = np.arange(len(by_name))
     is_kept = (column[first] >= 0) & (column[second] >= 0)
     pairs = np.stack([column[first[is_kept]], column[second[is_kept]]], 1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     pairs, pair_frequency = pairs[order], pair_frequency[is_kept][order]
-    names = [found.units[unit] for unit in by_name]
+    names = [found.units[unit] for unit in by_name.tolist()]
     pair_names = [f"{names[a]} {names[b]}" for a, b in zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), strict=True)]
     frequency = found.frequency[by_name]
     vocabulary = Vocabulary(
