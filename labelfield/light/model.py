@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import expit
 
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
-from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, log_odds, stacked
+from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, stacked
 from labelfield.memory import row_blocks
 from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
 from labelfield.text.parts import TextParts
@@ -129,7 +128,7 @@ def _member(
     """Return what a member does to rows, and what it then says of them."""
     transform = RowTransform(config["row_transform"], arrays.get("rows.weights"))
     if config["method"] == "linear":
-        return transform, LightLinear(arrays, config["spec"]["n_features"], n_threads)
+        return transform, LightLinear(arrays, n_threads)
     return transform, LightFactors(arrays, config["spec"])
 
 
