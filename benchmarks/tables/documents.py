@@ -17,6 +17,9 @@ def tags(records: dict[str, Record]) -> str:
     """Show our commands beside Annif and scikit-learn, from the same documents."""
     parts = []
     for name, title in _CORPORA.items():
+        if name not in records:
+            parts.append(f"{title}: {_missing(name)}")
+            continue
         results = records[name]["results"]
         reference = results[REFERENCE]
         rows = [_row(peer, results[peer], reference) for peer in ("labelfield", *PEERS)]
@@ -34,6 +37,10 @@ def tags(records: dict[str, Record]) -> str:
     return "\n".join([*parts, f"{note}\n"])
 
 
+def _missing(name: str) -> str:
+    return f"nothing was measured yet (`python -m benchmarks bench {name}`).\n"
+
+
 def _row(peer: str, found: dict[str, Any], reference: dict[str, Any]) -> list[str]:
     if "skipped" in found:
         return [peer, f"skipped: {found['skipped']}", "", "", "", "", ""]
@@ -44,6 +51,8 @@ def _row(peer: str, found: dict[str, Any], reference: dict[str, Any]) -> list[st
 
 def encoding(records: dict[str, Record]) -> str:
     """Show how fast texts become rows, and what a million of them takes."""
+    if "encoding" not in records:
+        return _missing("encoding")
     results = records["encoding"]["results"]
     rows, large = [], []
     for name, found in results.items():

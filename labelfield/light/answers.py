@@ -77,7 +77,7 @@ class LightFactors:
         self.place[support] = np.arange(len(support))
         weights = self.relevance[support]
         self.weighted, self.norms = Zt * weights[:, None], weights @ np.square(Zt)
-        factor = _factor(self._covariance(self.weighted.T.astype(np.float64) @ Zt), spec["jitter"])
+        factor = _factor(self._covariance((self.weighted.T @ Zt).astype(np.float64)), spec["jitter"])
         self.whitening = np.linalg.inv(factor)
         nodes, shares = np.polynomial.hermite_e.hermegauss(spec["n_points"])
         self.quadrature = list(zip(nodes.tolist(), (shares / shares.sum()).tolist(), strict=True))
