@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "text": FOUNDATION | {"data", "compiled"},
     "metrics": FOUNDATION,
     "topics": FOUNDATION | {"linalg", "models"},
+    "light": FOUNDATION | {"data", "text", "models"},
 }
 MAY_IMPORT["inference"] = {*MAY_IMPORT} - {"synth"}
 MAY_IMPORT["estimators"] = {*MAY_IMPORT} - {"synth"}

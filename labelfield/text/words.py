@@ -9,6 +9,7 @@ and the result does not depend on the number of cores.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,8 +29,8 @@ from labelfield.compiled import has_numba
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Word, check_options
 from labelfield.csr import from_counts, row_norms
 from labelfield.errors import DataError
-from labelfield.text.lane import Lane, grown
-from labelfield.text.languages import Stem, detect_language, normalise, stemmer
+from labelfield.text.lane import Lane, UnitsOf, grown
+from labelfield.text.languages import STEMMERS, Stem, detect_language, normalise, stemmer
 from labelfield.text.letters import words_of
 
 # A document: its text, or the texts of its fields.
@@ -42,10 +43,13 @@ _BATCH_LETTERS, _BATCH_DOCUMENTS = 1 << 18, 1024
 _SHORTEST, _LONGEST = 3, 5
 # What begins the name of a character n-gram, and what stands for the end of a word in it: no word has these.
 _GRAM, _EDGE = "#", "·"
+_AFTER_GRAMS = chr(ord(_GRAM) + 1)
 # Slots for pairs in a lane beyond which pairs seen once so far are forgotten.
 _MOST_SLOTS, _FEW_SLOTS = 1 << 22, 1 << 16
 _FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 _SAMPLE = 1000
+# Documents and their letters that plain loops are fast enough for.
+_FEW_DOCUMENTS, _FEW_LETTERS = 20, 100_000
 # Mean letters per document up to which character n-grams are used by default: on longer ones they say little more than
 # words do, and make rows several times as long.
 _SHORT_DOCUMENTS = 600
@@ -146,7 +150,13 @@ class WordEncoder:
 
     def transform_batches(self, documents: Iterable[Document]) -> Iterator[_Rows]:
         """Yield rows in batches, as counts per row, columns and values: for documents that do not fit into memory."""
-        if not has_numba():
+        stream = iter(documents)
+        head = list(islice(stream, _FEW_DOCUMENTS + 1))
+        n_letters = sum(len(text) for document in head for text in _fields(document))
+        # Loading compiled loops takes longer than a few documents do.
+        are_few = self._lanes is None and len(head) <= _FEW_DOCUMENTS and n_letters <= _FEW_LETTERS
+        documents = chain(head, stream)
+        if are_few or not has_numba():
             yield from (self._plain_rows(batch) for batch in self._batches(documents))
             return
         # Lanes keep the words they know, unless another thread is using them.
@@ -174,11 +184,11 @@ class WordEncoder:
 
     def columns_of(self, words: list[str]) -> list[list[int]]:
         """Return the columns that each word of a text has a part in, alone or with its neighbours."""
-        units_of, pairs = self._units(self._known()), self._pairs()
+        units_of = self._units(self._known())
         own = [units_of([word])[1] for word in words]
         found = [[column for column in columns if column >= 0] for columns in own]
-        for place in range(len(words) - 1):
-            if (column := pairs.get((own[place][0], own[place + 1][0]))) is not None:
+        for place, column in enumerate(self._pairs([columns[0] for columns in own])):
+            if column >= 0:
                 found[place].append(column)
                 found[place + 1].append(column)
         return found
@@ -217,25 +227,30 @@ class WordEncoder:
         batch: list[str] = []
         n_letters, n_fields = 0, self.weights_.size
         for document in documents:
-            fields = _fields(document)
-            if len(fields) != n_fields:
-                raise DataError(f"a document with {len(fields)} fields", expected=f"{n_fields} as the others")
-            batch.extend(fields)
-            n_letters += sum(map(len, fields))
+            if isinstance(document, str) and n_fields == 1:
+                batch.append(document)
+                n_letters += len(document)
+            else:
+                fields = _fields(document)
+                if len(fields) != n_fields:
+                    raise DataError(f"a document with {len(fields)} fields", expected=f"{n_fields} as the others")
+                batch.extend(fields)
+                n_letters += sum(map(len, fields))
             if n_letters > _BATCH_LETTERS or len(batch) >= _BATCH_DOCUMENTS * n_fields:
                 yield batch
                 batch, n_letters = [], 0
         if batch:
             yield batch
 
-    def _units(self, number: Callable[[list[str]], list[int]]) -> Callable[[list[str]], tuple[list[int], list[int]]]:
+    def _units(self, number: Callable[[list[str]], list[int]]) -> UnitsOf:
         """Return a function from words to the units of each, by number: its stem first, then its n-grams."""
         stem: Stem = stemmer(self.language_)
 
-        def units_of(words: list[str]) -> tuple[list[int], list[int]]:
-            stems = [found or word for found, word in zip(stem(words), words, strict=True)]
+        def units_of(words: list[str]) -> tuple[Sequence[int] | NDArray[np.int64], list[int]]:
+            has_stems = self.language_ in STEMMERS
+            stems = [found or word for found, word in zip(stem(words), words, strict=True)] if has_stems else words
             if not self.has_characters_:
-                return [1] * len(words), number(stems)
+                return np.ones(len(words), np.int64), number(stems)
             names, counts = [], []
             for word, first in zip(words, stems, strict=True):
                 grams = _grams(word)
@@ -310,24 +325,31 @@ class WordEncoder:
         idf = np.log((1 + vocabulary.n_documents) / (1 + vocabulary.frequency)) + 1
         idf[n_words:first_gram] *= _PAIR_WEIGHT
         self._idf = idf.astype(np.float32)
-        self._table: tuple[NDArray[np.uint64], NDArray[np.int64]] | None = None
+        # Pairs as single numbers, which rise.
+        self._pair_keys = vocabulary.pairs[:, 0] << 32 | vocabulary.pairs[:, 1]
+        self._table: NDArray[np.uint64] | None = None
 
-    def _pair_table(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    def _pair_table(self) -> NDArray[np.uint64]:
         """Return a hash table of pairs and their columns; made when it is first needed."""
         from labelfield.compiled.tokens import place_pairs
 
         if self._table is None:
-            pairs = self.vocabulary_.pairs.astype(np.uint64)
-            keys = pairs[:, 0] << np.uint64(32) | pairs[:, 1]
-            n_slots = 1 << int(2 * keys.size).bit_length()
-            table = np.full(n_slots, _FREE), np.zeros(n_slots, np.int64)
-            place_pairs(keys, self.vocabulary_.n_words + np.arange(keys.size), *table)
-            self._table = table
+            keys = self._pair_keys
+            columns = self.vocabulary_.n_words + np.arange(keys.size)
+            self._table = _empty_table(1 << int(2 * keys.size).bit_length())
+            place_pairs(np.stack([keys, columns], 1).astype(np.uint64), self._table)
         return self._table
 
-    def _pairs(self) -> dict[tuple[int, int], int]:
-        pairs = self.vocabulary_.pairs.tolist()
-        return {(a, b): self.vocabulary_.n_words + place for place, (a, b) in enumerate(pairs)}
+    def _pairs(self, units: list[int]) -> list[int]:
+        """Return the column of each pair of neighbouring units, -1 for none: the twin of the table of pairs."""
+        first, second = np.array(units[:-1], np.int64), np.array(units[1:], np.int64)
+        known, keys = self._pair_keys, first << 32 | np.maximum(second, 0)
+        if not known.size or not keys.size:
+            return [-1] * keys.size
+        place = np.minimum(np.searchsorted(known, keys), known.size - 1)
+        is_known = (known[place] == keys) & (first >= 0) & (second >= 0)
+        found: list[int] = np.where(is_known, place + self.vocabulary_.n_words, -1).tolist()
+        return found
 
     def _rows(self, lane: Lane, tokens: NDArray[np.int32]) -> _Rows:
         from labelfield.compiled.tokens import END, write_rows
@@ -337,7 +359,7 @@ class WordEncoder:
         indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
         counts = np.zeros(np.count_nonzero(tokens == END) // self.weights_.size, np.int64)
         total = np.zeros(self.n_features_, np.float32)
-        parts = lane.pointers, lane.units, *self._pair_table(), total, counts, indices, values
+        parts = lane.pointers, lane.units, self._pair_table(), total, counts, indices, values
         n = write_rows(tokens, self.weights_, *parts)
         return self._weighted(counts, indices[:n], values[:n])
 
@@ -347,7 +369,7 @@ class WordEncoder:
 
     def _plain_rows(self, batch: list[str]) -> _Rows:
         """Make rows in plain Python: the twin of the compiled loop."""
-        units_of, known_pairs = self._units(self._known()), self._pairs()
+        units_of = self._units(self._known())
         counts, indices, values = [], [], []
         for texts in _grouped(batch, self.weights_.size):
             total: Counter[int] = Counter()
@@ -355,8 +377,7 @@ class WordEncoder:
                 words = words_of(text)
                 sizes, units = units_of(words)
                 firsts = [units[at] for at in np.cumsum([0, *sizes[:-1]]).tolist()] if words else []
-                pairs = (known_pairs.get(pair, -1) for pair in pairwise(firsts))
-                for unit in chain(units, pairs):
+                for unit in chain(units, self._pairs(firsts)):
                     if unit >= 0:
                         total[unit] += weight
             columns = sorted(total)
@@ -414,6 +435,8 @@ class WordEncoder:
         split = [name.partition(" ") for name in names[sizes[0] : sizes[0] + sizes[1]]]
         pairs = np.array([(words[first], words[second]) for first, _, second in split], np.int64).reshape(-1, 2)
         encoder._take(Vocabulary(names, sizes[0], pairs, frequency, sizes[2]))
+        if (np.diff(encoder._pair_keys) <= 0).any():
+            raise ValueError("the pairs of the encoder are not in order")
         return encoder
 
 
@@ -472,15 +495,19 @@ def _choose(found: Found, min_documents: int, max_features: int) -> tuple[Vocabu
         order = np.concatenate([order[found.frequency[order] > boundary], np.array(ties, np.int64)])
         is_kept = pair_frequency > boundary
         first, second, pair_frequency = first[is_kept], second[is_kept], pair_frequency[is_kept]
-    by_name = sorted(order.tolist(), key=lambda unit: (found.units[unit][0] == _GRAM, found.units[unit]))
-    n_words = sum(found.units[unit][0] != _GRAM for unit in by_name)
+    kept = [found.units[unit] for unit in order.tolist()]
+    places = sorted(range(len(kept)), key=kept.__getitem__)
+    # What begins an n-gram comes before all letters and digits; words come first here.
+    n_grams = bisect_left(places, _AFTER_GRAMS, key=kept.__getitem__)
+    by_name = order[[*places[n_grams:], *places[:n_grams]]] if places else order
+    n_words = len(places) - n_grams
     column = np.full(len(found.units), -1, np.int64)
     column[by_name] = np.arange(len(by_name))
     is_kept = (column[first] >= 0) & (column[second] >= 0)
     pairs = np.stack([column[first[is_kept]], column[second[is_kept]]], 1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     pairs, pair_frequency = pairs[order], pair_frequency[is_kept][order]
-    names = [found.units[unit] for unit in by_name]
+    names = [found.units[unit] for unit in by_name.tolist()]
     pair_names = [f"{names[a]} {names[b]}" for a, b in zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), strict=True)]
     frequency = found.frequency[by_name]
     vocabulary = Vocabulary(
@@ -497,12 +524,18 @@ def _joined_pairs(lanes: list[_CountLane]) -> tuple[NDArray[np.uint64], NDArray[
     """Return the pairs of all lanes, and the number of documents each is in."""
     from labelfield.compiled.tokens import add_pairs
 
-    n_slots = 1 << int(2 * sum(lane.n_pairs for lane in lanes)).bit_length()
-    keys, frequency = np.full(n_slots, _FREE), np.zeros(n_slots, np.int64)
+    table = _empty_table(1 << int(2 * sum(lane.n_pairs for lane in lanes)).bit_length())
     for lane in lanes:
-        add_pairs(*lane.pairs(), keys, frequency)
-    kept = keys != _FREE
-    return keys[kept], frequency[kept]
+        add_pairs(lane.pairs(), table)
+    keys, frequency = table[table[:, 0] != _FREE].T
+    return keys, frequency.astype(np.int64)
+
+
+def _empty_table(n_slots: int) -> NDArray[np.uint64]:
+    """Return a table of pairs, each with a number beside it."""
+    table = np.zeros((n_slots, 2), np.uint64)
+    table[:, 0] = _FREE
+    return table
 
 
 class _CountLane:
@@ -511,12 +544,7 @@ class _CountLane:
     def __init__(self, units_of: Any, n_fields: int, has_pairs: bool) -> None:
         self.lane, self.n_fields, self.has_pairs, self.document = Lane(units_of, keeps_all=True), n_fields, has_pairs, 0
         self.seen, self.frequency = np.zeros(1 << 16, np.int32), np.zeros(1 << 16, np.int32)
-        self._empty(_FEW_SLOTS)
-        self.n_pairs = 0
-
-    def _empty(self, n_slots: int) -> None:
-        self.keys = np.full(n_slots, _FREE)
-        self.pair_seen, self.pair_frequency = np.zeros(n_slots, np.int32), np.zeros(n_slots, np.int32)
+        self.table, self.n_pairs = _empty_table(_FEW_SLOTS), 0
 
     def count(self, batch: list[str]) -> NDArray[np.int32]:
         """Count the units and pairs of some documents; return their words by number."""
@@ -531,8 +559,7 @@ class _CountLane:
         )
         state = np.array([0, 0, 0, -1, self.n_pairs], np.int64)
         while self.has_pairs:
-            table = self.keys, self.pair_seen, self.pair_frequency
-            is_done = count_pairs(tokens, self.n_fields, lane.pointers, lane.units, *table, state, first + 1)
+            is_done = count_pairs(tokens, self.n_fields, lane.pointers, lane.units, self.table, state, first + 1)
             self.n_pairs = int(state[4])
             if is_done:
                 break
@@ -544,20 +571,15 @@ class _CountLane:
         """Double the table of pairs, or forget those that were seen once so far."""
         from labelfield.compiled.tokens import place_pairs
 
-        kept, n_slots, least = self.keys != _FREE, self.keys.size, 1
-        while n_slots >= _MOST_SLOTS and 4 * np.count_nonzero(kept) > n_slots:
-            kept &= self.pair_frequency > least
+        kept, n_slots, least = self.pairs(), len(self.table), 1
+        while n_slots >= _MOST_SLOTS and 4 * len(kept) > n_slots:
+            kept = kept[kept[:, 1] & np.uint64(0xFFFFFFFF) > least]
             least += 1
-        keys = self.keys[kept]
-        # Both numbers of a pair travel as one.
-        packed = self.pair_seen[kept].astype(np.int64) << 32 | self.pair_frequency[kept]
-        self._empty(max(_FEW_SLOTS, n_slots if n_slots >= _MOST_SLOTS else 2 * n_slots))
-        values = np.zeros(self.keys.size, np.int64)
-        place_pairs(keys, packed, self.keys, values)
-        self.pair_seen, self.pair_frequency = (values >> 32).astype(np.int32), (values & 0xFFFFFFFF).astype(np.int32)
-        self.n_pairs = keys.size
+        self.table = _empty_table(n_slots if n_slots >= _MOST_SLOTS else 2 * n_slots)
+        place_pairs(kept, self.table)
+        self.n_pairs = len(kept)
 
-    def pairs(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        """Return all pairs, and the number of documents each is in."""
-        kept = self.keys != _FREE
-        return self.keys[kept], self.pair_frequency[kept]
+    def pairs(self) -> NDArray[np.uint64]:
+        """Return all pairs, and beside each (n, 2) the last document and the number of documents that it is in."""
+        found: NDArray[np.uint64] = self.table[self.table[:, 0] != _FREE]
+        return found

@@ -1,0 +1,56 @@
+"""Products of sparse rows with the weights of linear machines, in NumPy."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.compiled import has_numba
+
+# Rows that are too few to load compiled loops for.
+_FEW_ROWS = 16
+
+
+class Weights(NamedTuple):
+    """The weights of machines one after another: where each begins, and the features that they are of, which rise."""
+
+    weights: NDArray[np.float32]
+    features: NDArray[np.int32]
+    pointers: NDArray[np.int64]
+
+
+def products(X: sparse.csr_array, machines: Weights, n_threads: int) -> NDArray[np.float32]:
+    """Return the scores wᵀx of all machines (N, machines) for sparse rows X.
+
+    Sums are in the order of the features, however many rows there are.
+    """
+    n_machines = len(machines.pointers) - 1
+    if X.shape[0] <= _FEW_ROWS or not has_numba():
+        return np.asarray((X @ _used_by_feature(X, machines)).toarray(), np.float32)
+    from labelfield.compiled.descent import machine_scores
+
+    by_feature = X.T.tocsr()
+    out = np.empty((X.shape[0], n_machines), np.float32)
+    rows = by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32, copy=False), by_feature.data
+    own = machines.pointers, machines.features, machines.weights
+    # As many weights for each thread.
+    shares = np.linspace(0, machines.pointers[-1], n_threads + 1)
+    cuts = np.searchsorted(machines.pointers, shares)
+    cuts[0], cuts[-1] = 0, n_machines
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(lambda first, last: machine_scores(*own, *rows, first, last, out), cuts[:-1], cuts[1:]))
+    return out
+
+
+def _used_by_feature(X: sparse.csr_array, machines: Weights) -> sparse.csr_array:
+    """Return weights by feature (D, machines), those of features that rows have alone: of many million, a few."""
+    is_used = np.zeros(X.shape[1], np.bool_)
+    is_used[X.indices] = True
+    chosen = np.flatnonzero(is_used[machines.features])
+    pointers = np.searchsorted(chosen, machines.pointers)
+    shape = (len(pointers) - 1, X.shape[1])
+    found = (machines.weights[chosen], machines.features[chosen], pointers)
+    result: sparse.csr_array = sparse.csr_array(found, shape=shape).T.tocsr()
+    return result
