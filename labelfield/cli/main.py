@@ -16,6 +16,7 @@ from labelfield.cli.documents import tag
 from labelfield.cli.explain import explain, topics
 from labelfield.cli.output import say
 from labelfield.cli.prediction import evaluate, predict, report
+from labelfield.cli.serve import serve
 from labelfield.cli.training import config, learn, show, train
 from labelfield.errors import LabelfieldError
 
@@ -58,6 +59,7 @@ for command in (
     train,
     tag,
     learn,
+    serve,
     predict,
     evaluate,
     explain,

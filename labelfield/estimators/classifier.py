@@ -232,7 +232,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         rows = self.rows(X)
         return self.predictor_.interval(rows, level)
 
-    def predict_uncertainty(self, X: Any) -> NDArray[np.float32]:
+    def predict_uncertainty(self, X: Any, best: sparse.csr_array | None = None) -> NDArray[np.float32]:
         """Return how far each row (N,) should be distrusted: 1 - p (1 - ν), from 0 to 1.
 
         p is the calibrated probability of the row's first label. ν is how unlike the training rows the row is: the
@@ -241,9 +241,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         chance that the first label is wrong, if whatever is unknown about a row counts as wrong. Under a stationary
         kernel it tends to 1 as a row moves away from all others; p alone may tend to anything. For rows of known kinds
         1 - p orders mistakes a little better.
+
+        Probabilities need not be computed again if `best`, what `predict_topk` said of these rows, is at hand.
         """
         rows = self.rows(X)
-        first = self.predictor_.top_k(rows, 1).data
+        first = self.predictor_.top_k(rows, 1).data if best is None else best.max(axis=1).toarray().ravel()
         return np.asarray(1 - first * (1 - self.predictor_.novelty(rows)), np.float32)
 
     def predict_latent(self, X: Any) -> Latent:

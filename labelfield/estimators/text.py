@@ -200,16 +200,28 @@ def load(folder: str | PathLike[str], *, device: str = "auto", network: Any = No
     return classifier if classifier.text_ is None else TextClassifier.around(classifier)
 
 
+class TagNames:
+    """The names and URIs of a classifier's labels, looked up once for any number of answers."""
+
+    def __init__(self, classifier: FittedClassifier) -> None:
+        self.names = list(classifier.label_names())
+        text = classifier.text_
+        known = {} if text is None else {label.name: label.uri for label in text.vocabulary.labels}
+        self.uris = [known.get(name) for name in self.names]
+
+    def tags(self, best: sparse.csr_array, threshold: float = 0.0) -> list[list[Tag]]:
+        """Return predicted labels of each row (CSR) as tags, best first."""
+        found = []
+        for first, last in zip(best.indptr[:-1].tolist(), best.indptr[1:].tolist(), strict=True):
+            own = zip(best.data[first:last].tolist(), best.indices[first:last].tolist(), strict=True)
+            kept = (one for one in sorted(own, reverse=True) if one[0] >= threshold)
+            found.append([Tag(self.names[j], self.uris[j], p) for p, j in kept])
+        return found
+
+
 def tags_of(classifier: FittedClassifier, best: sparse.csr_array, threshold: float = 0.0) -> list[list[Tag]]:
     """Return predicted labels of each row (CSR) as tags, best first."""
-    names = classifier.label_names()
-    text = classifier.text_
-    uris = {} if text is None else {label.name: label.uri for label in text.vocabulary.labels}
-    found = []
-    for first, last in zip(best.indptr[:-1].tolist(), best.indptr[1:].tolist(), strict=True):
-        own = sorted(zip(best.data[first:last].tolist(), best.indices[first:last].tolist(), strict=True), reverse=True)
-        found.append([Tag(names[j], uris.get(names[j]), p) for p, j in own if p >= threshold])
-    return found
+    return TagNames(classifier).tags(best, threshold)
 
 
 def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: int = 8) -> list[TagExplanation]:

@@ -35,6 +35,8 @@ class LinearPredictor(Predictor):
         """The weights of all machines by feature (D, machines), formed at the first question."""
         parts = (self.model.weights, self.model.features, self.model.pointers)
         data, indices, indptr = (part.cpu().numpy() for part in parts)
+        if data.size <= np.iinfo(np.int32).max:  # as the loops want them, so that no question converts them again
+            indices, indptr = indices.astype(np.int32, copy=False), indptr.astype(np.int32)
         shape = (self.model.intercepts.numel(), self.model.n_features)
         result: sparse.csr_array = sparse.csr_array((data, indices, indptr), shape=shape).T.tocsr()
         return result
@@ -73,6 +75,9 @@ def products(X: sparse.csr_array, W: sparse.csr_array) -> NDArray[np.float32]:
     out, n_threads = np.zeros((X.shape[0], W.shape[1]), np.float32), torch.get_num_threads()
     left = X.indptr.astype(np.int64), X.indices, X.data
     right = W.indptr.astype(np.int64), W.indices.astype(np.int32, copy=False), W.data
+    if min(n_threads, X.shape[0]) == 1:  # a thread would take longer to start than a row takes
+        sparse_scores(*left, *right, 0, X.shape[0], out)
+        return out
     cuts = np.linspace(0, X.shape[0], n_threads + 1).astype(np.int64)
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(lambda first, last: sparse_scores(*left, *right, first, last, out), cuts[:-1], cuts[1:]))

@@ -1,0 +1,178 @@
+"""The models of a server by name, each replaced whole when it is loaded again."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from labelfield.errors import DataError, LabelfieldError
+from labelfield.estimators.persistence import load_classifier
+from labelfield.estimators.protocol import FittedClassifier
+from labelfield.estimators.text import TagNames
+from labelfield.serve.refusal import RefusedError
+from labelfield.serve.tagging import Question, tag_items
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
+# What config.json of a model folder says changes with every save, and it is written last.
+_CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model that is ready to answer; never changed once it is there."""
+
+    name: str
+    folder: Path = field(repr=False)
+    estimator: FittedClassifier = field(repr=False)
+    names: TagNames = field(repr=False)
+    version: str
+    modified: datetime
+    seconds: float
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """The fields of documents; None for a model of rows."""
+        text = self.estimator.text_
+        return None if text is None else text.fields
+
+    @cached_property
+    def columns(self) -> dict[str, int] | None:
+        """The columns of features by name, for a model of rows that has names."""
+        names = None if self.fields is not None else self.estimator.feature_names()
+        return None if names is None else {name: column for column, name in enumerate(names)}
+
+    @property
+    def language(self) -> str | None:
+        """The language of documents, where the encoder knows it."""
+        text = self.estimator.text_
+        return None if text is None else getattr(text.encoder, "language_", None)
+
+    def facts(self) -> dict[str, object]:
+        """Return what clients may know of the model; the folder is not part of it."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "kind": "rows" if self.fields is None else "documents",
+            "method": self.estimator.method,
+            "summary": self.estimator.summary(),
+            "labels": len(self.names.names),
+            "features": self.estimator.n_features_in_,
+            "fields": None if self.fields is None else list(self.fields),
+            "language": self.language,
+            "modified": self.modified.isoformat(timespec="seconds"),
+        }
+
+
+def parse_names(given: Sequence[str]) -> dict[str, Path]:
+    """Return folders by name from arguments FOLDER or NAME=FOLDER; a folder's own name is the default."""
+    found: dict[str, Path] = {}
+    for one in given:
+        name, sign, rest = one.partition("=")
+        folder = Path(rest if sign else one)
+        name = name if sign else folder.resolve().name
+        if not _NAME.fullmatch(name):
+            fix = "Pass NAME=FOLDER with letters, digits, spaces, dots, dashes and underscores."
+            raise DataError(f"the model name {name!r}", expected="a plain name", fix=fix)
+        if name in found:
+            raise DataError(f"two models named {name!r}", expected="different names", fix="Pass NAME=FOLDER.")
+        found[name] = folder
+    return found
+
+
+def load_served(name: str, folder: Path, device: str) -> Served:
+    """Load a model, and ask it a first question, so that everything it needs is compiled and in memory."""
+    started = time.perf_counter()
+    config = folder / _CONFIG
+    before = config.read_bytes() if config.is_file() else b""
+    estimator: FittedClassifier = load_classifier(folder, device=device)
+    names = TagNames(estimator)
+    first = ([0], [1.0]) if estimator.text_ is None else ("",) * (len(estimator.text_.fields) - 1) + ("a first text",)
+    tag_items(estimator, [first, first], [Question(), Question(k=1)], names)
+    modified = datetime.fromtimestamp(config.stat().st_mtime, UTC)
+    version = hashlib.sha256(before).hexdigest()[:12]
+    return Served(name, folder, estimator, names, version, modified, time.perf_counter() - started)
+
+
+class ModelStore:
+    """Models by name. Reading is one look-up; `reload` swaps a model when the new one has answered a question."""
+
+    def __init__(self, folders: dict[str, Path], device: str = "cpu") -> None:
+        self.folders, self.device = folders, device
+        self.models: dict[str, Served] = {}
+        self.failures: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[int, int] | None] = {}
+
+    def load_all(self) -> None:
+        """Load all models for the first time; a failure is raised."""
+        for name, folder in self.folders.items():
+            self._seen[name] = self._mark(name)
+            self.models[name] = load_served(name, folder, self.device)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all models are loaded and warm."""
+        return len(self.models) == len(self.folders)
+
+    @property
+    def default(self) -> str:
+        """The name of the first model."""
+        return next(iter(self.folders))
+
+    def find(self, name: str | None = None) -> Served:
+        """Return a model by its name, by default the first; an unknown one is a 404."""
+        name = self.default if name is None else name
+        if name not in self.folders:
+            raise RefusedError(404, f"there is no model {name[:100]!r}; there are {', '.join(map(repr, self.folders))}")
+        if name not in self.models:
+            raise RefusedError(503, f"the model {name!r} is still loading", {"Retry-After": "1"})
+        return self.models[name]
+
+    def reload(self, name: str) -> Served:
+        """Load a model again and put it in the place of the old one; if it fails, the old one stays, and it raises."""
+        with self._lock:  # one at a time: two models in memory are enough
+            try:
+                new = load_served(name, self.folders[name], self.device)
+            except (LabelfieldError, OSError, ValueError, RuntimeError, MemoryError) as error:
+                self.failures[name] = str(error)
+                raise
+            self.models[name] = new
+            self.failures.pop(name, None)
+        _give_back_memory()
+        return new
+
+    def changed(self) -> list[str]:
+        """Return the models whose folders have changed since the last call, and are complete."""
+        found = []
+        for name in self.folders:
+            mark = self._mark(name)
+            if mark is not None and mark != self._seen.get(name):
+                found.append(name)
+                self._seen[name] = mark
+        return found
+
+    def _mark(self, name: str) -> tuple[int, int] | None:
+        try:
+            found = (self.folders[name] / _CONFIG).stat()
+        except OSError:  # it is being replaced
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+
+def _give_back_memory() -> None:
+    """Return the memory of a model that was replaced to the system, where this is known to work."""
+    gc.collect()
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL("libc.so.6").malloc_trim
+    except (OSError, AttributeError):  # another system
+        return
+    trim(0)

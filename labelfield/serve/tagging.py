@@ -1,0 +1,125 @@
+"""The one function that answers requests: documents or rows in, the lines of `labelfield tag` out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.errors import CannotAnswerError
+from labelfield.estimators.protocol import FittedClassifier
+from labelfield.estimators.text import Tag, TagNames, explain_text
+from labelfield.explain.row import explain_row
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about a document or row.
+
+    The `k` most probable tags that reach a `threshold`; with `precision`, instead all tags of a set that is guaranteed
+    to have it; `review` is the uncertainty from which a person should look; `explain` is a number of words per tag.
+    """
+
+    k: int = 5
+    threshold: float = 0.0
+    precision: float | None = None
+    review: float = 0.5
+    explain: int = 0
+
+
+def tag_items(
+    estimator: FittedClassifier, items: Sequence[Any], questions: Sequence[Question], names: TagNames | None = None
+) -> tuple[list[Line], sparse.csr_array]:
+    """Answer a question about each document, or about each row (N, D), all in one pass of the model.
+
+    An answer is what `labelfield tag` writes: tags (label, uri, probability), uncertainty, review; on request also an
+    explanation of each tag. The rows that documents became are returned beside the answers.
+    """
+    parts = estimator.text_
+    rows = stacked_rows(items, estimator.n_features_in_) if parts is None else parts.rows(items)
+    names = names or TagNames(estimator)
+    lines = _ranked(estimator, rows, questions, names)
+    for precision in sorted({one.precision for one in questions if one.precision is not None}):
+        chosen = np.array([place for place, one in enumerate(questions) if one.precision == precision])
+        _apply_decisions(lines, estimator, rows, chosen, precision, questions, names)
+    for place, (item, question) in enumerate(zip(items, questions, strict=True)):
+        if question.explain:
+            n_tags = len(lines[place]["tags"])
+            lines[place]["explanation"] = _explained(estimator, item, rows[[place]], n_tags, question.explain)
+    return lines, rows
+
+
+def _ranked(
+    estimator: FittedClassifier, rows: sparse.csr_array, questions: Sequence[Question], names: TagNames
+) -> list[Line]:
+    """Return the most probable tags of each row, as many as were asked for."""
+    best = estimator.predict_topk(rows, max(one.k for one in questions))
+    uncertainty = np.round(estimator.predict_uncertainty(rows, best).astype(np.float64), 4).tolist()
+    lines = []
+    for own, unsure, question in zip(names.tags(best), uncertainty, questions, strict=True):
+        kept = [tag for tag in own[: question.k] if tag.probability >= question.threshold]
+        lines.append({"tags": written(kept), "uncertainty": unsure, "review": unsure >= question.review})
+    return lines
+
+
+def written(tags: Sequence[Tag]) -> list[dict[str, Any]]:
+    """Return tags as JSON has them."""
+    return [{"label": one.label, "uri": one.uri, "probability": round(one.probability, 4)} for one in tags]
+
+
+def _apply_decisions(
+    lines: list[Line],
+    estimator: FittedClassifier,
+    rows: sparse.csr_array,
+    chosen: NDArray[np.int64],
+    precision: float,
+    questions: Sequence[Question],
+    names: TagNames,
+) -> None:
+    """Replace the tags of the chosen rows by those that are guaranteed to have a precision."""
+    raise CannotAnswerError("this model has no held-out rows by which a precision could be guaranteed")
+
+
+def _explained(
+    estimator: FittedClassifier, item: Any, row: sparse.csr_array, k: int, n_words: int
+) -> list[dict[str, Any]]:
+    """Return the words of a text, or the features of a row, that carried each of its first k tags."""
+    if not k:
+        return []
+    if estimator.text_ is None:
+        found = explain_row(estimator, row, k=k, n_features=n_words).labels
+        return [
+            {
+                "label": label.name,
+                "features": [
+                    {"feature": name, "value": value, "effect": round(effect, 4)}
+                    for name, value, effect in label.features
+                ],
+            }
+            for label in found
+        ]
+    return [
+        {
+            "label": own.tag.label,
+            "text": own.text,
+            "words": [
+                {"word": word.word, "places": word.places, "effect": round(word.effect, 4)} for word in own.words
+            ],
+        }
+        for own in explain_text(estimator, item, k, n_words)
+    ]
+
+
+def stacked_rows(items: Sequence[Any], n_features: int) -> sparse.csr_array:
+    """Return rows that were given as (columns, values) each as one CSR array."""
+    counts = np.array([len(columns) for columns, _ in items], np.int64)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    columns = np.concatenate([np.asarray(columns, np.int32) for columns, _ in items])
+    values = np.concatenate([np.asarray(values, np.float32) for _, values in items])
+    return sparse.csr_array((values, columns, indptr), shape=(len(items), n_features))
