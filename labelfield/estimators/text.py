@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 
 from labelfield.data import Names
+from labelfield.decide import Decision
 from labelfield.errors import DataError
 from labelfield.estimators.auto import AutoClassifier
 from labelfield.estimators.options import count_of
@@ -161,6 +162,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def predict_uncertainty(self, texts: Any) -> NDArray[np.float32]:
         """Return how far the first label of each text (N,) should be distrusted, from 0 to 1."""
         return self._fitted().predict_uncertainty(self.rows(texts))
+
+    def decide(self, texts: Any, **asked: Any) -> Decision:
+        """Return tags for texts, and which of them a person should see, as `decide` of the classifier promises."""
+        return self._fitted().decide(self.rows(texts), **asked)
 
     def tags(self, texts: Any, k: int = 5, threshold: float = 0.0) -> list[list[Tag]]:
         """Return the k most probable tags of each text whose probability reaches a threshold, best first."""

@@ -15,9 +15,9 @@ from labelfield.atomic import replacing_file, require_only_ours, sweep, sync
 from labelfield.errors import LabelfieldError
 
 _FORMAT = "labelfield model"
-_VERSION = 6
+_VERSION = 7
 # Layouts that `labelfield.models.upgrade` can bring to the present one.
-_READABLE = (4, 5, 6)
+_READABLE = (4, 5, 6, 7)
 _CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
 FEATURES, VOCABULARY = "features.txt", "vocabulary.jsonl"
 # What config.json has checksums of.
