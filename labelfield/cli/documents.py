@@ -28,7 +28,7 @@ from labelfield.decide import Policy
 from labelfield.errors import CannotAnswerError, DataError
 from labelfield.text.documents import Document, Documents, Wanted
 from labelfield.text.languages import STEMMERS, detect_language
-from labelfield.text.parts import TextParts
+from labelfield.text.parts import TextParts, tags_of, written
 from labelfield.text.reading import DocumentFile, open_documents, split_of
 from labelfield.text.vocabulary import LabelVocabulary, read_vocabulary, vocabulary_beside
 from labelfield.text.words import WordEncoder
@@ -361,21 +361,18 @@ def _promised(estimator: FittedClassifier, asked: dict[str, Any]) -> Rule:
 
 def tag_lines(estimator: FittedClassifier, documents: Documents, rule: Rule) -> Iterator[dict[str, Any]]:
     """Yield for each document what `tag` says of it."""
-    from labelfield.estimators.text import tags_of
-
     assert estimator.text_ is not None  # the model was trained on documents
     rows = estimator.text_.rows(documents.texts)
     best = estimator.predict_topk(rows, rule.k)
-    uncertainty = np.round(estimator.predict_uncertainty(rows).astype(np.float64), 4)
+    uncertainty = np.round(estimator.predict_uncertainty(rows, best).astype(np.float64), 4)
     is_unsure = uncertainty >= rule.review
     if rule.policy is not None:
         decision = rule.policy.apply(best)
         best, is_unsure = decision.tags, decision.review
-    tags = tags_of(estimator, best, rule.threshold)
+    tags = tags_of(estimator.label_names(), estimator.text_.vocabulary, best, rule.threshold)
     each = zip(documents.ids, tags, uncertainty.tolist(), is_unsure.tolist(), strict=True)
     for identifier, own, unsure, is_for_review in each:
-        listed = [{"label": one.label, "uri": one.uri, "probability": round(one.probability, 4)} for one in own]
-        yield {"id": identifier, "tags": listed, "uncertainty": unsure, "review": is_for_review}
+        yield {"id": identifier, "tags": written(own), "uncertainty": unsure, "review": is_for_review}
 
 
 def _cells(line: dict[str, Any]) -> list[Any]:

@@ -25,19 +25,11 @@ from labelfield.metrics.propensity import RankBy
 from labelfield.text.documents import Documents
 from labelfield.text.encoders import Encoder, SideBySide, make_encoder
 from labelfield.text.letters import spans_of
-from labelfield.text.parts import TextParts
+from labelfield.text.parts import Tag, TextParts, tags_of
 from labelfield.text.vocabulary import LabelVocabulary
 
 # Words of a document that are taken out one at a time, those that occur first; and letters that are looked at.
 _MOST_WORDS, _MOST_LETTERS = 400, 50_000
-
-
-class Tag(NamedTuple):
-    """A label of a document: what it is called, its URI if it has one, and its probability."""
-
-    label: str
-    uri: str | None
-    probability: float
 
 
 class WordEffect(NamedTuple):
@@ -169,7 +161,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def tags(self, texts: Any, k: int = 5, threshold: float = 0.0) -> list[list[Tag]]:
         """Return the k most probable tags of each text whose probability reaches a threshold, best first."""
-        return tags_of(self._fitted(), self.predict_topk(texts, count_of(k)), threshold)
+        best = self.predict_topk(texts, count_of(k))
+        return tags_of(self._fitted().label_names(), self.text_.vocabulary, best, threshold)
 
     def explain(self, text: Any, k: int = 5, n_words: int = 8) -> list[TagExplanation]:
         """Return the k most probable tags of one text, with the words that did most for or against each."""
@@ -205,30 +198,6 @@ def load(folder: str | PathLike[str], *, device: str = "auto", network: Any = No
     return classifier if classifier.text_ is None else TextClassifier.around(classifier)
 
 
-class TagNames:
-    """The names and URIs of a classifier's labels, looked up once for any number of answers."""
-
-    def __init__(self, classifier: FittedClassifier) -> None:
-        self.names = list(classifier.label_names())
-        text = classifier.text_
-        known = {} if text is None else {label.name: label.uri for label in text.vocabulary.labels}
-        self.uris = [known.get(name) for name in self.names]
-
-    def tags(self, best: sparse.csr_array, threshold: float = 0.0) -> list[list[Tag]]:
-        """Return predicted labels of each row (CSR) as tags, best first."""
-        found = []
-        for first, last in zip(best.indptr[:-1].tolist(), best.indptr[1:].tolist(), strict=True):
-            own = zip(best.data[first:last].tolist(), best.indices[first:last].tolist(), strict=True)
-            kept = (one for one in sorted(own, reverse=True) if one[0] >= threshold)
-            found.append([Tag(self.names[j], self.uris[j], p) for p, j in kept])
-        return found
-
-
-def tags_of(classifier: FittedClassifier, best: sparse.csr_array, threshold: float = 0.0) -> list[list[Tag]]:
-    """Return predicted labels of each row (CSR) as tags, best first."""
-    return TagNames(classifier).tags(best, threshold)
-
-
 def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: int = 8) -> list[TagExplanation]:
     """Explain the most probable tags of a text: a word's effect is by how much a tag's log-odds fall without it.
 
@@ -252,7 +221,7 @@ def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: i
     best = classifier.predict_topk(parts.rows([document]), k)
     order = np.argsort(-best.data, kind="stable")
     labels = best.indices[order].astype(np.int64)
-    tags = tags_of(classifier, best)[0]
+    tags = tags_of(classifier.label_names(), parts.vocabulary, best)[0]
     versions = [fields, *(_without(fields, places[word]) for word in words)]
     log_odds = classifier.predictor_.log_odds(classifier.rows(parts.rows(versions)))[:, labels]
     effects = log_odds[0] - log_odds[1:]

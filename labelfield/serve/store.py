@@ -17,13 +17,15 @@ from pathlib import Path
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.estimators.persistence import load_classifier
 from labelfield.estimators.protocol import FittedClassifier
-from labelfield.estimators.text import TagNames
 from labelfield.serve.refusal import RefusedError
-from labelfield.serve.tagging import Question, tag_items
+from labelfield.serve.tagging import Question, tag_items, tag_names
+from labelfield.text.parts import TagNames
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
 # What config.json of a model folder says changes with every save, and it is written last.
 _CONFIG = "config.json"
+# Items beyond which models prepare themselves for many more.
+_MANY = 100
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,10 @@ def load_served(name: str, folder: Path, device: str) -> Served:
     config = folder / _CONFIG
     before = config.read_bytes() if config.is_file() else b""
     estimator: FittedClassifier = load_classifier(folder, device=device)
-    names = TagNames(estimator)
+    names = tag_names(estimator)
     first = ([0], [1.0]) if estimator.text_ is None else ("",) * (len(estimator.text_.fields) - 1) + ("a first text",)
-    tag_items(estimator, [first, first], [Question(), Question(k=1)], names)
+    for n_items in (1, _MANY):
+        tag_items(estimator, [first] * n_items, [Question()] * n_items, names)
     modified = datetime.fromtimestamp(config.stat().st_mtime, UTC)
     version = hashlib.sha256(before).hexdigest()[:12]
     return Served(name, folder, estimator, names, version, modified, time.perf_counter() - started)

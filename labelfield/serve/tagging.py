@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.errors import CannotAnswerError
 from labelfield.estimators.protocol import FittedClassifier
-from labelfield.estimators.text import Tag, TagNames, explain_text
+from labelfield.estimators.text import explain_text
 from labelfield.explain.row import explain_row
+from labelfield.text.parts import TagNames, written
 
 Line = dict[str, Any]
 
@@ -43,11 +42,10 @@ def tag_items(
     """
     parts = estimator.text_
     rows = stacked_rows(items, estimator.n_features_in_) if parts is None else parts.rows(items)
-    names = names or TagNames(estimator)
+    names = names or tag_names(estimator)
     lines = _ranked(estimator, rows, questions, names)
     for precision in sorted({one.precision for one in questions if one.precision is not None}):
-        chosen = np.array([place for place, one in enumerate(questions) if one.precision == precision])
-        _apply_decisions(lines, estimator, rows, chosen, precision, questions, names)
+        _apply_promise(lines, estimator, rows, questions, precision, names)
     for place, (item, question) in enumerate(zip(items, questions, strict=True)):
         if question.explain:
             n_tags = len(lines[place]["tags"])
@@ -68,22 +66,25 @@ def _ranked(
     return lines
 
 
-def written(tags: Sequence[Tag]) -> list[dict[str, Any]]:
-    """Return tags as JSON has them."""
-    return [{"label": one.label, "uri": one.uri, "probability": round(one.probability, 4)} for one in tags]
+def tag_names(estimator: FittedClassifier) -> TagNames:
+    """Return what the labels of a model are called."""
+    return TagNames(estimator.label_names(), None if estimator.text_ is None else estimator.text_.vocabulary)
 
 
-def _apply_decisions(
+def _apply_promise(
     lines: list[Line],
     estimator: FittedClassifier,
     rows: sparse.csr_array,
-    chosen: NDArray[np.int64],
-    precision: float,
     questions: Sequence[Question],
+    precision: float,
     names: TagNames,
 ) -> None:
-    """Replace the tags of the chosen rows by those that are guaranteed to have a precision."""
-    raise CannotAnswerError("this model has no held-out rows by which a precision could be guaranteed")
+    """Replace the tags where a precision was asked for by those that are promised to have it."""
+    places = [place for place, one in enumerate(questions) if one.precision == precision]
+    policy = estimator.policy(precision=precision)
+    decision = policy.apply(estimator.predict_topk(rows[places], policy.n_looked_at))
+    for place, own, review in zip(places, names.tags(decision.tags), decision.review.tolist(), strict=True):
+        lines[place] |= {"tags": written(own), "review": review, "guarantee": policy.guarantee}
 
 
 def _explained(
