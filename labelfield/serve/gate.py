@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Probes of orchestrators have no token.
 _OPEN = ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-_DRAINED = 8
+_DRAINED = 10
 _DRAIN_S = 5.0
 _SHARES = 8
 
@@ -84,10 +84,9 @@ class Gate:
         except ClientDisconnect:
             status = 499
         except Exception as error:
-            self.service.log.failure("failed", error, id=facts["id"], route=facts["route"])
-            if not has_begun:
-                message = f"something went wrong here; the log has it under {facts['id']}"
-                await worded(scope["path"], RefusedError(500, message))(scope, receive, watched)
+            if has_begun:
+                raise
+            await self.service.failed(scope, error)(scope, receive, watched)
         finally:
             self._tell(scope["method"], facts, status, time.perf_counter() - started)
 
@@ -127,59 +126,53 @@ _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-r
 
 def is_known(authorization: str | None, token: str) -> bool:
     """Return whether a header has the token, as Bearer or as the password of Basic; takes the same time for all."""
-    scheme, _, given = (authorization or "").partition(" ")
-    given = given.strip()
+    scheme, _, rest = (authorization or "").partition(" ")
+    given = rest.strip().encode("latin-1", "replace")  # headers are read as Latin-1, whatever they were written in
     if scheme.lower() == "basic":
         try:
-            given = base64.b64decode(given, validate=True).decode().partition(":")[2]
-        except (binascii.Error, ValueError):
-            given = ""
+            given = base64.b64decode(given, validate=True).partition(b":")[2]
+        except binascii.Error:
+            given = b""
     elif scheme.lower() != "bearer":
-        given = ""
-    return hmac.compare_digest(given.encode(), token.encode())
+        given = b""
+    return hmac.compare_digest(given, token.encode())
 
 
 async def read_body(service: Service, request: Request) -> bytes:
-    """Return the body of a request: 413 if it is too large, 408 if it comes too slowly, 503 if there are too many."""
-    limit = service.settings.max_body
+    """Return the body of a request: 413 if it is too large, 408 if it comes too slowly, 503 if there are too many.
+
+    Some more of a body that is too large is thrown away first: many senders look for an answer only when they have sent
+    all of it.
+    """
+    limit, timeout = service.settings.max_body, service.settings.timeout
     declared = request.headers.get("content-length", "")
-    length = int(declared) if declared.isdecimal() else 0
-    if length > limit and "100-continue" in request.headers.get("expect", "").lower():
+    size, parts = 0, list[bytes]()
+    is_too_large = declared.isdecimal() and int(declared) > limit
+    if is_too_large and "100-continue" in request.headers.get("expect", "").lower():
         raise _too_large(limit)  # the sender waits for our word
-    parts, size = list[bytes](), 0
     try:
-        async with asyncio.timeout(service.settings.timeout):
+        async with asyncio.timeout(min(timeout, _DRAIN_S) if is_too_large else timeout):
             async for part in request.stream():
                 size += len(part)
-                if max(size, length) > limit:
-                    await _drain(request, limit)
-                    raise _too_large(limit)
-                service.hold_bytes(len(part))
-                parts.append(part)
+                is_too_large = is_too_large or size > limit
+                if size > _DRAINED * limit:
+                    break
+                if not is_too_large:
+                    service.hold_bytes(len(part))
+                    parts.append(part)
     except TimeoutError:
-        message = f"the body did not arrive within {service.settings.timeout:g} s"
-        raise RefusedError(408, message, {"Connection": "close"}) from None
+        if not is_too_large:
+            message = f"the body did not arrive within {timeout:g} s"
+            raise RefusedError(408, message, {"Connection": "close"}) from None
     finally:
         service.hold_bytes(-sum(map(len, parts)))
+    if is_too_large:
+        raise _too_large(limit)
     return b"".join(parts)
 
 
 def _too_large(limit: int) -> RefusedError:
     return RefusedError(413, f"the body is larger than {limit:,} bytes; send fewer documents", {"Connection": "close"})
-
-
-async def _drain(request: Request, limit: int) -> None:
-    """Throw away some more of a body: many senders look for an answer only when they have sent all of it."""
-    left = _DRAINED * limit
-    try:
-        async with asyncio.timeout(_DRAIN_S):
-            while left > 0:
-                message = await request.receive()
-                left -= max(1, len(message.get("body", b"")))
-                if message["type"] != "http.request" or not message.get("more_body"):
-                    return
-    except TimeoutError:
-        return
 
 
 def require_room(held: int, limit: int) -> None:

@@ -127,7 +127,7 @@ def items_of(served: Served, given: dict[str, Any]) -> tuple[list[Any], list[str
     if len(named) != 1:
         raise RefusedError(422, "the body has to have one of text, documents, rows")
     if named == ["text"]:
-        return [document_of(served, given["text"], "text")], [None]
+        return [document_of(served, as_text(given["text"], "text"), "text")], [None]
     listed = as_list(given[named[0]], named[0])
     if not listed:
         raise RefusedError(422, f"{named[0]} is empty; expected at least one")

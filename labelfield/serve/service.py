@@ -11,9 +11,10 @@ from typing import Any
 
 from scipy import sparse
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from labelfield.errors import LabelfieldError
 from labelfield.serve.batcher import Batcher
@@ -169,6 +170,13 @@ class Service:
         """Remember rows, by which the page can say whether documents have changed since training."""
         self.recent[served.name].append(rows)
 
+    def failed(self, scope: Scope, error: Exception) -> Response:
+        """Log an error of ours, and return what the client may know of it."""
+        facts = scope["labelfield"]
+        self.log.failure("failed", error, id=facts["id"], route=facts["route"])
+        message = f"something went wrong here; the log has it under {facts['id']}"
+        return worded(scope["path"], RefusedError(500, message))
+
     def hold_bytes(self, change: int) -> None:
         """Count the bytes of requests that are under way."""
         if change > 0:
@@ -193,6 +201,10 @@ def route(service: Service, method: str, template: str, handler: Handler) -> Rou
             found = await handler(service, request)
         except RefusedError as refusal:
             return worded(request.url.path, refusal)
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            return service.failed(request.scope, error)
         return found if isinstance(found, Response) else JSONResponse(found)
 
     return Route(template, respond, methods=[method])
