@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import traceback
 from datetime import UTC, datetime
@@ -48,4 +49,8 @@ class LineHandler(logging.Handler):
         if record.exc_info and record.exc_info[0] is not None:
             facts["error"] = record.exc_info[0].__name__
         message = str(record.msg) if not self.log.with_text else record.getMessage()
-        self.log("message", record.levelname.lower(), message=message.splitlines()[0][:200], **facts)
+        lines = message.splitlines() or [""]
+        if lines[0].startswith("Traceback"):  # the type of the error, without its message, and where it was raised
+            lines = [lines[-1].partition(":")[0]]
+            facts["where"] = re.findall(r'([^/"]+)", line (\d+)', message)[-4:]
+        self.log("message", record.levelname.lower(), message=lines[0][:200], **facts)

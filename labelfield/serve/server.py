@@ -49,6 +49,7 @@ def serve(settings: Settings) -> None:
 
 def _bound(settings: Settings) -> socket.socket:
     """Return a socket that is bound to the address, so that a port in use is known at once."""
+    listening = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -58,8 +59,10 @@ def _bound(settings: Settings) -> socket.socket:
         listening.bind(address)
         listening.listen(_BACKLOG)
     except OSError as error:
-        reason = error.strerror or str(error)
+        if listening is not None:
+            listening.close()
         fix = "Choose another --port or --host."
+        reason = error.strerror or str(error)
         raise DataError(f"cannot listen at {settings.host}:{settings.port}: {reason}", fix=fix) from None
     listening.set_inheritable(True)
     return listening
@@ -83,9 +86,14 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def run_worker(settings: Settings, listening: socket.socket) -> None:
-    """Answer requests in this process until SIGTERM or SIGINT; SIGHUP loads all models again."""
+def run_worker(settings: Settings, listening: socket.socket, parent: int | None = None) -> None:
+    """Answer requests in this process until SIGTERM or SIGINT; SIGHUP loads all models again.
+
+    One of several workers takes connections once its models are loaded, and ends with its parent.
+    """
     service = Service(settings)
+    if parent is not None:
+        service.store.load_all()
     config = uvicorn.Config(
         build_app(service),
         http=limited(settings.connections, min(_HEAD_S, settings.timeout)),
@@ -102,7 +110,7 @@ def run_worker(settings: Settings, listening: socket.socket) -> None:
     server = uvicorn.Server(config)
 
     def stop() -> None:
-        server.force_exit = server.should_exit  # the second signal does not wait
+        server.force_exit = server.should_exit and parent is None  # the second signal does not wait
         server.should_exit = True
         service.log("stopping", waiting=len(service.batcher.waiting))
 
@@ -120,6 +128,10 @@ def run_worker(settings: Settings, listening: socket.socket) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGHUP, lambda: service.spawn(service.reload_all()))
+        while parent is not None and os.getppid() == parent and not task.done():
+            await asyncio.wait([task], timeout=_TICK_S)
+        if parent is not None and not task.done():
+            stop()
         await task
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
@@ -129,10 +141,10 @@ def run_worker(settings: Settings, listening: socket.socket) -> None:
     service.log("stopped")
 
 
-def _worker(settings: Settings, listening: socket.socket) -> None:
+def _worker(settings: Settings, listening: socket.socket, parent: int) -> None:
     """Run a worker as a process of its own; a model that does not load is told in one line."""
     try:
-        run_worker(settings, listening)
+        run_worker(settings, listening, parent)
     except LabelfieldError as error:
         Log(settings.log_text)("failed", "error", message=str(error))
         raise SystemExit(error.exit_code) from None
@@ -145,7 +157,7 @@ def _supervise(settings: Settings, listening: socket.socket, log: Log) -> None:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = counts  # where workers add up their counts
 
         def start() -> tuple[Any, float]:
-            process = context.Process(target=_worker, args=(settings, listening))
+            process = context.Process(target=_worker, args=(settings, listening, os.getpid()))
             process.start()
             return process, time.monotonic()
 

@@ -80,7 +80,8 @@ class Service:
 
     async def _load(self) -> None:
         try:
-            await asyncio.to_thread(self.store.load_all)
+            if not self.store.is_ready:
+                await asyncio.to_thread(self.store.load_all)
         except Exception as error:
             self.failure = error
             self.on_failure()
