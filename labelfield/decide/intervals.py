@@ -43,7 +43,6 @@ def edges_of(evidence: Evidence) -> NDArray[np.float32]:
 
 def reliability(evidence: Evidence, level: float, edges: NDArray[np.float32] | None = None) -> Reliability:
     """Return the intervals of groups of probabilities at this level, from held-out rows."""
-    evidence.require_rows()
     edges = edges_of(evidence) if edges is None else edges
     n_groups, rows = len(edges) + 1, np.arange(evidence.n_rows)[:, None]
     is_known = evidence.p >= 0

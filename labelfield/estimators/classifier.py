@@ -230,7 +230,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
         Of all labels with such a probability, the share that holds is between the ends with this probability: it is a
         confidence interval of what the probability ought to be, and narrow where many held-out rows tell. A model
-        without at least 100 held-out rows raises a CannotAnswerError.
+        without held-out rows raises a CannotAnswerError.
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level}; expected between 0 and 1")
