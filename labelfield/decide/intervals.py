@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from labelfield.decide.bounds import share_bounds
 from labelfield.decide.evidence import Evidence
@@ -59,14 +61,16 @@ def reliability(evidence: Evidence, level: float, edges: NDArray[np.float32] | N
 
 def _bounds(hits: NDArray[np.number], n: NDArray[np.integer], level: float) -> tuple[float, float]:
     """Return the interval of a share from hits and sizes per row: as of the number of independent labels that would
-    vary as much."""
-    total, held = float(n.sum()), float(hits.sum())
+    vary as much, with Student's quantiles for the few rows that this is known from."""
+    total, n_rows = float(n.sum()), int(np.count_nonzero(n))
     if not total:
         return 0.0, 1.0
-    share = held / total
-    variance = float(np.square(hits - share * n).sum()) / total**2
-    if 0 < share < 1 and variance > 0:
-        total = min(total, share * (1 - share) / variance)
+    share = float(hits.sum()) / total
+    if n_rows > 1:
+        variance = float(np.square(hits - share * n).sum()) / total**2 * n_rows / (n_rows - 1)
+        # Where all labels agree, rows may be what agrees.
+        total = min(total, share * (1 - share) / variance) if variance > 0 else float(n_rows)
+        total *= float(norm.ppf(0.5 + level / 2) / student.ppf(0.5 + level / 2, n_rows - 1)) ** 2
     return share_bounds(share * total, total, level)
 
 
