@@ -25,6 +25,7 @@ from scipy import sparse
 from labelfield.csr import from_counts, row_of_entries
 from labelfield.decide.bounds import betting_p_value, largest, share_p_value
 from labelfield.decide.evidence import Evidence
+from labelfield.decide.sets import learn_map, log_parts, probability_of_set
 from labelfield.errors import CannotAnswerError
 
 # Tags per row at the most where a precision or a rate is asked for: a promise about more tags takes far more rows.
@@ -60,13 +61,10 @@ class Policy:
     n_listed: int = 0
     promised: dict[str, float] = field(default_factory=dict)
     reached: dict[str, float] = field(default_factory=dict)
+    # From the probability of a set of independent labels to that of the tags of a row.
+    set_map: tuple[float, float] = (0.0, 1.0)
     # Labels that hold in no held-out row: nothing is known about these alone.
     unknown_labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    @property
-    def n_looked_at(self) -> int:
-        """The number of labels of a row, the most probable ones, that can become tags."""
-        return self.n_listed if np.ndim(self.threshold) else self.max_tags
 
     def said(self) -> str:
         """Return what the policy did on held-out rows, in words."""
@@ -76,7 +74,7 @@ class Policy:
         return f"On {found['rows']:,.0f} held-out rows: {rows}, {tags}"
 
     def apply(self, best: sparse.csr_array) -> Decision:
-        """Decide about rows by their most probable labels, `max_tags` of each at least, as CSR of probabilities."""
+        """Decide about rows by their `n_listed` most probable labels, as CSR of probabilities."""
         rows = row_of_entries(best)
         least = np.asarray(self.threshold, np.float32)
         reaches = best.data >= (least[best.indices] if least.ndim else least)
@@ -87,15 +85,18 @@ class Policy:
         kept = reaches & (place < self.max_tags)
         counts = np.bincount(rows[kept], minlength=best.shape[0])
         tags = from_counts(counts, best.indices[kept], best.data[kept], best.shape[1])
-        return Decision(tags, counts == 0, self)
+        product = np.bincount(rows, log_parts(best.data, kept), minlength=best.shape[0]).astype(np.float64)
+        return Decision(tags, counts == 0, probability_of_set(product, self.set_map), self)
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """Tags of rows (CSR of probabilities), which rows a person should see (N,), and the policy that decided."""
+    """Tags of rows (CSR of probabilities), which rows a person should see (N,), how probable it is that the tags of a
+    row are exactly its labels (N,), and the policy that decided."""
 
     tags: sparse.csr_array
     review: NDArray[np.bool_]
+    exact: NDArray[np.float64]
     policy: Policy
 
     @property
@@ -135,9 +136,13 @@ def fit_policy(
     kind, target = next(iter(given.items()), ("max_tags", None))
     most = min(evidence.n_listed, max_tags or (evidence.n_listed if kind in ("recall", "f1") else MOST_TAGS))
     policy = _FITS[kind](evidence, target, most, confidence)
-    reached = reached_by(evidence, policy)
-    unknown = np.flatnonzero(evidence.held_out_positives() == 0)
-    return Policy(**vars(policy) | {"n_listed": evidence.n_listed, "reached": reached, "unknown_labels": unknown})
+    learned = {
+        "n_listed": evidence.n_listed,
+        "reached": reached_by(evidence, policy),
+        "set_map": _learn_sets(evidence, policy),
+        "unknown_labels": np.flatnonzero(evidence.held_out_positives() == 0),
+    }
+    return Policy(**vars(policy) | learned)
 
 
 def _check(given: dict[str, Any], max_tags: int | None, confidence: float | None) -> None:
@@ -153,15 +158,25 @@ def _check(given: dict[str, Any], max_tags: int | None, confidence: float | None
         raise ValueError(f"max_tags={max_tags!r}; expected a whole number of at least 1")
 
 
+def tagged(evidence: Evidence, policy: Policy) -> NDArray[np.bool_]:
+    """Return which of the listed labels (n, k) a policy makes tags."""
+    least = np.asarray(policy.threshold, np.float32)
+    is_tag = (evidence.p >= (least[evidence.labels] if least.ndim else least)) & (evidence.p >= 0)
+    return np.asarray(is_tag & (np.cumsum(is_tag, axis=1) <= policy.max_tags))
+
+
+def _learn_sets(evidence: Evidence, policy: Policy) -> tuple[float, float]:
+    """Learn from held-out rows how often the tags of a row are exactly its labels."""
+    is_tag = tagged(evidence, policy)
+    n_tags, n_hits = is_tag.sum(1), (is_tag & evidence.hit).sum(1)
+    is_exact = (n_hits == n_tags) & (n_hits == evidence.true_counts)
+    return learn_map(log_parts(evidence.p.clip(0), is_tag).sum(1), is_exact)
+
+
 def reached_by(evidence: Evidence, policy: Policy) -> dict[str, float]:
     """Return what a policy does on rows with known labels."""
-    if np.ndim(policy.threshold):
-        own = np.asarray(policy.threshold, np.float32)[evidence.labels]
-        is_tag = (evidence.p >= own) & (evidence.p >= 0)
-        is_tag &= np.cumsum(is_tag, axis=1) <= policy.max_tags
-        n_tags, n_hits = is_tag.sum(1), (is_tag & evidence.hit).sum(1)
-    else:
-        n_tags, n_hits = evidence.outcome(float(policy.threshold), policy.max_tags)
+    is_tag = tagged(evidence, policy)
+    n_tags, n_hits = is_tag.sum(1), (is_tag & evidence.hit).sum(1)
     has_labels = evidence.true_counts > 0
     total, n_true = int(n_tags.sum()), np.maximum(evidence.true_counts, 1)
     return {

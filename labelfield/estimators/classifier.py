@@ -274,7 +274,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         rows = self.rows(X)
         aims = {"precision": precision, "recall": recall, "review_rate": review_rate, "max_tags": max_tags, "f1": f1}
         policy = self.policy(**aims, confidence=confidence)
-        return policy.apply(self.predictor_.top_k(rows, policy.n_looked_at))
+        return policy.apply(self.predictor_.top_k(rows, policy.n_listed))
 
     def policy(self, **asked: Any) -> Policy:
         """Return the rule by which `decide` decides if it is asked the same."""

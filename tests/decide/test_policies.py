@@ -7,6 +7,7 @@ from mapie.risk_control.fwer_control import control_fwer
 from mapie.risk_control.methods import find_best_predict_param, get_r_hat_plus
 from scipy import sparse
 
+from labelfield.csr import from_counts
 from labelfield.decide import Evidence, fit_policy
 from labelfield.decide.policies import missed, precision_p_value, reached_by, searches_for
 from labelfield.errors import CannotAnswerError
@@ -119,7 +120,7 @@ def test_tags_are_those_of_a_loop(aim):
     rng = np.random.default_rng(0)
     P = rng.uniform(size=(30, EVIDENCE.n_labels)).astype(np.float32)
     P[3] = 0.001
-    k = policy.n_looked_at
+    k = policy.n_listed
     best = np.argsort(-P, axis=1, kind="stable")[:, :k]
     lists = np.zeros_like(P)
     np.put_along_axis(lists, best, np.take_along_axis(P, best, 1), 1)
@@ -223,3 +224,35 @@ def test_nothing_asked_is_a_precision_of_95_percent():
     )
     policy = fit_policy(sure)
     assert (policy.kind, policy.target, policy.confidence) == ("precision", 0.95, 0.95)
+
+
+def predictions_of(evidence):
+    """The same lists as CSR."""
+    counts = np.full(evidence.n_rows, evidence.n_listed)
+    order = np.argsort(evidence.labels, axis=1)
+    columns, data = (np.take_along_axis(part, order, 1).ravel() for part in (evidence.labels, evidence.p))
+    return from_counts(counts, columns, data, evidence.n_labels)
+
+
+@pytest.mark.parametrize("together", [0.0, 1.0], ids=["apart", "together"])
+@pytest.mark.parametrize("aim", [{"recall": 0.5}, {"f1": True}, {"max_tags": 2}], ids=str)
+def test_the_probability_that_tags_are_exactly_right_is_calibrated(aim, together):
+    """Also where labels go together, and the product of their probabilities is far from it."""
+    policy = fit_policy(draw(1000, n_labels=4, n_listed=4, seed=1, together=together), **aim)
+    truth = draw(20_000, n_labels=4, n_listed=4, seed=2, together=together)
+    decision = policy.apply(predictions_of(truth))
+    tags = decision.tags.toarray() > 0
+    is_exact = (tags == (truth.truth.toarray() > 0)).all(1)
+    assert is_exact.any()
+    assert decision.exact.mean() == pytest.approx(is_exact.mean(), abs=0.03)
+    order = np.argsort(decision.exact)
+    for part in np.array_split(order, 4):
+        assert decision.exact[part].mean() == pytest.approx(is_exact[part].mean(), abs=0.08)
+
+
+def test_the_expected_number_of_right_tags_is_calibrated():
+    truth = draw(20_000, seed=2)
+    decision = fit_policy(EVIDENCE, recall=0.6).apply(predictions_of(truth))
+    n_right = np.asarray(decision.tags.astype(bool).multiply(truth.truth).sum(1)).ravel()
+    for part in np.array_split(np.argsort(decision.expected_right), 4):
+        assert decision.expected_right[part].mean() == pytest.approx(n_right[part].mean(), rel=0.05)
