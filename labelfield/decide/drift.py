@@ -109,7 +109,7 @@ def compare(evidence: Evidence, new: NDArray[np.floating]) -> list[Comparison]:
     return found
 
 
-def tested_promises(new: Evidence, policies: Sequence[Policy]) -> list[Promise]:
+def judge_promises(new: Evidence, policies: Sequence[Policy]) -> list[Promise]:
     """Test on new rows with labels whether policies keep what they promise."""
     found = []
     for policy in policies:

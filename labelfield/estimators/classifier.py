@@ -235,7 +235,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         if not 0 < level < 1:
             raise ValueError(f"level={level}; expected between 0 and 1")
         rows = self.rows(X)
-        evidence = evidence_for(self.fitted_)
+        evidence = self.held_out_evidence()
         return intervals(reliability(evidence, level), self.predictor_.separate_proba(rows), evidence.n_listed)
 
     def predict_uncertainty(self, X: Any) -> NDArray[np.float32]:
@@ -278,8 +278,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     def policy(self, **asked: Any) -> Policy:
         """Return the rule by which `decide` decides if it is asked the same."""
-        self.fitted()
-        return fit_policy(evidence_for(self.fitted_), one_each=self.label_kind_ == "classes", **asked)
+        return fit_policy(self.held_out_evidence(), one_each=self.label_kind_ == "classes", **asked)
+
+    def held_out_evidence(self) -> Evidence:
+        """Return what was said of rows that were held out; raise a CannotAnswerError that says why there is nothing."""
+        return evidence_for(self.fitted())
 
     def predict_latent(self, X: Any) -> Latent:
         """Return the means and variances of the utilities f (N, K), and of the processes h that they are mixed from.
