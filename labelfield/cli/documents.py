@@ -356,7 +356,7 @@ def _promised(estimator: FittedClassifier, asked: dict[str, Any]) -> Rule:
         raise typer.BadParameter(str(error)) from None
     say(policy.guarantee)
     say(policy.said())
-    return Rule(policy.n_looked_at, 0.0, 0.0, policy)
+    return Rule(policy.n_listed, 0.0, 0.0, policy)
 
 
 def tag_lines(estimator: FittedClassifier, documents: Documents, rule: Rule) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from labelfield import __version__
+from labelfield.cli.checking import check
 from labelfield.cli.data import convert, info, split, synth
 from labelfield.cli.documents import tag
 from labelfield.cli.explain import explain, topics
@@ -58,6 +59,7 @@ for command in (
     synth,
     train,
     tag,
+    check,
     learn,
     serve,
     predict,

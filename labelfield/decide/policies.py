@@ -13,9 +13,10 @@ so that what is promised holds for any number of them and any distribution, as l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +25,14 @@ from scipy import sparse
 from labelfield.csr import from_counts, row_of_entries
 from labelfield.decide.bounds import betting_p_value, largest, share_p_value
 from labelfield.decide.evidence import Evidence
+from labelfield.decide.sets import learn_map, log_parts, probability_of_set
 from labelfield.errors import CannotAnswerError
 
 # Tags per row at the most where a precision or a rate is asked for: a promise about more tags takes far more rows.
 MOST_TAGS = 5
-# Shares of 1 - confidence for the two thresholds that a search for precision starts from.
-_STARTS = (0.8, 0.2)
+# Shares of 1 - confidence for the searches for a precision: with one tag per row and with several, each from the usual
+# start and from a higher one.
+_SHARES = {"one": 0.5, "several": 0.3, "one, higher": 0.1, "several, higher": 0.1}
 # Thresholds between 0 and 1 that are looked at.
 _N_THRESHOLDS = 200
 # Thresholds of which the precision is bounded at once, where the share of rows decides.
@@ -58,13 +61,10 @@ class Policy:
     n_listed: int = 0
     promised: dict[str, float] = field(default_factory=dict)
     reached: dict[str, float] = field(default_factory=dict)
+    # From the probability of a set of independent labels to that of the tags of a row.
+    set_map: tuple[float, float] = (0.0, 1.0)
     # Labels that hold in no held-out row: nothing is known about these alone.
     unknown_labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    @property
-    def n_looked_at(self) -> int:
-        """The number of labels of a row, the most probable ones, that can become tags."""
-        return self.n_listed if np.ndim(self.threshold) else self.max_tags
 
     def said(self) -> str:
         """Return what the policy did on held-out rows, in words."""
@@ -74,7 +74,7 @@ class Policy:
         return f"On {found['rows']:,.0f} held-out rows: {rows}, {tags}"
 
     def apply(self, best: sparse.csr_array) -> Decision:
-        """Decide about rows by their most probable labels, `max_tags` of each at least, as CSR of probabilities."""
+        """Decide about rows by their `n_listed` most probable labels, as CSR of probabilities."""
         rows = row_of_entries(best)
         least = np.asarray(self.threshold, np.float32)
         reaches = best.data >= (least[best.indices] if least.ndim else least)
@@ -85,15 +85,18 @@ class Policy:
         kept = reaches & (place < self.max_tags)
         counts = np.bincount(rows[kept], minlength=best.shape[0])
         tags = from_counts(counts, best.indices[kept], best.data[kept], best.shape[1])
-        return Decision(tags, counts == 0, self)
+        product = np.bincount(rows, log_parts(best.data, kept), minlength=best.shape[0]).astype(np.float64)
+        return Decision(tags, counts == 0, probability_of_set(product, self.set_map), self)
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """Tags of rows (CSR of probabilities), which rows a person should see (N,), and the policy that decided."""
+    """Tags of rows (CSR of probabilities), which rows a person should see (N,), how probable it is that the tags of a
+    row are exactly its labels (N,), and the policy that decided."""
 
     tags: sparse.csr_array
     review: NDArray[np.bool_]
+    exact: NDArray[np.float64]
     policy: Policy
 
     @property
@@ -133,9 +136,13 @@ def fit_policy(
     kind, target = next(iter(given.items()), ("max_tags", None))
     most = min(evidence.n_listed, max_tags or (evidence.n_listed if kind in ("recall", "f1") else MOST_TAGS))
     policy = _FITS[kind](evidence, target, most, confidence)
-    reached = reached_by(evidence, policy)
-    unknown = np.flatnonzero(evidence.held_out_positives() == 0)
-    return Policy(**vars(policy) | {"n_listed": evidence.n_listed, "reached": reached, "unknown_labels": unknown})
+    learned = {
+        "n_listed": evidence.n_listed,
+        "reached": reached_by(evidence, policy),
+        "set_map": _learn_sets(evidence, policy),
+        "unknown_labels": np.flatnonzero(evidence.held_out_positives() == 0),
+    }
+    return Policy(**vars(policy) | learned)
 
 
 def _check(given: dict[str, Any], max_tags: int | None, confidence: float | None) -> None:
@@ -151,15 +158,25 @@ def _check(given: dict[str, Any], max_tags: int | None, confidence: float | None
         raise ValueError(f"max_tags={max_tags!r}; expected a whole number of at least 1")
 
 
+def tagged(evidence: Evidence, policy: Policy) -> NDArray[np.bool_]:
+    """Return which of the listed labels (n, k) a policy makes tags."""
+    least = np.asarray(policy.threshold, np.float32)
+    is_tag = (evidence.p >= (least[evidence.labels] if least.ndim else least)) & (evidence.p >= 0)
+    return np.asarray(is_tag & (np.cumsum(is_tag, axis=1) <= policy.max_tags))
+
+
+def _learn_sets(evidence: Evidence, policy: Policy) -> tuple[float, float]:
+    """Learn from held-out rows how often the tags of a row are exactly its labels."""
+    is_tag = tagged(evidence, policy)
+    n_tags, n_hits = is_tag.sum(1), (is_tag & evidence.hit).sum(1)
+    is_exact = (n_hits == n_tags) & (n_hits == evidence.true_counts)
+    return learn_map(log_parts(evidence.p.clip(0), is_tag).sum(1), is_exact)
+
+
 def reached_by(evidence: Evidence, policy: Policy) -> dict[str, float]:
     """Return what a policy does on rows with known labels."""
-    if np.ndim(policy.threshold):
-        own = np.asarray(policy.threshold, np.float32)[evidence.labels]
-        is_tag = (evidence.p >= own) & (evidence.p >= 0)
-        is_tag &= np.cumsum(is_tag, axis=1) <= policy.max_tags
-        n_tags, n_hits = is_tag.sum(1), (is_tag & evidence.hit).sum(1)
-    else:
-        n_tags, n_hits = evidence.outcome(float(policy.threshold), policy.max_tags)
+    is_tag = tagged(evidence, policy)
+    n_tags, n_hits = is_tag.sum(1), (is_tag & evidence.hit).sum(1)
     has_labels = evidence.true_counts > 0
     total, n_true = int(n_tags.sum()), np.maximum(evidence.true_counts, 1)
     return {
@@ -186,45 +203,66 @@ def precision_p_value(evidence: Evidence, threshold: float, max_tags: int, preci
     return betting_p_value(n_hits - precision * n_tags, -precision * max_tags, level)
 
 
-def _thresholds_for(precision: float) -> list[Iterator[float]]:
-    """Return sequences of thresholds to test, each from its start downwards.
+class Search(NamedTuple):
+    """Thresholds that are tested one after another, each at this level, for this number of tags per row."""
+
+    max_tags: int
+    level: float
+    thresholds: list[float]
+
+    def rejected(self, evidence: Evidence, precision: float) -> list[float]:
+        """Return the thresholds, from the first on, whose tags are this precise."""
+
+        def is_precise(threshold: float) -> bool:
+            return precision_p_value(evidence, threshold, self.max_tags, precision, self.level) <= self.level
+
+        return list(takewhile(is_precise, self.thresholds))
+
+
+def searches_for(precision: float, max_tags: int, confidence: float) -> list[Search]:
+    """Return where to look for a threshold; all searches together fail with a probability of 1 - confidence at most.
 
     If probabilities are calibrated, labels above `precision` are right more often than that and those below less often:
-    no other threshold has more evidence for it. The second start is for models that are too sure of themselves.
+    no other threshold has more evidence for it, and so searches begin there and go down. Those from a higher start are
+    for models that are too sure of themselves. One tag per row needs far fewer rows than several.
     """
-    below = np.linspace(precision, 0, _N_THRESHOLDS)
-    higher = 1 - (1 - precision) / 4
-    return [iter(below.tolist()), iter([*np.linspace(higher, precision, 20)[:-1].tolist(), *below.tolist()])]
-
-
-def precise_threshold(evidence: Evidence, precision: float, max_tags: int, confidence: float) -> float | None:
-    """Return the lowest threshold whose tags are this precise with this confidence; None if there is none."""
-    found = []
-    for share, thresholds in zip(_STARTS, _thresholds_for(precision), strict=True):
-        level = share * (1 - confidence)
-        lowest = None
-        for threshold in thresholds:
-            if precision_p_value(evidence, threshold, max_tags, precision, level) > level:
-                break
-            lowest = threshold
-        found += [] if lowest is None else [lowest]
-    return min(found, default=None)
+    usual = np.linspace(precision, 0, _N_THRESHOLDS).tolist()
+    higher = [*np.linspace(1 - (1 - precision) / 4, precision, 20)[:-1].tolist(), *usual]
+    counts = {"one": 1, "several": max_tags} if max_tags > 1 else {"one": 1}
+    shares = {name: share for name, share in _SHARES.items() if name.split(",")[0] in counts}
+    return [
+        Search(
+            counts[name.split(",")[0]],
+            share / sum(shares.values()) * (1 - confidence),
+            higher if name.endswith("higher") else usual,
+        )
+        for name, share in shares.items()
+    ]
 
 
 def _for_precision(evidence: Evidence, precision: float, max_tags: int, confidence: float) -> Policy:
-    threshold = precise_threshold(evidence, precision, max_tags, confidence)
-    if threshold is None:
-        reachable = largest(
-            lambda other: precise_threshold(evidence, other, max_tags, confidence) is not None, _STEP, precision, _STEP
-        )
+    """Take the rule that gives the most tags, of those that are precise enough."""
+    found = [
+        (evidence.outcome(passed[-1], search.max_tags).n_tags.sum(), -passed[-1], search.max_tags)
+        for search in searches_for(precision, max_tags, confidence)
+        if (passed := search.rejected(evidence, precision))
+    ]
+    if not found:
+
+        def is_reachable(other: float) -> bool:
+            starts = searches_for(other, max_tags, confidence)
+            return any(one._replace(thresholds=one.thresholds[:1]).rejected(evidence, other) for one in starts)
+
+        reachable = largest(is_reachable, _STEP, precision, _STEP)
         can = "no precision can" if reachable is None else f"{reachable:.3g} can"
         raise CannotAnswerError(
             f"precision={precision:g} cannot be promised with confidence {confidence:g} from {evidence.n_rows:,} "
-            f"held-out rows and up to {_tags(max_tags)} per row; {can}. Ask for less, for fewer tags (max_tags=1), or "
-            "train on more rows"
+            f"held-out rows; {can}. Ask for less, or train on more rows"
         )
+    _, below, n_tags = max(found)
     words = f"With confidence {confidence:g}, at least {precision:.4g} of all tags are right{_LIKE}."
-    return Policy("precision", precision, confidence, threshold, max_tags, words, promised={"precision": precision})
+    promised = {"precision": precision}
+    return Policy("precision", precision, confidence, -below, n_tags, words, promised=promised)
 
 
 def precision_bound(evidence: Evidence, threshold: float, max_tags: int, level: float) -> float:

@@ -26,6 +26,7 @@ from labelfield.data import Dataset, Names
 from labelfield.data.classes import class_name
 from labelfield.data.transform import RowTransform
 from labelfield.decide import Decision, Evidence, Policy, fit_policy
+from labelfield.decide.intervals import intervals, reliability
 from labelfield.errors import CannotAnswerError, DataError
 from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
@@ -225,15 +226,17 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return self.predictor_.top_k(rows, count_of(k), calibrated, weight)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the lower and upper ends (N, K) of the central credible interval of each calibrated probability.
+        """Return the lower and upper ends (N, K) of an interval of each calibrated probability, by held-out rows.
 
-        A model without a posterior over its probabilities (a point estimate, a plain network, topics by EM, robustmax)
-        raises a CannotAnswerError.
+        Of all labels with such a probability, the share that holds is between the ends with this probability: it is a
+        confidence interval of what the probability ought to be, and narrow where many held-out rows tell. A model
+        without held-out rows raises a CannotAnswerError.
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level}; expected between 0 and 1")
         rows = self.rows(X)
-        return self.predictor_.interval(rows, level)
+        evidence = self.held_out_evidence()
+        return intervals(reliability(evidence, level), self.predictor_.separate_proba(rows), evidence.n_listed)
 
     def predict_uncertainty(self, X: Any, best: sparse.csr_array | None = None) -> NDArray[np.float32]:
         """Return how far each row (N,) should be distrusted: 1 - p (1 - ν), from 0 to 1.
@@ -273,12 +276,15 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         rows = self.rows(X)
         aims = {"precision": precision, "recall": recall, "review_rate": review_rate, "max_tags": max_tags, "f1": f1}
         policy = self.policy(**aims, confidence=confidence)
-        return policy.apply(self.predictor_.top_k(rows, policy.n_looked_at))
+        return policy.apply(self.predictor_.top_k(rows, policy.n_listed))
 
     def policy(self, **asked: Any) -> Policy:
         """Return the rule by which `decide` decides if it is asked the same."""
-        self.fitted()
-        return fit_policy(evidence_for(self.fitted_), one_each=self.label_kind_ == "classes", **asked)
+        return fit_policy(self.held_out_evidence(), one_each=self.label_kind_ == "classes", **asked)
+
+    def held_out_evidence(self) -> Evidence:
+        """Return what was said of rows that were held out; raise a CannotAnswerError that says why there is nothing."""
+        return evidence_for(self.fitted())
 
     def predict_latent(self, X: Any) -> Latent:
         """Return the means and variances of the utilities f (N, K), and of the processes h that they are mixed from.

@@ -24,8 +24,10 @@ def ten_rows(facts: Facts) -> str:
         "Rows are counted from 0."
     )
     if any(guess.interval for example in facts.examples for guess in example.guesses):
-        said += f" The thin line is the {100 * LEVEL:.0f} % credible interval of the probability: it is wide where the "
-        said += "model has seen few similar rows."
+        said += (
+            f" The thin line is a {100 * LEVEL:.0f} % interval: of labels with such a probability, so many were right "
+        )
+        said += "among the rows that were held out in training. It is wide where few of these tell."
     if any(example.pieces for example in facts.examples):
         said += " Marked words speak for the first label, struck ones against it."
     if any(example.carried for example in facts.examples):
