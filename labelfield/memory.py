@@ -1,10 +1,14 @@
 """Memory: how much is left, what to say when there is too little, and blocks of rows that fit."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 # Adam keeps two numbers for each parameter, beside its gradient and itself; all are float32.
 BYTES_PER_PARAMETER = 16
@@ -37,7 +41,8 @@ def advising_on_memory(lower: str) -> Iterator[None]:
         raise
     except (MemoryError, RuntimeError) as error:  # torch raises a RuntimeError for a failed allocation on the CPU
         text, words = str(error), ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "overflow")
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in text for word in words):
+        is_of_torch = type(error).__name__ == "OutOfMemoryError"  # on a GPU; torch itself may not be imported
+        if isinstance(error, MemoryError) or is_of_torch or any(word in text for word in words):
             raise OutOfMemoryError(text, lower) from None
         raise
 
@@ -45,6 +50,8 @@ def advising_on_memory(lower: str) -> Iterator[None]:
 def free_bytes(device: torch.device) -> int | None:
     """Return how much memory is left on a device, or None where the system does not tell."""
     if device.type == "cuda":
+        import torch
+
         return int(torch.cuda.mem_get_info(device)[0])
     known = []
     try:

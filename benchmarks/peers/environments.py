@@ -45,6 +45,7 @@ _TORCH = ("torch==2.13.0",)
 
 ENVIRONMENTS = {
     "omikuji": Environment(("omikuji==0.5.2",)),
+    "annif": Environment(("annif[omikuji,fasttext]==1.4.3",)),
     "napkinxc": Environment(("napkinxc==0.7.2",)),
     "pecos": Environment(_PECOS_NEEDS, alone=("libpecos==1.2.8",)),
     "scikit-learn": Environment(("scikit-learn==1.9.1",)),

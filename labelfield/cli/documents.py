@@ -8,8 +8,8 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -26,15 +26,18 @@ from labelfield.data import Dataset, Names
 from labelfield.data.reading import open_for_writing
 from labelfield.decide import Policy
 from labelfield.errors import CannotAnswerError, DataError
-from labelfield.text.documents import Document, Documents, Wanted
-from labelfield.text.languages import STEMMERS, detect_language
+from labelfield.models.artifact import DOCUMENTS
+from labelfield.text.documents import Document, Documents, Wanted, usual_weights
+from labelfield.text.encoders import Encoder, described_encoder, field_weights, unfitted_encoder
+from labelfield.text.kept import KeptDocuments, read_kept
+from labelfield.text.languages import detect_language
 from labelfield.text.parts import TextParts, tags_of, written
 from labelfield.text.reading import DocumentFile, open_documents, split_of
 from labelfield.text.vocabulary import LabelVocabulary, read_vocabulary, vocabulary_beside
-from labelfield.text.words import WordEncoder
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
+    from labelfield.light.model import LightModel
 
 # Beyond this size of a file, character n-grams would make rows too long to be held in memory.
 _LARGE_BYTES = 300 << 20
@@ -47,58 +50,112 @@ _SAMPLE = 1000
 def read_training(
     reading: Reading,
     path: Path,
-    language: str,
+    encoder: Encoder,
     *,
     one_each: bool,
-    known: TextParts | None = None,
-    corrected: Documents | None = None,
-) -> tuple[Dataset, TextParts]:
-    """Read documents, learn an encoder, and return their rows with what makes rows of further documents.
+    kept: KeptDocuments | None = None,
+) -> tuple[Dataset, TextParts, list[list[str]]]:
+    """Read documents, fit an encoder, and return their rows with what makes rows of further documents, and labels.
 
-    The file is read once, as a stream: texts are forgotten as soon as their words are counted. Documents that were
-    `corrected` take the place of those with the same id, or come after all others.
+    The file is read once, as a stream: texts are forgotten as soon as their words are counted, or `kept` on disk.
     """
-    lists: list[list[str]] = []
-    is_large = str(path) != "-" and path.is_file() and path.stat().st_size > _LARGE_BYTES
-    encoder = WordEncoder(language=language, characters="off" if is_large else "auto")
-    with Bar(f"reading {path.name}"), opened(reading, path, known, "train", labelled=True) as file:
+    with Bar(f"reading {path.name}"), opened(reading, path, None, "train", labelled=True) as file:
         say(f"{path}: {file.columns.said(file.kind)}")
-        columns = file.columns
-
-        ids = Counter[str]()
-
-        def texts() -> Iterator[Sequence[str]]:
-            for document in _merged(file, corrected, path):
-                lists.append(document.labels)
-                ids.update([document.id] if document.has_id else [])
-                yield document.texts
-
-        X = encoder.fit_transform(texts(), (1.0,) * len(columns.texts))
-    _say_encoder(encoder, is_large)
-    _say_repeated(ids, "each document counts")
-    chosen = reading.vocabulary or (vocabulary_beside(path) if known is None else None)
-    vocabulary = LabelVocabulary() if known is None else known.vocabulary
+        X, lists = _encoded(file.documents, encoder, usual_weights(file.columns.texts), kept)
+    _say_encoder(encoder, X, is_large(path))
+    chosen = reading.vocabulary or vocabulary_beside(path)
+    vocabulary = LabelVocabulary()
     if chosen is not None:
-        vocabulary = read_vocabulary(chosen, encoder.language_)
+        vocabulary = read_vocabulary(chosen, getattr(encoder, "language_", None))
         say(f"{chosen}: {vocabulary.compared(vocabulary.named(lists))}")
-    vocabulary = vocabulary.with_names({} if corrected is None else corrected.names).with_names(file.names)
-    named = vocabulary.named(lists)
-    _require_labels(named, columns.labels, path, one_each)
+    columns = file.columns
+    parts = TextParts(encoder, vocabulary.with_names(file.names), columns.texts, _saved(columns._asdict()))
+    return _labelled(X, lists, parts, columns.labels, path, one_each)
+
+
+def read_again(
+    reading: Reading,
+    model: Path,
+    data: Path | None,
+    known: TextParts,
+    corrected: Documents,
+    *,
+    one_each: bool,
+    kept: KeptDocuments | None,
+) -> tuple[Dataset, TextParts, list[list[str]]]:
+    """Return the documents of a model with those that were corrected, as `read_training` does.
+
+    They are those in its folder, unless `data` names others. Documents that were corrected take the place of those with
+    the same id, or come after all others.
+    """
+    path = model / DOCUMENTS if data is None else data
+    if data is None and not path.exists():
+        fix = "Pass the documents that it was trained on: --data FILE."
+        raise DataError("the model does not hold its documents", path=model, fix=fix)
+    encoder, weights = unfitted_encoder(known.encoder), field_weights(known.encoder, len(known.fields))
+    vocabulary, columns, names = known.vocabulary, known.columns, dict[str, str]()
+    with ExitStack() as stack:
+        stack.enter_context(Bar(f"reading {path.name}"))
+        if data is None:
+            stream = read_kept(path, len(known.fields))
+        else:
+            file = stack.enter_context(opened(reading, path, known, "train", labelled=True))
+            say(f"{path}: {file.columns.said(file.kind)}")
+            stream, names = file.documents, file.names
+        X, lists = _encoded(_merged(stream, corrected, path), encoder, weights, kept)
+    _say_encoder(encoder, X, False)
+    if reading.vocabulary is not None:
+        vocabulary = read_vocabulary(reading.vocabulary, getattr(encoder, "language_", None))
+        say(f"{reading.vocabulary}: {vocabulary.compared(vocabulary.named(lists))}")
+    vocabulary = vocabulary.with_names(corrected.names).with_names(names)
+    parts = TextParts(encoder, vocabulary, known.fields, columns)
+    return _labelled(X, lists, parts, columns.get("labels"), path, one_each)
+
+
+def is_large(path: Path) -> bool:
+    """Return whether a file is so large that rows with character n-grams would not fit into memory."""
+    return str(path) != "-" and path.is_file() and path.stat().st_size > _LARGE_BYTES
+
+
+def _encoded(
+    documents: Iterable[Document], encoder: Encoder, weights: Sequence[float], kept: KeptDocuments | None
+) -> tuple[sparse.csr_array, list[list[str]]]:
+    """Fit an encoder to documents; return their rows and their labels."""
+    lists: list[list[str]] = []
+    ids = Counter[str]()
+
+    def texts() -> Iterator[Sequence[str]]:
+        for document in documents:
+            lists.append(document.labels)
+            ids.update([document.id] if document.has_id else [])
+            if kept is not None:
+                kept.add(document)
+            yield document.texts
+
+    X = encoder.fit_transform(texts(), weights)
+    _say_repeated(ids, "each document counts")
+    return X, lists
+
+
+def _labelled(
+    X: sparse.csr_array, lists: list[list[str]], text: TextParts, column: str | None, path: Path, one_each: bool
+) -> tuple[Dataset, TextParts, list[list[str]]]:
+    """Return rows with their labels by name."""
+    named = text.vocabulary.named(lists)
+    _require_labels(named, column, path, one_each)
     names = sorted({label for own in named for label in own})
     Y = _positives(named, {name: column for column, name in enumerate(names)}, len(names))
-    text = TextParts(encoder, vocabulary.of(names), columns.texts, _saved(columns._asdict()))
-    return Dataset(X, Y, Names(names), Names(encoder.feature_names()), trusted=True), text
+    features = text.encoder.feature_names()
+    text = replace(text, vocabulary=text.vocabulary.of(names))
+    return Dataset(X, Y, Names(names), None if features is None else Names(features), trusted=True), text, named
 
 
-def _merged(file: DocumentFile, corrected: Documents | None, path: Path) -> Iterator[Document]:
-    """Yield documents of a file, with those that were corrected in the place of those with the same id."""
-    if corrected is None:
-        yield from file.documents
-        return
+def _merged(documents: Iterable[Document], corrected: Documents, path: Path) -> Iterator[Document]:
+    """Yield documents, with those that were corrected in the place of those with the same id."""
     new = _each(corrected)
     by_id = {one.id: one for one in new if one.has_id}
     done = set[str]()
-    for document in file.documents:
+    for document in documents:
         if not document.has_id or document.id not in by_id:
             yield document
             continue
@@ -145,17 +202,10 @@ def _saved(columns: dict[str, Any]) -> dict[str, Any]:
     return {"labels": columns["labels"], "label_sep": columns["separator"], "id": columns["id"]}
 
 
-def _say_encoder(encoder: WordEncoder, is_large: bool) -> None:
-    language = encoder.language_
-    stems = "words as they are" if language not in STEMMERS else f"{STEMMERS[language].capitalize()} stems"
-    grams = ", character n-grams" if encoder.has_characters_ else ""
+def _say_encoder(encoder: Encoder, X: sparse.csr_array, is_large: bool) -> None:
     off = " (no character n-grams: the file is large)" if is_large else ""
-    found = " (detected; --language decides)" if encoder.language == "auto" else ""
-    if encoder.language not in ("auto", "none") and language not in STEMMERS:
-        found = f" (no stemmer is known for --language {encoder.language})"
-    n_documents, n = encoder.vocabulary_.n_documents, encoder.n_features_
-    say(f"{n_documents:,} documents, {n:,} features: {stems}{found}, pairs{grams}{off}")
-    if not n:
+    say(f"{X.shape[0]:,} documents, {X.shape[1]:,} features: {described_encoder(encoder)}{off}")
+    if not X.shape[1]:
         fix = "Add documents, or check the column of text."
         raise DataError("no word occurs in two documents", expected="documents that share words", fix=fix)
 
@@ -312,9 +362,7 @@ def tag(
         if format is None and suffix not in _SUFFIXES:
             raise typer.BadParameter(f"--out {out}: name it .jsonl or .csv, or pass --format jsonl or csv")
     started = time.perf_counter()
-    estimator = load_model(model, device)
-    if estimator.text_ is None:
-        raise typer.BadParameter(f"{model} was trained on rows, not on documents; use labelfield predict")
+    estimator = _load_tagger(model, device, reading.trust, is_light=not aims)
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
     rule = Rule(k or 5, threshold or 0.0, 0.5 if review is None else review)
     if aims:
@@ -346,7 +394,7 @@ class Rule(NamedTuple):
     policy: Policy | None = None
 
 
-def _promised(estimator: FittedClassifier, asked: dict[str, Any]) -> Rule:
+def _promised(estimator: Any, asked: dict[str, Any]) -> Rule:
     """Fit the policy that was asked for, and say what it promises and what it did on held-out documents."""
     try:
         policy = estimator.policy(**asked)
@@ -359,7 +407,20 @@ def _promised(estimator: FittedClassifier, asked: dict[str, Any]) -> Rule:
     return Rule(policy.n_listed, 0.0, 0.0, policy)
 
 
-def tag_lines(estimator: FittedClassifier, documents: Documents, rule: Rule) -> Iterator[dict[str, Any]]:
+def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> FittedClassifier | LightModel:
+    """Load a model for tagging: in NumPy alone where that can be, since importing the estimators takes seconds."""
+    from labelfield.light.model import load_light
+
+    light = load_light(model) if is_light and device != "cuda" else None
+    if light is not None:
+        return light
+    estimator = load_model(model, device, trust)
+    if estimator.text_ is None:
+        raise typer.BadParameter(f"{model} was trained on rows, not on documents; use labelfield predict")
+    return estimator
+
+
+def tag_lines(estimator: FittedClassifier | LightModel, documents: Documents, rule: Rule) -> Iterator[dict[str, Any]]:
     """Yield for each document what `tag` says of it."""
     assert estimator.text_ is not None  # the model was trained on documents
     rows = estimator.text_.rows(documents.texts)

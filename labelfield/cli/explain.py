@@ -59,7 +59,7 @@ def explain(
 
     Example: labelfield explain model data/bibtex --row 3
     """
-    estimator = load_model(model, device)
+    estimator = load_model(model, device, reading.trust)
     if (text is None) == (rows is None or row is None):
         raise typer.BadParameter("pass a file and --row, or --text for a model of documents")
     if estimator.text_ is not None:

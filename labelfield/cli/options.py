@@ -26,7 +26,7 @@ Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote there.")]
 
 
-_OF_DOCUMENTS = ("text", "labels", "label_sep", "id", "vocabulary", "encoding")
+_OF_DOCUMENTS = ("text", "labels", "label_sep", "id", "vocabulary", "encoding", "trust")
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,9 @@ class Reading:
         ),
     ] = None
     encoding: Annotated[str, typer.Option("--encoding", help="The encoding of text files.")] = "utf-8"
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import the encoder that a model names, if that is none of ours.")
+    ] = False
 
     def __call__(self, path: Path, **options: Any) -> Dataset:
         """Read a data set as `labelfield.read` does, with a progress bar, and verify it where reading is lazy."""
@@ -130,12 +133,12 @@ def reads_files(
     return decorate
 
 
-def load_model(folder: Path, device: str) -> FittedClassifier:
+def load_model(folder: Path, device: str, trust: bool = False) -> FittedClassifier:
     """Load the classifier of a saved model; a device that is not there is wrong usage."""
     from labelfield.estimators.persistence import load_classifier
 
     try:
-        estimator: FittedClassifier = load_classifier(folder, device=device)
+        estimator: FittedClassifier = load_classifier(folder, device=device, trust=trust)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return estimator

@@ -81,7 +81,7 @@ def predict(
     if known is not None and how:
         raise typer.BadParameter(f"--known lists labels by probability; drop --rank-by {rank_by}")
     started = time.perf_counter()
-    estimator = load_model(model, device)
+    estimator = load_model(model, device, reading.trust)
     dataset = reading.for_model(estimator, rows, labelled=False)
     with Bar("predicting"):
         if known is None:
@@ -138,7 +138,7 @@ def evaluate(
     if not (0 <= a < inf and 0 < b < inf):
         raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
     started = time.perf_counter()
-    estimator = load_model(predictions, device) if predictions.is_dir() else None
+    estimator = load_model(predictions, device, reading.trust) if predictions.is_dir() else None
     if rank_by == "utility" and estimator is None:
         raise typer.BadParameter("--rank-by utility is for a model")
     if power and (str(predictions) == "popularity" or (estimator and estimator.label_kind_ == "classes")):
@@ -349,7 +349,7 @@ def report(
     power = _parse_rank_by(rank_by)
     require_file_name(out, overwrite)
     started = time.perf_counter()
-    estimator = load_model(model, device)
+    estimator = load_model(model, device, reading.trust)
     if power and estimator.label_kind_ == "classes":
         raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row")
     texts = None

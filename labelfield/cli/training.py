@@ -6,6 +6,7 @@ import json
 import re
 import time
 import tomllib
+from contextlib import ExitStack
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from labelfield.atomic import replacing_folder, require_only_ours
+from labelfield.atomic import replacing_file, replacing_folder, require_only_ours
 from labelfield.cli import documents
 from labelfield.cli.options import (
     AsJson,
@@ -35,9 +36,11 @@ from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 from labelfield.methods import METHODS, methods_by_labels
 from labelfield.presets import PRESETS
+from labelfield.text.encoders import Encoder, make_encoder
+from labelfield.text.foreign import ENCODER_NAMES
+from labelfield.text.kept import KeptDocuments
 from labelfield.text.parts import TextParts
 from labelfield.text.reading import is_documents
-from labelfield.text.words import WordEncoder
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
@@ -77,6 +80,12 @@ def train(
     language: Annotated[
         str, typer.Option("--language", help="Of documents: a code such as fi, auto, or none for words as they are.")
     ] = "auto",
+    encoder: Annotated[
+        str, typer.Option("--encoder", help=f"Of documents: {', '.join(ENCODER_NAMES)}, or several joined by commas.")
+    ] = "words",
+    keep_documents: Annotated[
+        bool, typer.Option(help="Keep the documents in the folder of the model, which labelfield learn needs.")
+    ] = True,
     time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its checkpoint.")] = False,
     overwrite: Overwrite = False,
@@ -111,44 +120,40 @@ def train(
             hint = "--resume to continue or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
             raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
     require_only_ours(out, MODEL_FILES)
-    text = None
-    try:
-        if is_documents(data) or reading.text or reading.labels:
-            has_classes = bool(METHODS[method].has_classes(options))
-            dataset, text = documents.read_training(reading, data, language, one_each=has_classes)
-        else:
-            dataset, has_classes = _read_training(reading, data, method, options)
-    except DataError as error:
-        if preset is None or not (error.expected or "").startswith("one class per"):
-            raise
-        fix = f"--preset {preset} is for one class each; for any number of labels use --preset journal."
-        raise DataError(error.found, error.expected, fix, path=error.path, line=error.line) from None
-    validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes, text)
-    estimator = new_estimator(method, options)
-    told: dict[str, Any] = {}
-    if observed is not None:
-        if not estimator.takes_missing or has_classes:
-            raise typer.BadParameter(f"--observed: {method} needs all labels; use --method mlgpf or topics")
-        what = "1 for a label that was looked at, 0 for one that was not"
-        told["observed"] = read_entries(observed, dataset.n_rows, dataset.n_labels, (0, 1), what)
-    started = time.perf_counter()
-    try:
-        # A model that is in the folder stays until the new one is saved.
-        prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y, **told)
-        estimator.name_features(dataset.feature_names, text)
-        checkpoint = out / CHECKPOINT
-        with TrainingBar(_announce(estimator, prepared)) as bar:
-            estimator.train_prepared(prepared, validation=validation, checkpoint=checkpoint, resume=resume, on_step=bar)
-    except Interrupted as stop:
-        say(f"{stop}; the same command with --resume continues")
-        raise typer.Exit(128 + stop.signal_number) from None
-    except (ValueError, TypeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise typer.BadParameter(str(error)) from None
-    estimator.save(out, None if has_classes else dataset.label_names)  # classes have names already
-    for name in CHECKPOINTS:
-        (out / name).unlink(missing_ok=True)
+    with ExitStack() as stack:
+        kept = stack.enter_context(KeptDocuments()) if keep_documents else None
+        how = encoder, language
+        dataset, has_classes, text, labels = _read_any(reading, data, method, preset, options, how, kept)
+        validation = None if valid is None else _read_validation(reading, valid, dataset, has_classes, text)
+        estimator = new_estimator(method, options)
+        told: dict[str, Any] = {}
+        if observed is not None:
+            if not estimator.takes_missing or has_classes:
+                raise typer.BadParameter(f"--observed: {method} needs all labels; use --method mlgpf or topics")
+            what = "1 for a label that was looked at, 0 for one that was not"
+            told["observed"] = read_entries(observed, dataset.n_rows, dataset.n_labels, (0, 1), what)
+        started = time.perf_counter()
+        try:
+            # A model that is in the folder stays until the new one is saved.
+            prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y, **told)
+            estimator.name_features(dataset.feature_names, text)
+            checkpoint = out / CHECKPOINT
+            with TrainingBar(_announce(estimator, prepared)) as bar:
+                estimator.train_prepared(
+                    prepared, validation=validation, checkpoint=checkpoint, resume=resume, on_step=bar
+                )
+        except Interrupted as stop:
+            say(f"{stop}; the same command with --resume continues")
+            raise typer.Exit(128 + stop.signal_number) from None
+        except (ValueError, TypeError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise typer.BadParameter(str(error)) from None
+        estimator.save(out, None if has_classes else dataset.label_names)  # classes have names already
+        if text is not None and kept is not None:
+            _keep(kept, out, labels)
+        for name in CHECKPOINTS:
+            (out / name).unlink(missing_ok=True)
     last = estimator.history_[-1] if estimator.history_ else {}
     result = {"path": str(out), "epochs": len(estimator.history_), "bound": last.get("bound")}
     result |= {"seconds": time.perf_counter() - started, **last.get("scores", {}), **_members(estimator)}
@@ -158,45 +163,99 @@ def train(
         print_facts("trained", result)
 
 
+def _read_any(
+    reading: Reading,
+    data: Path,
+    method: str,
+    preset: str | None,
+    options: dict[str, Any],
+    how: tuple[str, str],
+    kept: KeptDocuments | None,
+) -> tuple[Dataset, bool, TextParts | None, list[list[str]]]:
+    """Read rows or documents; return whether each has one class, and of documents what encodes them, and labels."""
+    text, labels = None, list[list[str]]()
+    try:
+        if is_documents(data) or reading.text or reading.labels:
+            has_classes = bool(METHODS[method].has_classes(options))
+            made = _new_encoder(*how, "off" if documents.is_large(data) else "auto")
+            dataset, text, labels = documents.read_training(reading, data, made, one_each=has_classes, kept=kept)
+        else:
+            if how[0] != "words":
+                raise typer.BadParameter(f"--encoder {how[0]} is for documents; {data} holds rows of numbers")
+            dataset, has_classes = _read_training(reading, data, method, options)
+    except DataError as error:
+        if preset is None or not (error.expected or "").startswith("one class per"):
+            raise
+        fix = f"--preset {preset} is for one class each; for any number of labels use --preset journal."
+        raise DataError(error.found, error.expected, fix, path=error.path, line=error.line) from None
+    return dataset, has_classes, text, labels
+
+
+def _new_encoder(names: str, language: str, characters: str) -> Encoder:
+    """Make the encoder of this name, or several side by side."""
+    each = [name.strip() for name in names.split(",")]
+    if not all(each) or "rows" in each:
+        raise typer.BadParameter(f"--encoder {names}; expected {', '.join(ENCODER_NAMES)}")
+    try:
+        return make_encoder(each[0] if len(each) == 1 else each, language=language, characters=characters)
+    except ValueError as error:
+        raise typer.BadParameter(f"--{error}") from None
+
+
+def _keep(kept: KeptDocuments, folder: Path, labels: list[list[str]]) -> None:
+    """Put documents into the folder of a model."""
+    from labelfield.models.artifact import DOCUMENTS
+
+    with replacing_file(folder / DOCUMENTS) as new:
+        kept.write(new, labels)
+
+
 @reads_files(rows=False, documents=True)
 def learn(
     reading: Reading,
     model: Annotated[Path, typer.Argument(help="The folder of a model that was trained on documents.")],
     corrections: Annotated[Path, typer.Argument(help="Documents with the right labels; new labels are allowed.")],
-    data: Annotated[Path, typer.Option("--data", help="The documents that the model was trained on.")],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="The old documents. Default: those that the model keeps."),
+    ] = None,
     device: Device = "auto",
+    progress: Annotated[bool, typer.Option("--progress", help="Print lines `progress 0.42` on stderr.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn from corrected documents: train again on all documents, old and new, and replace the model.
 
-    A correction takes the place of the document with the same id; others are added. The old model stays until the new
-    one is complete.
+    A correction takes the place of the document with the same id; others are added. Documents are those that the model
+    keeps in its folder. The old model stays until the new one is complete.
 
-    Example: labelfield learn model corrections.jsonl --data docs.csv
+    Example: labelfield learn model corrections.jsonl
     """
-    from labelfield.cli.live import TrainingBar
+    from labelfield.cli.live import ProgressLines, TrainingBar
     from labelfield.estimators.methods import unfitted
-    from labelfield.models.artifact import MODEL_FILES
+    from labelfield.models.artifact import DOCUMENTS, MODEL_FILES
 
-    estimator = load_model(model, device)
+    estimator = load_model(model, device, reading.trust)
     if (known := estimator.text_) is None:
         raise typer.BadParameter(f"{model} was trained on rows, not on documents")
-    if not isinstance(known.encoder, WordEncoder):
-        raise typer.BadParameter(f"{model} has an encoder of another package; train it again in Python")
     started, has_classes = time.perf_counter(), estimator.label_kind_ == "classes"
     corrected = documents.read_corrections(known, reading, corrections)
     before = set(estimator.label_names())
-    language = known.encoder.language_ or "none"
-    dataset, text = documents.read_training(
-        reading, data, language, one_each=has_classes, known=known, corrected=corrected
-    )
-    new = unfitted(estimator)
-    prepared = new.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
-    new.name_features(dataset.feature_names, text)
-    with TrainingBar(_announce(new, prepared)) as bar:
-        new.train_prepared(prepared, on_step=bar)
-    with replacing_folder(model, MODEL_FILES) as folder:
-        new.save(folder, None if has_classes else dataset.label_names)
+    keeps = (model / DOCUMENTS).exists()
+    with ExitStack() as stack:
+        kept = stack.enter_context(KeptDocuments()) if keeps else None
+        dataset, text, labels = documents.read_again(
+            reading, model, data, known, corrected, one_each=has_classes, kept=kept
+        )
+        new = unfitted(estimator)
+        prepared = new.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
+        new.name_features(dataset.feature_names, text)
+        shown = ProgressLines if progress else TrainingBar
+        with shown(_announce(new, prepared)) as bar:
+            new.train_prepared(prepared, on_step=bar)
+        with replacing_folder(model, MODEL_FILES) as folder:
+            new.save(folder, None if has_classes else dataset.label_names)
+            if kept is not None:
+                _keep(kept, folder, labels)
     facts = {"path": str(model), "documents": dataset.n_rows, "corrections": len(corrected)}
     new_labels = sorted(set(dataset.label_names or ()) - before)
     facts["new labels"] = new_labels if as_json else "\n".join(new_labels) or None

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from labelfield.data import Names
-from labelfield.errors import DataError
+from labelfield.errors import DataError, LabelfieldError
 from labelfield.estimators.blueprint import Fitted
 from labelfield.estimators.classifier import Classifier, hold
 from labelfield.estimators.ensemble import MOST_MEMBERS, EnsembleClassifier, EnsembleModel, EnsembleSpec
@@ -132,12 +132,17 @@ def _as_json(value: Any) -> Any:
 
 
 def load_classifier(
-    folder: str | PathLike[str], *, device: str = "auto", network: nn.Module | None = None, encoder: Any = None
+    folder: str | PathLike[str],
+    *,
+    device: str = "auto",
+    network: nn.Module | None = None,
+    encoder: Any = None,
+    trust: bool = False,
 ) -> Any:
     """Load the classifier that `save` wrote; an unknown, incomplete or damaged folder gives a ModelError.
 
     A deep kernel model with a network of your own needs that `network`, built as it was; its weights are loaded. A
-    model of documents with an encoder of another package needs that `encoder`.
+    model of documents with an encoder of another package needs that `encoder`, or `trust` to import it.
     """
     path = Path(folder)
     config, arrays, names = load_artifact(path)
@@ -153,8 +158,8 @@ def load_classifier(
         if "text" in config:
             encoded = {name.removeprefix(_TEXT): array.numpy() for name, array in own.items()}
             lines = load_lines(path, config, VOCABULARY)
-            estimator.fitted_.text = TextParts.restore(config["text"], encoded, features, lines, encoder)
-    except ModelError as error:
+            estimator.fitted_.text = TextParts.restore(config["text"], encoded, features, lines, encoder, trust)
+    except LabelfieldError as error:
         raise ModelError(f"{path}: {error}") from None
     except KeyError as error:
         raise ModelError(f"{path}: {error.args[0]!r} is missing in config.json. Train the model again") from None

@@ -16,14 +16,14 @@ from sklearn.exceptions import NotFittedError
 
 from labelfield.data import Names
 from labelfield.decide import Decision
-from labelfield.errors import DataError
+from labelfield.errors import CannotAnswerError, DataError
 from labelfield.estimators.auto import AutoClassifier
 from labelfield.estimators.options import count_of
 from labelfield.estimators.persistence import load_classifier
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.metrics.propensity import RankBy
-from labelfield.text.documents import Documents
-from labelfield.text.encoders import Encoder, SideBySide, make_encoder
+from labelfield.text.documents import Documents, usual_weights
+from labelfield.text.encoders import Encoder, GivenRows, SideBySide, beside_each_other, make_encoder
 from labelfield.text.letters import spans_of
 from labelfield.text.parts import Tag, TextParts, tags_of
 from labelfield.text.vocabulary import LabelVocabulary
@@ -55,14 +55,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     Parameters
     ----------
     encoder : str or object
-        words: tf-idf of stems, pairs and character n-grams. Also an object with fit and transform or with encode, a
-        function of a list of texts, or a list of these, whose rows then stand side by side.
+        words: tf-idf of stems, pairs and character n-grams. wordllama, sentence-transformers:NAME or model2vec:NAME:
+        pretrained, of these packages. rows: texts are rows already. Also an object with fit and transform or with
+        encode, a function of a list of texts, or a list of these, whose rows then stand side by side.
     model : object or None
         The classifier; AutoClassifier() by default.
     language : str
         The language of the documents, such as fi; auto detects it, none leaves words as they are.
     field_weights : sequence or None
-        How much a word counts in each field, where documents have several.
+        How much a word counts in each field, where documents have several; by default a word in a field called title
+        counts four times.
     fields : str
         joined: a word means the same in all fields; apart: each field has columns of its own.
     """
@@ -73,30 +75,40 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     field_weights: Sequence[float] | None = None
     fields: str = "joined"
 
-    def fit(self, texts: Any, labels: Any, *, vocabulary: LabelVocabulary | None = None) -> Self:
+    def fit(self, texts: Any, labels: Any, *, rows: Any = None, vocabulary: LabelVocabulary | None = None) -> Self:
         """Train on texts (or sequences of the texts of fields, or Documents) and a list of labels for each.
 
-        A `vocabulary` gives labels their URIs and names; what it leaves open is as the documents' file has it.
+        Precomputed `rows` (N, columns), dense or sparse, stand beside those of the encoder; predictions then need such
+        rows too. A `vocabulary` gives labels their URIs and names; what it leaves open is as the documents' file has
+        it.
         """
         named = texts.fields if isinstance(texts, Documents) else None
-        documents = texts.texts if isinstance(texts, Documents) else list(_checked(texts))
+        are_rows = self.encoder == "rows" if isinstance(self.encoder, str) else False
+        documents: Any = texts.texts if isinstance(texts, Documents) else texts if are_rows else list(_checked(texts))
         vocabulary = vocabulary or LabelVocabulary()
         if isinstance(texts, Documents):
             vocabulary = vocabulary.with_names(texts.names)
         # Sets of labels, and one label per document, are lists as well.
         lists = [[one] if isinstance(one, str) else [str(label) for label in one] for one in labels]
-        if len(lists) != len(documents):
-            raise DataError(f"{len(documents)} texts and {len(lists)} lists of labels", expected="one for each text")
+        n_documents = documents.shape[0] if sparse.issparse(documents) else len(documents)
+        if len(lists) != n_documents:
+            raise DataError(f"{n_documents} texts and {len(lists)} lists of labels", expected="one for each text")
         if not any(lists):
             raise DataError("no document has a label", expected="lists of labels", fix="Check the labels.")
-        n_fields = 1 if not documents or isinstance(documents[0], str) else len(documents[0])
+        n_fields = 1 if are_rows or not documents or isinstance(documents[0], str) else len(documents[0])
         encoder = self._new_encoder(n_fields)
-        rows = encoder.fit_transform(documents, self.field_weights or (1.0,) * n_fields)
+        fields = named or _numbered(n_fields)
+        X = encoder.fit_transform(documents, self.field_weights or usual_weights(fields))
+        names, beside = encoder.feature_names(), None
+        if rows is not None:
+            beside = GivenRows()
+            X = beside_each_other(X, beside.fit_transform(rows))
+            names = None if names is None else [*names, *(f"row {column}" for column in range(beside.n_features_))]
         classifier = AutoClassifier() if self.model is None else clone(self.model)
-        classifier.fit(rows, vocabulary.named(lists))
+        classifier.fit(X, vocabulary.named(lists))
         self.classifier_ = classifier
-        text = TextParts(encoder, vocabulary.of(classifier.label_names()), named or _numbered(n_fields))
-        classifier.name_features(_as_names(encoder.feature_names()), text)
+        text = TextParts(encoder, vocabulary.of(classifier.label_names()), fields, beside=beside)
+        classifier.name_features(_as_names(names), text)
         return self
 
     def _new_encoder(self, n_fields: int) -> Encoder:
@@ -118,12 +130,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         found.classifier_ = classifier
         return found
 
-    def rows(self, texts: Any) -> sparse.csr_array:
-        """Return the rows of texts; rows that were encoded before stay as they are."""
+    def rows(self, texts: Any, rows: Any = None) -> sparse.csr_array:
+        """Return the rows of texts, with precomputed `rows` beside them; what was encoded before stays as it is."""
         if sparse.issparse(texts):
             return texts
-        documents = texts.texts if isinstance(texts, Documents) else _checked(texts)
-        return self.text_.rows(documents)
+        are_rows = isinstance(self.text_.encoder, GivenRows)
+        documents = texts.texts if isinstance(texts, Documents) else texts if are_rows else _checked(texts)
+        return self.text_.rows(documents, rows)
 
     @property
     def text_(self) -> TextParts:
@@ -137,36 +150,39 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """The names of all labels."""
         return np.asarray(self._fitted().label_names())
 
-    def predict(self, texts: Any, k: int | None = None) -> Any:
+    def predict(self, texts: Any, k: int | None = None, *, rows: Any = None) -> Any:
         """Return the labels whose probability reaches the threshold, or the k most probable, as a CSR indicator."""
-        return self._fitted().predict(self.rows(texts), k)
+        return self._fitted().predict(self.rows(texts, rows), k)
 
-    def predict_proba(self, texts: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
+    def predict_proba(self, texts: Any, *, rows: Any = None, calibrated: bool = True) -> NDArray[np.float32]:
         """Return the probability of each label (N, K)."""
-        return self._fitted().predict_proba(self.rows(texts), calibrated=calibrated)
+        return self._fitted().predict_proba(self.rows(texts, rows), calibrated=calibrated)
 
     def predict_topk(
-        self, texts: Any, k: int = 5, *, calibrated: bool = True, rank_by: RankBy = "probability"
+        self, texts: Any, k: int = 5, *, rows: Any = None, calibrated: bool = True, rank_by: RankBy = "probability"
     ) -> sparse.csr_array:
         """Return the k best labels of each text and their probabilities, as CSR (N, K)."""
-        return self._fitted().predict_topk(self.rows(texts), k, calibrated=calibrated, rank_by=rank_by)
+        return self._fitted().predict_topk(self.rows(texts, rows), k, calibrated=calibrated, rank_by=rank_by)
 
-    def predict_uncertainty(self, texts: Any) -> NDArray[np.float32]:
+    def predict_uncertainty(self, texts: Any, *, rows: Any = None) -> NDArray[np.float32]:
         """Return how far the first label of each text (N,) should be distrusted, from 0 to 1."""
-        return self._fitted().predict_uncertainty(self.rows(texts))
+        return self._fitted().predict_uncertainty(self.rows(texts, rows))
 
-    def decide(self, texts: Any, **asked: Any) -> Decision:
+    def decide(self, texts: Any, *, rows: Any = None, **asked: Any) -> Decision:
         """Return tags for texts, and which of them a person should see, as `decide` of the classifier promises."""
-        return self._fitted().decide(self.rows(texts), **asked)
+        return self._fitted().decide(self.rows(texts, rows), **asked)
 
-    def tags(self, texts: Any, k: int = 5, threshold: float = 0.0) -> list[list[Tag]]:
+    def tags(self, texts: Any, k: int = 5, threshold: float = 0.0, *, rows: Any = None) -> list[list[Tag]]:
         """Return the k most probable tags of each text whose probability reaches a threshold, best first."""
-        best = self.predict_topk(texts, count_of(k))
+        best = self.predict_topk(texts, count_of(k), rows=rows)
         return tags_of(self._fitted().label_names(), self.text_.vocabulary, best, threshold)
 
-    def explain(self, text: Any, k: int = 5, n_words: int = 8) -> list[TagExplanation]:
-        """Return the k most probable tags of one text, with the words that did most for or against each."""
-        return explain_text(self._fitted(), text, k, n_words)
+    def explain(self, text: Any, k: int = 5, n_words: int = 8, *, row: Any = None) -> list[TagExplanation]:
+        """Return the k most probable tags of one text, with the words that did most for or against each.
+
+        A model with precomputed rows needs the `row` of the text.
+        """
+        return explain_text(self._fitted(), text, k, n_words, row)
 
     def save(self, folder: str | Path) -> None:
         """Write the model with its encoder to a folder that `labelfield.load` reads anywhere."""
@@ -188,17 +204,22 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return tags
 
 
-def load(folder: str | PathLike[str], *, device: str = "auto", network: Any = None, encoder: Any = None) -> Any:
+def load(
+    folder: str | PathLike[str], *, device: str = "auto", network: Any = None, encoder: Any = None, trust: bool = False
+) -> Any:
     """Load the fitted estimator that `save` wrote; an unknown, incomplete or damaged folder gives a ModelError.
 
     A model that was trained on documents is a TextClassifier. One with an encoder of another package needs that
-    `encoder`, and a deep kernel model with a network of your own needs that `network`, built as it was.
+    `encoder`; with `trust`, its code is imported by the path that the folder names, which is safe only if you know
+    where the folder comes from. A deep kernel model with a network of your own needs that `network`, built as it was.
     """
-    classifier = load_classifier(folder, device=device, network=network, encoder=encoder)
+    classifier = load_classifier(folder, device=device, network=network, encoder=encoder, trust=trust)
     return classifier if classifier.text_ is None else TextClassifier.around(classifier)
 
 
-def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: int = 8) -> list[TagExplanation]:
+def explain_text(
+    classifier: FittedClassifier, text: Any, k: int = 5, n_words: int = 8, row: Any = None
+) -> list[TagExplanation]:
     """Explain the most probable tags of a text: a word's effect is by how much a tag's log-odds fall without it.
 
     The text is predicted again without each of its words, which is exact for any encoder and any classifier. Of a long
@@ -207,7 +228,14 @@ def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: i
     parts = classifier.text_
     if parts is None:
         raise DataError("a model of rows, not of documents", expected="a model that was trained on documents")
+    if isinstance(parts.encoder, GivenRows):
+        raise CannotAnswerError("the model was given rows, and knows no words; ask labelfield.explain about its rows")
     document = parts.document(text)
+
+    def rows(versions: list[Any]) -> sparse.csr_array:
+        given = None if row is None else sparse.vstack([sparse.csr_array(np.atleast_2d(row))] * len(versions))
+        return parts.rows(versions, given)
+
     # Words by where they stand: in which field, and where in the text that is shown, all fields one after another.
     fields: list[str] = []
     shown, places = "", dict[str, list[tuple[int, int, int, int]]]()
@@ -218,12 +246,12 @@ def explain_text(classifier: FittedClassifier, text: Any, k: int = 5, n_words: i
         fields.append(normal)
         shown += f"{normal}\n" if normal and number < len(document) - 1 else normal
     words = list(places)[:_MOST_WORDS]
-    best = classifier.predict_topk(parts.rows([document]), k)
+    best = classifier.predict_topk(rows([document]), k)
     order = np.argsort(-best.data, kind="stable")
     labels = best.indices[order].astype(np.int64)
     tags = tags_of(classifier.label_names(), parts.vocabulary, best)[0]
     versions = [fields, *(_without(fields, places[word]) for word in words)]
-    log_odds = classifier.predictor_.log_odds(classifier.rows(parts.rows(versions)))[:, labels]
+    log_odds = classifier.predictor_.log_odds(classifier.rows(rows(versions)))[:, labels]
     effects = log_odds[0] - log_odds[1:]
     found = []
     for column, tag in enumerate(tags):

@@ -1,18 +1,21 @@
 """A saved model is a folder: config.json, arrays.safetensors, labels.txt, features.txt where features have names, and
 vocabulary.jsonl where labels have URIs or several names. No code, no pickle; it loads anywhere."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from labelfield.atomic import replacing_file, require_only_ours, sweep, sync
 from labelfield.errors import LabelfieldError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _FORMAT = "labelfield model"
 _VERSION = 7
@@ -20,12 +23,14 @@ _VERSION = 7
 _READABLE = (4, 5, 6, 7)
 _CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
 FEATURES, VOCABULARY = "features.txt", "vocabulary.jsonl"
+# The documents that a model was trained on, where they are kept. Nothing but learning on reads them.
+DOCUMENTS = "documents.jsonl.gz"
 # What config.json has checksums of.
 _CHECKED = (_ARRAYS, _LABELS, FEATURES, VOCABULARY)
 CHECKPOINT = "checkpoint.safetensors"
 # An ensemble has one for each member.
 CHECKPOINTS = (CHECKPOINT, *(f"checkpoint-{i}.safetensors" for i in range(1, 8)))
-MODEL_FILES = (_CONFIG, *_CHECKED, *CHECKPOINTS)
+MODEL_FILES = (_CONFIG, *_CHECKED, DOCUMENTS, *CHECKPOINTS)
 
 
 class ModelError(LabelfieldError):
@@ -46,6 +51,8 @@ def save_artifact(
     model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
     It holds checksums of the other files and of itself.
     """
+    from safetensors.torch import save_file
+
     require_only_ours(folder, MODEL_FILES)
     described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, **config}))
     lists = {
@@ -53,7 +60,8 @@ def save_artifact(
         for name, lines in ((_LABELS, labels), (FEATURES, features), (VOCABULARY, vocabulary))
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _CONFIG).unlink(missing_ok=True)
+    for name in (_CONFIG, DOCUMENTS):  # documents of an older model
+        (folder / name).unlink(missing_ok=True)
     own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
     with replacing_file(folder / _ARRAYS) as new:
         save_file(own, new, {"format": _FORMAT})
@@ -84,8 +92,8 @@ def _digest_of_config(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list[str] | None]:
-    """Return what `save_artifact` wrote: config, arrays, labels."""
+def load_artifact(folder: Path, framework: str = "pt") -> tuple[dict[str, Any], dict[str, Any], list[str] | None]:
+    """Return what `save_artifact` wrote: config, arrays, labels. Arrays are tensors, or NumPy's with "np"."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder. Check the path")
     if not (folder / _CONFIG).is_file() and (folder / CHECKPOINT).exists():
@@ -99,7 +107,7 @@ def load_artifact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], list
             raise _damaged(folder / name, "changed since it was saved, or of another model")
     path = folder / _ARRAYS
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(path, framework) as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
     except FileNotFoundError:
         raise _damaged(path, "missing") from None

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from scipy import sparse
+
+from labelfield.decide import Evidence
+from labelfield.decide.drift import LEAST_NEW_ROWS, Drift, compare
+from labelfield.errors import CannotAnswerError
 from labelfield.serve.store import Served
+
+# Recent rows that are compared.
+_MOST_ROWS = 300
 
 if TYPE_CHECKING:
     from labelfield.serve.service import Service
@@ -26,5 +35,25 @@ async def dashboard(service: Service, served: Served) -> dict[str, Any]:
 
 
 def drift(service: Service, served: Served) -> dict[str, Any] | None:
-    """Compare recent rows with those of training; None where nothing can be said."""
-    return None
+    """Compare what the model says of recent rows with what it said of held-out ones; None where nothing can be said."""
+    estimator = served.estimator
+    kept = [rows for rows in list(service.recent[served.name]) if rows.shape[1] == estimator.n_features_in_]
+    if sum(rows.shape[0] for rows in kept) < LEAST_NEW_ROWS:
+        return None
+    recent = sparse.csr_array(sparse.vstack(kept[-_MOST_ROWS:], format="csr"))[-_MOST_ROWS:]
+    try:
+        known = estimator.held_out_evidence()
+    except CannotAnswerError:
+        return None
+    best = estimator.predict_topk(recent, known.n_listed)
+    nothing = sparse.csr_array((recent.shape[0], best.shape[1]), dtype=np.float32)
+    found = Drift(compare(known, Evidence.of_scores(best, nothing).p), [], known.n_rows, recent.shape[0])
+    return {
+        "message": found.said,
+        "is_new_kind": found.is_new_kind,
+        "columns": ["in training", "now", "distance", "by chance"],
+        "rows": [
+            [one.name, *(f"{value:.3f}" for value in (one.held_out, one.new, one.distance, one.by_chance))]
+            for one in found.comparisons
+        ],
+    }

@@ -82,7 +82,7 @@ def _apply_promise(
     """Replace the tags where a precision was asked for by those that are promised to have it."""
     places = [place for place, one in enumerate(questions) if one.precision == precision]
     policy = estimator.policy(precision=precision)
-    decision = policy.apply(estimator.predict_topk(rows[places], policy.n_looked_at))
+    decision = policy.apply(estimator.predict_topk(rows[places], policy.n_listed))
     for place, own, review in zip(places, names.tags(decision.tags), decision.review.tolist(), strict=True):
         lines[place] |= {"tags": written(own), "review": review, "guarantee": policy.guarantee}
 

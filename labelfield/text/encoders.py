@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,13 +12,9 @@ from scipy import sparse
 from labelfield.constraints import Integer
 from labelfield.csr import as_features
 from labelfield.errors import DataError
+from labelfield.text.foreign import ForeignEncoder, named_encoder, restore_foreign
+from labelfield.text.languages import STEMMERS
 from labelfield.text.words import WordEncoder
-
-# Documents that are given to a foreign encoder at a time.
-_BATCH = 1024
-# What an encoder makes of these texts is its fingerprint.
-_PROBES = ["a short text about libraries and books", "Viro-instituutti tekee tunnetuksi kulttuuria", ""]
-_DIGITS = 3
 
 
 class Encoder(Protocol):
@@ -31,58 +25,35 @@ class Encoder(Protocol):
     def feature_names(self) -> list[str] | None: ...
 
 
-class ForeignEncoder:
-    """An encoder of another package: an object with fit and transform, with encode or embed, or a function of texts.
+class GivenRows:
+    """No encoder: rows that were made elsewhere are taken as they are, dense or sparse."""
 
-    It is not saved with a model: the folder has the name of its class and a fingerprint of what it makes of three
-    texts, and whoever loads the model must pass the same object.
-    """
-
-    def __init__(self, encoder: Any) -> None:
-        self.encoder = encoder
-        path = type(encoder) if not isinstance(encoder, type) and not hasattr(encoder, "__name__") else encoder
-        self.path = f"{path.__module__}.{path.__qualname__}"
-        methods = ("transform", "encode", "embed")
-        self.encode: Callable[[list[str]], Any] = next(
-            (getattr(encoder, name) for name in methods if hasattr(encoder, name)), encoder
-        )
-        if not callable(self.encode):
-            expected = "words, or an object with fit and transform, or with encode, or a function of a list of texts"
-            raise ValueError(f"encoder={encoder!r}; expected {expected}")
+    n_features_ = 0
 
     def fit_transform(self, documents: Any, weights: Sequence[float] = (1.0,)) -> sparse.csr_array:
-        """Fit the encoder if it can be fitted, and return the rows of the same documents."""
-        texts = [_joined(document) for document in documents]
-        if hasattr(self.encoder, "fit"):
-            self.encoder.fit(texts)
-        return self.transform(texts)
+        """Return the rows, and remember how many columns they have."""
+        rows = as_features(documents if sparse.issparse(documents) else np.asarray(documents, np.float32))
+        self.n_features_ = int(rows.shape[1])
+        return rows
 
-    def transform(self, documents: Iterable[Any]) -> sparse.csr_array:
-        """Return the rows of documents, whose fields are joined by line ends."""
-        texts, parts = map(_joined, documents), []
-        while batch := list(islice(texts, _BATCH)):
-            made = self.encode(batch)
-            rows = as_features(made if sparse.issparse(made) else np.asarray(made, np.float32))
-            if rows.shape[0] != len(batch):
-                raise DataError(f"{self.path} made {rows.shape[0]} rows of {len(batch)} texts", expected="one for each")
-            parts.append(rows)
-        if not parts:
-            return as_features(self._probe()[:0])
-        return parts[0] if len(parts) == 1 else as_features(sparse.vstack(parts, format="csr"))
+    def transform(self, documents: Any) -> sparse.csr_array:
+        """Return the rows, which must have as many columns as before."""
+        rows = as_features(documents if sparse.issparse(documents) else np.asarray(documents, np.float32))
+        if rows.shape[1] != self.n_features_:
+            raise DataError(f"rows of {rows.shape[1]} columns", expected=f"{self.n_features_} as in training")
+        return rows
 
     def feature_names(self) -> list[str] | None:
-        """Return the names of columns, where the encoder has some."""
-        ask = getattr(self.encoder, "get_feature_names_out", None)
-        return None if ask is None else [" ".join(str(name).split()) for name in ask()]
+        """Return None: nothing is known about the columns."""
+        return None
 
-    def _probe(self) -> sparse.csr_array:
-        made = self.encode(list(_PROBES))
-        return sparse.csr_array(made if sparse.issparse(made) else np.asarray(made, np.float32))
 
-    def fingerprint(self) -> str:
-        """Return a digest of what the encoder makes of a few texts, in a few digits."""
-        dense = np.round(self._probe().toarray().astype(np.float64), _DIGITS) + 0.0
-        return hashlib.sha256(repr(dense.shape).encode() + dense.tobytes()).hexdigest()
+def beside_each_other(*parts: sparse.csr_array) -> sparse.csr_array:
+    """Return rows whose columns are those of all parts, which must be of the same rows."""
+    if len({part.shape[0] for part in parts}) > 1:
+        found = " and ".join(f"{part.shape[0]}" for part in parts)
+        raise DataError(f"{found} rows beside each other", expected="one precomputed row for each text")
+    return as_features(sparse.hstack(parts, format="csr"))
 
 
 class SideBySide:
@@ -107,13 +78,12 @@ class SideBySide:
         own = [weights] * len(seen) if self.fields is None else [(weights[field],) for field in self.fields]
         parts = [encoder.fit_transform(*given) for encoder, *given in zip(self.encoders, seen, own, strict=True)]
         self.widths = [int(part.shape[1]) for part in parts]
-        return as_features(sparse.hstack(parts, format="csr"))
+        return beside_each_other(*parts)
 
     def transform(self, documents: Iterable[Any]) -> sparse.csr_array:
         """Return the rows of documents."""
         seen = self._seen(list(documents))
-        parts = [encoder.transform(own) for encoder, own in zip(self.encoders, seen, strict=True)]
-        return as_features(sparse.hstack(parts, format="csr"))
+        return beside_each_other(*(encoder.transform(own) for encoder, own in zip(self.encoders, seen, strict=True)))
 
     def feature_names(self) -> list[str]:
         """Return the names of all columns; those of an encoder without names are numbered."""
@@ -125,14 +95,19 @@ class SideBySide:
 
 
 def make_encoder(encoder: Any, **options: Any) -> Encoder:
-    """Return an encoder by its name, "words"; an object as one; and a list of them side by side."""
+    """Return an encoder by its name, an object as one, and a list of them side by side; `options` are those of words.
+
+    Names are words, rows for none, and those of pretrained encoders.
+    """
     if isinstance(encoder, list | tuple):
+        if "rows" in encoder:
+            raise ValueError("encoder='rows' beside others; pass the rows themselves: fit(texts, labels, rows=…)")
         return SideBySide([make_encoder(one, **options) for one in encoder])
     if isinstance(encoder, str):
-        if encoder != "words":
-            raise ValueError(f"encoder={encoder!r}; expected 'words', an object, or a list of these")
-        return WordEncoder(**options)
-    if isinstance(encoder, WordEncoder | ForeignEncoder | SideBySide):
+        if encoder == "rows":
+            return GivenRows()
+        return WordEncoder(**options) if encoder == "words" else named_encoder(encoder)
+    if isinstance(encoder, WordEncoder | ForeignEncoder | SideBySide | GivenRows):
         return encoder
     return ForeignEncoder(encoder)
 
@@ -143,7 +118,9 @@ def describe_encoder(encoder: Encoder) -> tuple[dict[str, Any], dict[str, NDArra
         config, arrays = encoder.describe()
         return {"kind": "words", **config}, arrays
     if isinstance(encoder, ForeignEncoder):
-        return {"kind": "foreign", "path": encoder.path, "fingerprint": encoder.fingerprint()}, {}
+        return encoder.describe(), {}
+    if isinstance(encoder, GivenRows):
+        return {"kind": "rows", "n_features": encoder.n_features_}, {}
     assert isinstance(encoder, SideBySide)
     parts = [describe_encoder(one) for one in encoder.encoders]
     arrays = {f"{place}.{name}": array for place, (_, own) in enumerate(parts) for name, array in own.items()}
@@ -151,21 +128,21 @@ def describe_encoder(encoder: Encoder) -> tuple[dict[str, Any], dict[str, NDArra
     return described | {"encoders": [config for config, _ in parts]}, arrays
 
 
-def restore_encoder(config: Any, arrays: dict[str, NDArray[Any]], names: list[str], given: Any = None) -> Encoder:
-    """Return the encoder that `describe_encoder` described; a foreign one must be `given`."""
+def restore_encoder(
+    config: Any, arrays: dict[str, NDArray[Any]], names: list[str], given: Any = None, trust: bool = False
+) -> Encoder:
+    """Return the encoder that `describe_encoder` described; a foreign one must be `given` or trusted."""
     kind = config["kind"]
     if kind == "words":
         return WordEncoder.restore(config, arrays, names)
     if kind == "foreign":
-        if given is None:
-            raise ValueError(
-                f"the model needs the encoder {config['path']}, which is not in its folder; pass it: "
-                "labelfield.load(folder, encoder=…)"
-            )
-        own = given if isinstance(given, ForeignEncoder) else ForeignEncoder(given)
-        if own.fingerprint() != config["fingerprint"]:
-            raise ValueError(f"{own.path} is not the encoder {config['path']} that the model was trained with")
-        return own
+        return restore_foreign(config, given, trust)
+    if kind == "rows":
+        rows = GivenRows()
+        rows.n_features_ = config["n_features"]
+        if not Integer(0).accepts(rows.n_features_):
+            raise ValueError("the number of columns of rows is not one")
+        return rows
     if kind != "side by side":
         raise ValueError(f"an encoder of the unknown kind {kind!r}")
     found, first = [], 0
@@ -173,7 +150,7 @@ def restore_encoder(config: Any, arrays: dict[str, NDArray[Any]], names: list[st
         raise ValueError("the encoders have no widths")
     for place, (own, width) in enumerate(zip(config["encoders"], config["widths"], strict=True)):
         parts = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{place}.")}
-        found.append(restore_encoder(own, parts, names[first : first + width], given))
+        found.append(restore_encoder(own, parts, names[first : first + width], given, trust))
         first += width
     fields = config["fields"]
     if fields is not None and not (len(fields) == len(found) and all(Integer(0).accepts(field) for field in fields)):
@@ -183,5 +160,41 @@ def restore_encoder(config: Any, arrays: dict[str, NDArray[Any]], names: list[st
     return encoder
 
 
-def _joined(document: Any) -> str:
-    return document if isinstance(document, str) else "\n".join(filter(None, document))
+def unfitted_encoder(encoder: Encoder) -> Encoder:
+    """Return the same encoder, to be fitted to other documents of the same language."""
+    if isinstance(encoder, WordEncoder):
+        options = {name: getattr(encoder, name) for name in encoder.constraints}
+        has_characters = "on" if encoder.has_characters_ else "off"
+        return WordEncoder(**options | {"language": encoder.language_ or "none", "characters": has_characters})
+    if isinstance(encoder, SideBySide):
+        return SideBySide([unfitted_encoder(one) for one in encoder.encoders], encoder.fields)
+    return encoder
+
+
+def field_weights(encoder: Encoder, n_fields: int) -> tuple[float, ...]:
+    """Return how much words of each field count for an encoder that was fitted."""
+    if isinstance(encoder, WordEncoder):
+        return tuple(encoder.weights_.tolist())
+    if isinstance(encoder, SideBySide):
+        if encoder.fields is None:
+            each = [field_weights(one, n_fields) for one in encoder.encoders if isinstance(one, WordEncoder)]
+            return each[0] if each else (1.0,) * n_fields
+        return tuple(field_weights(one, 1)[0] for one in encoder.encoders)
+    return (1.0,) * n_fields
+
+
+def described_encoder(encoder: Encoder) -> str:
+    """Return in words what an encoder makes of documents."""
+    if isinstance(encoder, SideBySide):
+        return "; ".join(map(described_encoder, encoder.encoders))
+    if isinstance(encoder, ForeignEncoder):
+        return encoder.name or encoder.path
+    if not isinstance(encoder, WordEncoder):
+        return "rows as they are"
+    language = encoder.language_
+    stems = "words as they are" if language not in STEMMERS else f"{STEMMERS[language].capitalize()} stems"
+    found = " (detected; --language decides)" if encoder.language == "auto" else ""
+    if encoder.language not in ("auto", "none") and language not in STEMMERS:
+        found = f" (no stemmer is known for --language {encoder.language})"
+    parts = [f"{stems}{found}", *(["pairs"] if encoder.pairs else [])]
+    return ", ".join([*parts, *(["character n-grams"] if encoder.has_characters_ else [])])

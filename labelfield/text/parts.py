@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.text.encoders import Encoder, describe_encoder, restore_encoder
+from labelfield.constraints import Integer
+from labelfield.errors import DataError
+from labelfield.text.encoders import Encoder, GivenRows, beside_each_other, describe_encoder, restore_encoder
 from labelfield.text.vocabulary import LabelVocabulary
 
 
@@ -60,10 +62,18 @@ class TextParts:
     fields: tuple[str, ...] = ("text",)
     # How the training file was read, so that files of the same kind are read alike.
     columns: dict[str, Any] = field(default_factory=dict)
+    # Columns of precomputed rows, which come after those of the encoder.
+    beside: GivenRows | None = None
 
-    def rows(self, documents: Iterable[Any]) -> sparse.csr_array:
-        """Return the rows of documents: texts, or sequences of the texts of fields."""
-        return self.encoder.transform(map(self.document, documents))
+    def rows(self, documents: Any, beside: Any = None) -> sparse.csr_array:
+        """Return the rows of documents: texts, or sequences of the texts of fields, and precomputed rows beside."""
+        if (beside is None) != (self.beside is None):
+            found = "no precomputed rows" if beside is None else "precomputed rows"
+            expected = "those beside the texts, as in training" if beside is None else "none, as in training"
+            raise DataError(found, expected=expected, fix="" if beside is not None else "Pass rows=…")
+        are_rows = isinstance(self.encoder, GivenRows)
+        X = self.encoder.transform(documents if are_rows else map(self.document, documents))
+        return X if self.beside is None else beside_each_other(X, self.beside.transform(beside))
 
     def document(self, given: Any) -> Sequence[str]:
         """Return the texts of all fields; one text alone is the last field, after a title, say."""
@@ -74,7 +84,9 @@ class TextParts:
     def describe(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the parts in words and arrays, apart from the vocabulary and the names of features."""
         config, arrays = describe_encoder(self.encoder)
-        return {"encoder": config, "fields": list(self.fields), "columns": self.columns}, arrays
+        n_beside = 0 if self.beside is None else self.beside.n_features_
+        beside = {"n_beside": n_beside} if n_beside else {}
+        return {"encoder": config, "fields": list(self.fields), "columns": self.columns, **beside}, arrays
 
     @classmethod
     def restore(
@@ -84,6 +96,7 @@ class TextParts:
         names: list[str] | None,
         labels: list[str] | None,
         encoder: Any = None,
+        trust: bool = False,
     ) -> TextParts:
         """Return the parts that `describe` described; raise a ValueError, KeyError or TypeError for nonsense."""
         fields, columns = config["fields"], config["columns"]
@@ -93,6 +106,13 @@ class TextParts:
             raise ValueError("the columns of documents are not names")
         if max(config["encoder"].get("fields") or [0]) >= len(fields):
             raise ValueError("an encoder of a field that documents do not have")
-        restored = restore_encoder(config["encoder"], arrays, names or [], encoder)
+        n_beside, beside = config.get("n_beside", 0), None
+        if not Integer(0).accepts(n_beside):
+            raise ValueError("the number of precomputed columns is not one")
+        if n_beside:
+            beside = GivenRows()
+            beside.n_features_ = n_beside
+            names = None if names is None else names[:-n_beside]
+        restored = restore_encoder(config["encoder"], arrays, names or [], encoder, trust)
         vocabulary = LabelVocabulary() if labels is None else LabelVocabulary.from_lines(labels)
-        return cls(restored, vocabulary, tuple(fields), columns)
+        return cls(restored, vocabulary, tuple(fields), columns, beside)

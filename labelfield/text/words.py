@@ -9,6 +9,7 @@ and the result does not depend on the number of cores.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -42,10 +43,13 @@ _BATCH_LETTERS, _BATCH_DOCUMENTS = 1 << 18, 1024
 _SHORTEST, _LONGEST = 3, 5
 # What begins the name of a character n-gram, and what stands for the end of a word in it: no word has these.
 _GRAM, _EDGE = "#", "·"
+_AFTER_GRAMS = chr(ord(_GRAM) + 1)
 # Slots for pairs in a lane beyond which pairs seen once so far are forgotten.
 _MOST_SLOTS, _FEW_SLOTS = 1 << 22, 1 << 16
 _FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 _SAMPLE = 1000
+# Documents and their letters that plain loops are fast enough for.
+_FEW_DOCUMENTS, _FEW_LETTERS = 20, 100_000
 # Mean letters per document up to which character n-grams are used by default: on longer ones they say little more than
 # words do, and make rows several times as long.
 _SHORT_DOCUMENTS = 600
@@ -146,7 +150,13 @@ class WordEncoder:
 
     def transform_batches(self, documents: Iterable[Document]) -> Iterator[_Rows]:
         """Yield rows in batches, as counts per row, columns and values: for documents that do not fit into memory."""
-        if not has_numba():
+        stream = iter(documents)
+        head = list(islice(stream, _FEW_DOCUMENTS + 1))
+        n_letters = sum(len(text) for document in head for text in _fields(document))
+        # Loading compiled loops takes longer than a few documents do.
+        are_few = self._lanes is None and len(head) <= _FEW_DOCUMENTS and n_letters <= _FEW_LETTERS
+        documents = chain(head, stream)
+        if are_few or not has_numba():
             yield from (self._plain_rows(batch) for batch in self._batches(documents))
             return
         # Lanes keep the words they know, unless another thread is using them.
@@ -174,11 +184,11 @@ class WordEncoder:
 
     def columns_of(self, words: list[str]) -> list[list[int]]:
         """Return the columns that each word of a text has a part in, alone or with its neighbours."""
-        units_of, pairs = self._units(self._known()), self._pairs()
+        units_of = self._units(self._known())
         own = [units_of([word])[1] for word in words]
         found = [[column for column in columns if column >= 0] for columns in own]
-        for place in range(len(words) - 1):
-            if (column := pairs.get((own[place][0], own[place + 1][0]))) is not None:
+        for place, column in enumerate(self._pairs([columns[0] for columns in own])):
+            if column >= 0:
                 found[place].append(column)
                 found[place + 1].append(column)
         return found
@@ -217,11 +227,15 @@ class WordEncoder:
         batch: list[str] = []
         n_letters, n_fields = 0, self.weights_.size
         for document in documents:
-            fields = _fields(document)
-            if len(fields) != n_fields:
-                raise DataError(f"a document with {len(fields)} fields", expected=f"{n_fields} as the others")
-            batch.extend(fields)
-            n_letters += sum(map(len, fields))
+            if isinstance(document, str) and n_fields == 1:
+                batch.append(document)
+                n_letters += len(document)
+            else:
+                fields = _fields(document)
+                if len(fields) != n_fields:
+                    raise DataError(f"a document with {len(fields)} fields", expected=f"{n_fields} as the others")
+                batch.extend(fields)
+                n_letters += sum(map(len, fields))
             if n_letters > _BATCH_LETTERS or len(batch) >= _BATCH_DOCUMENTS * n_fields:
                 yield batch
                 batch, n_letters = [], 0
@@ -310,6 +324,8 @@ class WordEncoder:
         idf = np.log((1 + vocabulary.n_documents) / (1 + vocabulary.frequency)) + 1
         idf[n_words:first_gram] *= _PAIR_WEIGHT
         self._idf = idf.astype(np.float32)
+        # Pairs as single numbers, which rise.
+        self._pair_keys = vocabulary.pairs[:, 0] << 32 | vocabulary.pairs[:, 1]
         self._table: tuple[NDArray[np.uint64], NDArray[np.int64]] | None = None
 
     def _pair_table(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -317,17 +333,23 @@ class WordEncoder:
         from labelfield.compiled.tokens import place_pairs
 
         if self._table is None:
-            pairs = self.vocabulary_.pairs.astype(np.uint64)
-            keys = pairs[:, 0] << np.uint64(32) | pairs[:, 1]
+            keys = self._pair_keys.astype(np.uint64)
             n_slots = 1 << int(2 * keys.size).bit_length()
             table = np.full(n_slots, _FREE), np.zeros(n_slots, np.int64)
             place_pairs(keys, self.vocabulary_.n_words + np.arange(keys.size), *table)
             self._table = table
         return self._table
 
-    def _pairs(self) -> dict[tuple[int, int], int]:
-        pairs = self.vocabulary_.pairs.tolist()
-        return {(a, b): self.vocabulary_.n_words + place for place, (a, b) in enumerate(pairs)}
+    def _pairs(self, units: list[int]) -> list[int]:
+        """Return the column of each pair of neighbouring units, -1 for none: the twin of the table of pairs."""
+        first, second = np.array(units[:-1], np.int64), np.array(units[1:], np.int64)
+        known, keys = self._pair_keys, first << 32 | np.maximum(second, 0)
+        if not known.size or not keys.size:
+            return [-1] * keys.size
+        place = np.minimum(np.searchsorted(known, keys), known.size - 1)
+        is_known = (known[place] == keys) & (first >= 0) & (second >= 0)
+        found: list[int] = np.where(is_known, place + self.vocabulary_.n_words, -1).tolist()
+        return found
 
     def _rows(self, lane: Lane, tokens: NDArray[np.int32]) -> _Rows:
         from labelfield.compiled.tokens import END, write_rows
@@ -347,7 +369,7 @@ class WordEncoder:
 
     def _plain_rows(self, batch: list[str]) -> _Rows:
         """Make rows in plain Python: the twin of the compiled loop."""
-        units_of, known_pairs = self._units(self._known()), self._pairs()
+        units_of = self._units(self._known())
         counts, indices, values = [], [], []
         for texts in _grouped(batch, self.weights_.size):
             total: Counter[int] = Counter()
@@ -355,8 +377,7 @@ class WordEncoder:
                 words = words_of(text)
                 sizes, units = units_of(words)
                 firsts = [units[at] for at in np.cumsum([0, *sizes[:-1]]).tolist()] if words else []
-                pairs = (known_pairs.get(pair, -1) for pair in pairwise(firsts))
-                for unit in chain(units, pairs):
+                for unit in chain(units, self._pairs(firsts)):
                     if unit >= 0:
                         total[unit] += weight
             columns = sorted(total)
@@ -414,6 +435,8 @@ class WordEncoder:
         split = [name.partition(" ") for name in names[sizes[0] : sizes[0] + sizes[1]]]
         pairs = np.array([(words[first], words[second]) for first, _, second in split], np.int64).reshape(-1, 2)
         encoder._take(Vocabulary(names, sizes[0], pairs, frequency, sizes[2]))
+        if (np.diff(encoder._pair_keys) <= 0).any():
+            raise ValueError("the pairs of the encoder are not in order")
         return encoder
 
 
@@ -477,15 +500,19 @@ def _choose(found: Found, min_documents: int, max_features: int) -> tuple[Vocabu
         order = np.concatenate([order[found.frequency[order] > boundary], np.array(ties, np.int64)])
         is_kept = pair_frequency > boundary
         first, second, pair_frequency = first[is_kept], second[is_kept], pair_frequency[is_kept]
-    by_name = sorted(order.tolist(), key=lambda unit: (found.units[unit][0] == _GRAM, found.units[unit]))
-    n_words = sum(found.units[unit][0] != _GRAM for unit in by_name)
+    kept = [found.units[unit] for unit in order.tolist()]
+    places = sorted(range(len(kept)), key=kept.__getitem__)
+    # What begins an n-gram comes before all letters and digits; words come first here.
+    n_grams = bisect_left(places, _AFTER_GRAMS, key=kept.__getitem__)
+    by_name = order[[*places[n_grams:], *places[:n_grams]]] if places else order
+    n_words = len(places) - n_grams
     column = np.full(len(found.units), -1, np.int64)
     column[by_name] = np.arange(len(by_name))
     is_kept = (column[first] >= 0) & (column[second] >= 0)
     pairs = np.stack([column[first[is_kept]], column[second[is_kept]]], 1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     pairs, pair_frequency = pairs[order], pair_frequency[is_kept][order]
-    names = [found.units[unit] for unit in by_name]
+    names = [found.units[unit] for unit in by_name.tolist()]
     pair_names = [f"{names[a]} {names[b]}" for a, b in zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), strict=True)]
     frequency = found.frequency[by_name]
     vocabulary = Vocabulary(

@@ -94,7 +94,7 @@ class TestQuality:
 
     def test_the_plain_solver_says_the_same(self, words, model, monkeypatch):
         monkeypatch.setattr("labelfield.inference.margin.has_numba", lambda: False)
-        monkeypatch.setattr("labelfield.models.linear.predict.has_numba", lambda: False)
+        monkeypatch.setattr("labelfield.models.linear.scores.has_numba", lambda: False)
         chosen = LinearClassifier(row_transform=model.row_transform_.name, cost=model.spec_.cost, n_passes=40, tol=1e-3)
         plain = clone(chosen).fit(words.X, words.Y).predict_proba(words.test.X)
         monkeypatch.undo()

@@ -224,7 +224,7 @@ def test_what_cannot_be_learned_from_is_refused(texts, labels, message):
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="encoder='bert'; expected 'words'"):
+    with pytest.raises(ValueError, match="encoder='bert'; expected words, wordllama"):
         fitted(encoder="bert").fit(["a"], [["b"]])
     with pytest.raises(NotFittedError):
         fitted().predict(["a"])

@@ -1,7 +1,6 @@
 """What linear machines answer."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 import numpy as np
@@ -10,11 +9,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from labelfield.compiled import has_numba
 from labelfield.csr import gather_rows
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.linear.model import LinearMachines
+from labelfield.models.linear.scores import FEW_ROWS, products, weights_by_feature
 from labelfield.models.predictor import Block, Predictor
 
 # Rows times machines whose scores exist at once, and rows at the most. A GPU lays all weights out again for each block.
@@ -30,16 +29,15 @@ class LinearPredictor(Predictor):
         self.model, self.n_labels, self.normalises = model, model.n_labels, normalises
         self.calibration = model.calibration
 
+    def _weights(self, rows: sparse.csr_array | None = None) -> sparse.csr_array:
+        parts = (self.model.weights, self.model.features, self.model.pointers)
+        weights, features, pointers = (part.cpu().numpy() for part in parts)
+        return weights_by_feature(weights, features, pointers, self.model.n_features, rows)
+
     @cached_property
     def by_feature(self) -> sparse.csr_array:
-        """The weights of all machines by feature (D, machines), formed at the first question."""
-        parts = (self.model.weights, self.model.features, self.model.pointers)
-        data, indices, indptr = (part.cpu().numpy() for part in parts)
-        if data.size <= np.iinfo(np.int32).max:  # as the loops want them, so that no question converts them again
-            indices, indptr = indices.astype(np.int32, copy=False), indptr.astype(np.int32)
-        shape = (self.model.intercepts.numel(), self.model.n_features)
-        result: sparse.csr_array = sparse.csr_array((data, indices, indptr), shape=shape).T.tocsr()
-        return result
+        """The weights of all machines by feature (D, machines), formed at the first question about many rows."""
+        return self._weights()
 
     def scores_of(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Yield f + 1 = wᵀx + b + 1 for blocks of rows and all machines."""
@@ -48,7 +46,10 @@ class LinearPredictor(Predictor):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 some = gather_rows(rows, np.arange(block.start, block.stop))
                 if self.model.weights.device.type == "cpu":
-                    found = torch.from_numpy(products(some, self.by_feature)).add_(self.model.intercepts)
+                    is_formed = "by_feature" in self.__dict__ or rows.shape[0] > FEW_ROWS
+                    weights = self.by_feature if is_formed else self._weights(some)
+                    scores = products(some, weights, torch.get_num_threads())
+                    found = torch.from_numpy(scores).add_(self.model.intercepts)
                 else:
                     found = self.model.scores(to_tensor(some, self.model.weights.device))
             yield block, found
@@ -64,21 +65,3 @@ class LinearPredictor(Predictor):
         squares, n_features = np.square(self.by_feature.data), self.model.n_features
         total = np.bincount(np.repeat(np.arange(n_features), np.diff(self.by_feature.indptr)), squares, n_features)
         return np.asarray(total / self.n_labels, np.float32)
-
-
-def products(X: sparse.csr_array, W: sparse.csr_array) -> NDArray[np.float32]:
-    """Return X W as a dense array (N, K) for sparse rows X and sparse weights W (D, K)."""
-    if not has_numba():
-        return np.asarray((X @ W).toarray(), np.float32)
-    from labelfield.compiled.descent import sparse_scores
-
-    out, n_threads = np.zeros((X.shape[0], W.shape[1]), np.float32), torch.get_num_threads()
-    left = X.indptr.astype(np.int64), X.indices, X.data
-    right = W.indptr.astype(np.int64), W.indices.astype(np.int32, copy=False), W.data
-    if min(n_threads, X.shape[0]) == 1:  # a thread would take longer to start than a row takes
-        sparse_scores(*left, *right, 0, X.shape[0], out)
-        return out
-    cuts = np.linspace(0, X.shape[0], n_threads + 1).astype(np.int64)
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(lambda first, last: sparse_scores(*left, *right, first, last, out), cuts[:-1], cuts[1:]))
-    return out

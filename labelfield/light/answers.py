@@ -1,0 +1,147 @@
+"""What linear machines, factor models and mixes of the two say, from the arrays of their folder.
+
+These are the formulas of `models/linear`, `models/mlgpf`, `models/stack.py` and `models/calibration.py`, explained in
+those files: without torch, for a model that is not trained further. A test holds both to the same answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import solve_triangular
+from scipy.special import expit, logit, logsumexp
+
+from labelfield.models.linear.scores import FEW_ROWS, products, weights_by_feature
+
+Arrays = dict[str, NDArray[Any]]
+F4 = NDArray[np.float32]
+# As in the files named above.
+_NEVER, _LEAST_ODDS, _LEAST_TREE, _SMALLEST_ODDS = -30.0, -25.0, -10.0, 1e-7
+_LEAST_VARIANCE, _SMALLEST, _LARGEST = 1e-6, 1e-37, 1 - 6e-8
+_RAISES = 4
+
+
+class LightLinear:
+    """Linear machines: raw probabilities of rows as the machines see them."""
+
+    def __init__(self, arrays: Arrays, n_features: int, n_threads: int) -> None:
+        self.arrays, self.n_features, self.n_threads = arrays, n_features, n_threads
+        self._all: sparse.csr_array | None = None
+
+    def __call__(self, X: sparse.csr_array) -> tuple[F4, F4]:
+        """Return the raw probabilities (N, K), and 0 for the novelty (N,) of each row."""
+        own = [self.arrays[name] for name in ("weights", "features", "pointers")]
+        if X.shape[0] > FEW_ROWS and self._all is None:
+            self._all = weights_by_feature(own[0], own[1], own[2], self.n_features)
+        weights = self._all if self._all is not None else weights_by_feature(own[0], own[1], own[2], self.n_features, X)
+        scores = products(X, weights, self.n_threads) + self.arrays["intercepts"]
+        return expit(stacked(self.arrays, "stack.", self._parts(scores))), np.zeros(X.shape[0], np.float32)
+
+    def _parts(self, scores: F4) -> list[F4]:
+        groups = self.arrays["groups"]
+        n_trees, n_labels = groups.shape
+        if not n_trees:
+            return [scores]
+        trees = [
+            _rho(scores[:, groups[tree]]) + _rho(scores[:, (1 + tree) * n_labels : (2 + tree) * n_labels])
+            for tree in range(n_trees)
+        ]
+        mean = logsumexp(np.stack(trees), axis=0) - np.log(n_trees)
+        return [scores[:, :n_labels], np.maximum(mean, _LEAST_TREE).astype(np.float32)]
+
+
+def _rho(scores: F4) -> F4:
+    return -np.square(np.maximum(2 - scores, 0))
+
+
+class LightFactors:
+    """A factor model with the kernel a exp(-r² / 2) + b xᵀ W² z and a diagonal whitened q(u)."""
+
+    def __init__(self, arrays: Arrays, spec: dict[str, Any]) -> None:
+        self.arrays = arrays
+        self.a, self.b = (float(np.exp(arrays[f"kernel.{name}"])) for name in ("log_variance", "log_slope"))
+        self.relevance = np.exp(2 * arrays["kernel.log_weights"])
+        Zt = arrays["inducing.transposed"]
+        if spec["unit_norm"]:
+            Zt = Zt / np.maximum(np.linalg.norm(Zt, axis=0), 1e-12)
+        support = arrays["inducing.support"] if spec["n_support"] else np.arange(spec["n_features"])
+        self.place = np.full(spec["n_features"], -1, np.int32)
+        self.place[support] = np.arange(len(support))
+        weights = self.relevance[support]
+        self.weighted, self.norms = Zt * weights[:, None], weights @ np.square(Zt)
+        self.L = _factor(self._covariance(self.weighted.T.astype(np.float64) @ Zt), spec["jitter"])
+        nodes, shares = np.polynomial.hermite_e.hermegauss(spec["n_points"])
+        self.quadrature = list(zip(nodes.tolist(), (shares / shares.sum()).tolist(), strict=True))
+
+    def _covariance(self, products: NDArray[np.float64]) -> NDArray[np.float64]:
+        norms = np.diagonal(products)
+        squared = np.maximum(norms[:, None] + norms - products - products.T, 0)
+        np.fill_diagonal(squared, 0)
+        return np.asarray(self.a * np.exp(-0.5 * squared) + self.b * products)
+
+    def __call__(self, X: sparse.csr_array) -> tuple[F4, F4]:
+        """Return the raw probabilities (N, K), and the novelty (N,) of each row."""
+        place = self.place[X.indices]
+        inside = np.where(place >= 0, X.data, np.float32(0))
+        shape = (X.shape[0], len(self.weighted))
+        rows = sparse.csr_array((inside, np.maximum(place, 0), X.indptr), shape=shape)
+        cross = np.asarray(rows @ self.weighted)
+        squares = sparse.csr_array((np.square(X.data), X.indices, X.indptr), shape=X.shape)
+        norms = squares @ self.relevance
+        squared = np.maximum(norms[:, None] + self.norms - 2 * cross, 0)
+        Kzx = (self.a * np.exp(-0.5 * squared) + self.b * cross).T
+        kxx = self.a + self.b * norms
+        A = solve_triangular(self.L, Kzx.astype(np.float64), lower=True).astype(np.float32)
+        mean = A.T @ self.arrays["family.mean"].T
+        var = kxx[:, None] + np.square(A).T @ np.expm1(self.arrays["family.log_var"]).T
+        unknown = np.maximum(kxx - np.square(A).sum(0), _LEAST_VARIANCE) / np.maximum(kxx, _LEAST_VARIANCE)
+        Phi = self.arrays["Phi"]
+        f_mean = mean @ Phi.T + self.arrays["b"]
+        f_std = np.sqrt(np.maximum(var, _LEAST_VARIANCE) @ np.square(Phi).T)
+        P = np.zeros_like(f_mean)
+        for node, share in self.quadrature:
+            P += np.float32(share) * expit(f_mean + np.float32(node) * f_std)
+        return np.minimum(P, 1), unknown.astype(np.float32)
+
+
+def _factor(K: NDArray[np.float64], jitter: float) -> NDArray[np.float64]:
+    """Return the Cholesky factor, with as much jitter as the model would take."""
+    scale = max(float(np.diagonal(K).mean()), np.finfo(np.float64).tiny)
+    for _ in range(_RAISES):
+        try:
+            return np.asarray(np.linalg.cholesky(K + jitter * scale * np.eye(len(K))))
+        except np.linalg.LinAlgError:
+            jitter = 10 * max(jitter, 1e-9)
+    raise ValueError("the covariance of the inducing inputs is not positive definite")
+
+
+def stacked(arrays: Arrays, prefix: str, parts: list[F4]) -> F4:
+    """Return the log-odds of labels (N, K) from the scores of parts."""
+    places = arrays[f"{prefix}places"]
+    result = places @ arrays[f"{prefix}offsets"]
+    for part, slopes in zip(parts, arrays[f"{prefix}slopes"], strict=True):
+        result = result + part * (places @ slopes)
+    return np.where(arrays[f"{prefix}unseen"] < 0, np.float32(_NEVER), np.maximum(result, np.float32(_LEAST_ODDS)))
+
+
+def log_odds(P: F4) -> F4:
+    """Return the log-odds of probabilities, none of which is taken to be certain."""
+    return np.asarray(logit(np.clip(P, np.float32(_SMALLEST_ODDS), np.float32(1 - _SMALLEST_ODDS))))
+
+
+def calibrated(arrays: Arrays, P: F4, rank: int) -> F4:
+    """Return the calibrated probabilities of the labels of this rank in their rows."""
+    knots, slopes, offsets = (arrays[f"calibration.{name}"] for name in ("knots", "slopes", "offsets"))
+    lead = arrays.get("calibration.lead")
+    if (slopes == 1).all() and not offsets.any() and (lead is None or not lead[1]):
+        return P
+    z = logit(np.clip(P, np.float32(_SMALLEST), np.float32(_LARGEST)))
+    result = slopes[0] * z
+    for knot, change in zip(knots, np.diff(slopes), strict=True):
+        result = result + change * np.maximum(z - knot, 0)
+    if lead is not None and rank == 0:
+        result = result + lead[1] * np.maximum(z - lead[0], 0)
+    return np.asarray(expit(result + offsets[min(rank, len(offsets) - 1)]))

@@ -1,0 +1,144 @@
+"""A model of documents from its folder, for tagging alone: an encoder, and what says which labels its rows have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import expit
+
+from labelfield.csr import from_counts, gather_rows
+from labelfield.data.transform import RowTransform
+from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, log_odds, stacked
+from labelfield.memory import row_blocks
+from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
+from labelfield.text.parts import TextParts
+
+F4 = NDArray[np.float32]
+# Layouts and kinds of models that are answered for here; all others need the estimators.
+_VERSIONS = (6, 7)
+_FACTORS = {
+    "kernel": "se_linear_ard",
+    "posterior": "whitened_diagonal",
+    "inducing": "free",
+    "label_linear": "off",
+    "likelihood": "bernoulli",
+}
+_BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 2000
+
+
+class LightModel:
+    """Linear machines, or a mix of them with a factor model, and the encoder that makes rows of documents."""
+
+    def __init__(self, config: dict[str, Any], arrays: Arrays, names: list[str], text: TextParts) -> None:
+        self.text_, self._names, self._arrays = text, names, arrays
+        self._last: tuple[sparse.csr_array, F4] | None = None
+        n_threads = _threads()
+        self._is_mix = "members" in config
+        self._members = (
+            [_member(own, _under(f"member.{place}.", arrays), n_threads) for place, own in enumerate(config["members"])]
+            if self._is_mix
+            else [_member(config, arrays, n_threads)]
+        )
+
+    def label_names(self) -> list[str]:
+        """Return the names of all labels."""
+        return self._names
+
+    def predict_topk(self, rows: sparse.csr_array, k: int = 5) -> sparse.csr_array:
+        """Return the k most probable labels of each row and their probabilities, as CSR (N, K)."""
+        best, unsure = self._answers(rows, k)
+        self._last = rows, unsure  # who asks for labels asks for uncertainty next
+        return best
+
+    def predict_uncertainty(self, rows: sparse.csr_array, best: sparse.csr_array | None = None) -> F4:
+        """Return how far the first label of each row (N,) should be distrusted, from 0 to 1."""
+        return self._last[1] if self._last is not None and self._last[0] is rows else self._answers(rows, 1)[1]
+
+    def _answers(self, rows: sparse.csr_array, k: int) -> tuple[sparse.csr_array, F4]:
+        n_labels = len(self._names)
+        k = min(k, n_labels)
+        empty = np.zeros((0, k), np.float32)
+        found: list[tuple[NDArray[Any], ...]] = [(empty.astype(np.int64), empty, empty[:, 0])]
+        for block in row_blocks(rows.shape[0], n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
+            found.append(self._block(gather_rows(rows, np.arange(block.start, block.stop)), k))
+        labels, P, unsure = (np.concatenate(part) for part in zip(*found, strict=True))
+        order = np.argsort(labels, axis=1)
+        columns, data = (np.take_along_axis(part, order, 1).ravel() for part in (labels, P))
+        best = from_counts(np.full(len(labels), k, np.int64), columns.astype(np.int32), data, n_labels)
+        return best, unsure.astype(np.float32)
+
+    def _block(self, rows: sparse.csr_array, k: int) -> tuple[NDArray[Any], ...]:
+        said = [predict(transform(rows)) for transform, predict in self._members]
+        P, novelty = said[0][0], np.max([new for _, new in said], axis=0)
+        if self._is_mix:
+            odds = stacked(self._arrays, "stack.", [log_odds(own) for own, _ in said])
+            P = expit(odds)
+        # Calibration preserves the ranking, so that only the best need it. Of equals the smaller label is first.
+        labels = np.argpartition(-P, k - 1, axis=1)[:, :k] if k < P.shape[1] else np.tile(np.arange(k), (len(P), 1))
+        labels.sort(axis=1)
+        order = np.argsort(-np.take_along_axis(P, labels, 1), axis=1, kind="stable")
+        labels = np.take_along_axis(labels, order, 1)
+        best = np.take_along_axis(P, labels, 1)
+        best = np.stack([calibrated(self._arrays, best[:, rank], rank) for rank in range(k)], 1)
+        return labels, best, 1 - best[:, 0] * (1 - novelty)
+
+
+def load_light(folder: Path) -> LightModel | None:
+    """Return the model of a folder, or None for one that needs the estimators, or that these would refuse.
+
+    What is wrong with a folder is then said where all kinds of models are loaded.
+    """
+    try:
+        config, arrays, names = load_artifact(folder, "np")
+        if config["version"] not in _VERSIONS or "text" not in config or not names or not _is_known(config):
+            return None
+        own = _under("text.", arrays)
+        lines = load_lines(folder, config, VOCABULARY)
+        text = TextParts.restore(config["text"], own, load_lines(folder, config, FEATURES), lines)
+        model = LightModel(config, arrays, names, text)
+    except Exception:  # a damaged folder, or one from a stranger, may fail in any way
+        return None
+    return model
+
+
+def _is_known(config: dict[str, Any]) -> bool:
+    """Return whether a model is made of linear machines and factor models of the usual kind."""
+    members = config.get("members", [config])
+    is_mix = config["method"] == "auto" and "members" in config
+    if not is_mix and config["method"] != "linear":
+        return False
+    return all(
+        member["label_kind"] != "classes"
+        and (
+            member["method"] == "linear"
+            or (member["method"] == "mlgpf" and all(member["spec"][name] == value for name, value in _FACTORS.items()))
+        )
+        for member in members
+    )
+
+
+def _member(
+    config: dict[str, Any], arrays: Arrays, n_threads: int
+) -> tuple[RowTransform, Callable[[sparse.csr_array], tuple[F4, F4]]]:
+    """Return what a member does to rows, and what it then says of them."""
+    transform = RowTransform(config["row_transform"], arrays.get("rows.weights"))
+    if config["method"] == "linear":
+        return transform, LightLinear(arrays, config["spec"]["n_features"], n_threads)
+    return transform, LightFactors(arrays, config["spec"])
+
+
+def _under(prefix: str, arrays: Arrays) -> Arrays:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _threads() -> int:
+    """Return how many cores to use: as OMP_NUM_THREADS says, which torch goes by too, or all of them."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(asked) if asked.isdecimal() and int(asked) > 0 else cores
