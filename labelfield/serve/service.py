@@ -30,7 +30,7 @@ from labelfield.serve.tagging import Line, Question, tag_items
 
 _WATCH_S = 1.0
 # Rows that the page compares with those of training; texts are not kept.
-_KEPT_ROWS = 500
+_KEPT_BATCHES, _ROWS_PER_BATCH = 300, 4
 
 
 class Service:
@@ -48,7 +48,7 @@ class Service:
         )
         self.corrections = None if settings.corrections is None else Corrections(settings.corrections)
         self.learner = Learner(self)
-        self.recent: dict[str, deque[Any]] = {name: deque(maxlen=_KEPT_ROWS) for name in settings.models}
+        self.recent: dict[str, deque[Any]] = {name: deque(maxlen=_KEPT_BATCHES) for name in settings.models}
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
         self._held = 0
@@ -169,7 +169,7 @@ class Service:
 
     def _keep(self, served: Served, rows: sparse.csr_array) -> None:
         """Remember rows, by which the page can say whether documents have changed since training."""
-        self.recent[served.name].append(rows)
+        self.recent[served.name].append(rows[:_ROWS_PER_BATCH])
 
     def failed(self, scope: Scope, error: Exception) -> Response:
         """Log an error of ours, and return what the client may know of it."""
