@@ -247,7 +247,7 @@ def explain_text(
         shown += f"{normal}\n" if normal and number < len(document) - 1 else normal
     words = list(places)[:_MOST_WORDS]
     best = classifier.predict_topk(rows([document]), k)
-    order = np.argsort(-best.data, kind="stable")
+    order = np.lexsort((-best.indices, -best.data))  # as tags are ordered, also where probabilities are equal
     labels = best.indices[order].astype(np.int64)
     tags = tags_of(classifier.label_names(), parts.vocabulary, best)[0]
     versions = [fields, *(_without(fields, places[word]) for word in words)]

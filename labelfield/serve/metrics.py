@@ -76,8 +76,8 @@ class Metrics:
         return {
             "requests": len(kept),
             "documents": sum(one.n_documents for one in kept),
-            "errors": sum(one.status >= 500 for one in kept),
-            "refused": sum(400 <= one.status < 500 for one in kept),
+            "errors": sum(one.status >= 500 and one.status != 503 for one in kept),
+            "refused": sum(400 <= one.status < 500 or one.status == 503 for one in kept),
             "p50_ms": _quantile([one.seconds for one in kept if one.status < 400], 0.5),
             "p99_ms": _quantile([one.seconds for one in kept if one.status < 400], 0.99),
             "by_minute": [

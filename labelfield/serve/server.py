@@ -20,6 +20,7 @@ import uvicorn
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.serve.app import build_app
 from labelfield.serve.connections import limited
+from labelfield.serve.corrections import Corrections
 from labelfield.serve.log import LineHandler, Log
 from labelfield.serve.service import Service
 from labelfield.serve.settings import Settings
@@ -39,6 +40,9 @@ def serve(settings: Settings) -> None:
     for name, folder in settings.models.items():
         if not (folder / "config.json").is_file():
             raise DataError(f"the model {name!r} is not there", path=folder, expected="a folder that train wrote")
+    if settings.corrections is not None and settings.corrections.is_file():
+        for name in settings.models:
+            Corrections(settings.corrections).abandon(name)
     with _bound(settings) as listening:
         _say_address(settings, listening, log)
         if settings.workers == 1:

@@ -30,7 +30,7 @@ const ms = (value) => (value == null ? "–" : `${value < 10 ? value.toFixed(1) 
 
 function table(head, rows) {
   return make("table", {},
-    make("thead", {}, make("tr", {}, ...head.map((name) => make("th", { scope: "col" }, name)))),
+    head.some(Boolean) ? make("thead", {}, make("tr", {}, ...head.map((name) => make("th", { scope: "col" }, name)))) : null,
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((cell, place) => make(place ? "td" : "th", place ? {} : { scope: "row" }, cell))))));
 }
 
@@ -58,10 +58,10 @@ export async function show(model) {
   const months = found.precision_by_month;
   find("dashboard-view").replaceChildren(
     make("dl", { class: "tiles" },
-      tile("Requests, last hour", hour.requests.toLocaleString("en")),
+      tile("Requests in an hour", hour.requests.toLocaleString("en")),
       tile("Documents", hour.documents.toLocaleString("en")),
-      tile("Half are faster than", ms(hour.p50_ms)),
-      tile("99 % are faster than", ms(hour.p99_ms)),
+      tile("Median latency", ms(hour.p50_ms)),
+      tile("99th percentile", ms(hour.p99_ms)),
       tile("Refused", hour.refused.toLocaleString("en")),
       tile("Failed", hour.errors.toLocaleString("en")),
       tile("Waiting", `${found.queue.waiting} / ${found.queue.capacity}`)),

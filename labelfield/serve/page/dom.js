@@ -19,6 +19,10 @@ export function say(message, isProblem = false) {
   status.classList.toggle("problem", isProblem);
 }
 
-export const percent = (share) => `${(100 * share).toFixed(share > 0.9995 || share < 0.0005 ? 1 : share >= 0.1 ? 0 : 1)} %`;
+export function percent(share) {
+  if (share < 0.001) return share > 0 ? "< 0.1 %" : "0 %";
+  if (share > 0.999) return share < 1 ? "> 99.9 %" : "100 %";
+  return `${(100 * share).toFixed(share >= 0.1 && share <= 0.99 ? 0 : 1)} %`;
+}
 
 export const counted = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;

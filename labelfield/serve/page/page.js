@@ -22,10 +22,15 @@ async function start() {
   choose(state.models[0].name);
 }
 
+function showAbout() {
+  const own = facts();
+  find("about").textContent = `${own.name}, version ${own.version}: ${own.summary}`;
+}
+
 function choose(name) {
   state.model = name;
   const own = facts();
-  find("about").textContent = `${own.name}: ${counted(own.labels, "label")}, ${own.summary}. Version ${own.version}.`;
+  showAbout();
   const isRows = own.kind === "rows";
   find("form").hidden = find("promise").hidden = find("corrections").hidden = isRows;
   say(isRows ? "This model takes rows of numbers: POST them to /tag." : "");
@@ -130,7 +135,7 @@ async function refreshCorrections() {
   else if (state.wasRunning) {
     say(last?.state === "done" ? "Learned. New tags come from the new model." : `Learning failed: ${last?.message ?? ""}`, last?.state !== "done");
     state.models = (await api.models()).models;
-    find("about").textContent = `${facts().name}: ${counted(facts().labels, "label")}, ${facts().summary}. Version ${facts().version}.`;
+    showAbout();
     run();
   }
   state.wasRunning = isRunning;

@@ -11,7 +11,8 @@ export class Review {
     this.number = ++numbered;
     this.suggested = result.tags.filter((tag) => result.guarantee || tag.probability >= 0.5);
     this.decisions = new Map(this.suggested.map((tag) => [tag.label, true]));
-    this.tags = result.tags.map((tag) => ({ ...tag }));
+    // Unlikely tags would only be in the way; the first three are always shown.
+    this.tags = result.tags.filter((tag, place) => place < 3 || tag.probability >= 0.02).map((tag) => ({ ...tag }));
     this.element = make("li");
     this.render();
   }
