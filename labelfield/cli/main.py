@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from labelfield import __version__
+from labelfield.cli.active import collect, query
 from labelfield.cli.checking import check
 from labelfield.cli.data import convert, info, split, synth
 from labelfield.cli.documents import tag
@@ -61,6 +62,8 @@ for command in (
     tag,
     check,
     learn,
+    query,
+    collect,
     serve,
     predict,
     evaluate,
