@@ -1,7 +1,7 @@
 """How many rows a person has to label until a model is nearly as good as with all of them, by how rows are chosen.
 
-Rows come from the training data alone: a fifth of them scores, the others are the pool. Every start begins with the same
-random rows for all strategies; then rows are added in steps of half of what there is. A model of fixed settings is
+Rows come from the training data alone: a fifth of them scores, the others are the pool. Every start begins with the
+same random rows for all strategies; then rows are added in steps of half of what there is. A model of fixed settings is
 trained after each step, so that only the choice of rows differs.
 """
 
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.paths import DATA
+from labelfield.active.query import Strategy
 
 __all__ = ["run", "run_text"]
 
-STRATEGIES = ("random", "uncertainty", "information", "diverse")
+STRATEGIES: tuple[Strategy, ...] = ("random", "uncertainty", "information", "diverse")
 N_STARTS, FIRST, GROWTH, SHARE = 10, 100, 1.5, 0.95
 # Rows of a data set that take part, so that a step takes seconds.
 _MOST_ROWS = {"bibtex": 5000, "eurovoc-text": 3000}
@@ -56,7 +57,7 @@ def _score(model: Any, X: Any, Y: Any) -> float:
 
 
 def needed(sizes: list[int], scores: list[float], target: float) -> float | None:
-    """Return the number of rows at which scores first reach a target, by a line between steps; None if they never do."""
+    """Return the number of rows at which scores first reach a target, by a line between steps; None if never."""
     for place, score in enumerate(scores):
         if score >= target:
             if place == 0:

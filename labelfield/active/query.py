@@ -90,8 +90,10 @@ def binary_entropy(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _mutual_information(classifier: FittedClassifier, rows: sparse.csr_array) -> NDArray[np.float64]:
-    """Return H[E p] - E H[p] summed over labels, for p = σ(f) and f as the posterior has it: of the members of a mix, the
-    mean over those that have a posterior."""
+    """Return H[E p] - E H[p] summed over labels, for p = σ(f) and f as the posterior has it.
+
+    For a mix, return the mean over those of its members that have a posterior.
+    """
     members = [one for one in classifier.members() if one is not classifier]
     if members:
         found = []
