@@ -55,6 +55,8 @@ STUDIES = {
     "covertype": Study("one-vs-each on Covertype, beside scikit-learn", "multiclass", "run_covertype", "covertype"),
     "deep-steps": Study("a step of deep kernels, beside GPyTorch's", "deep_cost", "run_steps"),
     "deep-scaling": Study("a step of deep kernels against the number of inducing points", "deep_cost", "run_scaling"),
+    "serve": Study("a server on loopback: start, latency, throughput", "serve", data="eurovoc-text"),
+    "serve-soak": Study("a server under load, reloads and broken requests", "serve", "run_soak", "eurovoc-text"),
     "active": Study("rows to be labelled until 95 % of the full score, by strategy", "active", data="bibtex"),
     "active-text": Study("the same with documents", "active", "run_text", "eurovoc-text"),
     "topics": Study("topics: AUC, few labels observed, and the cost of a step", "topics", data="eurlex-4k"),

@@ -19,6 +19,7 @@ from labelfield.cli.explain import explain, topics
 from labelfield.cli.output import say
 from labelfield.cli.prediction import evaluate, predict, report
 from labelfield.cli.serve import serve
+from labelfield.cli.share import export
 from labelfield.cli.training import config, learn, show, train
 from labelfield.errors import LabelfieldError
 
@@ -65,6 +66,7 @@ for command in (
     query,
     collect,
     serve,
+    export,
     predict,
     evaluate,
     explain,
