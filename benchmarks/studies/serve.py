@@ -195,7 +195,7 @@ def run_soak() -> dict[str, Any]:
             _load(port, "/tag", bodies, "application/json", min(45, SOAK_S / 2), broken=0.01, reload_s=10)
         )
         before, series, rest = _rss_mb(pid), list[float](), SOAK_S - first["seconds"]
-        answers = Counter({code: n for code, n in first["answers"].items()})
+        answers = Counter(first["answers"])
         while rest > 0:
             part = asyncio.run(_load(port, "/tag", bodies, "application/json", min(30, rest), broken=0.01, reload_s=10))
             rest -= part["seconds"]

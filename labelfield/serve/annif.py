@@ -71,7 +71,7 @@ def _question(given: dict[str, Any]) -> Question:
 
 
 def _results(served: Served, line: Line) -> list[dict[str, Any]]:
-    text = served.estimator.text_
+    text = served.text
     found = []
     for tag in line["tags"]:
         known = None if text is None else text.vocabulary.by_name.get(tag["label"])

@@ -36,7 +36,7 @@ async def dashboard(service: Service, served: Served) -> dict[str, Any]:
 
 def drift(service: Service, served: Served) -> dict[str, Any] | None:
     """Compare what the model says of recent rows with what it said of held-out ones; None where nothing can be said."""
-    estimator = served.estimator
+    estimator = served.estimator()
     kept = [rows for rows in list(service.recent[served.name]) if rows.shape[1] == estimator.n_features_in_]
     if sum(rows.shape[0] for rows in kept) < LEAST_NEW_ROWS:
         return None

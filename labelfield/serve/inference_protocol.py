@@ -40,7 +40,7 @@ async def model(service: Service, request: Request) -> Any:
     """Describe the inputs and outputs of a model."""
     served = service.store.find(request.path_params["model"])
     if served.fields is None:
-        inputs = [{"name": "rows", "datatype": "FP32", "shape": [-1, served.estimator.n_features_in_]}]
+        inputs = [{"name": "rows", "datatype": "FP32", "shape": [-1, served.n_features]}]
     else:
         inputs = [{"name": field, "datatype": "BYTES", "shape": [-1]} for field in served.fields]
     outputs = [
@@ -117,8 +117,8 @@ def _rows(served: Served, inputs: list[dict[str, Any]]) -> list[Any]:
     if len(inputs) != 1 or inputs[0].get("datatype") not in _NUMBERS:
         raise RefusedError(400, "expected one input of numbers, such as FP32, with a row for each item")
     shape, data = _tensor(inputs[0], "the input")
-    if len(shape) != 2 or shape[1] != served.estimator.n_features_in_:
-        raise RefusedError(400, f"the shape is {shape}; expected [rows, {served.estimator.n_features_in_}]")
+    if len(shape) != 2 or shape[1] != served.n_features:
+        raise RefusedError(400, f"the shape is {shape}; expected [rows, {served.n_features}]")
     width = shape[1]
     return [row_of(served, data[at : at + width], "a row") for at in range(0, len(data), width)]
 

@@ -165,7 +165,7 @@ def row_of(served: Served, given: Any, what: str) -> tuple[list[int], list[float
     """Return the columns and values of a row: a list of all values, columns with values, or values by name."""
     if served.fields is not None:
         raise RefusedError(422, f"the model {served.name!r} takes documents, not rows; send documents")
-    n_features = served.estimator.n_features_in_
+    n_features = served.n_features
     if isinstance(given, list):
         if len(given) != n_features:
             raise RefusedError(422, f"{what} has {len(given)} values; expected {n_features}")

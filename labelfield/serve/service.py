@@ -87,10 +87,19 @@ class Service:
             self.on_failure()
             return
         for served in self.store.models.values():
-            self.metrics.show_model(served.name, served.version, served.estimator.method)
+            self.metrics.show_model(served.name, served.version, served.method)
             seconds = round(served.seconds, 2)
             self.log("loaded", model=served.name, version=served.version, seconds=seconds)
         self.log("ready", models=list(self.store.models))
+        for served in list(self.store.models.values()):
+            await self._complete(served)
+
+    async def _complete(self, served: Served) -> None:
+        """Load the whole classifier, so that the first explanation does not wait for it."""
+        try:
+            await asyncio.to_thread(served.estimator)
+        except Exception as error:  # who needs it will be told
+            self.log.failure("not complete", error, model=served.name, reason=_reason(error))
 
     async def _watch(self) -> None:
         while True:
@@ -111,7 +120,9 @@ class Service:
             message = f"the model {name!r} could not be loaded again, and the one before goes on answering; see the log"
             raise RefusedError(503, message, {"Retry-After": "10"}) from None
         self.metrics.reloads.labels(name, "done").inc()
-        self.metrics.show_model(name, new.version, new.estimator.method, old.version)
+        if old.is_complete:
+            self.spawn(self._complete(new))
+        self.metrics.show_model(name, new.version, new.method, old.version)
         self.log("reloaded", model=name, version=new.version, before=old.version, seconds=round(new.seconds, 2))
         return new
 
@@ -150,7 +161,7 @@ class Service:
         """Store a correction of a document; labels that are given by URI get their names."""
         if self.corrections is None:
             raise RefusedError(409, "corrections are not kept here; start the server with --corrections FILE")
-        text = served.estimator.text_
+        text = served.text
         assert text is not None  # texts were read for a model of documents
         named = text.vocabulary.named([list(labels)])[0]
         document = dict(zip(text.fields, texts, strict=True))
@@ -163,7 +174,7 @@ class Service:
 
     def _answer(self, served: Served, items: list[Any], questions: list[Question]) -> list[Line]:
         """Answer a batch; called by the computing thread."""
-        lines, rows = tag_items(served.estimator, items, questions, served.names)
+        lines, rows = tag_items(served.tagger, items, questions, served.names, served.estimator)
         self._keep(served, rows)
         return lines
 

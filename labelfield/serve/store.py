@@ -5,21 +5,24 @@ from __future__ import annotations
 import ctypes
 import gc
 import hashlib
+import json
 import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from labelfield.errors import DataError, LabelfieldError
-from labelfield.estimators.persistence import load_classifier
-from labelfield.estimators.protocol import FittedClassifier
+from labelfield.light.model import load_light
+from labelfield.methods import METHODS
 from labelfield.serve.refusal import RefusedError
-from labelfield.serve.tagging import Question, tag_items, tag_names
-from labelfield.text.parts import TagNames
+from labelfield.serve.tagging import Question, Tagger, tag_items, tag_names
+
+if TYPE_CHECKING:
+    from labelfield.estimators.protocol import FittedClassifier
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
 # What config.json of a model folder says changes with every save, and it is written last.
@@ -28,35 +31,67 @@ _CONFIG = "config.json"
 _MANY = 100
 
 
-@dataclass(frozen=True)
 class Served:
-    """A model that is ready to answer; never changed once it is there."""
+    """A model that is ready to answer; its answers never change once it is there.
 
-    name: str
-    folder: Path = field(repr=False)
-    estimator: FittedClassifier = field(repr=False)
-    names: TagNames = field(repr=False)
-    version: str
-    modified: datetime
-    seconds: float
+    Tags come from the `tagger`: in NumPy alone where that can be, which is faster for a few documents and starts
+    without torch. Explanations and promises need the whole `estimator()`, which is loaded when it is first needed.
+    """
+
+    def __init__(self, name: str, folder: Path, device: str) -> None:
+        started = time.perf_counter()
+        self.name, self.folder, self.device = name, folder, device
+        self.version, config = _read_version(folder)
+        self._whole: FittedClassifier | None = None
+        self._lock = threading.Lock()
+        light = None if device == "cuda" else load_light(folder)
+        self.tagger: Tagger = light or self.estimator()
+        self.method = str(config.get("method"))
+        self.text = self.tagger.text_
+        self.names = tag_names(self.tagger)
+        self.modified = datetime.fromtimestamp((folder / _CONFIG).stat().st_mtime, UTC)
+        first: Any = ([0], [1.0]) if self.fields is None else ("",) * (len(self.fields) - 1) + ("a first text",)
+        for n_items in (1, _MANY):
+            tag_items(self.tagger, [first] * n_items, [Question()] * n_items, self.names, self.estimator)
+        self.seconds = time.perf_counter() - started
+
+    def estimator(self) -> FittedClassifier:
+        """Return the whole classifier; if its folder has changed since, it cannot be loaded any more."""
+        with self._lock:
+            if self._whole is None:
+                from labelfield.estimators.persistence import load_classifier
+
+                found: FittedClassifier = load_classifier(self.folder, device=self.device)
+                if _read_version(self.folder)[0] != self.version:
+                    raise RefusedError(503, "the model is being replaced; try again", {"Retry-After": "2"})
+                self._whole = found
+            return self._whole
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole classifier is in memory."""
+        return self._whole is not None
+
+    @property
+    def n_features(self) -> int:
+        """The number of features of rows."""
+        return self.estimator().n_features_in_
 
     @property
     def fields(self) -> tuple[str, ...] | None:
         """The fields of documents; None for a model of rows."""
-        text = self.estimator.text_
-        return None if text is None else text.fields
+        return None if self.text is None else self.text.fields
 
     @cached_property
     def columns(self) -> dict[str, int] | None:
         """The columns of features by name, for a model of rows that has names."""
-        names = None if self.fields is not None else self.estimator.feature_names()
+        names = None if self.fields is not None else self.estimator().feature_names()
         return None if names is None else {name: column for column, name in enumerate(names)}
 
     @property
     def language(self) -> str | None:
         """The language of documents, where the encoder knows it."""
-        text = self.estimator.text_
-        return None if text is None else getattr(text.encoder, "language_", None)
+        return None if self.text is None else getattr(self.text.encoder, "language_", None)
 
     def facts(self) -> dict[str, object]:
         """Return what clients may know of the model; the folder is not part of it."""
@@ -64,14 +99,23 @@ class Served:
             "name": self.name,
             "version": self.version,
             "kind": "rows" if self.fields is None else "documents",
-            "method": self.estimator.method,
-            "summary": self.estimator.summary(),
+            "method": self.method,
+            "summary": METHODS[self.method].sentence if self.method in METHODS else self.method,
             "labels": len(self.names.names),
-            "features": self.estimator.n_features_in_,
             "fields": None if self.fields is None else list(self.fields),
             "language": self.language,
             "modified": self.modified.isoformat(timespec="seconds"),
         }
+
+
+def _read_version(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return what tells this version of a model from others, and its description."""
+    try:
+        content = (folder / _CONFIG).read_bytes()
+        found = json.loads(content)
+    except (OSError, ValueError):
+        content, found = b"", {}
+    return hashlib.sha256(content).hexdigest()[:12], found if isinstance(found, dict) else {}
 
 
 def parse_names(given: Sequence[str]) -> dict[str, Path]:
@@ -90,21 +134,6 @@ def parse_names(given: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def load_served(name: str, folder: Path, device: str) -> Served:
-    """Load a model, and ask it a first question, so that everything it needs is compiled and in memory."""
-    started = time.perf_counter()
-    config = folder / _CONFIG
-    before = config.read_bytes() if config.is_file() else b""
-    estimator: FittedClassifier = load_classifier(folder, device=device)
-    names = tag_names(estimator)
-    first = ([0], [1.0]) if estimator.text_ is None else ("",) * (len(estimator.text_.fields) - 1) + ("a first text",)
-    for n_items in (1, _MANY):
-        tag_items(estimator, [first] * n_items, [Question()] * n_items, names)
-    modified = datetime.fromtimestamp(config.stat().st_mtime, UTC)
-    version = hashlib.sha256(before).hexdigest()[:12]
-    return Served(name, folder, estimator, names, version, modified, time.perf_counter() - started)
-
-
 class ModelStore:
     """Models by name. Reading is one look-up; `reload` swaps a model when the new one has answered a question."""
 
@@ -119,7 +148,7 @@ class ModelStore:
         """Load all models for the first time; a failure is raised."""
         for name, folder in self.folders.items():
             self._seen[name] = self._mark(name)
-            self.models[name] = load_served(name, folder, self.device)
+            self.models[name] = Served(name, folder, self.device)
 
     @property
     def is_ready(self) -> bool:
@@ -144,7 +173,7 @@ class ModelStore:
         """Load a model again and put it in the place of the old one; if it fails, the old one stays, and it raises."""
         with self._lock:  # one at a time: two models in memory are enough
             try:
-                new = load_served(name, self.folders[name], self.device)
+                new = Served(name, self.folders[name], self.device)
             except (LabelfieldError, OSError, ValueError, RuntimeError, MemoryError) as error:
                 self.failures[name] = str(error)
                 raise

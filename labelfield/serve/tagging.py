@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.estimators.protocol import FittedClassifier
-from labelfield.estimators.text import explain_text
-from labelfield.explain.row import explain_row
-from labelfield.text.parts import TagNames, written
+from labelfield.text.parts import TagNames, TextParts, written
+
+if TYPE_CHECKING:
+    from labelfield.estimators.protocol import FittedClassifier
 
 Line = dict[str, Any]
+
+
+class Tagger(Protocol):
+    """What tags need of a model, whole or light."""
+
+    @property
+    def text_(self) -> TextParts | None: ...
+    def label_names(self) -> list[str]: ...
+    def predict_topk(self, X: Any, k: int = 5) -> sparse.csr_array: ...
+    def predict_uncertainty(self, X: Any, best: sparse.csr_array | None = None) -> NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)
@@ -33,32 +44,34 @@ class Question:
 
 
 def tag_items(
-    estimator: FittedClassifier, items: Sequence[Any], questions: Sequence[Question], names: TagNames | None = None
+    tagger: Tagger,
+    items: Sequence[Any],
+    questions: Sequence[Question],
+    names: TagNames,
+    whole: Callable[[], FittedClassifier],
 ) -> tuple[list[Line], sparse.csr_array]:
     """Answer a question about each document, or about each row (N, D), all in one pass of the model.
 
     An answer is what `labelfield tag` writes: tags (label, uri, probability), uncertainty, review; on request also an
-    explanation of each tag. The rows that documents became are returned beside the answers.
+    explanation of each tag. Promises and explanations come from the `whole` classifier. The rows that documents became
+    are returned beside the answers.
     """
-    parts = estimator.text_
-    rows = stacked_rows(items, estimator.n_features_in_) if parts is None else parts.rows(items)
-    names = names or tag_names(estimator)
-    lines = _ranked(estimator, rows, questions, names)
+    parts = tagger.text_
+    rows = stacked_rows(items, whole().n_features_in_) if parts is None else parts.rows(items)
+    lines = _ranked(tagger, rows, questions, names)
     for precision in sorted({one.precision for one in questions if one.precision is not None}):
-        _apply_promise(lines, estimator, rows, questions, precision, names)
+        _apply_promise(lines, whole(), rows, questions, precision, names)
     for place, (item, question) in enumerate(zip(items, questions, strict=True)):
         if question.explain:
             n_tags = len(lines[place]["tags"])
-            lines[place]["explanation"] = _explained(estimator, item, rows[[place]], n_tags, question.explain)
+            lines[place]["explanation"] = _explained(whole(), item, rows[[place]], n_tags, question.explain)
     return lines, rows
 
 
-def _ranked(
-    estimator: FittedClassifier, rows: sparse.csr_array, questions: Sequence[Question], names: TagNames
-) -> list[Line]:
+def _ranked(tagger: Tagger, rows: sparse.csr_array, questions: Sequence[Question], names: TagNames) -> list[Line]:
     """Return the most probable tags of each row, as many as were asked for."""
-    best = estimator.predict_topk(rows, max(one.k for one in questions))
-    uncertainty = np.round(estimator.predict_uncertainty(rows, best).astype(np.float64), 4).tolist()
+    best = tagger.predict_topk(rows, max(one.k for one in questions))
+    uncertainty = np.round(tagger.predict_uncertainty(rows, best).astype(np.float64), 4).tolist()
     lines = []
     for own, unsure, question in zip(names.tags(best), uncertainty, questions, strict=True):
         kept = [tag for tag in own[: question.k] if tag.probability >= question.threshold]
@@ -66,9 +79,9 @@ def _ranked(
     return lines
 
 
-def tag_names(estimator: FittedClassifier) -> TagNames:
+def tag_names(tagger: Tagger) -> TagNames:
     """Return what the labels of a model are called."""
-    return TagNames(estimator.label_names(), None if estimator.text_ is None else estimator.text_.vocabulary)
+    return TagNames(tagger.label_names(), None if tagger.text_ is None else tagger.text_.vocabulary)
 
 
 def _apply_promise(
@@ -94,6 +107,8 @@ def _explained(
     if not k:
         return []
     if estimator.text_ is None:
+        from labelfield.explain.row import explain_row
+
         found = explain_row(estimator, row, k=k, n_features=n_words).labels
         return [
             {
@@ -105,6 +120,8 @@ def _explained(
             }
             for label in found
         ]
+    from labelfield.estimators.text import explain_text
+
     return [
         {
             "label": own.tag.label,

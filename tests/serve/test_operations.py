@@ -277,8 +277,8 @@ def test_readiness_waits_for_the_models(folder, monkeypatch):
     go = threading.Event()
     from labelfield.serve import store
 
-    real = store.load_served
-    monkeypatch.setattr(store, "load_served", lambda *given: (go.wait(5), real(*given))[1])
+    real = store.Served
+    monkeypatch.setattr(store, "Served", lambda *given: (go.wait(5), real(*given))[1])
     monkeypatch.setattr("application.time.sleep", lambda _: None)
     with serving({"topics": folder}) as client:
         assert client.get("/healthz").status_code == 200
