@@ -32,7 +32,7 @@ from labelfield.errors import CannotAnswerError
 MOST_TAGS = 5
 # Shares of 1 - confidence for the searches for a precision: with one tag per row and with several, each from the usual
 # start and from a higher one.
-_SHARES = {"one": 0.5, "several": 0.3, "one, higher": 0.1, "several, higher": 0.1}
+_SHARES = {"one": 0.4, "several": 0.4, "one, higher": 0.1, "several, higher": 0.1}
 # Thresholds between 0 and 1 that are looked at.
 _N_THRESHOLDS = 200
 # Thresholds of which the precision is bounded at once, where the share of rows decides.

@@ -50,5 +50,5 @@ def test_kept_promises_are_seldom_said_to_be_broken():
 
 
 def test_few_rows_are_refused():
-    with pytest.raises(DataError, match="19 rows; expected at least 20 to compare. Check more rows at once"):
+    with pytest.raises(DataError, match=r"19 rows; expected at least 20 to compare. Check more rows at once"):
         compare(EVIDENCE, draw(19).p)
