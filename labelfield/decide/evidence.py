@@ -126,7 +126,8 @@ class Evidence:
 
     def outcome(self, threshold: float, max_tags: int) -> Outcome:
         """Return what tagging labels of at least this probability, so many at the most, would have done."""
-        n_tags = np.minimum(np.count_nonzero(self.p >= np.float32(threshold), axis=1), max_tags)
+        # The most probable come first: no more of them can become tags.
+        n_tags = np.count_nonzero(self.p[:, :max_tags] >= np.float32(threshold), axis=1)
         return Outcome(n_tags, self._n_hits_of_first[np.arange(self.n_rows), n_tags])
 
     def take(self, rows: NDArray[Any]) -> Evidence:
