@@ -85,7 +85,7 @@ def test_thresholds_are_tested_one_after_another_as_another_package_does(max_tag
 @pytest.mark.parametrize("max_tags", [1, 5])
 def test_all_searches_together_are_as_sure_as_was_asked(max_tags):
     searches = searches_for(0.9, max_tags, 0.95)
-    assert sum(search.level for search in searches) == pytest.approx(0.05)
+    assert sum(search.level for search in searches) <= 0.05 + 1e-12
     assert all(search.thresholds == sorted(search.thresholds, reverse=True) for search in searches)
 
 
