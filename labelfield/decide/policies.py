@@ -33,8 +33,8 @@ MOST_TAGS = 5
 # Shares of 1 - confidence for the searches for a precision: with one tag per row and with several, each from the usual
 # start and from a higher one.
 _SHARES = {"one": 0.4, "several": 0.4, "one, higher": 0.1, "several, higher": 0.1}
-# The share of 1 - confidence that a search for a recall spends. Half of it is left over in both kinds of search, so that a
-# promise is kept about as often when it is judged on no more new rows than there were held-out ones.
+# The share of 1 - confidence that a search for a recall spends. Part of it is left over there, and with one tag per
+# row, so that promises are kept about as often if they are judged on no more new rows than there were held-out ones.
 _CAUTION = 0.5
 # Thresholds between 0 and 1 that are looked at.
 _N_THRESHOLDS = 200
