@@ -93,11 +93,12 @@ def _policy(estimator: FittedClassifier, name: str, value: float | None, confide
 
 def _print(found: Drift) -> None:
     lines: list[list[Any]] = [
-        [one.name, f"{one.held_out:.3f}", f"{one.new:.3f}", f"{one.distance:.3f}", f"{one.by_chance:.3f}"]
+        [one.name, f"{one.held_out:.3f}", f"{one.new:.3f}"]
+        + [f"{value:.3f} of {most:.3f}" for value, most in ((one.lower, one.most_lower), (one.higher, one.most_higher))]
         for one in found.comparisons
     ]
     title = f"{found.n_new:,} new rows beside {found.n_held_out:,} that were held out in training"
-    print_table(title, ["mean over rows", "held out", "new", "distance", "by chance"], lines)
+    print_table(title, ["mean over rows", "held out", "new", "lower by", "higher by"], lines)
     if found.promises:
         header = ["promise", "promised", "reached", "p-value of its being kept"]
         lines = [

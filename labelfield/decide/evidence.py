@@ -41,6 +41,8 @@ class Evidence:
     true_counts: NDArray[np.int64]
     true_labels: NDArray[np.int32]
     n_labels: int
+    # The share of the training rows that the model which spoke had not seen, and the final one has; 0 if they are one.
+    joined: float = 0.0
 
     @classmethod
     def of(
@@ -74,8 +76,9 @@ class Evidence:
     @classmethod
     def restore(cls, arrays: dict[str, NDArray[Any]], n_labels: int) -> Evidence:
         """Make evidence of arrays from anyone; raise a ValueError where they do not fit together."""
-        found = cls(**{name: arrays[name] for name in _ARRAYS}, n_labels=n_labels)
-        labels, p, counts, true = found.arrays().values()
+        joined = float(arrays["joined"].sum()) if "joined" in arrays else 0.0
+        found = cls(**{name: arrays[name] for name in _ARRAYS}, n_labels=n_labels, joined=joined)
+        labels, p, counts, true = (getattr(found, name) for name in _ARRAYS)
         fits = (
             labels.ndim == 2
             and labels.shape == p.shape
@@ -88,6 +91,7 @@ class Evidence:
             and p.dtype.kind == "f"
             and bool(((p >= 0) & (p <= 1) | (p == -1)).all())
             and bool((np.diff(p, axis=1) <= 0).all())
+            and 0 <= joined <= 1
         )
         if not fits:
             raise ValueError("what was said of held-out rows does not fit together")
@@ -95,7 +99,8 @@ class Evidence:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all of it, as arrays that a model folder can hold."""
-        return {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        found = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        return found | {"joined": np.array([self.joined])}
 
     @property
     def n_rows(self) -> int:
@@ -126,13 +131,16 @@ class Evidence:
 
     def outcome(self, threshold: float, max_tags: int) -> Outcome:
         """Return what tagging labels of at least this probability, so many at the most, would have done."""
-        n_tags = np.minimum(np.count_nonzero(self.p >= np.float32(threshold), axis=1), max_tags)
+        # The most probable come first: no more of them can become tags.
+        n_tags = np.count_nonzero(self.p[:, :max_tags] >= np.float32(threshold), axis=1)
         return Outcome(n_tags, self._n_hits_of_first[np.arange(self.n_rows), n_tags])
 
     def take(self, rows: NDArray[Any]) -> Evidence:
         """Return some of the rows."""
         Y = self.truth[rows]
-        return Evidence(self.labels[rows], self.p[rows], np.diff(Y.indptr).astype(np.int64), Y.indices, self.n_labels)
+        return Evidence(
+            self.labels[rows], self.p[rows], np.diff(Y.indptr).astype(np.int64), Y.indices, self.n_labels, self.joined
+        )
 
     def held_out_positives(self) -> NDArray[np.int64]:
         """Return in how many held-out rows each label (K,) holds."""
