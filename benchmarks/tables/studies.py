@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.record import Record
+from benchmarks.tables.documents import encoding, tags
 from benchmarks.tables.text import machine_shown, markdown_table, triple
 
 __all__ = ["SECTIONS"]
@@ -262,6 +263,8 @@ def trust(records: dict[str, Record]) -> str:
 
 # The sections of docs/BENCHMARKS.md, in this order.
 SECTIONS = {
+    "Documents in, tags out": tags,
+    "Text to rows": encoding,
     "On a GPU": gpu,
     "One class per row": classes,
     "On top of a network": deep,

@@ -38,7 +38,7 @@ _CARD = {
 _ROWS_PER_LABEL = {"median": "median rows per label", "max": "most rows per label", "seen_once": "labels seen once"}
 
 
-@reads_files(classes=True, documents=True)
+@reads_files(classes=True, documents=True, model=False)
 def info(reading: Reading, path: Source, as_json: AsJson = False) -> None:
     """Show the contents of a data set, rows or documents: sizes, what is empty, label frequencies.
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from scipy import sparse
 
 from labelfield.cli.documents import read_for
-from labelfield.cli.options import AsJson, Device, Reading, load_model, reads_files
+from labelfield.cli.options import AsJson, Device, Reading, Trust, load_model, reads_files
 from labelfield.cli.output import Bar, print_json, print_table, printable
 from labelfield.data import Dataset
 from labelfield.errors import LabelfieldError
@@ -49,6 +49,7 @@ def explain(
     k: Annotated[int, typer.Option("-k", min=1, help="Labels to explain, the most probable first.")] = 5,
     n_features: Annotated[int, typer.Option("--features", min=0, help="Features, or words, shown per label.")] = 8,
     n_inducing: Annotated[int, typer.Option("--inputs", min=0, help="Inducing inputs, or topics, per label.")] = 3,
+    trust: Trust = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -59,7 +60,7 @@ def explain(
 
     Example: labelfield explain model data/bibtex --row 3
     """
-    estimator = load_model(model, device, reading.trust)
+    estimator = load_model(model, device, trust)
     if (text is None) == (rows is None or row is None):
         raise typer.BadParameter("pass a file and --row, or --text for a model of documents")
     if estimator.text_ is not None:

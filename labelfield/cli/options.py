@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Import the encoder that a model names, if that is none of ours.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote there.")]
 
 
@@ -67,9 +68,7 @@ class Reading:
         ),
     ] = None
     encoding: Annotated[str, typer.Option("--encoding", help="The encoding of text files.")] = "utf-8"
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Import the encoder that a model names, if that is none of ours.")
-    ] = False
+    trust: Trust = False
 
     def __call__(self, path: Path, **options: Any) -> Dataset:
         """Read a data set as `labelfield.read` does, with a progress bar, and verify it where reading is lazy."""
@@ -109,15 +108,20 @@ class Reading:
 
 
 def reads_files(
-    *, classes: bool = False, rows: bool = True, documents: bool = False
+    *, classes: bool = False, rows: bool = True, documents: bool = False, model: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `Reading` for its parameter `reading`: those of rows, and those of documents."""
+    """Give a command the options of `Reading` for its parameter `reading`: those of rows, and those of documents.
+
+    A command that loads no `model` has none to trust.
+    """
     offered = dict(signature(Reading, eval_str=True).parameters)
     for name in offered.keys() - {"classes"}:
         if not (documents if name in _OF_DOCUMENTS else rows):
             del offered[name]
     if not classes:
         del offered["classes"]
+    if not model:
+        offered.pop("trust", None)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)

@@ -57,7 +57,7 @@ _MOST_LISTED = 10
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-@reads_files(documents=True)
+@reads_files(documents=True, model=False)
 def train(
     reading: Reading,
     data: Annotated[

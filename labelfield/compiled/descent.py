@@ -123,12 +123,18 @@ def dense_scores(starts: I8, columns: I4, values: F4, W: F4, rows: I8, out: F4) 
 
 
 @njit(cache=True, nogil=True)
-def sparse_scores(
-    indptr: I8, indices: I4, values: F4, pointers: I8, labels: I4, weights: F4, first: int, last: int, out: F4
+def machine_scores(
+    pointers: I8, features: I4, weights: F4, starts: I8, rows: I4, values: F4, first: int, last: int, out: F4
 ) -> None:
-    """Write X W of the rows from first to last into `out` (N, K), for weights by feature: (pointers, labels)."""
-    for row in range(first, last):
-        for j in range(indptr[row], indptr[row + 1]):
-            value = values[j]
-            for at in range(pointers[indices[j]], pointers[indices[j] + 1]):
-                out[row, labels[at]] += value * weights[at]
+    """Write the scores of machines from first to last into `out` (N, machines), for rows by feature: (starts, rows).
+
+    The weights of a machine are read once for all rows, so that neither they nor the scores need another order.
+    """
+    own = np.zeros(out.shape[0], np.float32)
+    for machine in range(first, last):
+        own[:] = _ZERO
+        for j in range(pointers[machine], pointers[machine + 1]):
+            weight = weights[j]
+            for at in range(starts[features[j]], starts[features[j] + 1]):
+                own[rows[at]] += values[at] * weight
+        out[:, machine] = own

@@ -25,7 +25,9 @@ END = -1
 
 _PRIME, _START = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xCBF29CE484222325)
 _FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
-_32 = np.uint64(32)
+_32, _LOW, _ONE = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(1)
+# Columns per entry of a batch up to which counting all columns is faster than sorting row by row.
+_SPARSER = 32
 _ALONE, _LETTERS = np.uint32(ALONE), np.uint32(ALONE - 1)
 
 
@@ -129,16 +131,14 @@ def count_documents(tokens: I4, n_fields: int, pointers: I8, units: I4, seen: I4
 
 
 @njit(cache=True, nogil=True)
-def count_pairs(
-    tokens: I4, n_fields: int, pointers: I8, units: I4, keys: U8, seen: I4, frequency: I4, state: I8, document: int
-) -> bool:
-    """Add to `frequency` the number of documents that each pair of neighbouring words occurs in.
+def count_pairs(tokens: I4, n_fields: int, pointers: I8, units: I4, table: U8, state: I8, document: int) -> bool:
+    """Count the documents that each pair of neighbouring words occurs in.
 
-    `keys` are the pairs, in a table with open addressing. `state` is where to go on: the next token, the field, how
-    many documents of these tokens are done, the unit before, and how many pairs there are. Return False if the table is
-    full.
+    `table` (slots, 2) has open addressing: a pair, and beside it the last document that it was seen in, times 2³², plus
+    the number of documents. `state` is where to go on: the next token, the field, how many documents of these tokens
+    are done, the unit before, and how many pairs there are. Return False if the table is full.
     """
-    mask, most = keys.shape[0] - 1, keys.shape[0] // 2
+    mask, most = table.shape[0] - 1, table.shape[0] // 2
     at, field, done, before, n_pairs = state[0], state[1], state[2], state[3], state[4]
     while at < tokens.shape[0] and n_pairs < most:
         token = tokens[at]
@@ -153,46 +153,45 @@ def count_pairs(
         unit = units[pointers[token]]
         if before >= 0 and unit >= 0:
             key = (np.uint64(before) << _32) | np.uint64(unit)
-            slot = _slot_of(keys, key, mask)
-            if keys[slot] != key:
-                keys[slot], seen[slot], frequency[slot] = key, -1, 0
+            slot = _slot_of(table, key, mask)
+            number = np.uint64(document + done)
+            if table[slot, 0] != key:
+                table[slot, 0], table[slot, 1] = key, np.uint64(0)
                 n_pairs += 1
-            if seen[slot] != document + done:
-                seen[slot] = document + done
-                frequency[slot] += 1
+            if table[slot, 1] >> _32 != number:
+                table[slot, 1] = (number << _32) | ((table[slot, 1] & _LOW) + _ONE)
         before = unit
     state[0], state[1], state[2], state[3], state[4] = at, field, done, before, n_pairs
     return bool(at >= tokens.shape[0])
 
 
 @njit(cache=True, nogil=True)
-def _slot_of(keys: U8, key: np.uint64, mask: int) -> np.int64:
+def _slot_of(table: U8, key: np.uint64, mask: int) -> np.int64:
     """Return where a key is, or where it would be."""
     code = key * _PRIME
     slot = np.int64(code ^ (code >> _32)) & mask
-    while keys[slot] != key and keys[slot] != _FREE:
+    while table[slot, 0] != key and table[slot, 0] != _FREE:
         slot = (slot + 1) & mask
     return slot
 
 
 @njit(cache=True, nogil=True)
-def place_pairs(keys: U8, values: I8, into_keys: U8, into_values: I8) -> None:
-    """Copy pairs with their values into a table."""
-    mask = into_keys.shape[0] - 1
-    for at in range(keys.shape[0]):
-        if keys[at] != _FREE:
-            slot = _slot_of(into_keys, keys[at], mask)
-            into_keys[slot], into_values[slot] = keys[at], values[at]
+def place_pairs(pairs: U8, table: U8) -> None:
+    """Copy pairs with what is beside them (n, 2) into a table."""
+    mask = table.shape[0] - 1
+    for at in range(pairs.shape[0]):
+        slot = _slot_of(table, pairs[at, 0], mask)
+        table[slot, 0], table[slot, 1] = pairs[at, 0], pairs[at, 1]
 
 
 @njit(cache=True, nogil=True)
-def add_pairs(keys: U8, frequency: I4, into_keys: U8, into_frequency: I8) -> None:
-    """Add the frequencies of pairs to those in a table."""
-    mask = into_keys.shape[0] - 1
-    for at in range(keys.shape[0]):
-        slot = _slot_of(into_keys, keys[at], mask)
-        into_keys[slot] = keys[at]
-        into_frequency[slot] += frequency[at]
+def add_pairs(pairs: U8, table: U8) -> None:
+    """Add the numbers of documents of pairs (n, 2) to those in a table, which starts with 0 beside free slots."""
+    mask = table.shape[0] - 1
+    for at in range(pairs.shape[0]):
+        slot = _slot_of(table, pairs[at, 0], mask)
+        table[slot, 0] = pairs[at, 0]
+        table[slot, 1] += pairs[at, 1] & _LOW
 
 
 @njit(cache=True, nogil=True)
@@ -201,8 +200,7 @@ def write_rows(
     weights: F4,
     pointers: I8,
     units: I4,
-    keys: U8,
-    columns: I8,
+    table: U8,
     total: F4,
     counts: I8,
     indices: I4,
@@ -210,17 +208,16 @@ def write_rows(
 ) -> int:
     """Write the rows of documents: how many entries each has, their columns, and how often each occurs.
 
-    Units are columns here. `weights` says how much a word counts in each field; `total` (columns) is 0 before and
-    after. Return the number of entries.
+    Units are columns here; `table` has the column beside each pair. `weights` says how much a word counts in each
+    field; `total` (columns) is 0 before and after. Return the number of entries.
     """
-    mask, field, document, before, first, last = keys.shape[0] - 1, 0, 0, -1, 0, 0
+    mask, field, document, before, first, last = table.shape[0] - 1, 0, 0, -1, 0, 0
     for token in tokens:
         if token == END:
             before = -1
             field += 1
             if field < weights.shape[0]:
                 continue
-            indices[first:last].sort()
             for at in range(first, last):
                 values[at] = total[indices[at]]
                 total[indices[at]] = 0
@@ -239,12 +236,53 @@ def write_rows(
         unit = units[pointers[token]]
         if before >= 0 and unit >= 0 and mask > 0:
             key = (np.uint64(before) << _32) | np.uint64(unit)
-            slot = _slot_of(keys, key, mask)
-            if keys[slot] == key:
-                pair = columns[slot]
+            slot = _slot_of(table, key, mask)
+            if table[slot, 0] == key:
+                pair = np.int64(table[slot, 1])
                 if total[pair] == 0:
                     indices[last] = np.int32(pair)
                     last += 1
                 total[pair] += weight
         before = unit
+    if last * _SPARSER > total.shape[0]:
+        _sort_all(counts, total.shape[0], indices[:last], values[:last])
+    else:
+        _sort_each(counts, indices, values)
     return last
+
+
+@njit(cache=True, nogil=True)
+def _sort_each(counts: I8, indices: I4, values: F4) -> None:
+    """Put the columns of each row in order, one row after another."""
+    first = 0
+    for count in counts:
+        last = first + count
+        order = np.argsort(indices[first:last])
+        indices[first:last], values[first:last] = indices[first:last][order], values[first:last][order]
+        first = last
+
+
+@njit(cache=True, nogil=True)
+def _sort_all(counts: I8, n_columns: int, indices: I4, values: F4) -> None:
+    """Put the columns of all rows in order by counting: first all entries by column, and then these by row."""
+    n = indices.shape[0]
+    starts = np.zeros(n_columns + 1, np.int32)
+    for at in range(n):
+        starts[indices[at] + 1] += 1
+    for column in range(n_columns):
+        starts[column + 1] += starts[column]
+    rows, columns, numbers = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
+    places = np.zeros(counts.shape[0] + 1, np.int64)
+    at = 0
+    for row in range(counts.shape[0]):
+        places[row + 1] = places[row] + counts[row]
+        for _ in range(counts[row]):
+            column = indices[at]
+            place = starts[column]
+            starts[column] += 1
+            rows[place], columns[place], numbers[place] = row, column, values[at]
+            at += 1
+    for at in range(n):
+        place = places[rows[at]]
+        places[rows[at]] += 1
+        indices[place], values[place] = columns[at], numbers[at]

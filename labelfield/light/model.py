@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import expit
 
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
-from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, log_odds, stacked
+from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, stacked
 from labelfield.memory import row_blocks
 from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
 from labelfield.text.parts import TextParts
@@ -45,6 +44,12 @@ class LightModel:
             if self._is_mix
             else [_member(config, arrays, n_threads)]
         )
+
+    def prepare(self) -> None:
+        """Get ready for many questions about a few rows each, as a server has them; takes more memory."""
+        for _, member in self._members:
+            if isinstance(member, LightLinear):
+                member.keeps_order = True
 
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
@@ -129,7 +134,7 @@ def _member(
     """Return what a member does to rows, and what it then says of them."""
     transform = RowTransform(config["row_transform"], arrays.get("rows.weights"))
     if config["method"] == "linear":
-        return transform, LightLinear(arrays, config["spec"]["n_features"], n_threads)
+        return transform, LightLinear(arrays, n_threads)
     return transform, LightFactors(arrays, config["spec"])
 
 

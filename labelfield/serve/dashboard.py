@@ -51,9 +51,10 @@ def drift(service: Service, served: Served) -> dict[str, Any] | None:
     return {
         "message": found.said,
         "is_new_kind": found.is_new_kind,
-        "columns": ["in training", "now", "distance", "by chance"],
+        "columns": ["in training", "now", "lower by", "higher by"],
         "rows": [
-            [one.name, *(f"{value:.3f}" for value in (one.held_out, one.new, one.distance, one.by_chance))]
+            [one.name, f"{one.held_out:.3f}", f"{one.new:.3f}"]
+            + [f"{by:.3f} of {most:.3f}" for by, most in ((one.lower, one.most_lower), (one.higher, one.most_higher))]
             for one in found.comparisons
         ],
     }

@@ -45,6 +45,8 @@ class Served:
         self._whole: FittedClassifier | None = None
         self._lock = threading.Lock()
         light = None if device == "cuda" else load_light(folder)
+        if light is not None:
+            light.prepare()
         self.tagger: Tagger = light or self.estimator()
         self.method = str(config.get("method"))
         self.text = self.tagger.text_

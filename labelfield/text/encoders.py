@@ -193,7 +193,8 @@ def described_encoder(encoder: Encoder) -> str:
         return "rows as they are"
     language = encoder.language_
     stems = "words as they are" if language not in STEMMERS else f"{STEMMERS[language].capitalize()} stems"
-    found = " (detected; --language decides)" if encoder.language == "auto" else ""
+    how = "detected" if language is not None else "no language is known by its words"
+    found = f" ({how}; --language decides)" if encoder.language == "auto" else ""
     if encoder.language not in ("auto", "none") and language not in STEMMERS:
         found = f" (no stemmer is known for --language {encoder.language})"
     parts = [f"{stems}{found}", *(["pairs"] if encoder.pairs else [])]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from labelfield.text import letters
 
 # From words to their units: how many each has, at least one, and all of them.
-UnitsOf = Callable[[list[str]], tuple[Sequence[int], list[int]]]
+UnitsOf = Callable[[list[str]], tuple[Sequence[int] | NDArray[np.int64], list[int]]]
 # Words beyond which a lane forgets them all, since a stream of documents never runs out of new ones.
 _MOST_WORDS = 1 << 20
-_FEW_WORDS = 1 << 14
+_FEW_WORDS = 1 << 15
 _LETTERS_PER_WORD = 8
 
 

@@ -47,7 +47,7 @@ from labelfield.text.sources import (
 STDIN = "-"
 _ANYTHING = Wanted()
 _SAMPLE = 1000
-_HEAD_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 20
 _BATCH = 1024
 _SPLITS = ("train", "test")
 _ALWAYS = (".jsonl", ".ndjson", ".json", ".parquet", ".tsv")

@@ -29,8 +29,8 @@ from labelfield.compiled import has_numba
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Word, check_options
 from labelfield.csr import from_counts, row_norms
 from labelfield.errors import DataError
-from labelfield.text.lane import Lane, grown
-from labelfield.text.languages import Stem, detect_language, normalise, stemmer
+from labelfield.text.lane import Lane, UnitsOf, grown
+from labelfield.text.languages import STEMMERS, Stem, detect_language, normalise, stemmer
 from labelfield.text.letters import words_of
 
 # A document: its text, or the texts of its fields.
@@ -242,14 +242,15 @@ class WordEncoder:
         if batch:
             yield batch
 
-    def _units(self, number: Callable[[list[str]], list[int]]) -> Callable[[list[str]], tuple[list[int], list[int]]]:
+    def _units(self, number: Callable[[list[str]], list[int]]) -> UnitsOf:
         """Return a function from words to the units of each, by number: its stem first, then its n-grams."""
         stem: Stem = stemmer(self.language_)
 
-        def units_of(words: list[str]) -> tuple[list[int], list[int]]:
-            stems = [found or word for found, word in zip(stem(words), words, strict=True)]
+        def units_of(words: list[str]) -> tuple[Sequence[int] | NDArray[np.int64], list[int]]:
+            has_stems = self.language_ in STEMMERS
+            stems = [found or word for found, word in zip(stem(words), words, strict=True)] if has_stems else words
             if not self.has_characters_:
-                return [1] * len(words), number(stems)
+                return np.ones(len(words), np.int64), number(stems)
             names, counts = [], []
             for word, first in zip(words, stems, strict=True):
                 grams = _grams(word)
@@ -326,18 +327,17 @@ class WordEncoder:
         self._idf = idf.astype(np.float32)
         # Pairs as single numbers, which rise.
         self._pair_keys = vocabulary.pairs[:, 0] << 32 | vocabulary.pairs[:, 1]
-        self._table: tuple[NDArray[np.uint64], NDArray[np.int64]] | None = None
+        self._table: NDArray[np.uint64] | None = None
 
-    def _pair_table(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    def _pair_table(self) -> NDArray[np.uint64]:
         """Return a hash table of pairs and their columns; made when it is first needed."""
         from labelfield.compiled.tokens import place_pairs
 
         if self._table is None:
-            keys = self._pair_keys.astype(np.uint64)
-            n_slots = 1 << int(2 * keys.size).bit_length()
-            table = np.full(n_slots, _FREE), np.zeros(n_slots, np.int64)
-            place_pairs(keys, self.vocabulary_.n_words + np.arange(keys.size), *table)
-            self._table = table
+            keys = self._pair_keys
+            columns = self.vocabulary_.n_words + np.arange(keys.size)
+            self._table = _empty_table(1 << int(2 * keys.size).bit_length())
+            place_pairs(np.stack([keys, columns], 1).astype(np.uint64), self._table)
         return self._table
 
     def _pairs(self, units: list[int]) -> list[int]:
@@ -359,7 +359,7 @@ class WordEncoder:
         indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
         counts = np.zeros(np.count_nonzero(tokens == END) // self.weights_.size, np.int64)
         total = np.zeros(self.n_features_, np.float32)
-        parts = lane.pointers, lane.units, *self._pair_table(), total, counts, indices, values
+        parts = lane.pointers, lane.units, self._pair_table(), total, counts, indices, values
         n = write_rows(tokens, self.weights_, *parts)
         return self._weighted(counts, indices[:n], values[:n])
 
@@ -529,12 +529,18 @@ def _joined_pairs(lanes: list[_CountLane]) -> tuple[NDArray[np.uint64], NDArray[
     """Return the pairs of all lanes, and the number of documents each is in."""
     from labelfield.compiled.tokens import add_pairs
 
-    n_slots = 1 << int(2 * sum(lane.n_pairs for lane in lanes)).bit_length()
-    keys, frequency = np.full(n_slots, _FREE), np.zeros(n_slots, np.int64)
+    table = _empty_table(1 << int(2 * sum(lane.n_pairs for lane in lanes)).bit_length())
     for lane in lanes:
-        add_pairs(*lane.pairs(), keys, frequency)
-    kept = keys != _FREE
-    return keys[kept], frequency[kept]
+        add_pairs(lane.pairs(), table)
+    keys, frequency = table[table[:, 0] != _FREE].T
+    return keys, frequency.astype(np.int64)
+
+
+def _empty_table(n_slots: int) -> NDArray[np.uint64]:
+    """Return a table of pairs, each with a number beside it."""
+    table = np.zeros((n_slots, 2), np.uint64)
+    table[:, 0] = _FREE
+    return table
 
 
 class _CountLane:
@@ -543,12 +549,7 @@ class _CountLane:
     def __init__(self, units_of: Any, n_fields: int, has_pairs: bool) -> None:
         self.lane, self.n_fields, self.has_pairs, self.document = Lane(units_of, keeps_all=True), n_fields, has_pairs, 0
         self.seen, self.frequency = np.zeros(1 << 16, np.int32), np.zeros(1 << 16, np.int32)
-        self._empty(_FEW_SLOTS)
-        self.n_pairs = 0
-
-    def _empty(self, n_slots: int) -> None:
-        self.keys = np.full(n_slots, _FREE)
-        self.pair_seen, self.pair_frequency = np.zeros(n_slots, np.int32), np.zeros(n_slots, np.int32)
+        self.table, self.n_pairs = _empty_table(_FEW_SLOTS), 0
 
     def count(self, batch: list[str]) -> NDArray[np.int32]:
         """Count the units and pairs of some documents; return their words by number."""
@@ -563,8 +564,7 @@ class _CountLane:
         )
         state = np.array([0, 0, 0, -1, self.n_pairs], np.int64)
         while self.has_pairs:
-            table = self.keys, self.pair_seen, self.pair_frequency
-            is_done = count_pairs(tokens, self.n_fields, lane.pointers, lane.units, *table, state, first + 1)
+            is_done = count_pairs(tokens, self.n_fields, lane.pointers, lane.units, self.table, state, first + 1)
             self.n_pairs = int(state[4])
             if is_done:
                 break
@@ -576,20 +576,15 @@ class _CountLane:
         """Double the table of pairs, or forget those that were seen once so far."""
         from labelfield.compiled.tokens import place_pairs
 
-        kept, n_slots, least = self.keys != _FREE, self.keys.size, 1
-        while n_slots >= _MOST_SLOTS and 4 * np.count_nonzero(kept) > n_slots:
-            kept &= self.pair_frequency > least
+        kept, n_slots, least = self.pairs(), len(self.table), 1
+        while n_slots >= _MOST_SLOTS and 4 * len(kept) > n_slots:
+            kept = kept[kept[:, 1] & np.uint64(0xFFFFFFFF) > least]
             least += 1
-        keys = self.keys[kept]
-        # Both numbers of a pair travel as one.
-        packed = self.pair_seen[kept].astype(np.int64) << 32 | self.pair_frequency[kept]
-        self._empty(max(_FEW_SLOTS, n_slots if n_slots >= _MOST_SLOTS else 2 * n_slots))
-        values = np.zeros(self.keys.size, np.int64)
-        place_pairs(keys, packed, self.keys, values)
-        self.pair_seen, self.pair_frequency = (values >> 32).astype(np.int32), (values & 0xFFFFFFFF).astype(np.int32)
-        self.n_pairs = keys.size
+        self.table = _empty_table(n_slots if n_slots >= _MOST_SLOTS else 2 * n_slots)
+        place_pairs(kept, self.table)
+        self.n_pairs = len(kept)
 
-    def pairs(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        """Return all pairs, and the number of documents each is in."""
-        kept = self.keys != _FREE
-        return self.keys[kept], self.pair_frequency[kept]
+    def pairs(self) -> NDArray[np.uint64]:
+        """Return all pairs, and beside each (n, 2) the last document and the number of documents that it is in."""
+        found: NDArray[np.uint64] = self.table[self.table[:, 0] != _FREE]
+        return found

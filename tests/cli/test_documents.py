@@ -185,6 +185,68 @@ def test_duplicate_ids_are_said(trained, tmp_path):
     assert facts["ids that occur more than once"] == 1
 
 
+def test_a_model_learns_on_without_its_documents_being_named(toy, tmp_path):
+    model, data = tmp_path / "model", tmp_path / "toy.csv"
+    data.write_bytes((toy / "train.csv").read_bytes())
+    run("train", data, "--out", model, *FAST)
+    data.unlink()  # what is learned from is in the folder
+    text = "a bright quasar seen"
+    new = [{"id": f"n{i}", "title": "quasar", "text": f"{text} {i}", "labels": ["quasars"]} for i in range(4)]
+    (tmp_path / "corrections.jsonl").write_text("\n".join(map(json.dumps, new)))
+    before = json.loads(run("evaluate", model, toy, "--json").stdout)
+    for _ in range(2):  # documents learned from are kept too: the second time they are corrected by their ids
+        done = run("learn", model, tmp_path / "corrections.jsonl", "--json")
+    assert "4 documents were corrected by their ids, 0 are new" in message(done)
+    assert json.loads(done.stdout)["documents"] == 164
+    after = json.loads(run("evaluate", model, toy, "--json").stdout)
+    assert after["P@1"] >= before["P@1"] - 5
+    (tmp_path / "new.txt").write_text("a quasar far away")
+    tags = json.loads(run("tag", model, tmp_path / "new.txt", "-k", 1).stdout)["tags"]
+    assert tags[0]["label"] == "quasars"  # also the new word counts
+
+
+def test_documents_are_kept_only_if_wanted_and_whole(toy, tmp_path):
+    model = tmp_path / "model"
+    run("train", toy, "--out", model, *FAST, "--no-keep-documents")
+    (tmp_path / "corrections.jsonl").write_text(json.dumps({"text": "a concert", "labels": ["music"]}))
+    done = run("learn", model, tmp_path / "corrections.jsonl", check=3)
+    assert "the model does not hold its documents" in message(done)
+    assert "--data FILE" in message(done)
+    run("train", toy, "--out", model, *FAST, "--overwrite")
+    path = model / "documents.jsonl.gz"
+    content = path.read_bytes()
+    for damaged in (content[:200], b"nonsense", gzip.compress(b'{"id": 1}\n'), gzip.compress(b"[]\n")):
+        path.write_bytes(damaged)
+        assert "the documents of the model are damaged" in message(
+            run("learn", model, tmp_path / "corrections.jsonl", check=3)
+        )
+    assert len(run("tag", model, toy).stdout.splitlines()) == 40  # the old model is as it was
+
+
+def test_encoders_on_the_command_line(toy, tmp_path):
+    done = run("train", toy, "--out", tmp_path / "model", *FAST, "--encoder", "words,wordllama")
+    assert "character n-grams; wordllama" in message(done)
+    lines = run("tag", tmp_path / "model", toy, "-k", 1).stdout.splitlines()
+    assert len(lines) == 40
+    assert "--encoder='bert'; expected words" in message(
+        run("train", toy, "--out", tmp_path / "other", "--encoder", "bert", check=2)
+    )
+    done = run("train", toy, "--out", tmp_path / "other", "--encoder", "model2vec:x", check=1)
+    assert "needs the package model2vec" in message(done)
+
+
+def test_a_wide_table_of_documents_is_known_by_its_words(toy, tmp_path):
+    texts = labelfield.read_documents(toy)
+    with open(tmp_path / "wide.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*(f"c{i}" for i in range(9998)), "foo", "bar"])
+        rows = zip(texts.texts[:30], texts.labels[:30], strict=True)
+        writer.writerows([*range(9998), text, "|".join(own)] for (_, text), own in rows)
+    done = run("train", tmp_path / "wide.csv", "--out", tmp_path / "model", *FAST, check=3)
+    assert "no column of labels is known by its name" in message(done)
+    run("train", tmp_path / "wide.csv", "--out", tmp_path / "model", *FAST, "--labels", "bar")
+
+
 def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
     model = tmp_path / "model"
     run("train", toy, "--out", model, *FAST)

@@ -6,7 +6,7 @@ from scipy import sparse
 
 pytest.importorskip("numba")
 
-from labelfield.compiled.descent import dense_scores, forget, restrict, sparse_scores, sweep
+from labelfield.compiled.descent import dense_scores, forget, machine_scores, restrict, sweep
 
 COST = 0.7
 
@@ -93,9 +93,9 @@ def test_restriction_keeps_a_constant_and_all_values_on_features_of_the_chosen_r
 def test_products_are_those_of_scipy():
     X, W = random_rows(50, 30, 4), random_rows(30, 12, 5)
     expected = (X @ W).toarray()
-    out = np.zeros((50, 12), np.float32)
-    for first, last in ((0, 20), (20, 20), (20, 50)):
-        sparse_scores(*arrays(X), *arrays(W), first, last, out)
+    out = np.full((50, 12), np.nan, np.float32)
+    for first, last in ((0, 5), (5, 5), (5, 12)):
+        machine_scores(*arrays(W.T.tocsr()), *arrays(X.T.tocsr()), first, last, out)
     np.testing.assert_allclose(out, expected, atol=1e-5)
     rows, dense = np.array([4, 4, 49]), np.full((3, 12), np.nan, np.float32)
     dense_scores(*arrays(X), W.toarray(), rows, dense)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -171,6 +172,116 @@ def test_an_object_with_encode(tmp_path):
             return np.array([[len(text), text.count(" ")] for text in texts], float)
 
     assert fitted(encoder=Embeddings()).fit([t for _, t in TEXTS], LABELS).rows(["a b"]).toarray().tolist() == [[3, 1]]
+
+
+def lengths(texts):
+    return np.array([[len(text), text.count("e"), 1.0] for text in texts])
+
+
+class Vowels:
+    """An encoder that can be made again from its import path."""
+
+    def encode(self, texts):
+        return np.array([[text.count(letter) for letter in "aeiou"] for text in texts], float)
+
+
+@pytest.mark.parametrize("encoder", [lengths, Vowels(), ["words", Vowels()]], ids=["function", "object", "beside"])
+def test_code_is_imported_only_with_trust(tmp_path, monkeypatch, encoder):
+    monkeypatch.setitem(
+        __import__("sys").modules, "own_encoders", type("module", (), {"lengths": lengths, "Vowels": Vowels})
+    )
+    monkeypatch.setattr(lengths, "__module__", "own_encoders")
+    monkeypatch.setattr(Vowels, "__module__", "own_encoders")
+    texts = [text for _, text in TEXTS]
+    found = fitted(encoder=encoder).fit(texts, LABELS)
+    found.save(tmp_path / "model")
+    with pytest.raises(ModelError, match=r"own_encoders:.*not in its folder.*trust=True \(--trust\)"):
+        labelfield.load(tmp_path / "model")
+    again = labelfield.load(tmp_path / "model", trust=True)
+    np.testing.assert_array_equal(again.predict_proba(texts[:9]), found.predict_proba(texts[:9]))
+    monkeypatch.delitem(sys.modules, "own_encoders")
+    with pytest.raises(ModelError, match="cannot be imported"):
+        labelfield.load(tmp_path / "model", trust=True)
+
+
+def test_a_trusted_encoder_must_make_the_same_rows(tmp_path):
+    texts = [text for _, text in TEXTS]
+    fitted(encoder=TfidfVectorizer(min_df=2)).fit(texts, LABELS).save(tmp_path / "model")
+    with pytest.raises(ModelError, match="does not work as it is"):  # what it learned is not in the folder
+        labelfield.load(tmp_path / "model", trust=True)
+
+
+@pytest.mark.parametrize("encoder", ["wordllama", ["words", "wordllama"]])
+def test_a_pretrained_encoder_by_name(tmp_path, encoder):
+    texts = [text for _, text in TEXTS]
+    found = fitted(encoder=encoder).fit(texts, LABELS)
+    found.save(tmp_path / "model")
+    again = labelfield.load(tmp_path / "model")  # known by its name: nothing else is imported
+    np.testing.assert_array_equal(again.predict_proba(texts[:9]), found.predict_proba(texts[:9]))
+    assert found.rows(["", "a text " * 100_000]).shape[0] == 2
+    assert again.tags(["violin concert"], 1)[0][0].label == "music"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model2vec:some/model", "needs the package model2vec. Install it: pip install model2vec"),
+        ("sentence-transformers:some", "needs the package sentence-transformers"),
+        ("wordllama:other", "the model 'other' is not found.*nothing is downloaded"),
+    ],
+)
+def test_a_missing_pretrained_encoder_is_said(name, message):
+    with pytest.raises(labelfield.LabelfieldError, match=message):
+        fitted(encoder=name).fit(["a"], [["b"]])
+
+
+def test_a_folder_of_this_machine_is_not_loaded_because_a_model_names_it(tmp_path):
+    from labelfield.text.foreign import restore_foreign
+
+    config = {"kind": "foreign", "path": "x:y", "name": f"sentence-transformers:{tmp_path}", "fingerprint": ""}
+    with pytest.raises(labelfield.LabelfieldError, match="which may hold code"):
+        restore_foreign(config, None, False)
+
+
+@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_precomputed_rows_beside_words(tmp_path, as_given):
+    hint = np.array([["music" in own, 1.0] for own in LABELS], np.float32)
+    found = fitted().fit(TEXTS, LABELS, rows=as_given(hint))
+    found.save(tmp_path / "model")
+    again = labelfield.load(tmp_path / "model")
+    empty = [("", "")] * 2
+    music = list(found.classes_).index("music")
+    P = again.predict_proba(empty, rows=as_given(np.array([[1.0, 1.0], [0.0, 1.0]], np.float32)))
+    np.testing.assert_array_equal(P, found.predict_proba(empty, rows=np.array([[1.0, 1.0], [0.0, 1.0]])))
+    assert P[0, music] > P[1, music] + 0.2
+    assert again.explain(("", "A violin concert"), 1, row=[1.0, 1.0])[0].tag.label == "music"
+    with pytest.raises(DataError, match=r"no precomputed rows; expected those beside the texts.*rows="):
+        again.predict_proba(empty)
+    with pytest.raises(DataError, match="rows of 3 columns; expected 2 as in training"):
+        again.predict_proba(empty, rows=np.ones((2, 3)))
+    with pytest.raises(DataError, match="2 and 1 rows beside each other"):
+        again.predict_proba(empty, rows=np.ones((1, 2)))
+
+
+def test_rows_alone_with_labels_as_strings(tmp_path, classifier):
+    X = classifier.rows(TEXTS)
+    found = fitted(encoder="rows").fit(X, LABELS)
+    found.save(tmp_path / "model")
+    again = labelfield.load(tmp_path / "model")
+    assert again.tags(X[:5], 2) == found.tags(X[:5], 2)
+    with pytest.raises(ValueError, match=r"pass the rows themselves: fit\(texts, labels, rows=…\)"):
+        fitted(encoder=["words", "rows"]).fit(TEXTS, LABELS)
+
+
+def test_words_of_a_title_count_more():
+    texts = [("music", "bread"), ("bread", "music")] * 4
+    documents = Documents(texts, [["a"], ["b"]] * 4, [str(i) for i in range(8)], ("title", "text"))
+    found = fitted().fit(documents, documents.labels)
+    columns = [found.text_.encoder.feature_names().index(word) for word in ("music", "bread")]
+    in_title, in_text = found.rows(texts[:1]).toarray()[0, columns]
+    assert in_title / in_text == pytest.approx(np.log(5) / np.log(2), rel=1e-5)  # log(1 + 4) and log(1 + 1)
+    alike = fitted(field_weights=(1, 1)).fit(documents, documents.labels).rows(texts[:1]).toarray()[0, columns]
+    assert alike[0] == alike[1]
 
 
 def test_a_copy_answers_the_same(classifier):

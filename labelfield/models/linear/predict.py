@@ -13,7 +13,7 @@ from labelfield.csr import gather_rows
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.linear.model import LinearMachines
-from labelfield.models.linear.scores import FEW_ROWS, products, weights_by_feature
+from labelfield.models.linear.scores import Weights, products
 from labelfield.models.predictor import Block, Predictor
 
 # Rows times machines whose scores exist at once, and rows at the most. A GPU lays all weights out again for each block.
@@ -29,15 +29,10 @@ class LinearPredictor(Predictor):
         self.model, self.n_labels, self.normalises = model, model.n_labels, normalises
         self.calibration = model.calibration
 
-    def _weights(self, rows: sparse.csr_array | None = None) -> sparse.csr_array:
-        parts = (self.model.weights, self.model.features, self.model.pointers)
-        weights, features, pointers = (part.cpu().numpy() for part in parts)
-        return weights_by_feature(weights, features, pointers, self.model.n_features, rows)
-
     @cached_property
-    def by_feature(self) -> sparse.csr_array:
-        """The weights of all machines by feature (D, machines), formed at the first question about many rows."""
-        return self._weights()
+    def _weights(self) -> Weights:
+        parts = (self.model.weights, self.model.features, self.model.pointers)
+        return Weights(*(part.cpu().numpy() for part in parts))
 
     def scores_of(self, rows: sparse.csr_array) -> Iterator[tuple[slice, Tensor]]:
         """Yield f + 1 = wᵀx + b + 1 for blocks of rows and all machines."""
@@ -46,9 +41,7 @@ class LinearPredictor(Predictor):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 some = gather_rows(rows, np.arange(block.start, block.stop))
                 if self.model.weights.device.type == "cpu":
-                    is_formed = "by_feature" in self.__dict__ or rows.shape[0] > FEW_ROWS
-                    weights = self.by_feature if is_formed else self._weights(some)
-                    scores = products(some, weights, torch.get_num_threads())
+                    scores = products(some, self._weights, torch.get_num_threads())
                     found = torch.from_numpy(scores).add_(self.model.intercepts)
                 else:
                     found = self.model.scores(to_tensor(some, self.model.weights.device))
@@ -62,6 +55,6 @@ class LinearPredictor(Predictor):
 
     def feature_relevance(self) -> NDArray[np.float32]:
         """Return the sum of the squared weights of each feature over all machines, per label."""
-        squares, n_features = np.square(self.by_feature.data), self.model.n_features
-        total = np.bincount(np.repeat(np.arange(n_features), np.diff(self.by_feature.indptr)), squares, n_features)
+        own = self._weights
+        total = np.bincount(own.features, np.square(own.weights), self.model.n_features)
         return np.asarray(total / self.n_labels, np.float32)

@@ -1,0 +1,68 @@
+"""The tables about documents: tags beside those of peers, and text to rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.record import Record
+from benchmarks.studies.documents import PEERS, REFERENCE
+from benchmarks.tables.text import machine_shown, markdown_table, triple
+
+__all__ = ["encoding", "tags"]
+
+_CORPORA = {"documents-eurovoc": "eurovoc-text, English", "documents-makupalat": "makupalat, Finnish"}
+
+
+def tags(records: dict[str, Record]) -> str:
+    """Show our commands beside Annif and scikit-learn, from the same documents."""
+    parts = []
+    for name, title in _CORPORA.items():
+        if name not in records:
+            parts.append(f"{title}: {_missing(name)}")
+            continue
+        results = records[name]["results"]
+        reference = results[REFERENCE]
+        rows = [_row(peer, results[peer], reference) for peer in ("labelfield", *PEERS)]
+        header = [title, "P@1 / 3 / 5", "F1@5", "ECE@1 / 5", "train, × Bonsai", "tag, × Bonsai", "model"]
+        sizes = f"{results['documents']:,} documents to learn from, {results['test documents']:,} to tag"
+        parts.append(f"{markdown_table(header, rows)}\n{sizes}, {results['labels']:,} labels.\n")
+    where = machine_shown(records["documents-eurovoc"]["machine"])
+    note = (
+        "Ours are the two commands `labelfield train DATA --out M` and `labelfield tag M DATA`, start included; peers "
+        "are timed from texts in a file to lists of labels, without their start. Annif has Snowball stems and the "
+        "settings that its documentation gives for each backend; sentences are split at . ! ?, since the data for its "
+        "splitter are not on PyPI. ECE of LinearSVC is that of the sigmoid of its margins, which are no probabilities. "
+        f"On {where}; `python -m benchmarks bench documents-eurovoc`, and the same for `documents-makupalat`."
+    )
+    return "\n".join([*parts, f"{note}\n"])
+
+
+def _missing(name: str) -> str:
+    return f"nothing was measured yet (`python -m benchmarks bench {name}`).\n"
+
+
+def _row(peer: str, found: dict[str, Any], reference: dict[str, Any]) -> list[str]:
+    if "skipped" in found:
+        return [peer, f"skipped: {found['skipped']}", "", "", "", "", ""]
+    ratios = [f"{found[name] / reference[name]:.2f}×" for name in ("train_seconds", "predict_seconds")]
+    scores = [triple(found, "P"), f"{found['F1@5']:.3f}", triple(found, "ECE", (1, 5))]
+    return [peer, *scores, *ratios, f"{found['model_mb']:.0f} MB"]
+
+
+def encoding(records: dict[str, Record]) -> str:
+    """Show how fast texts become rows, and what a million of them takes."""
+    if "encoding" not in records:
+        return _missing("encoding")
+    results = records["encoding"]["results"]
+    rows, large = [], []
+    for name, found in results.items():
+        if "times_as_fast" in found:
+            rows.append([name, f"{found['times_as_fast']:.1f}×", f"{found['columns']:,}"])
+        else:
+            n, of = name.split(" ", 1)
+            large.append([f"{int(n):,} {of}", f"{found['seconds']:.0f} s", f"{found['peak_mb']:.0f} MB"])
+    header = ["what, and how many cores it may use", "times as fast as TfidfVectorizer", "columns"]
+    where = machine_shown(records["encoding"]["machine"])
+    note = f"Words as they are and pairs, in two documents at least. On {where}; `python -m benchmarks bench encoding`."
+    streams = markdown_table(["a stream, learned from and then made rows of", "time", "peak memory"], large)
+    return f"{markdown_table(header, rows)}\n{note}\n\n{streams}"

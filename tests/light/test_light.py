@@ -1,0 +1,113 @@
+"""The light model answers as the estimators do, without importing them."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import labelfield
+from labelfield import AutoClassifier, LinearClassifier, MLGPFClassifier, TextClassifier, TopicClassifier
+from labelfield.light.model import load_light
+from labelfield.models.artifact import DOCUMENTS
+from labelfield.models.linear import scores
+from labelfield.synth import make_texts
+
+TEXTS, LABELS = make_texts(340, seed=0)
+NEW, _ = make_texts(90, seed=1)
+
+
+def saved(folder, model):
+    found = TextClassifier(model=model).fit(TEXTS, LABELS)
+    found.save(folder)
+    return found
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearClassifier(row_transform="log", cost=1.0),
+        LinearClassifier(row_transform="tfidf", cost=1.0, n_trees=2),
+        AutoClassifier(quality="fast", random_state=0),
+        AutoClassifier(time_budget=2.0, random_state=0),
+    ],
+    ids=["machines", "trees", "fast", "mix"],
+)
+def test_it_says_what_the_estimator_says(tmp_path, model):
+    full = saved(tmp_path / "model", model)
+    light = load_light(tmp_path / "model")
+    assert light is not None
+    for n in (1, 90):
+        rows = light.text_.rows(NEW[:n])
+        best, expected = light.predict_topk(rows, 12), full.predict_topk(rows, 12)
+        np.testing.assert_array_equal(best.indices, expected.indices)
+        np.testing.assert_allclose(best.data, expected.data, atol=2e-5)
+        np.testing.assert_allclose(light.predict_uncertainty(rows), full.predict_uncertainty(rows), atol=2e-5)
+        assert light.predict_topk(rows, 3).nnz == 3 * n
+    assert light.label_names() == list(full.classes_)
+
+
+def test_one_document_is_tagged_as_among_many(tmp_path):
+    saved(tmp_path / "model", LinearClassifier(row_transform="unit", cost=1.0))
+    light, other = load_light(tmp_path / "model"), load_light(tmp_path / "model")
+    many = light.predict_topk(light.text_.rows(NEW), 12)
+    alone = other.predict_topk(other.text_.rows(NEW[:1]), 12)
+    np.testing.assert_array_equal(alone.toarray(), many[:1].toarray())
+
+
+def test_scores_are_the_same_bits_for_few_and_many_rows():
+    rng = np.random.default_rng(0)
+    from scipy import sparse
+
+    W = sparse.random_array((40, 300), density=0.2, rng=rng, format="csr", dtype=np.float32)
+    X = sparse.random_array((70, 300), density=0.05, rng=rng, format="csr", dtype=np.float32)
+    W.sort_indices()
+    machines = scores.Weights(W.data, W.indices, W.indptr.astype(np.int64))
+    whole = scores.products(X, machines, 2)
+    for part in (X[:3], X[:1], X[:0]):
+        np.testing.assert_array_equal(scores.products(part, machines, 1), whole[: part.shape[0]])
+    np.testing.assert_array_equal(scores.products(X, machines, 3), whole)
+    np.testing.assert_allclose(whole, (X @ W.T).toarray(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MLGPFClassifier(max_epochs=3),
+        TopicClassifier(max_epochs=3),
+    ],
+    ids=["factors alone", "topics"],
+)
+def test_other_models_are_left_to_the_estimators(tmp_path, model):
+    saved(tmp_path / "model", model)
+    assert load_light(tmp_path / "model") is None
+
+
+def test_what_the_estimators_would_refuse_is_left_to_them(tmp_path):
+    saved(tmp_path / "model", LinearClassifier(row_transform="unit", cost=1.0))
+    assert load_light(tmp_path / "nowhere") is None
+    with open(tmp_path / "model" / "arrays.safetensors", "ab") as file:
+        file.write(b"more")
+    assert load_light(tmp_path / "model") is None
+
+
+def test_the_command_imports_neither_torch_nor_scikit_learn(tmp_path):
+    saved(tmp_path / "model", LinearClassifier(row_transform="unit", cost=1.0))
+    (tmp_path / "new.jsonl").write_text(json.dumps({"title": "", "text": "A violin concert"}), encoding="utf-8")
+    code = (
+        "import sys; from labelfield.cli.main import main\n"
+        f"sys.argv = ['labelfield', 'tag', {str(tmp_path / 'model')!r}, {str(tmp_path / 'new.jsonl')!r}, '-k', '1']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print(sorted({'torch', 'sklearn', 'numba', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, imported = done.stdout.splitlines()
+    assert json.loads(first)["tags"][0]["label"] == "music"
+    assert imported == "[]"
+
+
+def test_a_model_of_python_keeps_no_documents(tmp_path):
+    saved(tmp_path / "model", LinearClassifier(row_transform="unit", cost=1.0))
+    assert not (tmp_path / "model" / DOCUMENTS).exists()
+    assert isinstance(labelfield.load(tmp_path / "model"), TextClassifier)
