@@ -58,6 +58,7 @@ STUDIES = {
     "deep-steps": Study("a step of deep kernels, beside GPyTorch's", "deep_cost", "run_steps"),
     "deep-scaling": Study("a step of deep kernels against the number of inducing points", "deep_cost", "run_scaling"),
     "serve": Study("a server on loopback: start, latency, throughput", "serve", data="eurovoc-text"),
+    "serve-annif": Study("64 connections to Annif's server and to ours", "serve", "run_annif", "eurovoc-text"),
     "serve-soak": Study("a server under load, reloads and broken requests", "serve", "run_soak", "eurovoc-text"),
     "active": Study("rows to be labelled until 95 % of the full score, by strategy", "active", data="bibtex"),
     "active-text": Study("the same with documents", "active", "run_text", "eurovoc-text"),

@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,14 +21,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from benchmarks.paths import DATA, ROOT
+from benchmarks.peers.environments import SCRIPTS, python_of
+from labelfield.errors import LabelfieldError
 
-__all__ = ["run", "run_soak"]
+__all__ = ["run", "run_annif", "run_soak"]
 
 N_ALONE, N_CONNECTIONS, LOAD_S, MOST_REQUESTS = 1000, 64, 15.0, 200_000
 SOAK_S = float(os.environ.get("LABELFIELD_SOAK_SECONDS", "180"))
 _MODEL = ROOT / "build" / "serve" / "eurovoc"
+_FORM = "application/x-www-form-urlencoded"
 _BROKEN = (b"{", b'{"text": 5}', b'{"model": "../x", "text": "y"}', b'{"text": "x", "k": -1}', b"\xff\xfe")
 
 
@@ -165,6 +170,75 @@ def _bodies(documents: list[dict[str, str]]) -> list[bytes]:
     return [
         json.dumps({"documents": [{"title": one["title"], "text": one["text"]}]}).encode() for one in documents[:500]
     ]
+
+
+@contextmanager
+def annif_serving() -> Iterator[int]:
+    """Start Annif's server as its pages advise, with two workers and an omikuji Bonsai project; yield its port."""
+    folder, python = ROOT / "build" / "serve" / "annif", python_of("annif")
+    folder.mkdir(parents=True, exist_ok=True)
+    own = {"ANNIF_PROJECTS": str(folder / "projects.cfg"), "ANNIF_DATADIR": str(folder / "data")}
+    environment = os.environ | own | {"PYTHONPATH": str(SCRIPTS)}
+    if not (folder / "ready").exists():
+        settings = ["name=p", "language=en", "backend=omikuji", "analyzer=snowball(english)", "vocab=v", "limit=5"]
+        settings += ["cluster_balanced=False", "cluster_k=100", "max_depth=3"]
+        (folder / "projects.cfg").write_text("\n".join(["[p]", *settings]) + "\n")
+        _write_annif(folder / "train.tsv")
+        script = [str(python), str(SCRIPTS / "annif_server.py")]
+        vocabulary = DATA / "eurovoc-text" / "vocabulary.tsv"
+        subprocess.run([*script, str(vocabulary), str(folder / "train.tsv")], env=environment, check=True)
+        (folder / "ready").touch()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [str(python), "-m", "gunicorn", "annif_server:create()", "-k", "uvicorn.workers.UvicornWorker"]
+    command += ["-w", "2", "-b", f"127.0.0.1:{port}", "--log-level", "error"]
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            _wait_for_annif(port)
+            yield port
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _write_annif(path: Path) -> None:
+    """Write the training documents as Annif reads them."""
+    with gzip.open(DATA / "eurovoc-text" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
+        records = [json.loads(line) for line in file]
+    lines = (DATA / "eurovoc-text" / "vocabulary.tsv").read_text(encoding="utf-8").splitlines()
+    uris = {name: uri for uri, _, name in (line.partition("\t") for line in lines)}
+    with open(path, "w", encoding="utf-8") as out:
+        for one in records:
+            text = " ".join(f"{one['title']} {one['text']}".split())
+            out.write(f"{text}\t{' '.join(uris[name] for name in one['labels'] if name in uris)}\n")
+
+
+def _wait_for_annif(port: int) -> None:
+    for _ in range(300):
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("POST", "/v1/projects/p/suggest", "text=oil", {"Content-Type": _FORM})
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise LabelfieldError("Annif's server does not answer")
+
+
+def run_annif() -> dict[str, Any]:
+    """Ask Annif's server and ours the same, in Annif's protocol, one after the other."""
+    documents = _documents()[:500]
+    forms = [urlencode({"text": f"{one['title']} {one['text']}", "limit": 5}).encode() for one in documents]
+    with annif_serving() as port:
+        asyncio.run(_load(port, "/v1/projects/p/suggest", forms, _FORM, 3))
+        theirs = asyncio.run(_load(port, "/v1/projects/p/suggest", forms, _FORM, LOAD_S))
+    with serving() as (port, _, _):
+        asyncio.run(_load(port, "/v1/projects/eurovoc/suggest", forms, _FORM, 3))
+        ours = asyncio.run(_load(port, "/v1/projects/eurovoc/suggest", forms, _FORM, LOAD_S))
+    results = {"annif": theirs, "labelfield": ours, "ratio": ours["per_second"] / theirs["per_second"]}
+    print(json.dumps(results), flush=True)
+    return results
 
 
 def _rss_mb(pid: int) -> float:
