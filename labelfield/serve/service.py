@@ -141,6 +141,8 @@ class Service:
         if self.settings.log_text:
             facts["text"] = list(items)
         try:
+            if (question.explain or question.precision is not None) and not served.is_complete:
+                await asyncio.to_thread(served.estimator)  # here, so that others need not wait for it
             lines = await self.batcher.ask(served, items, [question] * len(items), self.settings.timeout)
         except LabelfieldError as error:
             raise RefusedError(422, str(error)) from None

@@ -291,3 +291,23 @@ def test_readiness_waits_for_the_models(folder, monkeypatch):
                 break
             threading.Event().wait(0.01)
         assert client.get("/readyz").status_code == 200
+
+
+def test_loading_what_explanations_need_holds_nobody_up(folder, monkeypatch):
+    """A server tags from the light model; while the whole one is being loaded, tags do not wait for it."""
+    go = threading.Event()
+    from labelfield.serve import store
+
+    class Slow(store.Served):
+        def estimator(self):
+            go.wait(10)
+            return super().estimator()
+
+    monkeypatch.setattr(store, "Served", Slow)
+    with serving({"topics": folder}) as client, ThreadPoolExecutor(1) as pool:
+        explained = pool.submit(client.post, "/tag", json=TEXT | {"explain": 1})
+        time.sleep(0.1)
+        assert client.post("/tag", json=TEXT).status_code == 200
+        assert not explained.done()
+        go.set()
+        assert explained.result().json()["results"][0]["explanation"]

@@ -26,7 +26,11 @@ function chart(values, label) {
 }
 
 const tile = (name, value) => make("div", { class: "tile" }, make("dt", {}, name), make("dd", {}, value));
-const ms = (value) => (value == null ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`);
+function ms(value) {
+  if (value == null) return "–";
+  if (value >= 1000) return `${(value / 1000).toFixed(1)} s`;
+  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+}
 
 function table(head, rows) {
   return make("table", {},
