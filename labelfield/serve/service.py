@@ -176,7 +176,7 @@ class Service:
 
     def _answer(self, served: Served, items: list[Any], questions: list[Question]) -> list[Line]:
         """Answer a batch; called by the computing thread."""
-        lines, rows = tag_items(served.tagger, items, questions, served.names, served.estimator)
+        lines, rows = tag_items(served.tagger, items, questions, served.names, served.estimator, served.promise)
         self._keep(served, rows)
         return lines
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labelfield.decide import Policy
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.light.model import load_light
 from labelfield.methods import METHODS
@@ -44,6 +45,7 @@ class Served:
         self.version, config = _read_version(folder)
         self._whole: FittedClassifier | None = None
         self._lock = threading.Lock()
+        self._policies: dict[float, Policy] = {}
         light = None if device == "cuda" else load_light(folder)
         if light is not None:
             light.prepare()
@@ -68,6 +70,12 @@ class Served:
                     raise RefusedError(503, "the model is being replaced; try again", {"Retry-After": "2"})
                 self._whole = found
             return self._whole
+
+    def promise(self, precision: float) -> Policy:
+        """Return the policy that promises a precision; found once."""
+        if precision not in self._policies:
+            self._policies[precision] = self.estimator().policy(precision=precision)
+        return self._policies[precision]
 
     @property
     def is_complete(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.decide import Policy
 from labelfield.text.parts import TagNames, TextParts, written
 
 if TYPE_CHECKING:
@@ -49,18 +50,20 @@ def tag_items(
     questions: Sequence[Question],
     names: TagNames,
     whole: Callable[[], FittedClassifier],
+    promise: Callable[[float], Policy] | None = None,
 ) -> tuple[list[Line], sparse.csr_array]:
     """Answer a question about each document, or about each row (N, D), all in one pass of the model.
 
     An answer is what `labelfield tag` writes: tags (label, uri, probability), uncertainty, review; on request also an
-    explanation of each tag. Promises and explanations come from the `whole` classifier. The rows that documents became
-    are returned beside the answers.
+    explanation of each tag. Promises and explanations come from the `whole` classifier; `promise` returns the policy
+    for a precision if it is known already. The rows that documents became are returned beside the answers.
     """
     parts = tagger.text_
     rows = stacked_rows(items, whole().n_features_in_) if parts is None else parts.rows(items)
     lines = _ranked(tagger, rows, questions, names)
     for precision in sorted({one.precision for one in questions if one.precision is not None}):
-        _apply_promise(lines, whole(), rows, questions, precision, names)
+        policy = whole().policy(precision=precision) if promise is None else promise(precision)
+        _apply_promise(lines, whole(), rows, questions, policy, names)
     for place, (item, question) in enumerate(zip(items, questions, strict=True)):
         if question.explain:
             n_tags = len(lines[place]["tags"])
@@ -89,12 +92,11 @@ def _apply_promise(
     estimator: FittedClassifier,
     rows: sparse.csr_array,
     questions: Sequence[Question],
-    precision: float,
+    policy: Policy,
     names: TagNames,
 ) -> None:
-    """Replace the tags where a precision was asked for by those that are promised to have it."""
-    places = [place for place, one in enumerate(questions) if one.precision == precision]
-    policy = estimator.policy(precision=precision)
+    """Replace the tags where the precision of a policy was asked for by those that are promised to have it."""
+    places = [place for place, one in enumerate(questions) if one.precision == policy.target]
     decision = policy.apply(estimator.predict_topk(rows[places], policy.n_listed))
     for place, own, review in zip(places, names.tags(decision.tags), decision.review.tolist(), strict=True):
         lines[place] |= {"tags": written(own), "review": review, "guarantee": policy.guarantee}
