@@ -2,9 +2,22 @@
 
 from labelfield.explain import InducingInput
 from labelfield.explain.excerpt import Piece
+from labelfield.report import plots
 from labelfield.report.examples import LEVEL, Example
 from labelfield.report.facts import Facts
-from labelfield.report.markup import bar, element, muted, paragraph, percent, picture, section, table, text, verdict
+from labelfield.report.markup import (
+    bar,
+    element,
+    figure,
+    muted,
+    paragraph,
+    percent,
+    picture,
+    section,
+    table,
+    text,
+    verdict,
+)
 
 # Missed labels of a row that are named.
 _MOST_MISSED = 6
@@ -14,6 +27,49 @@ _HOW_TO_NAME = (
     " Features have no names here and are counted from 0; a file features.txt beside the rows, with one name per line, "
     "names them."
 )
+
+
+def what_it_would_decide(facts: Facts) -> str:
+    """Show how much can be tagged automatically at which precision, with what is promised, and what labels cost."""
+    found = facts.decisions
+    if found is None:
+        return ""
+    first, reached = found.policies[0]
+    caption = [
+        "Each point of the line is a rule: tag what is at least so probable, and leave rows without tags to a person. "
+        "Further to the right more is tagged automatically; further up more of the tags are right.",
+        f"The mark is the rule that is promised: {first.guarantee}",
+        f"On these rows {percent(reached['precision'])} of the tags are right, and {percent(reached['automatic'])} of "
+        "the rows are tagged.",
+    ]
+    rows = [
+        [
+            text(f"{policy.kind.replace('_', ' ')} {percent(policy.target or 0, 0)}"),
+            *(percent(own[name]) for name in ("automatic", "precision", "recall")),
+            f"{own['tags_per_row']:.2f}",
+        ]
+        for policy, own in found.policies
+    ]
+    names = facts.label_names
+    costs = [
+        [text(names[cost.label]), f"{cost.n_tags:,}", f"{cost.n_right:,}", f"{cost.n_left:,}"] for cost in found.costs
+    ]
+    said = (
+        "What can be asked for, and what it does to these rows. Promises hold with 95 % confidence for rows like those "
+        "of the training; a person sees the rows without tags."
+    )
+    return section(
+        "decide",
+        "What it would decide",
+        figure(plots.decision_plot(found.automatic, found.precision, reached), *caption),
+        paragraph(said, *(f"Not promised: {one}." for one in found.refused)),
+        table(["asked for", "rows tagged", "tags right", "labels found", "tags per row"], rows),
+        paragraph(
+            "What the marked rule costs the most frequent labels of these rows: how often each was tagged, how often "
+            "rightly, and how often it holds and was left to a person."
+        ),
+        table(["label", "tagged", "rightly", "left to a person"], costs),
+    )
 
 
 def ten_rows(facts: Facts) -> str:
