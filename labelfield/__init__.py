@@ -10,6 +10,7 @@ from labelfield.text import read_documents, read_vocabulary
 from labelfield.version import __version__
 
 if TYPE_CHECKING:
+    from labelfield import active
     from labelfield.data.batch import Batch
     from labelfield.estimators import (
         AutoClassifier,
@@ -39,6 +40,7 @@ __all__ = [
     "TextClassifier",
     "TopicClassifier",
     "__version__",
+    "active",
     "describe",
     "load",
     "metrics",
@@ -75,6 +77,8 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     """Import what needs torch when it is asked for."""
+    if name == "active":
+        return import_module("labelfield.active")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -128,7 +128,7 @@ def _give(model: Any, truth: Any, known: tuple[str, ...]) -> None:
 
 
 def _cover(options: Mapping[str, Any], known: tuple[str, ...], seed: int, classifier: Any) -> dict[str, float]:
-    """Return how often credible intervals contain the true f and σ(f), in percent, on data drawn from the model."""
+    """Return how often credible intervals contain the true f, in percent, on data drawn from the model."""
     from scipy.special import ndtri
 
     from labelfield import synth
@@ -141,13 +141,12 @@ def _cover(options: Mapping[str, Any], known: tuple[str, ...], seed: int, classi
     prepared = model.prepare(data.X, data.Y)
     _give(model.model_, truth, known)
     model.train_prepared(prepared)
-    latent, f, p = model.predict_latent(X), truth.utilities(X), truth.probabilities(X)
+    latent, f = model.predict_latent(X), truth.utilities(X)
     away = np.abs(f - latent.f_mean) / np.sqrt(latent.f_var)
     listed = model.predict_topk(X, 5).toarray() > 0
     results: dict[str, float] = {}
     for level in LEVELS:
-        low, high = model.predict_interval(X, level)
-        inside = {"f": away <= ndtri(0.5 + level / 2), "probability": (low <= p) & (p <= high)}
+        inside = {"f": away <= ndtri(0.5 + level / 2)}
         for what, held in inside.items():
             results[f"{what} in its {100 * level:.0f} % interval"] = 100 * float(held.mean())
             results[f"{what} in its {100 * level:.0f} % interval, first five"] = 100 * float(held[listed].mean())

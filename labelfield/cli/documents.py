@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import typer
@@ -24,13 +24,14 @@ from labelfield.cli.output import Bar, counted, say
 from labelfield.csr import from_counts
 from labelfield.data import Dataset, Names
 from labelfield.data.reading import open_for_writing
-from labelfield.errors import DataError
+from labelfield.decide import Policy
+from labelfield.errors import CannotAnswerError, DataError
 from labelfield.models.artifact import DOCUMENTS
 from labelfield.text.documents import Document, Documents, Wanted, usual_weights
 from labelfield.text.encoders import Encoder, described_encoder, field_weights, unfitted_encoder
 from labelfield.text.kept import KeptDocuments, read_kept
 from labelfield.text.languages import detect_language
-from labelfield.text.parts import TextParts, tags_of
+from labelfield.text.parts import TextParts, tags_of, written
 from labelfield.text.reading import DocumentFile, open_documents, split_of
 from labelfield.text.vocabulary import LabelVocabulary, read_vocabulary, vocabulary_beside
 
@@ -318,47 +319,99 @@ def tag(
     format: Annotated[
         Literal["jsonl", "csv"] | None, typer.Option("--format", help="Default: by the name of --out, else jsonl.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Tags per document at most.")] = 5,
-    threshold: Annotated[float, typer.Option("--threshold", min=0, max=1, help="Least probability of a tag.")] = 0.0,
+    k: Annotated[int | None, typer.Option("-k", min=1, help="Tags per document at most. Default: 5.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", min=0, max=1, help="Least probability of a tag. Default: 0.")
+    ] = None,
     review: Annotated[
-        float, typer.Option("--review", min=0, max=1, help="Uncertainty from which a person should look.")
-    ] = 0.5,
+        float | None, typer.Option("--review", min=0, max=1, help="Uncertainty for a person to look. Default: 0.5.")
+    ] = None,
+    precision: Annotated[
+        float | None, typer.Option("--precision", help="Promise that this share of all tags is right, such as 0.95.")
+    ] = None,
+    recall: Annotated[
+        float | None, typer.Option("--recall", help="Promise that tags hold this share of a document's labels.")
+    ] = None,
+    review_rate: Annotated[
+        float | None, typer.Option("--review-rate", help="Leave at most this share of documents to a person.")
+    ] = None,
+    max_tags: Annotated[
+        int | None, typer.Option("--max-tags", min=1, help="Tags per document at most, with what that promises.")
+    ] = None,
+    f1: Annotated[bool, typer.Option("--f1", help="A threshold for each label, with the best F1.")] = False,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="How sure a promise is to be; see docs/DECIDE.md.")
+    ] = 0.95,
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
 ) -> None:
     """Tag documents: a line {"id", "tags": [{"label", "uri", "probability"}], "uncertainty", "review"} for each.
 
-    Example: labelfield tag model new.csv --out tags.jsonl
+    With --precision, --recall, --review-rate, --max-tags or --f1, held-out documents of the training decide about tags
+    and about which documents a person should see, and the promise is printed.
+
+    Example: labelfield tag model new.csv --precision 0.95 --out tags.jsonl
     """
+    aims = {"precision": precision, "recall": recall, "review_rate": review_rate, "max_tags": max_tags, "f1": f1}
+    aims = {name: value for name, value in aims.items() if value not in (None, False)}
+    if aims and any(value is not None for value in (k, threshold, review)):
+        raise typer.BadParameter("-k, --threshold and --review do not go with a promise; --max-tags limits its tags")
     if out is not None:
         require_file_name(out, overwrite)
         suffix = Path(out.name.removesuffix(".gz")).suffix.lower()
         if format is None and suffix not in _SUFFIXES:
             raise typer.BadParameter(f"--out {out}: name it .jsonl or .csv, or pass --format jsonl or csv")
     started = time.perf_counter()
-    estimator = _load_tagger(model, device, reading.trust)
+    estimator = _load_tagger(model, device, reading.trust, is_light=not aims)
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
-    n, ids = 0, Counter[str]()
+    rule = Rule(k or 5, threshold or 0.0, 0.5 if review is None else review)
+    if aims:
+        rule = _promised(estimator, aims | {"confidence": confidence})
+    n, ids, n_review = 0, Counter[str](), 0
     with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
         write = csv.writer(target, lineterminator="\n").writerow
         if is_csv:
             write(["id", "tags", "uris", "probabilities", "uncertainty", "review"])
         for batch in file.batches():
-            for line in tag_lines(estimator, batch, k, threshold, review):
+            for line in tag_lines(estimator, batch, rule):
+                n_review += line["review"]
                 write(_cells(line)) if is_csv else target.write(json.dumps(line, ensure_ascii=False) + "\n")
             n += len(batch)
             ids.update(one for one, own in zip(batch.ids, batch.has_id or (), strict=True) if own)
     _say_repeated(ids, "each document has its own line")
     where = "" if out is None else f" to {out}"
-    say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s")
+    left = f"; {n_review:,} for a person to see" if aims else ""
+    say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s{left}")
 
 
-def _load_tagger(model: Path, device: str, trust: bool) -> FittedClassifier | LightModel:
+class Rule(NamedTuple):
+    """What becomes a tag, and which documents a person should see: by numbers, or by a policy with a promise."""
+
+    k: int
+    threshold: float
+    review: float
+    policy: Policy | None = None
+
+
+def _promised(estimator: Any, asked: dict[str, Any]) -> Rule:
+    """Fit the policy that was asked for, and say what it promises and what it did on held-out documents."""
+    try:
+        policy = estimator.policy(**asked)
+    except CannotAnswerError:
+        raise
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    say(policy.guarantee)
+    say(policy.said())
+    return Rule(policy.n_listed, 0.0, 0.0, policy)
+
+
+def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> FittedClassifier | LightModel:
     """Load a model for tagging: in NumPy alone where that can be, since importing the estimators takes seconds."""
     from labelfield.light.model import load_light
 
-    light = load_light(model) if device != "cuda" else None
+    light = load_light(model) if is_light and device != "cuda" else None
     if light is not None:
         return light
     estimator = load_model(model, device, trust)
@@ -367,17 +420,20 @@ def _load_tagger(model: Path, device: str, trust: bool) -> FittedClassifier | Li
     return estimator
 
 
-def tag_lines(
-    estimator: FittedClassifier | LightModel, documents: Documents, k: int, threshold: float, review: float
-) -> Iterator[dict[str, Any]]:
+def tag_lines(estimator: FittedClassifier | LightModel, documents: Documents, rule: Rule) -> Iterator[dict[str, Any]]:
     """Yield for each document what `tag` says of it."""
     assert estimator.text_ is not None  # the model was trained on documents
     rows = estimator.text_.rows(documents.texts)
-    tags = tags_of(estimator.label_names(), estimator.text_.vocabulary, estimator.predict_topk(rows, k), threshold)
-    uncertainty = np.round(estimator.predict_uncertainty(rows).astype(np.float64), 4).tolist()
-    for identifier, own, unsure in zip(documents.ids, tags, uncertainty, strict=True):
-        listed = [{"label": one.label, "uri": one.uri, "probability": round(one.probability, 4)} for one in own]
-        yield {"id": identifier, "tags": listed, "uncertainty": unsure, "review": unsure >= review}
+    best = estimator.predict_topk(rows, rule.k)
+    uncertainty = np.round(estimator.predict_uncertainty(rows, best).astype(np.float64), 4)
+    is_unsure = uncertainty >= rule.review
+    if rule.policy is not None:
+        decision = rule.policy.apply(best)
+        best, is_unsure = decision.tags, decision.review
+    tags = tags_of(estimator.label_names(), estimator.text_.vocabulary, best, rule.threshold)
+    each = zip(documents.ids, tags, uncertainty.tolist(), is_unsure.tolist(), strict=True)
+    for identifier, own, unsure, is_for_review in each:
+        yield {"id": identifier, "tags": written(own), "uncertainty": unsure, "review": is_for_review}
 
 
 def _cells(line: dict[str, Any]) -> list[Any]:

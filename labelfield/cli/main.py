@@ -11,11 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from labelfield import __version__
+from labelfield.cli.active import collect, query
+from labelfield.cli.checking import check
 from labelfield.cli.data import convert, info, split, synth
 from labelfield.cli.documents import tag
 from labelfield.cli.explain import explain, topics
 from labelfield.cli.output import say
 from labelfield.cli.prediction import evaluate, predict, report
+from labelfield.cli.serve import serve
+from labelfield.cli.share import export
 from labelfield.cli.training import config, learn, show, train
 from labelfield.errors import LabelfieldError
 
@@ -57,7 +61,12 @@ for command in (
     synth,
     train,
     tag,
+    check,
     learn,
+    query,
+    collect,
+    serve,
+    export,
     predict,
     evaluate,
     explain,

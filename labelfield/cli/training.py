@@ -220,6 +220,7 @@ def learn(
         typer.Option("--data", help="The old documents. Default: those that the model keeps."),
     ] = None,
     device: Device = "auto",
+    progress: Annotated[bool, typer.Option("--progress", help="Print lines `progress 0.42` on stderr.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn from corrected documents: train again on all documents, old and new, and replace the model.
@@ -229,7 +230,7 @@ def learn(
 
     Example: labelfield learn model corrections.jsonl
     """
-    from labelfield.cli.live import TrainingBar
+    from labelfield.cli.live import ProgressLines, TrainingBar
     from labelfield.estimators.methods import unfitted
     from labelfield.models.artifact import DOCUMENTS, MODEL_FILES
 
@@ -248,7 +249,8 @@ def learn(
         new = unfitted(estimator)
         prepared = new.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
         new.name_features(dataset.feature_names, text)
-        with TrainingBar(_announce(new, prepared)) as bar:
+        shown = ProgressLines if progress else TrainingBar
+        with shown(_announce(new, prepared)) as bar:
             new.train_prepared(prepared, on_step=bar)
         with replacing_folder(model, MODEL_FILES) as folder:
             new.save(folder, None if has_classes else dataset.label_names)

@@ -19,6 +19,7 @@ from torch import nn
 from labelfield.data import Dataset
 from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform, choose_transform
+from labelfield.decide import Evidence
 from labelfield.estimators.inputs import Labels
 from labelfield.inference.fitting import GradientTrainer, Trainer
 from labelfield.inference.run import Settings
@@ -94,6 +95,9 @@ class Fitted:
     # Of a member of an ensemble: P@1, 3 and 5 on held-out rows, alone and together with those before it.
     held_out_scores: dict[str, list[float]] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
+    # What was said of held-out rows, for decisions; where there is none, why not.
+    evidence: Evidence | None = None
+    no_evidence: str = ""
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None

@@ -8,7 +8,7 @@ asks (`labelfield.estimators.protocol`).
 from abc import ABC
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
@@ -25,11 +25,14 @@ from labelfield.constraints import Constraint
 from labelfield.data import Dataset, Names
 from labelfield.data.classes import class_name
 from labelfield.data.transform import RowTransform
-from labelfield.errors import DataError
+from labelfield.decide import Decision, Evidence, Policy, fit_policy
+from labelfield.decide.intervals import intervals, reliability
+from labelfield.errors import CannotAnswerError, DataError
 from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
+from labelfield.inference.calibrating import evidence_of
 from labelfield.inference.fitting import Past, Trainer
 from labelfield.inference.run import Monitor, Run, Settings, Validate
 from labelfield.inference.signals import stop_requests
@@ -91,6 +94,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     feature_names_digest_ = _Learned[str | None]("feature_names_digest")
     held_out_scores_ = _Learned[dict[str, list[float]]]("held_out_scores")
     trials_ = _Learned[list[dict[str, Any]]]("trials")
+    evidence_ = _Learned[Evidence | None]("evidence")
     text_ = _Learned[TextParts | None]("text")
     label_kind_, classes_ = _Learned[str]("labels.kind"), _Learned[NDArray[Any]]("labels.classes")
 
@@ -222,17 +226,19 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return self.predictor_.top_k(rows, count_of(k), calibrated, weight)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the lower and upper ends (N, K) of the central credible interval of each calibrated probability.
+        """Return the lower and upper ends (N, K) of an interval of each calibrated probability, by held-out rows.
 
-        A model without a posterior over its probabilities (a point estimate, a plain network, topics by EM, robustmax)
-        raises a CannotAnswerError.
+        Of all labels with such a probability, the share that holds is between the ends with this probability: it is a
+        confidence interval of what the probability ought to be, and narrow where many held-out rows tell. A model
+        without held-out rows raises a CannotAnswerError.
         """
         if not 0 < level < 1:
             raise ValueError(f"level={level}; expected between 0 and 1")
         rows = self.rows(X)
-        return self.predictor_.interval(rows, level)
+        evidence = self.held_out_evidence()
+        return intervals(reliability(evidence, level), self.predictor_.separate_proba(rows), evidence.n_listed)
 
-    def predict_uncertainty(self, X: Any) -> NDArray[np.float32]:
+    def predict_uncertainty(self, X: Any, best: sparse.csr_array | None = None) -> NDArray[np.float32]:
         """Return how far each row (N,) should be distrusted: 1 - p (1 - ν), from 0 to 1.
 
         p is the calibrated probability of the row's first label. ν is how unlike the training rows the row is: the
@@ -241,10 +247,44 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         chance that the first label is wrong, if whatever is unknown about a row counts as wrong. Under a stationary
         kernel it tends to 1 as a row moves away from all others; p alone may tend to anything. For rows of known kinds
         1 - p orders mistakes a little better.
+
+        Probabilities need not be computed again if `best`, what `predict_topk` said of these rows, is at hand.
         """
         rows = self.rows(X)
-        first = self.predictor_.top_k(rows, 1).data
+        first = self.predictor_.top_k(rows, 1).data if best is None else best.max(axis=1).toarray().ravel()
         return np.asarray(1 - first * (1 - self.predictor_.novelty(rows)), np.float32)
+
+    def decide(
+        self,
+        X: Any,
+        *,
+        precision: float | None = None,
+        recall: float | None = None,
+        review_rate: float | None = None,
+        max_tags: int | None = None,
+        f1: bool = False,
+        confidence: float | None = 0.95,
+    ) -> Decision:
+        """Return tags for rows, and which rows a person should see, with a promise learned from held-out rows.
+
+        Ask for one of: a `precision` of all tags (0.95 if nothing is asked), a `recall` of the true labels of a row, a
+        `review_rate` of rows for a person at the most, or, without any promise, the best `f1` of each label. Rows get
+        at most `max_tags` tags: as many as were looked at for recall and f1, else 5, and one for classes. A promise
+        fails with a probability of 1 - confidence at the most, if rows are drawn as the training rows were; with
+        confidence=None a recall is promised on average. What cannot be promised raises a CannotAnswerError.
+        """
+        rows = self.rows(X)
+        aims = {"precision": precision, "recall": recall, "review_rate": review_rate, "max_tags": max_tags, "f1": f1}
+        policy = self.policy(**aims, confidence=confidence)
+        return policy.apply(self.predictor_.top_k(rows, policy.n_listed))
+
+    def policy(self, **asked: Any) -> Policy:
+        """Return the rule by which `decide` decides if it is asked the same."""
+        return fit_policy(self.held_out_evidence(), one_each=self.label_kind_ == "classes", **asked)
+
+    def held_out_evidence(self) -> Evidence:
+        """Return what was said of rows that were held out; raise a CannotAnswerError that says why there is nothing."""
+        return evidence_for(self.fitted())
 
     def predict_latent(self, X: Any) -> Latent:
         """Return the means and variances of the utilities f (N, K), and of the processes h that they are mixed from.
@@ -467,6 +507,12 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
     # Further training goes by the options of that time, and is on other rows.
     estimator.fitted_.trainer = estimator.fitted_.mask = None
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
+    evidence = evidence_of(run.memory, estimator.spec_.n_labels)
+    if evidence is not None:
+        # Where all rows are held out in turn, the model that speaks of a row has not seen a fifth.
+        share = min(evidence.n_rows, estimator.settings_.held_out or data.n_rows // 5) / data.n_rows
+        evidence = replace(evidence, joined=0.2 if evidence.n_rows == data.n_rows else share)
+    estimator.fitted_.evidence = evidence
     return run
 
 
@@ -474,7 +520,8 @@ def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:
     """Train for one more epoch on rows as the model sees them, after what it was trained on before."""
     with _changing_model(estimator):
         run = estimator.trainer_.train_more(data, past)
-    estimator.fitted_.mask = None
+    estimator.fitted_.mask = estimator.fitted_.evidence = None
+    estimator.fitted_.no_evidence = "the model was trained by partial_fit, which holds no rows out. Train it by fit"
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
 
 
@@ -486,6 +533,21 @@ def _changing_model(estimator: Classifier) -> Iterator[None]:
             yield
     finally:
         estimator.fitted_.predictor = estimator.blueprint.predictor(estimator.fitted_)
+
+
+def evidence_for(fitted: Fitted) -> Evidence:
+    """Return what was said of held-out rows; raise a CannotAnswerError that says why there is none."""
+    if fitted.evidence is not None:
+        return fitted.evidence
+    why = fitted.no_evidence
+    if not why and not getattr(fitted.options, "calibrate", True):
+        why = "the model was trained with calibrate=False, and no rows were held out. Train it with calibrate=True"
+    if not why:
+        why = (
+            f"the model was trained on {fitted.n_rows:,} rows or for too few epochs, and none were held out. Train it "
+            "on more rows, at least 1,000"
+        )
+    raise CannotAnswerError(f"nothing can be promised: {why}")
 
 
 def training_bytes(estimator: Classifier) -> int:

@@ -93,30 +93,31 @@ class EnsembleTrainer:
         needed = self.n_at_once * max(training_bytes(member) for member in members)
         n_at_once = 1 if free is not None and needed > free else self.n_at_once
         runs = train_in_parallel(trainings, n_at_once, monitor.on_step)
-        self._combine(data, [run.memory for run in runs])
+        memory = self._combine(data, [run.memory for run in runs])
         if self.model.stack is None:
-            return runs[0]
-        run = _chained(runs, [member.method for member in members])
+            return replace(runs[0], memory=memory)
+        run = replace(_chained(runs, [member.method for member in members]), memory=memory)
         if monitor.validate is not None:  # all members together, now that their weights are known
             run.history[-1] = replace(run.history[-1], scores=monitor.validate())
         return run
 
-    def _combine(self, data: Dataset, memories: list[dict[str, Tensor]]) -> None:
-        """Learn from what each member remembers of the held-out rows how they speak together."""
+    def _combine(self, data: Dataset, memories: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Learn from what each member remembers of the held-out rows how they speak together; return the evidence."""
         members, stack, calibration = self.model.members, self.model.stack, self.model.calibration
         n_labels, found = members[0].spec_.n_labels, list[dict[str, list[float]]]()
         if stack is None:
-            calibrate_mean(calibration, memories, n_labels)
+            evidence = calibrate_mean(calibration, memories, n_labels)
             found = held_out_scores(memories, n_labels)
         else:
             assert isinstance(calibration, Calibration)
             stack.count(np.bincount(data.Y.indices, minlength=n_labels))
             if len(members) == 1:  # which has learned its log-odds and their calibration itself
                 calibration.load_state_dict(members[0].predictor_.calibration.state_dict())
-                return
-            found = fit_stack(stack, calibration, memories, n_labels)
+                return memories[0]
+            found, evidence = fit_stack(stack, calibration, memories, n_labels)
         for member, scores in zip(members, found, strict=True):
             member.fitted_.held_out_scores = scores
+        return evidence
 
     def train_more(self, data: Dataset, past: Past) -> Run:
         raise CannotAnswerError("an ensemble cannot be fitted in parts; fit its estimator instead")

@@ -20,7 +20,7 @@ from labelfield.estimators.blueprint import (
 )
 from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.inputs import Labels, require_classes, require_one_class
-from labelfield.inference.calibrating import fit_calibration, remember
+from labelfield.inference.calibrating import calibrate_predictor
 from labelfield.inference.class_batches import ClassBatches
 from labelfield.inference.fitting import GradientTrainer
 from labelfield.inference.gradient import Batches
@@ -117,8 +117,7 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
     def calibrate(held_out: Dataset) -> dict[str, Tensor]:
         n_rows = min(held_out.n_rows, max(1, 4 * BLOCK_ENTRIES // spec.n_labels))
         some, predictor = held_out.take(slice(n_rows)), ClassPredictor(model, spec)
-        fit_calibration(predictor, some.X, some.Y)
-        return remember(predictor, some.X, some.Y)
+        return calibrate_predictor(predictor, some.X, some.Y)
 
     return GradientTrainer(
         model,

@@ -24,7 +24,7 @@ from labelfield.estimators.blueprint import (
 from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.options import count_of
 from labelfield.inducing import Subspace
-from labelfield.inference.calibrating import N_REMEMBERED, fit_calibration, remember
+from labelfield.inference.calibrating import N_REMEMBERED, calibrate_predictor
 from labelfield.inference.fitting import GradientTrainer, rows_source
 from labelfield.inference.run import OPTIMISERS, SCHEDULES
 from labelfield.inference.source import MaskedSource, ResidentSource, Source, TensorSource
@@ -114,9 +114,9 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
         mask, is_known = fitted.mask, None
         if mask is not None:
             is_known = mask.take(fitted.settings.held_out_rows(mask.places.shape[0])).observes
-        fit_calibration(predictor, held_out.X, held_out.Y, is_known, N_REMEMBERED)
+        memory = calibrate_predictor(predictor, held_out.X, held_out.Y, is_known, N_REMEMBERED)
         release()
-        return remember(predictor, held_out.X, held_out.Y, is_known)
+        return memory
 
     def finish() -> None:
         """Drop weights that matter to no row."""

@@ -25,6 +25,7 @@ from labelfield.estimators.validation import (
     restore_model,
     restore_transform,
 )
+from labelfield.inference.calibrating import EVIDENCE, evidence_of
 from labelfield.inference.checkpoint import under
 from labelfield.inference.run import Settings
 from labelfield.methods import METHODS
@@ -53,7 +54,11 @@ def save(estimator: Classifier, folder: Path, label_names: Any = None) -> None:
     config, arrays = _describe(estimator)
     digest = fitted.feature_names_digest if features is None else Names(features).digest()
     config["feature_names_sha256"] = digest
+    config["no_evidence"] = fitted.no_evidence
     config["classes"] = fitted.labels.classes.tolist() if fitted.labels.kind != "indicator" else None
+    if fitted.evidence is not None:
+        found = fitted.evidence.arrays()
+        arrays |= {f"{EVIDENCE}{name}": torch.from_numpy(array) for name, array in found.items()}
     vocabulary = None
     if fitted.text is not None:
         config["text"], own = fitted.text.describe()
@@ -144,7 +149,10 @@ def load_classifier(
     try:
         config, arrays = upgraded(config, arrays)
         own = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_TEXT)}
+        said = {name: arrays.pop(name) for name in list(arrays) if name.startswith(EVIDENCE)}
         estimator = _restore(config, arrays, names, network)
+        estimator.fitted_.evidence = evidence_of(said, estimator.spec_.n_labels)
+        estimator.fitted_.no_evidence = str(config["no_evidence"])
         features = load_lines(path, config, FEATURES)
         _take_feature_names(estimator, features, config["feature_names_sha256"])
         if "text" in config:

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from labelfield.data import Dataset, Names
 from labelfield.data.transform import RowTransform
+from labelfield.decide import Decision, Evidence, Policy
 from labelfield.estimators.classifier import TrainingCost
 from labelfield.inference.run import Settings
 from labelfield.metrics.propensity import RankBy
@@ -46,6 +47,8 @@ class FittedClassifier(Protocol):
     history_: list[dict[str, Any]]
     held_out_scores_: dict[str, list[float]]
     trials_: list[dict[str, Any]]
+    # What was said of rows that were held out, for decisions; None if none were
+    evidence_: Evidence | None
     row_transform_: RowTransform
     n_negatives_: int | None
     feature_names_digest_: str | None
@@ -65,7 +68,20 @@ class FittedClassifier(Protocol):
         self, X: Any, k: int = 5, *, calibrated: bool = True, rank_by: RankBy = "probability"
     ) -> sparse.csr_array: ...
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
-    def predict_uncertainty(self, X: Any) -> NDArray[np.float32]: ...
+    def predict_uncertainty(self, X: Any, best: sparse.csr_array | None = None) -> NDArray[np.float32]: ...
+    def decide(
+        self,
+        X: Any,
+        *,
+        precision: float | None = None,
+        recall: float | None = None,
+        review_rate: float | None = None,
+        max_tags: int | None = None,
+        f1: bool = False,
+        confidence: float | None = 0.95,
+    ) -> Decision: ...
+    def policy(self, **asked: Any) -> Policy: ...
+    def held_out_evidence(self) -> Evidence: ...
     def predict_latent(self, X: Any) -> Latent: ...
     def decision_function(self, X: Any) -> NDArray[np.float32]: ...
     def bound(self, X: Any, Y: Any) -> dict[str, float]: ...

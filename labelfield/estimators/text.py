@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 
 from labelfield.data import Names
+from labelfield.decide import Decision
 from labelfield.errors import CannotAnswerError, DataError
 from labelfield.estimators.auto import AutoClassifier
 from labelfield.estimators.options import count_of
@@ -167,6 +168,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Return how far the first label of each text (N,) should be distrusted, from 0 to 1."""
         return self._fitted().predict_uncertainty(self.rows(texts, rows))
 
+    def decide(self, texts: Any, *, rows: Any = None, **asked: Any) -> Decision:
+        """Return tags for texts, and which of them a person should see, as `decide` of the classifier promises."""
+        return self._fitted().decide(self.rows(texts, rows), **asked)
+
     def tags(self, texts: Any, k: int = 5, threshold: float = 0.0, *, rows: Any = None) -> list[list[Tag]]:
         """Return the k most probable tags of each text whose probability reaches a threshold, best first."""
         best = self.predict_topk(texts, count_of(k), rows=rows)
@@ -242,7 +247,7 @@ def explain_text(
         shown += f"{normal}\n" if normal and number < len(document) - 1 else normal
     words = list(places)[:_MOST_WORDS]
     best = classifier.predict_topk(rows([document]), k)
-    order = np.argsort(-best.data, kind="stable")
+    order = np.lexsort((-best.indices, -best.data))  # as tags are ordered, also where probabilities are equal
     labels = best.indices[order].astype(np.int64)
     tags = tags_of(classifier.label_names(), parts.vocabulary, best)[0]
     versions = [fields, *(_without(fields, places[word]) for word in words)]

@@ -110,7 +110,7 @@ def explain_row(
 def intervals(
     estimator: FittedClassifier, X: Any, level: float = 0.9
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
-    """Return the ends of credible intervals as `predict_interval` does, or None for a model that has none."""
+    """Return the ends of intervals as `predict_interval` does, or None for a model that has none."""
     try:
         return estimator.predict_interval(X, level)
     except CannotAnswerError:

@@ -1,6 +1,7 @@
 """Calibration on held-out rows: fit the map of probabilities, and remember what was said of these rows."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.csr import from_counts
+from labelfield.decide.evidence import Evidence, folds
 from labelfield.metrics import evaluate
 from labelfield.metrics.ranking import score_ranking
 from labelfield.models.calibration import Calibration, Temperature
@@ -23,42 +25,84 @@ N_REMEMBERED = 64
 _N_FIRST = 16
 
 
+# What the names of the evidence for decisions begin with, in memories and in model folders.
+EVIDENCE = "evidence."
+
 # Tells for labels (N, k) of rows which were observed.
 IsKnown = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
-def fit_calibration(
+def calibrate_predictor(
     predictor: Predictor,
     X: sparse.csr_array,
     Y: sparse.csr_array,
     is_known: IsKnown | None = None,
     n_ranked: int = N_RANKED,
-) -> None:
-    """Learn the map from the raw probabilities of held-out rows X and their labels Y.
-
-    Where some labels are missing, those that are not known count for nothing.
-    """
-    if isinstance(predictor.calibration, Temperature):
-        predictor.calibration.fit(predictor.proba(X, calibrated=False), Y.indices)
-        return
-    k = min(n_ranked, predictor.n_labels)
-    judged = score_ranking(Y, predictor.top_k(X, k, calibrated=False), k)
-    known = None if is_known is None else is_known(judged.ranked.labels)
-    predictor.calibration.fit(judged.ranked.scores, judged.hit, known)
-
-
-def remember(
-    predictor: Predictor, X: sparse.csr_array, Y: sparse.csr_array, is_known: IsKnown | None = None
 ) -> dict[str, Tensor]:
-    """Return the best labels of held-out rows and the true ones, as tensors that a checkpoint can hold.
+    """Learn the map of probabilities from held-out rows X and their labels Y, and return what to remember of them.
 
-    Where some labels are missing, those among the best that are not known are remembered too.
+    That is the best labels with their raw probabilities and the true ones, and the evidence for decisions, as tensors
+    that a checkpoint can hold. Where some labels are missing, those that are not known count for nothing.
     """
     ranked = predictor.top_k(X, N_REMEMBERED, calibrated=False)
-    shape = (ranked.shape[0], -1)
-    labels = ranked.indices.reshape(shape).astype(np.int64)
-    known = {} if is_known is None else {"is_known": torch.from_numpy(is_known(labels))}
-    return known | as_memory(labels, ranked.data.reshape(shape).copy(), Y)
+    judged = score_ranking(Y, ranked, min(N_REMEMBERED, predictor.n_labels))
+    labels, raw = judged.ranked.labels, judged.ranked.scores.astype(np.float32)
+    known = None if is_known is None else is_known(labels)
+    calibration = predictor.calibration
+    if isinstance(calibration, Temperature):
+        P = predictor.proba(X, calibrated=False)
+        calibration.fit(P, Y.indices)
+
+        def mapped(taking_part: NDArray[np.bool_]) -> NDArray[np.float32]:
+            own = Temperature()
+            own.fit(P[taking_part], Y.indices[taking_part])
+            return np.take_along_axis(own(torch.from_numpy(P)).numpy(), labels, 1)
+
+    else:
+        calibration.fit(raw[:, :n_ranked], judged.hit[:, :n_ranked], None if known is None else known[:, :n_ranked])
+
+        def mapped(taking_part: NDArray[np.bool_]) -> NDArray[np.float32]:
+            own, rows = Calibration(calibration.has_lead), np.flatnonzero(taking_part)
+            some = None if known is None else known[rows, :n_ranked]
+            own.fit(raw[rows, :n_ranked], judged.hit[rows, :n_ranked], some)
+            return by_rank(own, raw)
+
+    evidence = cross_fitted(lambda taking_part: (labels, mapped(taking_part)), Y, known)
+    remembered = {} if known is None else {"is_known": torch.from_numpy(known)}
+    return remembered | as_memory(labels, raw, Y) | evidence
+
+
+def by_rank(calibration: Calibration, p: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return calibrated probabilities of ranked ones (n, k), the largest first."""
+    found: Tensor = calibration(torch.from_numpy(p.astype(np.float32)), torch.arange(p.shape[1]))
+    return found.numpy()
+
+
+def cross_fitted(
+    learn: Callable[[NDArray[np.bool_]], tuple[NDArray[np.int64], NDArray[np.float32]]],
+    Y: sparse.csr_array,
+    is_known: NDArray[np.bool_] | None = None,
+) -> dict[str, Tensor]:
+    """Return the evidence for decisions about held-out rows with labels Y, as tensors that a checkpoint can hold.
+
+    `learn(taking_part)` gives labels (n, k) of all rows and their probabilities, by maps that were learned from some of
+    the rows. What it says of a row is taken from the turn in which that row took no part: probabilities of rows that
+    they were learned from look a little better than those of new rows.
+    """
+    labels, p = learn(np.ones(Y.shape[0], np.bool_))
+    labels, p = labels.copy(), p.copy()
+    for own in folds(Y.shape[0]):
+        if not own.all():  # a single row has no others to learn from
+            found = learn(~own)
+            labels[own], p[own] = found[0][own], found[1][own]
+    evidence = Evidence.of(labels, p, Y, is_known)
+    return {f"{EVIDENCE}{name}": torch.from_numpy(array) for name, array in evidence.arrays().items()}
+
+
+def evidence_of(memory: dict[str, Tensor], n_labels: int) -> Evidence | None:
+    """Return the evidence for decisions that a run remembers; None if no rows were held out."""
+    found = {name.removeprefix(EVIDENCE): part.numpy() for name, part in memory.items() if name.startswith(EVIDENCE)}
+    return Evidence.restore(found, n_labels) if found else None
 
 
 def as_memory(labels: NDArray[np.int64], p: NDArray[np.float32], Y: sparse.csr_array) -> dict[str, Tensor]:
@@ -79,74 +123,123 @@ def holds(Y: sparse.csr_array, labels: NDArray[np.int64], rows: NDArray[np.int64
 
 def calibrate_mean(
     calibration: Calibration | Temperature, memories: Sequence[dict[str, Tensor]], n_labels: int
-) -> None:
-    """Fit the map of mean probabilities, from what each member said of the rows that were held out, if any were."""
+) -> dict[str, Tensor]:
+    """Fit the map of mean probabilities, from what each member said of the rows that were held out, if any were.
+
+    Return the evidence for decisions, as `cross_fitted` does.
+    """
     if not all("p" in memory for memory in memories):
-        return
+        return {}
     truth, mean = _truth(memories[0], n_labels), _mean(memories, n_labels)
+    judged = score_ranking(truth, mean, memories[0]["labels"].shape[1])
+    labels, raw, known = judged.ranked.labels, judged.ranked.scores, None
     if isinstance(calibration, Temperature):
-        P = mean.toarray()
-        is_open = np.ones(P.shape, np.bool_)
-        is_open[np.repeat(np.arange(len(P)), np.diff(mean.indptr)), mean.indices] = False
-        # Classes beyond the remembered ones share what is left: none of them is impossible.
-        left = np.maximum(1 - P.sum(1, keepdims=True), 0) / np.maximum(is_open.sum(1, keepdims=True), 1)
-        P = np.where(is_open, left, P)
-        calibration.fit(P / np.maximum(P.sum(1, keepdims=True), np.finfo(np.float32).tiny), truth.indices)
+        P = _shared_rest(mean)
+        calibration.fit(P, truth.indices)
+
+        def mapped(taking_part: NDArray[np.bool_]) -> NDArray[np.float32]:
+            own = Temperature()
+            own.fit(P[taking_part], truth.indices[taking_part])
+            return np.take_along_axis(own(torch.from_numpy(P)).numpy(), labels, 1)
+
     else:
-        judged = score_ranking(truth, mean, memories[0]["labels"].shape[1])
         hidden = _hidden(memories, n_labels)
-        known = None if hidden is None else ~np.isin(_keys(judged.ranked.labels, n_labels), hidden)
-        calibration.fit(judged.ranked.scores, judged.hit, known)
+        known = None if hidden is None else ~np.isin(_keys(labels, n_labels), hidden)
+        calibration.fit(raw, judged.hit, known)
+
+        def mapped(taking_part: NDArray[np.bool_]) -> NDArray[np.float32]:
+            own = Calibration(calibration.has_lead)
+            own.fit(raw[taking_part], judged.hit[taking_part], None if known is None else known[taking_part])
+            return by_rank(own, raw)
+
+    return cross_fitted(lambda taking_part: (labels, mapped(taking_part)), truth, known)
+
+
+def _shared_rest(mean: sparse.csr_array) -> NDArray[np.float32]:
+    """Return the probabilities of all classes, of which some are known: the others share what is left, since none of
+    them is impossible."""
+    P = mean.toarray()
+    is_open = np.ones(P.shape, np.bool_)
+    is_open[np.repeat(np.arange(len(P)), np.diff(mean.indptr)), mean.indices] = False
+    left = np.maximum(1 - P.sum(1, keepdims=True), 0) / np.maximum(is_open.sum(1, keepdims=True), 1)
+    P = np.where(is_open, left, P)
+    return np.asarray(P / np.maximum(P.sum(1, keepdims=True), np.finfo(np.float32).tiny), np.float32)
+
+
+class _Entries:
+    """Labels of held-out rows that any member remembers, one after another: what each member says of them.
+
+    A label that a member does not remember is as likely as the last one that it does.
+    """
+
+    def __init__(self, memories: Sequence[dict[str, Tensor]], n_labels: int) -> None:
+        self.n_rows, self.n_labels = min(len(memory["labels"]) for memory in memories), n_labels
+        counts = memories[0]["true_counts"].numpy()[: self.n_rows]
+        self.truth = from_counts(counts, memories[0]["true_labels"].numpy()[: counts.sum()], None, n_labels)
+        listed = [_keys(memory["labels"].numpy()[: self.n_rows], n_labels) for memory in memories]
+        keys = np.unique(np.concatenate(listed, None))
+        self.rows, self.labels = keys // n_labels, keys % n_labels
+        self.is_true = holds(self.truth, self.labels[:, None], self.rows[:, None])[:, 0]
+        self.parts, self.is_first = [], np.zeros(keys.size, np.bool_)
+        for memory, own in zip(memories, listed, strict=True):
+            odds = log_odds_of(memory["p"][: self.n_rows].double()).numpy()
+            place = np.searchsorted(keys, own)
+            part = odds.min(1)[self.rows]
+            part[place] = odds
+            self.parts.append(part)
+            best = np.argsort(-odds, axis=1, kind="stable")[:, :_N_FIRST]
+            self.is_first[np.take_along_axis(place, best, 1)] = True
+        self.n_each = np.bincount(self.rows, minlength=self.n_rows)
+        self.n_listed = int(self.n_each.min())
+
+    def ranked(self, values: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+        """Return the best labels of each row by these values, best first, of all rows the same number, and values."""
+        order = np.lexsort((self.labels, -values, self.rows))
+        before = (np.cumsum(self.n_each) - self.n_each)[self.rows[order]]
+        best = order[np.arange(order.size) - before < self.n_listed].reshape(self.n_rows, -1)
+        return self.labels[best], values[best]
+
+    def learn(
+        self, stack: Stack, calibration: Calibration, taking_part: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Learn weights and the map of probabilities from some rows; return the best labels of all, and the raw
+        probabilities."""
+        used = self.is_first & taking_part[self.rows]
+        stack.cpu().fit([part[used] for part in self.parts], self.labels[used], self.is_true[used])
+        parts = [torch.from_numpy(part.astype(np.float32)) for part in self.parts]
+        labels, p = self.ranked(stack(parts, torch.from_numpy(self.labels)).sigmoid().numpy())
+        n_ranked = min(N_RANKED, self.n_listed)
+        hit = holds(self.truth, labels)[:, :n_ranked]
+        calibration.fit(p[taking_part, :n_ranked], hit[taking_part])
+        return labels, np.asarray(p, np.float32)
+
+    def scores(self, labels: NDArray[np.int64], values: NDArray[np.floating]) -> list[float]:
+        chosen, p = (torch.from_numpy(np.ascontiguousarray(array)) for array in (labels, values))
+        found = evaluate(self.truth, to_csr([(chosen, p)], self.n_listed, self.n_labels))
+        return [float(found[f"P@{k}"]) for k in (1, 3, 5)]
 
 
 def fit_stack(
     stack: Stack, calibration: Calibration, memories: Sequence[dict[str, Tensor]], n_labels: int
-) -> list[dict[str, list[float]]]:
+) -> tuple[list[dict[str, list[float]]], dict[str, Tensor]]:
     """Learn the weights of members and the map of their probabilities, from what each said of the rows held out.
 
-    Return P@1, 3 and 5 on these rows of each member alone and, for the last, of all together. A label that a member
-    does not remember is as likely as the last one that it does.
+    Return P@1, 3 and 5 on these rows of each member alone and, for the last, of all together; and the evidence for
+    decisions, as `cross_fitted` does.
     """
     if not all("p" in memory and memory["p"].numel() for memory in memories):
-        return [{} for _ in memories]
-    n_rows = min(len(memory["labels"]) for memory in memories)
-    counts = memories[0]["true_counts"].numpy()[:n_rows]
-    truth = from_counts(counts, memories[0]["true_labels"].numpy()[: counts.sum()], None, n_labels)
-    keys = np.unique(np.concatenate([_keys(memory["labels"].numpy()[:n_rows], n_labels) for memory in memories], None))
-    rows, labels = keys // n_labels, keys % n_labels
-    is_true = holds(truth, labels[:, None], rows[:, None])[:, 0]
-    parts, is_first = [], np.zeros(keys.size, np.bool_)
-    for memory in memories:
-        odds = log_odds_of(memory["p"][:n_rows].double()).numpy()
-        place = np.searchsorted(keys, _keys(memory["labels"].numpy()[:n_rows], n_labels))
-        part = odds.min(1)[rows]
-        part[place] = odds
-        parts.append(part)
-        is_first[np.take_along_axis(place, np.argsort(-odds, axis=1, kind="stable")[:, :_N_FIRST], 1)] = True
-    stack.cpu().fit([part[is_first] for part in parts], labels[is_first], is_true[is_first])
+        return [{} for _ in memories], {}
+    entries, start = _Entries(memories, n_labels), deepcopy(stack.cpu())
 
-    n_each = np.bincount(rows, minlength=n_rows)
-    n_listed = int(n_each.min())
+    def learn(taking_part: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        own = Calibration(calibration.has_lead)
+        labels, p = entries.learn(deepcopy(start), own, taking_part)
+        return labels[:, :N_REMEMBERED], by_rank(own, p[:, :N_REMEMBERED])
 
-    def ranked(values: NDArray[np.floating]) -> sparse.csr_array:
-        """Return the best labels of each row by these values, of all rows the same number."""
-        order = np.lexsort((labels, -values, rows))
-        best = order[np.arange(order.size) - (np.cumsum(n_each) - n_each)[rows[order]] < n_listed]
-        chosen, p = (torch.from_numpy(array[best].reshape(n_rows, -1)) for array in (labels, values))
-        return to_csr([(chosen, p)], n_listed, n_labels)
-
-    def scores(values: NDArray[np.floating]) -> list[float]:
-        found = evaluate(truth, ranked(values))
-        return [float(found[f"P@{k}"]) for k in (1, 3, 5)]
-
-    def probabilities() -> NDArray[np.float32]:
-        odds = stack([torch.from_numpy(part.astype(np.float32)) for part in parts], torch.from_numpy(labels))
-        return np.asarray(odds.sigmoid().numpy())
-
-    alone, together = [scores(part) for part in parts], scores(probabilities())
-    judged = score_ranking(truth, ranked(probabilities()), min(N_RANKED, n_listed))
-    calibration.fit(judged.ranked.scores, judged.hit)
-    return [{"alone": one} | ({"together": together} if one is alone[-1] else {}) for one in alone]
+    evidence = cross_fitted(learn, entries.truth)
+    together = entries.scores(*entries.learn(stack, calibration, np.ones(entries.n_rows, np.bool_)))
+    alone = [entries.scores(*entries.ranked(part)) for part in entries.parts]
+    return [{"alone": one} | ({"together": together} if one is alone[-1] else {}) for one in alone], evidence
 
 
 def held_out_scores(memories: Sequence[dict[str, Tensor]], n_labels: int) -> list[dict[str, list[float]]]:

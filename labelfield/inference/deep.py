@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from labelfield.data import Dataset
 from labelfield.errors import DataError
-from labelfield.inference.calibrating import fit_calibration, remember
+from labelfield.inference.calibrating import calibrate_predictor
 from labelfield.inference.checkpoint import HOW_LONG
 from labelfield.inference.fitting import Past, rows_source, seconds_per_step
 from labelfield.inference.run import Monitor, Run, Settings
@@ -144,11 +144,9 @@ class DeepTrainer:
         if stage == "network" and not self.spec.is_plain:
             plain = BaselinePredictor(Baseline(self.model), self.model)
             plain.calibration = self.model.calibration
-            fit_calibration(plain, some.X, some.Y)
+            calibrate_predictor(plain, some.X, some.Y)
             return {}
-        predictor = DeepPredictor(self.model)
-        fit_calibration(predictor, some.X, some.Y)
-        return remember(predictor, some.X, some.Y)
+        return calibrate_predictor(DeepPredictor(self.model), some.X, some.Y)
 
     def _scales(self, stage: str) -> dict[nn.Parameter, float]:
         """Return what a stage trains, each parameter at that many times the learning rate."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelfield.data import Dataset
-from labelfield.inference.calibrating import fit_calibration, remember
+from labelfield.inference.calibrating import calibrate_predictor
 from labelfield.inference.gradient import Batches
 from labelfield.inference.parallel import at_most_threads
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
@@ -93,9 +93,7 @@ class GradientTrainer:
         self._more: PartialTraining | None = None
 
     def _calibrate(self, held_out: Dataset) -> dict[str, Tensor]:
-        predictor = self.predictor()
-        fit_calibration(predictor, held_out.X, held_out.Y)
-        return remember(predictor, held_out.X, held_out.Y)
+        return calibrate_predictor(self.predictor(), held_out.X, held_out.Y)
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         with at_most_threads(self.n_threads):

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
 from math import ceil
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from torch import Tensor
 from labelfield.csr import from_counts, gather_rows, row_of_entries
 from labelfield.data import Dataset
 from labelfield.errors import CannotAnswerError
-from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, as_memory, holds
+from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, as_memory, by_rank, cross_fitted, holds
 from labelfield.inference.checkpoint import Checkpoint
 from labelfield.inference.fitting import Past
 from labelfield.inference.loop import Algorithm, Info, Loop
@@ -31,8 +32,10 @@ from labelfield.inference.margin import (
 )
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.linalg.rows import device_of
+from labelfield.models.calibration import Calibration
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.linear.plan import TREE_COST, group_size, most_held_out
+from labelfield.models.stack import Stack
 
 NOT_IN_PARTS = "linear machines are solved on all rows at once and cannot be fitted in parts"
 # By how much the score of a row of norm 1 may change when the smallest weights of a label are dropped.
@@ -286,11 +289,26 @@ class LinearTrainer:
         entries = np.unique(np.arange(len(chosen))[:, None] * known.size + chosen.numpy())
         row, place = entries // max(known.size, 1), entries % max(known.size, 1)
         is_true = holds(truth, known[place][:, None], row[:, None])[:, 0]
-        model.stack.fit([part.numpy()[row, place].astype(np.float64) for part in parts], known[place], is_true)
-        odds = model.stack(parts, torch.from_numpy(known))
-        p, best = odds.sigmoid_().topk(min(N_REMEMBERED, known.size), dim=1)
-        labels = known[best.numpy()]
-        model.calibration.fit(p.numpy()[:, :N_RANKED], holds(truth, labels)[:, :N_RANKED])
+        listed = [part.numpy()[row, place].astype(np.float64) for part in parts]
+
+        def learn(stack: Stack, calibration: Calibration, rows: NDArray[np.bool_]) -> tuple[Any, Any]:
+            """Learn from some rows; return the best labels of all, and their raw probabilities."""
+            used = rows[row]
+            stack.fit([part[used] for part in listed], known[place][used], is_true[used])
+            odds = stack(parts, torch.from_numpy(known))
+            p, best = odds.sigmoid_().topk(min(N_REMEMBERED, known.size), dim=1)
+            labels = known[best.numpy()]
+            calibration.fit(p.numpy()[rows, :N_RANKED], holds(truth, labels)[rows, :N_RANKED])
+            return labels, p.numpy()
+
+        def learn_apart(rows: NDArray[np.bool_]) -> tuple[Any, Any]:
+            own = Calibration(model.calibration.has_lead)
+            labels, p = learn(deepcopy(start), own, rows)
+            return labels, by_rank(own, p)
+
+        start = deepcopy(model.stack)
+        labels, p = learn(model.stack, model.calibration, np.ones(truth.shape[0], np.bool_))
+        evidence = cross_fitted(learn_apart, truth)
         model.to(device)
         n_first = folds[0].size
-        return as_memory(labels[:n_first], p.numpy()[:n_first], gather_rows(data.Y, folds[0]))
+        return as_memory(labels[:n_first], p[:n_first], gather_rows(data.Y, folds[0])) | evidence

@@ -17,7 +17,7 @@ from torch import Tensor
 from labelfield.csr import gather_rows
 from labelfield.data import Dataset
 from labelfield.data.mask import Mask
-from labelfield.inference.calibrating import fit_calibration, remember
+from labelfield.inference.calibrating import calibrate_predictor
 from labelfield.inference.checkpoint import Checkpoint, under
 from labelfield.inference.fitting import Past
 from labelfield.inference.loop import Algorithm, Info, Loop, TrainingError, breakdown
@@ -369,8 +369,7 @@ class TopicTrainer:
         said: dict[str, Tensor] = {}
         if len(chosen):
             predictor, (X, Y, mask) = TopicPredictor(self.model, self.spec), rows.take(chosen)
-            fit_calibration(predictor, X, Y, None if mask is None else mask.observes)
-            said = remember(predictor, X, Y, None if mask is None else mask.observes)
+            said = calibrate_predictor(predictor, X, Y, None if mask is None else mask.observes)
         learned = self.model.calibration.state_dict()
         return said | {f"{_CALIBRATION}{name}": value.clone() for name, value in learned.items()}
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.models.linear.scores import Weights, products
+from labelfield.models.linear.scores import Weights, products, weights_by_feature
 
 Arrays = dict[str, NDArray[Any]]
 F4 = NDArray[np.float32]
@@ -39,10 +39,14 @@ class LightLinear:
     def __init__(self, arrays: Arrays, n_threads: int) -> None:
         self.arrays, self.n_threads = arrays, n_threads
         self.machines = Weights(*(arrays[name] for name in ("weights", "features", "pointers")))
+        # Whether weights are put in the order in which a few rows at a time are answered fastest.
+        self.keeps_order, self.by_feature = False, None
 
     def __call__(self, X: sparse.csr_array) -> tuple[F4, F4]:
         """Return the raw probabilities (N, K), and 0 for the novelty (N,) of each row."""
-        scores = products(X, self.machines, self.n_threads) + self.arrays["intercepts"]
+        if self.keeps_order and self.by_feature is None:
+            self.by_feature = weights_by_feature(self.machines, X.shape[1])
+        scores = products(X, self.machines, self.n_threads, self.by_feature) + self.arrays["intercepts"]
         return expit(stacked(self.arrays, "stack.", self._parts(scores))), np.zeros(X.shape[0], np.float32)
 
     def _parts(self, scores: F4) -> list[F4]:

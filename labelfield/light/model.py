@@ -20,7 +20,7 @@ from labelfield.text.parts import TextParts
 
 F4 = NDArray[np.float32]
 # Layouts and kinds of models that are answered for here; all others need the estimators.
-_VERSION = 6
+_VERSIONS = (6, 7)
 _FACTORS = {
     "kernel": "se_linear_ard",
     "posterior": "whitened_diagonal",
@@ -45,6 +45,12 @@ class LightModel:
             else [_member(config, arrays, n_threads)]
         )
 
+    def prepare(self) -> None:
+        """Get ready for many questions about a few rows each, as a server has them; takes more memory."""
+        for _, member in self._members:
+            if isinstance(member, LightLinear):
+                member.keeps_order = True
+
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
         return self._names
@@ -55,7 +61,7 @@ class LightModel:
         self._last = rows, unsure  # who asks for labels asks for uncertainty next
         return best
 
-    def predict_uncertainty(self, rows: sparse.csr_array) -> F4:
+    def predict_uncertainty(self, rows: sparse.csr_array, best: sparse.csr_array | None = None) -> F4:
         """Return how far the first label of each row (N,) should be distrusted, from 0 to 1."""
         return self._last[1] if self._last is not None and self._last[0] is rows else self._answers(rows, 1)[1]
 
@@ -95,7 +101,7 @@ def load_light(folder: Path) -> LightModel | None:
     """
     try:
         config, arrays, names = load_artifact(folder, "np")
-        if config["version"] != _VERSION or "text" not in config or not names or not _is_known(config):
+        if config["version"] not in _VERSIONS or "text" not in config or not names or not _is_known(config):
             return None
         own = _under("text.", arrays)
         lines = load_lines(folder, config, VOCABULARY)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FORMAT = "labelfield model"
-_VERSION = 6
+_VERSION = 7
 # Layouts that `labelfield.models.upgrade` can bring to the present one.
-_READABLE = (4, 5, 6)
+_READABLE = (4, 5, 6, 7)
 _CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
 FEATURES, VOCABULARY = "features.txt", "vocabulary.jsonl"
 # The documents that a model was trained on, where they are kept. Nothing but learning on reads them.

@@ -114,33 +114,6 @@ class EnsemblePredictor(Predictor):
 
         return to_csr((found for _, found in self.answers(self._blocks(rows), ranked)), k, self.n_labels)
 
-    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield draws of all members together: each member is as likely as any other.
-
-        In a stack, members without a posterior are as sure of themselves as they say.
-        """
-        if self.stack is not None:
-            yield from self._stacked_draws(rows, n_draws)
-            return
-        each = max(1, n_draws // len(self.members))
-        found = []
-        for predictor, own in self._parts(rows):
-            found.append(torch.cat([drawn.cpu() for _, drawn in predictor.draws(own, each)], 1))
-        yield slice(0, rows.shape[0]), torch.cat(found)
-
-    def _stacked_draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        found, n_with = [], 0
-        for predictor, own in self._parts(rows):
-            try:
-                found.append(torch.cat([drawn.cpu() for _, drawn in predictor.draws(own, n_draws)], 1))
-                n_with += 1
-            except CannotAnswerError:
-                P = torch.from_numpy(predictor.separate_proba(own, calibrated=False))
-                found.append(P.expand(n_draws, *P.shape))
-        if not n_with:
-            raise CannotAnswerError("no member has a posterior over its probabilities, and so there are no intervals")
-        yield slice(0, rows.shape[0]), self._combined(found)
-
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         """Return the mean over members; in a stack the largest, since some members cannot tell."""
         found = [predictor.novelty(own) for predictor, own in self._parts(rows)]

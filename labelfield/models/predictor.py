@@ -29,10 +29,6 @@ Answer = TypeVar("Answer")
 # Blocks of rows, with what is known about each.
 Blocks = Iterable[tuple[Any, ...]]
 Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
-# Draws from the posterior that an interval is read from.
-N_DRAWS = 1024
-# Draws times rows times labels that exist at once.
-_DRAWN_ENTRIES = 1 << 22
 _TINY = float(np.finfo(np.float32).tiny)
 _ALMOST_ONE = 1 - float(np.finfo(np.float32).epsneg)
 
@@ -180,36 +176,6 @@ class Predictor(ABC):
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         """Return how unlike the training rows each row (N,) is, from 0 to 1; 0 for a model that cannot tell."""
         return np.zeros(rows.shape[0], np.float32)
-
-    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield draws (T, B, K) of the raw probabilities under the posterior, block by block."""
-        raise CannotAnswerError("this model has no posterior over its probabilities, and so no intervals")
-
-    def interval(self, rows: sparse.csr_array, level: float) -> Ends:
-        """Return the ends (N, K) of central credible intervals of the calibrated probabilities, by draws."""
-        with advising_on_memory(FEWER_ROWS):
-            low, high = (np.empty((rows.shape[0], self.n_labels), np.float32) for _ in range(2))
-        levels = torch.tensor([0.5 - level / 2, 0.5 + level / 2], dtype=torch.float64)
-        for part in row_blocks(rows.shape[0], N_DRAWS * self.n_labels, entries=_DRAWN_ENTRIES, most=2000):
-            some = gather_rows(rows, np.arange(part.start, part.stop))
-            for block, drawn in self.draws(some, N_DRAWS):
-                with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                    mapped = self.mapped(drawn, gather_rows(some, np.arange(block.start, block.stop)))
-                    ends = mapped.double().cpu().quantile(levels, dim=0).float().numpy()
-                place = slice(part.start + block.start, part.start + block.stop)
-                low[place], high[place] = ends
-        return low, high
-
-    def mapped(self, values: Tensor, rows: sparse.csr_array) -> Tensor:
-        """Calibrate possible probabilities (..., B, K) of rows: each label by the place it has in its row's ranking."""
-        calibration: Any = self.calibration.to(values.device)  # a module's call is untyped
-        result: Tensor = values
-        if isinstance(calibration, Temperature):
-            result = calibration(values.flatten(0, -2)).view(values.shape)
-        elif not calibration.is_identity():
-            ranks = _ranks(torch.from_numpy(self.separate_proba(rows, calibrated=False)).to(values.device))
-            result = calibration(values, ranks.expand_as(values))
-        return result
 
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of utilities and latent processes."""

@@ -1,7 +1,8 @@
 """Model folders of earlier layouts, brought to the present one.
 
 Layout 4 had other names for some options, kept ensembles as a first member with others beside it, and had spectral
-mixtures, which are gone. The linear machines of layout 5 had their intercepts fixed at -1.
+mixtures, which are gone. The linear machines of layout 5 had their intercepts fixed at -1. None before layout 7 had
+what was said of held-out rows.
 """
 
 import re
@@ -24,6 +25,7 @@ _RENAMED = {
     "calibrated": "calibrate",
 }
 _ENSEMBLE = "ensemble"
+_NO_EVIDENCE = "the folder of the model has no held-out rows, since an earlier labelfield wrote it. Train it again"
 
 
 def present_names(method: str | None) -> dict[str, str]:
@@ -33,14 +35,17 @@ def present_names(method: str | None) -> dict[str, str]:
 
 def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return a description and arrays in the present layout."""
+    if config["version"] == 7:
+        return config, arrays
+    config = config | {"no_evidence": _NO_EVIDENCE}
+    if config["version"] == 6:
+        return config, arrays
     if config["version"] == 5:
         return config, arrays | _intercepts(arrays)
-    if config["version"] != 4:
-        return config, arrays
     described = _renamed(config, config["method"])
     others = config.get("members")
     n_members = config["options"].get(_ENSEMBLE)
-    shared = {name: config[name] for name in ("version", "classes", "feature_names_sha256")}
+    shared = {name: config[name] for name in ("version", "classes", "feature_names_sha256", "no_evidence")}
     if config["method"] == "topics" and not any(name.startswith("calibration.") for name in arrays):
         # The first ones were not calibrated, and did not say whether labels exclude each other.
         described["spec"]["is_exclusive"] = is_exclusive = config["label_kind"] == "classes"

@@ -27,7 +27,7 @@ _MOST_PROBABILITIES = 200_000_000
 
 
 class Guess(NamedTuple):
-    """A label that the model predicts: its number, probability, credible interval if any, and whether it is right."""
+    """A label that the model predicts: its number, probability, interval if any, and whether it is right."""
 
     label: int
     p: float
@@ -90,7 +90,7 @@ def examples(
     feature_names: Sequence[str] | None = None,
     texts: Sequence[Sequence[str]] | None = None,
 ) -> list[Example]:
-    """Return what the model predicts for the chosen rows; credible intervals are computed for these rows alone."""
+    """Return what the model predicts for the chosen rows; intervals are computed for these rows alone."""
     chosen = choose_rows(predictions)
     rows = gather_rows(X, np.array([row for row, _ in chosen], np.int64))
     ends = intervals(estimator, rows, LEVEL)

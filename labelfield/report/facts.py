@@ -11,6 +11,7 @@ from labelfield.estimators.protocol import FittedClassifier
 from labelfield.inference.run import Epoch
 from labelfield.metrics.propensity import RankBy, rank_power, rank_weight
 from labelfield.progress import Progress, ignore
+from labelfield.report.decisions import Decisions, decisions
 from labelfield.report.examples import Example, examples
 from labelfield.report.identity import Identity, identify, learning_curves
 from labelfield.report.learned import Learned, image_side, what_it_learned
@@ -39,6 +40,7 @@ class Facts(NamedTuple):
     examples: list[Example]
     learned: Learned
     rank_power: float = 0.0
+    decisions: Decisions | None = None
 
 
 def gather(
@@ -86,4 +88,5 @@ def gather(
         examples=examples(estimator, X, found, side, feature_names, texts),
         learned=what_it_learned(estimator, counts, occurs, side, feature_names),
         rank_power=power,
+        decisions=decisions(estimator, X, Y),
     )

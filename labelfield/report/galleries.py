@@ -2,9 +2,22 @@
 
 from labelfield.explain import InducingInput
 from labelfield.explain.excerpt import Piece
+from labelfield.report import plots
 from labelfield.report.examples import LEVEL, Example
 from labelfield.report.facts import Facts
-from labelfield.report.markup import bar, element, muted, paragraph, percent, picture, section, table, text, verdict
+from labelfield.report.markup import (
+    bar,
+    element,
+    figure,
+    muted,
+    paragraph,
+    percent,
+    picture,
+    section,
+    table,
+    text,
+    verdict,
+)
 
 # Missed labels of a row that are named.
 _MOST_MISSED = 6
@@ -16,6 +29,49 @@ _HOW_TO_NAME = (
 )
 
 
+def what_it_would_decide(facts: Facts) -> str:
+    """Show how much can be tagged automatically at which precision, with what is promised, and what labels cost."""
+    found = facts.decisions
+    if found is None:
+        return ""
+    first, reached = found.policies[0]
+    caption = [
+        "Each point of the line is a rule: tag what is at least so probable, and leave rows without tags to a person. "
+        "Further to the right more is tagged automatically; further up more of the tags are right.",
+        f"The mark is the rule that is promised: {first.guarantee}",
+        f"On these rows {percent(reached['precision'])} of the tags are right, and {percent(reached['automatic'])} of "
+        "the rows are tagged.",
+    ]
+    rows = [
+        [
+            text(f"{policy.kind.replace('_', ' ')} {percent(policy.target or 0, 0)}"),
+            *(percent(own[name]) for name in ("automatic", "precision", "recall")),
+            f"{own['tags_per_row']:.2f}",
+        ]
+        for policy, own in found.policies
+    ]
+    names = facts.label_names
+    costs = [
+        [text(names[cost.label]), f"{cost.n_tags:,}", f"{cost.n_right:,}", f"{cost.n_left:,}"] for cost in found.costs
+    ]
+    said = (
+        "What can be asked for, and what it does to these rows. Promises hold with 95 % confidence for rows like those "
+        "of the training; a person sees the rows without tags."
+    )
+    return section(
+        "decide",
+        "What it would decide",
+        figure(plots.decision_plot(found.automatic, found.precision, reached), *caption),
+        paragraph(said, *(f"Not promised: {one}." for one in found.refused)),
+        table(["asked for", "rows tagged", "tags right", "labels found", "tags per row"], rows),
+        paragraph(
+            "What the marked rule costs the most frequent labels of these rows: how often each was tagged, how often "
+            "rightly, and how often it holds and was left to a person."
+        ),
+        table(["label", "tagged", "rightly", "left to a person"], costs),
+    )
+
+
 def ten_rows(facts: Facts) -> str:
     """Show rows with what the model predicts for them."""
     said = (
@@ -24,8 +80,10 @@ def ten_rows(facts: Facts) -> str:
         "Rows are counted from 0."
     )
     if any(guess.interval for example in facts.examples for guess in example.guesses):
-        said += f" The thin line is the {100 * LEVEL:.0f} % credible interval of the probability: it is wide where the "
-        said += "model has seen few similar rows."
+        said += (
+            f" The thin line is a {100 * LEVEL:.0f} % interval: of labels with such a probability, so many were right "
+        )
+        said += "among the rows that were held out in training. It is wide where few of these tell."
     if any(example.pieces for example in facts.examples):
         said += " Marked words speak for the first label, struck ones against it."
     if any(example.carried for example in facts.examples):

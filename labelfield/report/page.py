@@ -19,6 +19,7 @@ from labelfield.version import __version__
 
 _PARTS = (
     sections.trust,
+    galleries.what_it_would_decide,
     sections.by_frequency,
     galleries.ten_rows,
     galleries.topics,

@@ -118,6 +118,19 @@ def found_plot(axes: Axes, bands: Sequence[Band], is_each: bool) -> str:
     return "The share of true labels that are found, by how frequent they are in training."
 
 
+@_svg("decide")
+def decision_plot(
+    axes: Axes, automatic: NDArray[np.float64], precision: NDArray[np.float64], promised: dict[str, float]
+) -> str:
+    """Draw the precision of tags against the share of rows that get tags, and mark the rule that is promised."""
+    axes.plot(automatic, precision, color=ACCENT)
+    axes.plot([promised["automatic"]], [promised["precision"]], color=OTHER, marker="s", markersize=9, linestyle="none")
+    axes.set(xlabel="rows tagged automatically", ylabel="tags that are right", xlim=(0, 1.02), ylim=(None, 1.02))
+    _in_percent(axes.xaxis)
+    _in_percent(axes.yaxis)
+    return "The share of tags that are right against the share of rows that are tagged, with the promised rule marked."
+
+
 @_svg("missed", 4.2)
 def missed_plot(axes: Axes, bands: Sequence[Band]) -> str:
     """Draw the share of the rows of each class that are taken for another."""

@@ -24,16 +24,33 @@ class Tag(NamedTuple):
     probability: float
 
 
+class TagNames:
+    """The names and URIs of labels, looked up once for any number of answers."""
+
+    def __init__(self, names: Sequence[str], vocabulary: LabelVocabulary | None = None) -> None:
+        known = {} if vocabulary is None else {label.name: label.uri for label in vocabulary.labels}
+        self.names, self.uris = list(names), [known.get(name) for name in names]
+
+    def tags(self, best: sparse.csr_array, threshold: float = 0.0) -> list[list[Tag]]:
+        """Return predicted labels of each row (CSR) as tags, best first."""
+        found = []
+        for first, last in zip(best.indptr[:-1].tolist(), best.indptr[1:].tolist(), strict=True):
+            own = zip(best.data[first:last].tolist(), best.indices[first:last].tolist(), strict=True)
+            kept = (one for one in sorted(own, reverse=True) if one[0] >= threshold)
+            found.append([Tag(self.names[j], self.uris[j], p) for p, j in kept])
+        return found
+
+
 def tags_of(
     names: Sequence[str], vocabulary: LabelVocabulary, best: sparse.csr_array, threshold: float = 0.0
 ) -> list[list[Tag]]:
     """Return predicted labels of each row (CSR) as tags, best first."""
-    uris = {label.name: label.uri for label in vocabulary.labels}
-    found = []
-    for first, last in zip(best.indptr[:-1].tolist(), best.indptr[1:].tolist(), strict=True):
-        own = sorted(zip(best.data[first:last].tolist(), best.indices[first:last].tolist(), strict=True), reverse=True)
-        found.append([Tag(names[j], uris.get(names[j]), p) for p, j in own if p >= threshold])
-    return found
+    return TagNames(names, vocabulary).tags(best, threshold)
+
+
+def written(tags: Sequence[Tag]) -> list[dict[str, Any]]:
+    """Return tags as JSON has them."""
+    return [{"label": one.label, "uri": one.uri, "probability": round(one.probability, 4)} for one in tags]
 
 
 @dataclass

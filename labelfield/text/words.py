@@ -464,6 +464,11 @@ def _grams(word: str) -> list[str]:
 
 def _in_lanes(lanes: list[Any], batches: Iterator[Any], work: Callable[[Any, Any], Result]) -> Iterator[Result]:
     """Yield what lanes make of batches, which they take in turn; each lane has a thread, and a batch in store."""
+    few = list(islice(batches, 2))
+    if len(few) < 2:  # threads would take longer to start than a few documents take
+        yield from (work(lanes[0], batch) for batch in few)
+        return
+    batches = chain(few, batches)
     with ExitStack() as stack:
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in lanes]
         turns = cycle(zip(pools, lanes, strict=True))

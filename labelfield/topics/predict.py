@@ -10,18 +10,15 @@ from scipy import sparse
 from torch import Tensor
 
 from labelfield.csr import as_positives, gather_rows
-from labelfield.errors import CannotAnswerError
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.predictor import Block, Predictor, calibrated_probabilities
-from labelfield.topics.density import LARGEST_LOG_ODDS, Drawn, log_odds, topic_proportions
+from labelfield.topics.density import LARGEST_LOG_ODDS, log_odds, topic_proportions
 from labelfield.topics.model import TopicModel
 from labelfield.topics.spec import TopicSpec
 
 # Rows times labels whose probabilities exist at once, and rows at the most.
 BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 4096
-# Fewer draws say little about how far others would go.
-_LEAST_DRAWS = 5
 _SMALLEST = 1e-30
 
 
@@ -55,23 +52,6 @@ class TopicPredictor(Predictor):
                     P = torch.where(total > 0, P / total, 1 / self.n_labels)
                 P = calibrated_probabilities(self.calibration, P) if calibrated else P
             yield Block(block, slice(0, self.n_labels), P)
-
-    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the probabilities under each draw that was kept, however many are asked for."""
-        model = self.model
-        # A run that ended early holds its few draws several times.
-        if len(torch.unique(model.r, dim=0)) < _LEAST_DRAWS:
-            raise CannotAnswerError(
-                f"these topics were not sampled, or fewer than {_LEAST_DRAWS} times: there are no intervals; "
-                f"train with algorithm='gibbs' and n_draws of at least {_LEAST_DRAWS}"
-            )
-        for block, X in self.blocks(rows):
-            drawn = []
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                for parts in zip(*model.drawn(), strict=True):
-                    P = model.predict_proba(X, Drawn(*(part.unsqueeze(0) for part in parts)))
-                    drawn.append(P / P.sum(1, keepdim=True).clamp_min(_SMALLEST) if self.is_exclusive else P)
-            yield block, torch.stack(drawn)
 
     def loadings(self) -> Tensor:
         """Return the share of each topic in all labels times that of each label in the topic (L, K)."""

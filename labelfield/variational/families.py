@@ -6,9 +6,7 @@ from functools import cached_property, partial
 from math import log
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from scipy.special import ndtri
 from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky, whitened
@@ -29,16 +27,6 @@ class Moments(NamedTuple):
     def scaled(self, factor: float) -> "Moments":
         """Return the moments of `factor` times the variables."""
         return self if factor == 1 else Moments(self.mean * factor, self.var * factor**2)
-
-    def sigmoid_interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """Return the central interval of σ(f): σ is monotone, so its ends are σ(mean ± z sd)."""
-        reach = float(ndtri(0.5 + level / 2)) * self.var.sqrt()
-        return torch.sigmoid(self.mean - reach), torch.sigmoid(self.mean + reach)
-
-    def sigmoid_quantiles(self, n: int) -> Tensor:
-        """Return σ at n equally likely quantiles of each utility: (n, B, K) draws of one label at a time."""
-        z = torch.from_numpy(ndtri((np.arange(n) + 0.5) / n)).to(self.mean)
-        return torch.sigmoid(self.mean + z[:, None, None] * self.var.sqrt())
 
 
 class Prior:

@@ -133,9 +133,8 @@ def test_the_model_learns_and_answers(fitted, data):
 
 
 def test_the_model_says_what_it_cannot_answer(fitted, data):
-    for ask in (fitted.predict_interval, fitted.predict_latent):
-        with pytest.raises(labelfield.CannotAnswerError):
-            ask(data.test.X)
+    with pytest.raises(labelfield.CannotAnswerError):
+        fitted.predict_latent(data.test.X)
     assert fitted.feature_relevance() is None
     assert fitted.topics() is None
 

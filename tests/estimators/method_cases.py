@@ -44,7 +44,6 @@ class Case(NamedTuple):
 
     estimator: Any
     has_classes: bool = False
-    has_intervals: bool = True
     has_latent: bool = True
     has_bound: bool = True
 
@@ -82,14 +81,14 @@ SINGLE = {
     "mlgpf, hinge": Case(mlgpf(likelihood="squared_hinge", label_linear="point")),
     "one_vs_each": Case(gp(), has_classes=True),
     "softmax": Case(gp(likelihood="softmax"), has_classes=True),
-    "robustmax": Case(gp(likelihood="robustmax"), has_classes=True, has_intervals=False),
-    "point": Case(gp(likelihood="softmax", posterior="point"), has_classes=True, has_intervals=False),
+    "robustmax": Case(gp(likelihood="robustmax"), has_classes=True),
+    "point": Case(gp(likelihood="softmax", posterior="point"), has_classes=True),
     "svdkl": Case(deep(), has_classes=True),
     "svdkl, labels": Case(deep()),
-    "svdkl, plain": Case(deep(process_epochs=0, max_epochs=0), has_classes=True, has_intervals=False),
-    "topics": Case(topics(), has_intervals=False, **NO_PROCESSES),
-    "topics, classes": Case(topics(), has_classes=True, has_intervals=False, **NO_PROCESSES),
-    "topics, online": Case(topics(algorithm="online_em", batch_size=100), has_intervals=False, **NO_PROCESSES),
+    "svdkl, plain": Case(deep(process_epochs=0, max_epochs=0), has_classes=True),
+    "topics": Case(topics(), **NO_PROCESSES),
+    "topics, classes": Case(topics(), has_classes=True, **NO_PROCESSES),
+    "topics, online": Case(topics(algorithm="online_em", batch_size=100), **NO_PROCESSES),
     "topics, gibbs": Case(topics(algorithm="gibbs", n_draws=5, max_epochs=20), **NO_PROCESSES),
 }
 ENSEMBLES = {
@@ -99,18 +98,18 @@ ENSEMBLES = {
     "ensemble of one_vs_each": Case(ensemble(gp()), has_classes=True, has_bound=False),
     "ensemble of svdkl": Case(ensemble(deep()), has_classes=True, has_bound=False),
     "ensemble of svdkl, labels": Case(ensemble(deep()), has_bound=False),
-    "ensemble of topics": Case(ensemble(topics()), has_intervals=False, **NO_PROCESSES),
+    "ensemble of topics": Case(ensemble(topics()), **NO_PROCESSES),
     "ensemble of topics, gibbs": Case(ensemble(topics(algorithm="gibbs", n_draws=5, max_epochs=20)), **NO_PROCESSES),
 }
 # Solved on all rows at once, and so not fitted in parts.
 LINEAR = {
-    "linear": Case(LinearClassifier(), has_intervals=False, **NO_PROCESSES),
-    "linear, trees": Case(LinearClassifier(n_trees=2), has_intervals=False, **NO_PROCESSES),
-    "linear, classes": Case(LinearClassifier(cost=0.3), has_classes=True, has_intervals=False, **NO_PROCESSES),
+    "linear": Case(LinearClassifier(), **NO_PROCESSES),
+    "linear, trees": Case(LinearClassifier(n_trees=2), **NO_PROCESSES),
+    "linear, classes": Case(LinearClassifier(cost=0.3), has_classes=True, **NO_PROCESSES),
 }
 MIXES = {
     "auto": Case(AutoClassifier(), **NO_PROCESSES),
-    "auto, fast": Case(AutoClassifier(quality="fast"), has_intervals=False, **NO_PROCESSES),
+    "auto, fast": Case(AutoClassifier(quality="fast"), **NO_PROCESSES),
 }
 CASES = SINGLE | ENSEMBLES | LINEAR | MIXES
 

@@ -116,15 +116,6 @@ def logits(member, X):
 
 
 class TestAnswers:
-    def test_intervals_come_from_the_member_with_a_posterior(self):
-        model = fitted("auto")
-        low, high = model.predict_interval(TEST.X)
-        P = model.predict_proba(TEST.X)
-        assert ((low <= P + 1e-6) & (high >= P - 1e-6)).all()
-        assert (high - low).max() > 0.01
-        with pytest.raises(CannotAnswerError, match="no member has a posterior"):
-            fitted("auto, fast").predict_interval(TEST.X)
-
     @every
     def test_no_utilities_and_no_bound(self, name):
         model = fitted(name)

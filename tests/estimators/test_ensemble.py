@@ -8,7 +8,6 @@ import pytest
 import torch
 from method_cases import CASES, ENSEMBLES, N_FEATURES, N_LABELS, N_TEST, TEST, TRAIN, deep, ensemble, fitted, gp, mlgpf
 from scipy import sparse
-from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -101,52 +100,7 @@ class TestEveryKind:
 
 
 class TestTheWhole:
-    """Against what pooled draws from all members say."""
-
-    def drawn(self, model, n_draws=3000):
-        """Draws of the raw probabilities under each member, one after the other."""
-        rng, found = np.random.default_rng(0), []
-        for member in model.members():
-            latent = member.predict_latent(X)
-            if member.method == "svdkl":
-                h = latent.h_mean + np.sqrt(latent.h_var) * rng.standard_normal((n_draws, *latent.h_mean.shape))
-                A, b = (part.detach().numpy() for part in (member.model_.A, member.model_.b))
-                f = h @ A.T + b
-            else:
-                f = latent.f_mean + np.sqrt(latent.f_var) * rng.standard_normal((n_draws, *latent.f_mean.shape))
-            scale = member.model_.likelihood.scale if member.method == "mlgpf" else 1
-            found.append(softmax(f, axis=2) if member.predictor_.is_exclusive else expit(scale * f))
-        return np.concatenate(found)
-
-    @pytest.mark.parametrize("name", GAUSSIAN)
-    def test_intervals_are_those_of_pooled_draws(self, name):
-        model = fitted(name)
-        drawn = torch.from_numpy(self.drawn(model).astype(np.float32))
-        mapped = model.predictor_.mapped(drawn, model.rows(X)).numpy()
-        found = model.predict_interval(X, 0.8)
-        for end, share in zip(found, (0.1, 0.9), strict=True):
-            # Below an end lie about as many draws as its level says.
-            np.testing.assert_allclose((mapped < end).mean(0), share, atol=0.04)
-
-    def test_intervals_are_those_of_draws_that_samplers_kept(self):
-        model = fitted("ensemble of topics, gibbs")
-        each = [next(member.predictor_.draws(member.rows(X), 0))[1] for member in model.members()]
-        drawn = model.predictor_.mapped(torch.cat(each), model.rows(X)).double().numpy()
-        assert drawn.shape == (10, N_TEST, N_LABELS)
-        low, high = model.predict_interval(X, 0.5)
-        np.testing.assert_allclose(low, np.quantile(drawn, 0.25, axis=0), rtol=1e-5)
-        np.testing.assert_allclose(high, np.quantile(drawn, 0.75, axis=0), rtol=1e-5)
-
-    @pytest.mark.parametrize("name", GAUSSIAN)
-    def test_intervals_are_wider_where_members_disagree(self, name):
-        model = fitted(name)
-        disagreement = np.abs(raw(model.members()[0]) - raw(model.members()[1]))
-        low, high = model.predict_interval(X, 0.9)
-        calibrated = [model.predictor_.mapped(torch.from_numpy(raw(m)), model.rows(X)).numpy() for m in model.members()]
-        # Each member's probability weighs half: where they are far apart, the interval reaches from one to the other.
-        is_apart = disagreement > np.quantile(disagreement, 0.95)
-        assert (low <= np.minimum(*calibrated))[is_apart].mean() > 0.9
-        assert (high >= np.maximum(*calibrated))[is_apart].mean() > 0.9
+    """Against what each member says."""
 
     @pytest.mark.parametrize("name", GAUSSIAN)
     def test_latent_moments_are_those_of_the_mixture(self, name):

@@ -67,7 +67,7 @@ def test_saved_again_it_is_of_the_present_version(kind, rows, tmp_path):
     assert json.loads((FOLDERS / kind / "config.json").read_text())["version"] == 4
     model = labelfield.load(FOLDERS / kind, device="cpu")
     model.save(tmp_path / "m")
-    assert json.loads((tmp_path / "m" / "config.json").read_text())["version"] == 6
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["version"] == 7
     again = labelfield.load(tmp_path / "m", device="cpu")
     np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
     assert again.label_names() == model.label_names()
@@ -130,10 +130,10 @@ def test_a_kernel_that_is_gone_is_refused(kind, tmp_path):
     assert_refused(changed(kind, tmp_path, change), "the kernel spectral_mixture is gone. Train the model again")
 
 
-@pytest.mark.parametrize("version", [1, 3, 7, "4", None, True])
+@pytest.mark.parametrize("version", [1, 3, 8, "4", None, True])
 def test_other_versions_are_refused(version, tmp_path):
     folder = changed("mlgpf", tmp_path, lambda config: config.update(version=version))
-    assert_refused(folder, "a model of version .*; this labelfield reads versions 4 to 6")
+    assert_refused(folder, "a model of version .*; this labelfield reads versions 4 to 7")
 
 
 @pytest.mark.parametrize(

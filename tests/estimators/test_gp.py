@@ -254,15 +254,6 @@ class TestAnswers:
                 np.testing.assert_allclose(now, then, rtol=1e-4, atol=1e-5)
             assert model.bound(X, y) == pytest.approx(bound, rel=1e-5)
 
-    def test_intervals_are_quantiles_of_draws(self, rings, fitted):
-        model, X = fitted["softmax"], rings.test.X[:20]
-        latent, rng = model.predict_latent(X), np.random.default_rng(0)
-        f = latent.f_mean + np.sqrt(latent.f_var) * rng.standard_normal((4000, *latent.f_mean.shape))
-        powered = np.exp(float(model.model_.calibration.power) * (f - f.max(2, keepdims=True)))
-        P = powered / powered.sum(2, keepdims=True)
-        for end, share in zip(model.predict_interval(X, 0.8), (0.1, 0.9), strict=True):
-            np.testing.assert_allclose((end > P).mean(0), share, atol=0.04)
-
     def test_feature_relevance(self, few, fitted):
         assert fitted["softmax"].feature_relevance().shape == (2,)
         X = np.c_[few.X.toarray(), np.random.default_rng(0).standard_normal(120)]

@@ -157,7 +157,7 @@ class TestRuns:
 def test_what_machines_cannot_answer():
     for name in ("linear", "linear, classes"):
         model, labels = fitted(name), CASES[name].labels(TEST)
-        for ask in (model.predict_interval, model.predict_latent, lambda rows, m=model, y=labels: m.bound(rows, y)):
+        for ask in (model.predict_latent, lambda rows, m=model, y=labels: m.bound(rows, y)):
             with pytest.raises(CannotAnswerError):
                 ask(TEST.X)
         assert not model.predictor_.novelty(model.rows(TEST.X)).any()

@@ -339,3 +339,21 @@ def test_bad_options_are_refused():
         fitted(encoder="bert").fit(["a"], [["b"]])
     with pytest.raises(NotFittedError):
         fitted().predict(["a"])
+
+
+def test_words_are_those_of_their_tag_where_probabilities_are_equal(monkeypatch):
+    texts = ["alpha beta", "alpha beta", "alpha", "beta", "gamma", "delta gamma"] * 20
+    labels = [[one for one in ("alpha", "beta") if one in text] for text in texts]
+    model = labelfield.LinearClassifier(row_transform="unit", cost=1.0, device="cpu")
+    tagger = labelfield.TextClassifier(model=model, language="none").fit(texts, labels)
+    real = tagger.classifier_.predict_topk
+
+    def equal(X, k):
+        found = real(X, k)
+        found.data[:] = 1
+        return found
+
+    monkeypatch.setattr(tagger.classifier_, "predict_topk", equal)
+    found = tagger.explain("alpha beta", k=2, n_words=1)
+    assert sorted(one.tag.label for one in found) == ["alpha", "beta"]
+    assert all(one.words[0].word == one.tag.label for one in found)

@@ -31,7 +31,7 @@ def remembered(P, Y, n_kept=20):
 def learned(Y, said, n_kept=20):
     stack, calibration = Stack(len(said), N_LABELS), Calibration()
     stack.count(COUNTS)
-    scores = fit_stack(stack, calibration, [remembered(P, Y, n_kept) for P in said], N_LABELS)
+    scores, _ = fit_stack(stack, calibration, [remembered(P, Y, n_kept) for P in said], N_LABELS)
     stack.check()
     return stack, calibration, scores
 
@@ -116,7 +116,7 @@ def test_without_held_out_rows_or_labels_members_count_alike():
     nothing = remembered(np.zeros((N_ROWS, N_LABELS), np.float32), planted(0, [])[0], 0)
     for memory in ({}, nothing):
         stack = Stack(2, N_LABELS)
-        assert fit_stack(stack, Calibration(), [memory, memory], N_LABELS) == [{}, {}]
+        assert fit_stack(stack, Calibration(), [memory, memory], N_LABELS) == ([{}, {}], {})
         assert (stack.slopes == 0.5).all()
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labelfield.decide import Evidence
 from labelfield.report.examples import choose_rows, examples
 from labelfield.report.predictions import predict_rows
 
@@ -40,9 +41,11 @@ def test_the_surest_and_the_least_sure(made_up):
         assert len(set(firsts)) == len(own)
 
 
-def test_guesses_are_those_of_the_model(fitted):
+def test_guesses_are_those_of_the_model(fitted, monkeypatch):
     case = fitted("mlgpf")
     predictions = predict_rows(case.estimator, case.X, case.Y)
+    evidence = Evidence.of_scores(case.estimator.predict_topk(case.X, 8), case.Y)
+    monkeypatch.setattr(case.estimator.fitted_, "evidence", evidence)  # it has too few rows to hold any out
     low, high = case.estimator.predict_interval(case.X, 0.9)
     P = case.estimator.predict_proba(case.X)
     for example in examples(case.estimator, case.X, predictions):

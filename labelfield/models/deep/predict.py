@@ -12,7 +12,6 @@ from torch import Tensor
 
 from labelfield.csr import gather_rows
 from labelfield.errors import DataError
-from labelfield.likelihoods.monte_carlo import normal_draws
 from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import device_of, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
@@ -20,7 +19,6 @@ from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.deep.model import Baseline, DeepKernel, Features
 from labelfield.models.deep.start import FeatureError, require_features
 from labelfield.models.predictor import Block, Bound, Latent, Predictor
-from labelfield.variational.families import Moments
 
 # Rows times labels whose probabilities exist at once, and rows that go through a network together.
 BLOCK_ENTRIES, _MOST_ROWS = 1 << 23, 4096
@@ -84,29 +82,6 @@ class DeepPredictor(Predictor):
 
         (n, _), (K, J) = rows.shape, self.model.A.shape
         return Latent(*self.filled(self.answers(self.features(rows), ask), (n, K), (n, K), (n, J), (n, J)))
-
-    def interval(self, rows: sparse.csr_array, level: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the ends (N, K) of central credible intervals: in closed form for labels, by draws for classes."""
-        if self.is_exclusive or self.model.is_plain:
-            return super().interval(rows, level)
-        found = self.latent(rows)
-        ends = Moments(torch.from_numpy(found.f_mean), torch.from_numpy(found.f_var)).sigmoid_interval(level)
-        with torch.no_grad():
-            low, high = (self.mapped(end.to(device_of(self.model)), rows).cpu().numpy() for end in ends)
-        return low, high
-
-    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        if self.model.is_plain:
-            yield from super().draws(rows, n_draws)
-
-        def draw(h: Tensor) -> Tensor:
-            f = self.model.latent(h)
-            if not self.is_exclusive:
-                return self.model.utilities(f).sigmoid_quantiles(n_draws)
-            noise = normal_draws(n_draws, f.mean.shape[1], f.mean.dtype, f.mean.device)
-            return ((f.mean + f.var.sqrt() * noise.unsqueeze(1)) @ self.model.A.T + self.model.b).softmax(2)
-
-        yield from self.answers(self.features(rows), draw)
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         """Return the share of the prior variance of f that is left at each row (N,); 0 for a plain network."""

@@ -21,14 +21,18 @@ class Weights(NamedTuple):
     pointers: NDArray[np.int64]
 
 
-def products(X: sparse.csr_array, machines: Weights, n_threads: int) -> NDArray[np.float32]:
+def products(
+    X: sparse.csr_array, machines: Weights, n_threads: int, by_feature: sparse.csr_array | None = None
+) -> NDArray[np.float32]:
     """Return the scores wᵀx of all machines (N, machines) for sparse rows X.
 
-    Sums are in the order of the features, however many rows there are.
+    Sums are in the order of the features, however many rows there are. A few rows are answered faster with the weights
+    `by_feature`, from `weights_by_feature`, which take as much memory again.
     """
     n_machines = len(machines.pointers) - 1
     if X.shape[0] <= _FEW_ROWS or not has_numba():
-        return np.asarray((X @ _used_by_feature(X, machines)).toarray(), np.float32)
+        weights = _used_by_feature(X, machines) if by_feature is None else by_feature
+        return np.asarray((X @ weights).toarray(), np.float32)
     from labelfield.compiled.descent import machine_scores
 
     by_feature = X.T.tocsr()
@@ -42,6 +46,16 @@ def products(X: sparse.csr_array, machines: Weights, n_threads: int) -> NDArray[
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(lambda first, last: machine_scores(*own, *rows, first, last, out), cuts[:-1], cuts[1:]))
     return out
+
+
+def weights_by_feature(machines: Weights, n_features: int) -> sparse.csr_array:
+    """Return all weights by feature (D, machines)."""
+    features, pointers = machines.features, machines.pointers
+    if features.size <= np.iinfo(np.int32).max:  # as rows have them, so that no question converts them again
+        features, pointers = features.astype(np.int32, copy=False), pointers.astype(np.int32, copy=False)
+    found = sparse.csr_array((machines.weights, features, pointers), shape=(len(pointers) - 1, n_features))
+    result: sparse.csr_array = found.T.tocsr()
+    return result
 
 
 def _used_by_feature(X: sparse.csr_array, machines: Weights) -> sparse.csr_array:

@@ -148,19 +148,6 @@ class FactorPredictor(Predictor):
                     f_mean[block, labels], f_var[block, labels] = (part.cpu().numpy() for part in f)
         return Latent(f_mean, f_var, h_mean, h_var)
 
-    def interval(self, rows: sparse.csr_array, level: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the ends (N, K) of central credible intervals in closed form: q(f) is Gaussian."""
-        shape, scale = (rows.shape[0], self.n_labels), self.model.likelihood.scale
-        ends = self._answers(rows, lambda f: f.scaled(scale).sigmoid_interval(level))
-        low, high = self.filled(ends, shape, shape)
-        return low, high
-
-    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        def draw(X: Tensor, h: Moments) -> Tensor:
-            return self.model.utilities(h, X).scaled(self.model.likelihood.scale).sigmoid_quantiles(n_draws)
-
-        return self.answers(self.given(rows), draw)
-
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         def share(X: Tensor) -> list[Tensor]:
             return [unexplained_share(self.model.kernel, *self.state, X)]

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from labelfield.errors import CannotAnswerError
-from labelfield.likelihoods.monte_carlo import normal_draws
 from labelfield.linalg.rows import device_of
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP, SparseUtilities
@@ -63,20 +61,6 @@ class ClassPredictor(Predictor):
     def latent(self, rows: sparse.csr_array) -> Latent:
         shape = rows.shape[0], self.n_labels
         return Latent(*self.filled(self.moments(rows), shape, shape))
-
-    def draws(self, rows: sparse.csr_array, n_draws: int) -> Iterator[tuple[slice, Tensor]]:
-        if self.spec.posterior == "point":
-            yield from super().draws(rows, n_draws)
-        if self.spec.likelihood == "robustmax":
-            raise CannotAnswerError(
-                "a draw under robustmax makes one class almost certain: intervals would say nothing"
-            )
-
-        def draw(f: Moments) -> Tensor:
-            noise = normal_draws(n_draws, self.n_labels, f.mean.dtype, f.mean.device)
-            return (f.mean + f.var.sqrt() * noise.unsqueeze(1)).softmax(2)
-
-        yield from self.answers(self.moments(rows), draw)
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         found = np.zeros(rows.shape[0], np.float32)

@@ -1,0 +1,26 @@
+# A server for a model that is mounted at /model: everything is pinned in requirements.lock.
+#   docker build -t labelfield .
+#   docker run --rm -p 127.0.0.1:8000:8000 -v ./model:/model -e LABELFIELD_TOKEN=… labelfield
+FROM python:3.11-slim AS build
+WORKDIR /source
+COPY requirements.lock pyproject.toml README.md LICENSE ./
+# Only what serving needs of the lock file: no tools for tests, documentation and comparisons. torch goes first, as in
+# the Makefile; TORCH_INDEX names a place with builds for the CPU
+# alone.
+ARG TORCH_INDEX=
+RUN python -m venv /venv \
+ && /venv/bin/pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements.lock)"
+COPY labelfield labelfield
+RUN /venv/bin/pip install --no-cache-dir --constraint requirements.lock ".[serve]"
+
+FROM python:3.11-slim
+COPY --from=build /venv /venv
+RUN useradd --create-home serve
+USER serve
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/tmp/numba
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=2)"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["labelfield", "serve"]
+CMD ["/model", "--host", "0.0.0.0", "--port", "8000"]

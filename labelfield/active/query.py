@@ -1,0 +1,136 @@
+"""Choosing rows of a pool to be labelled next: those from which the model would learn most.
+
+The letters: p_j is the calibrated probability of label j for a row, n_j the number of training rows that have it.
+
+- uncertainty: the sum over labels of the entropy of p_j, in nats: how much the right answer would say that the model
+  does not know yet.
+- information: the mutual information between the labels of a row and the model, H[E p] - E H[p] over the posterior
+  (Houlsby et al., 2011). A model without a posterior gives Σ_j p_j (1 - p_j) / (1 + n_j): the information
+  that a row has about the log-odds of a label, p (1 - p), against what the training rows have of it.
+- diverse: rows that are uncertain and unlike those chosen before: greedily the largest uncertainty times distance to
+  the nearest chosen row (1 - cosine), as in k-means++.
+- random: rows drawn evenly.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import expit
+
+from labelfield.csr import gather_rows
+from labelfield.errors import CannotAnswerError, DataError
+from labelfield.estimators.inputs import as_rows
+from labelfield.estimators.protocol import FittedClassifier
+from labelfield.memory import row_blocks
+
+Strategy = Literal["uncertainty", "information", "diverse", "random"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
+# Labels of a row that count, the most probable ones; the others are hardly uncertain.
+_MOST_LABELS = 64
+# Rows times labels whose moments exist at once, and points of Gauss and Hermite for the mean over a posterior.
+_ENTRIES = 1 << 22
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(12)
+_SHARES = _WEIGHTS / _WEIGHTS.sum()
+
+
+def query(
+    model: Any, X_pool: Any, n: int, strategy: Strategy = "uncertainty", *, random_state: int = 0
+) -> NDArray[np.int64]:
+    """Return the numbers of n rows of a pool that should be labelled next, the most useful first.
+
+    `model` is any fitted classifier of ours; X_pool has rows as it takes them, or texts for a TextClassifier. The same
+    seed gives the same rows; only random and ties depend on it.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy={strategy!r}; expected one of {', '.join(STRATEGIES)}")
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"n={n!r}; expected a whole number of at least 1")
+    classifier: FittedClassifier = getattr(model, "classifier_", model)
+    rows = model.rows(X_pool) if classifier is not model else as_rows(model, X_pool, reset=False)
+    if rows.shape[0] == 0:
+        raise DataError("a pool without rows", expected="at least one row")
+    n, order = min(n, rows.shape[0]), np.random.default_rng(random_state).permutation(rows.shape[0])
+    if strategy == "random":
+        return order[:n]
+    scores = row_scores(classifier, rows, "information" if strategy == "information" else "uncertainty")
+    if strategy == "diverse":
+        return _spread(rows, scores, n, order)
+    # Among equals, by chance instead of by place in the file.
+    return np.asarray(order[np.argsort(-scores[order], kind="stable")[:n]])
+
+
+def row_scores(classifier: FittedClassifier, rows: sparse.csr_array, strategy: str) -> NDArray[np.float64]:
+    """Return how much each row (N,) would tell by this strategy, in nats or information."""
+    if strategy == "information":
+        try:
+            return _mutual_information(classifier, rows)
+        except CannotAnswerError:
+            pass
+    n_labels = classifier.predictor_.n_labels
+    best = classifier.predict_topk(rows, min(n_labels, _MOST_LABELS))
+    p = np.clip(best.data.astype(np.float64), 0, 1)
+    if strategy == "information":
+        values = p * (1 - p) / (1 + classifier.label_counts_[best.indices])
+    else:
+        values = binary_entropy(p)
+    found = sparse.csr_array((values, best.indices, best.indptr), shape=best.shape)
+    return np.asarray(found.sum(axis=1), np.float64).ravel()
+
+
+def binary_entropy(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return -p log p - (1 - p) log(1 - p), which is 0 at both ends."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = -(p * np.log(p) + (1 - p) * np.log1p(-p))
+    return np.where((p <= 0) | (p >= 1), 0.0, found)
+
+
+def _mutual_information(classifier: FittedClassifier, rows: sparse.csr_array) -> NDArray[np.float64]:
+    """Return H[E p] - E H[p] summed over labels, for p = σ(f) and f as the posterior has it.
+
+    For a mix, return the mean over those of its members that have a posterior.
+    """
+    members = [one for one in classifier.members() if one is not classifier]
+    if members:
+        found = []
+        for member in members:
+            with suppress(CannotAnswerError):
+                found.append(_mutual_information(member, rows))
+        if not found:
+            raise CannotAnswerError("no member has a posterior")
+        return np.asarray(np.mean(found, axis=0))
+    predictor = classifier.predictor_
+    if predictor.is_exclusive:
+        raise CannotAnswerError("labels exclude each other")
+    seen, gain = classifier.rows(rows), np.zeros(rows.shape[0])
+    for part in row_blocks(rows.shape[0], predictor.n_labels, entries=_ENTRIES, most=2000):
+        latent = predictor.latent(gather_rows(seen, np.arange(part.start, part.stop)))
+        mean, deviation = latent.f_mean.astype(np.float64), np.sqrt(latent.f_var.astype(np.float64))
+        total, entropy = np.zeros_like(mean), np.zeros_like(mean)
+        for node, share in zip(_NODES, _SHARES, strict=True):
+            p = expit(mean + node * deviation)
+            total += share * p
+            entropy += share * binary_entropy(p)
+        gain[part] = (binary_entropy(total) - entropy).sum(axis=1)
+    return gain
+
+
+def _spread(rows: sparse.csr_array, scores: NDArray[np.float64], n: int, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Choose rows one after another: the largest score times distance to the nearest row chosen so far."""
+    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1), np.float64)).ravel()
+    scale = sparse.dia_array((1 / np.maximum(norms, 1e-12), 0), shape=(len(norms), len(norms)))
+    unit = sparse.csr_array(scale @ rows)
+    nearest, scores = np.ones(rows.shape[0]), np.maximum(scores, 1e-12)
+    chosen = np.empty(n, np.int64)
+    left = np.ones(rows.shape[0], np.bool_)
+    for place in range(n):
+        worth = np.where(left, scores * nearest, -1.0)
+        chosen[place] = row = order[np.argmax(worth[order])]
+        left[row] = False
+        direction = unit[[row]].toarray().ravel()
+        nearest = np.minimum(nearest, np.maximum(1 - unit @ direction, 0))
+    return chosen

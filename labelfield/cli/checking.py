@@ -1,0 +1,113 @@
+"""The command `check`: do new rows look like the training rows, and may promises be believed?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from labelfield.cli.options import AsJson, Device, Reading, load_model, reads_files
+from labelfield.cli.output import Bar, print_json, print_table, say
+from labelfield.decide import Evidence, Policy
+from labelfield.decide.drift import Drift, compare, judge_promises
+from labelfield.errors import CannotAnswerError, DataError
+
+if TYPE_CHECKING:
+    from labelfield.data import Dataset
+    from labelfield.estimators.protocol import FittedClassifier
+
+# Promises that are tested, of each kind the first that can be made.
+_USUAL: dict[str, tuple[float, ...]] = {"precision": (0.95, 0.9, 0.8, 0.6, 0.4), "recall": (0.8, 0.6, 0.4)}
+
+
+@reads_files(documents=True)
+def check(
+    reading: Reading,
+    model: Annotated[Path, typer.Argument(help="The folder of a model.")],
+    rows: Annotated[Path, typer.Argument(help="New rows or documents; for two splits, the test rows.")],
+    precision: Annotated[
+        float | None,
+        typer.Option("--precision", help="The promise to test with labels. Default: 0.95 or less."),
+    ] = None,
+    recall: Annotated[
+        float | None, typer.Option("--recall", help="The promise to test with labels. Default: 0.8 or less.")
+    ] = None,
+    confidence: Annotated[float, typer.Option("--confidence", help="How sure the promise is to be.")] = 0.95,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Tell whether new rows look like the training rows, and so whether promises of `tag` may be believed.
+
+    Labels are not needed. Where rows have them, promises are tested too.
+
+    Example: labelfield check model new.csv
+    """
+    estimator = load_model(model, device)
+    dataset = reading.for_model(estimator, rows, labelled=False)
+    try:
+        with Bar("predicting"):
+            found = drift_of(estimator, dataset, {"precision": precision, "recall": recall}, confidence)
+    except DataError as error:
+        raise error.at(rows) from None
+    except CannotAnswerError:
+        raise
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        tables = {name: [one._asdict() for one in getattr(found, name)] for name in ("comparisons", "promises")}
+        print_json(
+            {"is_new_kind": found.is_new_kind, "is_broken": found.is_broken, "said": found.said}
+            | {"n_held_out": found.n_held_out, "n_new": found.n_new, **tables}
+        )
+        return
+    _print(found)
+    is_worth_a_warning = found.is_new_kind or found.is_broken
+    say(f"warning: {found.said}" if is_worth_a_warning else found.said)
+
+
+def drift_of(estimator: FittedClassifier, dataset: Dataset, aims: dict[str, float | None], confidence: float) -> Drift:
+    """Compare what a model says of new rows with what it said of held-out rows; test promises if rows have labels."""
+    known = estimator.held_out_evidence()
+    best = estimator.predict_topk(dataset.X, known.n_listed)
+    new = Evidence.of_scores(best, dataset.Y)
+    promises = []
+    if dataset.Y.nnz:
+        policies = [_policy(estimator, name, value, confidence) for name, value in aims.items()]
+        promises = judge_promises(new, [policy for policy in policies if policy is not None])
+    return Drift(compare(known, new.p), promises, known.n_rows, dataset.n_rows)
+
+
+def _policy(estimator: FittedClassifier, name: str, value: float | None, confidence: float) -> Policy | None:
+    """Return the policy that was asked for, or else the first usual one that can be promised."""
+    if value is not None:
+        return estimator.policy(**{name: value, "confidence": confidence})
+    for usual in _USUAL[name]:
+        try:
+            return estimator.policy(**{name: usual, "confidence": confidence})
+        except CannotAnswerError:
+            continue
+    return None
+
+
+def _print(found: Drift) -> None:
+    lines: list[list[Any]] = [
+        [one.name, f"{one.held_out:.3f}", f"{one.new:.3f}"]
+        + [f"{value:.3f} of {most:.3f}" for value, most in ((one.lower, one.most_lower), (one.higher, one.most_higher))]
+        for one in found.comparisons
+    ]
+    title = f"{found.n_new:,} new rows beside {found.n_held_out:,} that were held out in training"
+    print_table(title, ["mean over rows", "held out", "new", "lower by", "higher by"], lines)
+    if found.promises:
+        header = ["promise", "promised", "reached", "p-value of its being kept"]
+        lines = [
+            [
+                one.name,
+                f"{one.promised:.3f}",
+                "–" if np.isnan(one.reached) else f"{one.reached:.3f}",
+                f"{one.p_value:.3f}",
+            ]
+            for one in found.promises
+        ]
+        print_table("", header, lines)

@@ -1,0 +1,162 @@
+"""What a model said of rows that it had not seen, and what was true: the evidence that promises rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from labelfield.csr import from_counts
+from labelfield.errors import CannotAnswerError
+
+# Held-out rows that are kept at the most, evenly among all.
+MOST_ROWS = 20_000
+# With fewer, no promise is worth making.
+LEAST_ROWS = 100
+_ARRAYS = ("labels", "p", "true_counts", "true_labels")
+
+
+class Outcome(NamedTuple):
+    """What a threshold would have done to each held-out row: its number of tags, and of right ones."""
+
+    n_tags: NDArray[np.int64]
+    n_hits: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The best labels (n, k) of held-out rows with their probabilities, most probable first, and the true labels.
+
+    Probabilities are those that the model gives to new rows: every row was scored by a model, and by a map of its
+    probabilities, that had not seen it. A label whose truth was not observed has probability -1, and takes no part.
+    """
+
+    labels: NDArray[np.int32]
+    p: NDArray[np.float32]
+    true_counts: NDArray[np.int64]
+    true_labels: NDArray[np.int32]
+    n_labels: int
+    # The share of the training rows that the model which spoke had not seen, and the final one has; 0 if they are one.
+    joined: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        labels: NDArray[np.integer],
+        p: NDArray[np.floating],
+        Y: sparse.csr_array,
+        is_known: NDArray[np.bool_] | None = None,
+    ) -> Evidence:
+        """Gather evidence from the labels (n, k) of rows in any order, their probabilities, and the true labels Y."""
+        kept = np.unique(np.linspace(0, max(len(p) - 1, 0), min(len(p), MOST_ROWS)).astype(np.int64))
+        values = p if is_known is None else np.where(is_known, p, -1)
+        values, labels = values[kept], labels[kept]
+        order = np.argsort(-values, axis=1, kind="stable")
+        Y = sparse.csr_array(Y)[kept]
+        return cls(
+            np.take_along_axis(labels, order, 1).astype(np.int32),
+            np.take_along_axis(values, order, 1).astype(np.float32),
+            np.diff(Y.indptr).astype(np.int64),
+            Y.indices.astype(np.int32),
+            int(Y.shape[1]),
+        )
+
+    @classmethod
+    def of_scores(cls, scores: sparse.csr_array, Y: sparse.csr_array) -> Evidence:
+        """Gather evidence from predictions in CSR with the same number of labels in each row, as `predict_topk` gives
+        them for rows that were not trained on."""
+        shape = (scores.shape[0], -1)
+        return cls.of(scores.indices.reshape(shape), scores.data.reshape(shape), Y)
+
+    @classmethod
+    def restore(cls, arrays: dict[str, NDArray[Any]], n_labels: int) -> Evidence:
+        """Make evidence of arrays from anyone; raise a ValueError where they do not fit together."""
+        joined = float(arrays["joined"].sum()) if "joined" in arrays else 0.0
+        found = cls(**{name: arrays[name] for name in _ARRAYS}, n_labels=n_labels, joined=joined)
+        labels, p, counts, true = (getattr(found, name) for name in _ARRAYS)
+        fits = (
+            labels.ndim == 2
+            and labels.shape == p.shape
+            and counts.shape == (len(labels),)
+            and true.ndim == 1
+            and (counts >= 0).all()
+            and counts.sum() == true.size
+            and all(part.dtype.kind == "i" for part in (labels, counts, true))
+            and all((part >= 0).all() and (part < n_labels).all() for part in (labels, true))
+            and p.dtype.kind == "f"
+            and bool(((p >= 0) & (p <= 1) | (p == -1)).all())
+            and bool((np.diff(p, axis=1) <= 0).all())
+            and 0 <= joined <= 1
+        )
+        if not fits:
+            raise ValueError("what was said of held-out rows does not fit together")
+        return found
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all of it, as arrays that a model folder can hold."""
+        found = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        return found | {"joined": np.array([self.joined])}
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return len(self.p)
+
+    @property
+    def n_listed(self) -> int:
+        """How many labels of each row are known."""
+        return int(self.p.shape[1])
+
+    @cached_property
+    def truth(self) -> sparse.csr_array:
+        """The true labels (n, K)."""
+        return from_counts(self.true_counts, self.true_labels, None, self.n_labels)
+
+    @cached_property
+    def hit(self) -> NDArray[np.bool_]:
+        """Which of the listed labels (n, k) hold."""
+        true = np.repeat(np.arange(self.n_rows), self.true_counts) * self.n_labels + self.true_labels
+        found = np.isin(np.arange(self.n_rows)[:, None] * self.n_labels + self.labels, true)
+        return np.asarray(found & (self.p >= 0))
+
+    @cached_property
+    def _n_hits_of_first(self) -> NDArray[np.int64]:
+        """How many of the first 0, 1, … k labels hold (n, k + 1)."""
+        return np.pad(np.cumsum(self.hit, axis=1), ((0, 0), (1, 0)))
+
+    def outcome(self, threshold: float, max_tags: int) -> Outcome:
+        """Return what tagging labels of at least this probability, so many at the most, would have done."""
+        # The most probable come first: no more of them can become tags.
+        n_tags = np.count_nonzero(self.p[:, :max_tags] >= np.float32(threshold), axis=1)
+        return Outcome(n_tags, self._n_hits_of_first[np.arange(self.n_rows), n_tags])
+
+    def take(self, rows: NDArray[Any]) -> Evidence:
+        """Return some of the rows."""
+        Y = self.truth[rows]
+        return Evidence(
+            self.labels[rows], self.p[rows], np.diff(Y.indptr).astype(np.int64), Y.indices, self.n_labels, self.joined
+        )
+
+    def held_out_positives(self) -> NDArray[np.int64]:
+        """Return in how many held-out rows each label (K,) holds."""
+        return np.bincount(self.true_labels, minlength=self.n_labels)
+
+    def require_rows(self) -> None:
+        """Raise if the rows are too few to promise anything."""
+        if self.n_rows < LEAST_ROWS:
+            raise CannotAnswerError(
+                f"{self.n_rows} rows were held out in training, and a promise needs at least {LEAST_ROWS}. "
+                "Train on more rows: a tenth of them is held out, of few rows up to a fifth"
+            )
+
+
+def folds(n_rows: int, n_folds: int = 5) -> Iterator[NDArray[np.bool_]]:
+    """Yield which rows are in each fold. Held-out rows were drawn at random, so that their order does not matter."""
+    number = np.arange(n_rows) % max(1, min(n_folds, n_rows))
+    for one in range(int(number.max(initial=-1)) + 1):
+        yield number == one

@@ -1,0 +1,192 @@
+"""What people said about tags: accepted, rejected and added ones, in an SQLite file that all workers share."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS correction (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at TEXT NOT NULL,
+    model TEXT NOT NULL,
+    version TEXT,
+    origin TEXT NOT NULL,
+    document_id TEXT,
+    document TEXT NOT NULL,
+    predicted TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    learning INTEGER REFERENCES learning (number)
+);
+CREATE TABLE IF NOT EXISTS learning (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at TEXT NOT NULL,
+    model TEXT NOT NULL,
+    state TEXT NOT NULL,
+    progress REAL NOT NULL DEFAULT 0,
+    message TEXT NOT NULL DEFAULT '',
+    documents INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS correction_by_model ON correction (model, learning);
+"""
+_BUSY_S = 10.0
+
+
+class Correction(NamedTuple):
+    """A document with its right labels; `predicted` are the labels that a person was shown, with probabilities."""
+
+    number: int
+    at: str
+    model: str
+    document_id: str | None
+    learning: int | None
+    document: dict[str, str]
+    predicted: list[tuple[str, float]]
+    labels: list[str]
+
+
+class Corrections:
+    """The file of corrections. Every call opens it, so that any thread and any process may call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self.path, timeout=_BUSY_S)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_TABLES)
+            with connection:
+                yield connection
+        finally:
+            connection.close()
+
+    def add(
+        self,
+        model: str,
+        version: str | None,
+        origin: str,
+        document_id: str | None,
+        document: dict[str, str],
+        predicted: Sequence[tuple[str, float]],
+        labels: Sequence[str],
+    ) -> int:
+        """Store a correction and return its number; an older one of the same document id that was not learned goes."""
+        row = (
+            *(_now(), model, version, origin, document_id),
+            *(json.dumps(part, ensure_ascii=False) for part in (document, list(predicted), list(labels))),
+        )
+        with self._open() as connection:
+            if document_id is not None:
+                connection.execute(
+                    "DELETE FROM correction WHERE model = ? AND document_id = ? AND learning IS NULL",
+                    (model, document_id),
+                )
+            done = connection.execute(
+                "INSERT INTO correction (at, model, version, origin, document_id, document, predicted, labels) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+            return int(done.lastrowid or 0)
+
+    def remove(self, number: int) -> bool:
+        """Undo a correction that was not learned yet; return whether there was one."""
+        with self._open() as connection:
+            done = connection.execute("DELETE FROM correction WHERE number = ? AND learning IS NULL", (number,))
+            return done.rowcount > 0
+
+    def listed(self, model: str, *, new: bool = False, most: int | None = None) -> list[Correction]:
+        """Return corrections of a model, the last first; only those that were not learned yet, if asked for."""
+        with self._open() as connection:
+            rows = connection.execute(
+                "SELECT number, at, model, document_id, learning, document, predicted, labels FROM correction "
+                "WHERE model = ? AND (learning IS NULL OR NOT ?) ORDER BY number DESC LIMIT ?",
+                (model, new, -1 if most is None else most),
+            ).fetchall()
+        return [Correction(*row[:5], *(json.loads(part) for part in row[5:])) for row in rows]
+
+    def counts(self, model: str) -> dict[str, int]:
+        """Return how many corrections are new, and how many there are."""
+        with self._open() as connection:
+            found = connection.execute(
+                "SELECT COUNT(*), COALESCE(SUM(learning IS NULL), 0) FROM correction WHERE model = ?", (model,)
+            ).fetchone()
+        return {"all": found[0], "new": found[1]}
+
+    def precision_by_month(self, model: str) -> list[dict[str, Any]]:
+        """Return by month how many of the tags that people looked at were right."""
+        months: dict[str, list[int]] = {}
+        for one in reversed(self.listed(model)):
+            shown = {label for label, _ in one.predicted}
+            if shown:
+                month = months.setdefault(one.at[:7], [0, 0, 0])
+                month[0] += 1
+                month[1] += len(shown)
+                month[2] += len(shown & set(one.labels))
+        return [
+            {"month": month, "documents": n, "tags": shown, "right": right, "precision": right / shown}
+            for month, (n, shown, right) in months.items()
+        ]
+
+    # Learning
+
+    def begin_learning(self, model: str) -> tuple[int, list[Correction]] | None:
+        """Take all new corrections of a model into a learning; None if one is running or there is nothing new."""
+        with self._open() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            running = connection.execute(
+                "SELECT 1 FROM learning WHERE model = ? AND state = 'running'", (model,)
+            ).fetchone()
+            n = connection.execute(
+                "SELECT COUNT(*) FROM correction WHERE model = ? AND learning IS NULL", (model,)
+            ).fetchone()[0]
+            if running or not n:
+                return None
+            done = connection.execute(
+                "INSERT INTO learning (at, model, state, documents) VALUES (?, ?, 'running', ?)", (_now(), model, n)
+            )
+            number = int(done.lastrowid or 0)
+            connection.execute(
+                "UPDATE correction SET learning = ? WHERE model = ? AND learning IS NULL", (number, model)
+            )
+        return number, [one for one in self.listed(model) if one.learning == number]
+
+    def set_learning(self, number: int, state: str, progress: float, message: str = "") -> None:
+        """Say how far a learning is. One that failed or was undone gives its corrections back."""
+        with self._open() as connection:
+            connection.execute(
+                "UPDATE learning SET state = ?, progress = ?, message = ? WHERE number = ?",
+                (state, progress, message, number),
+            )
+            if state in ("failed", "undone"):
+                connection.execute("UPDATE correction SET learning = NULL WHERE learning = ?", (number,))
+
+    def last_learning(self, model: str) -> dict[str, Any] | None:
+        """Return the last learning of a model that was not undone."""
+        names = ("number", "at", "state", "progress", "message", "documents")
+        with self._open() as connection:
+            found = connection.execute(
+                "SELECT number, at, state, progress, message, documents FROM learning "
+                "WHERE model = ? AND state != 'undone' ORDER BY number DESC LIMIT 1",
+                (model,),
+            ).fetchone()
+        return None if found is None else dict(zip(names, found, strict=True))
+
+    def abandon(self, model: str) -> None:
+        """Say that learnings failed that a server which is gone left running."""
+        with self._open() as connection:
+            left = connection.execute(
+                "SELECT number FROM learning WHERE model = ? AND state = 'running'", (model,)
+            ).fetchall()
+        for (number,) in left:
+            self.set_learning(number, "failed", 0.0, "the server ended before it was done")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,152 @@
+"""Learning from corrections: `labelfield learn` in a process of its own, its progress, and undoing it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labelfield.atomic import replacing_folder
+from labelfield.models.artifact import MODEL_FILES
+from labelfield.serve.corrections import Correction, Corrections
+from labelfield.serve.refusal import RefusedError
+
+if TYPE_CHECKING:
+    from labelfield.serve.service import Service
+
+# How `labelfield learn --progress` says how far it is.
+_PROGRESS = re.compile(r"progress (\d+(?:\.\d+)?)")
+
+
+class Learner:
+    """Starts and undoes learning for the models of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.process: asyncio.subprocess.Process | None = None
+
+    def _corrections(self) -> Corrections:
+        if self.service.corrections is None:
+            raise RefusedError(409, "corrections are not kept here; start the server with --corrections FILE")
+        return self.service.corrections
+
+    async def start(self, name: str) -> dict[str, Any]:
+        """Start to learn from all new corrections of a model, in the background."""
+        served, kept = self.service.store.find(name), self._corrections()
+        if served.fields is None:
+            raise RefusedError(409, f"the model {name!r} takes rows; only models of documents learn from corrections")
+        begun = await asyncio.to_thread(kept.begin_learning, name)
+        if begun is None:
+            raise RefusedError(409, "there is nothing new to learn, or learning is already under way")
+        number, corrections = begun
+        self.service.spawn(self._run(name, served.folder, number, corrections))
+        return {"learning": number, "documents": len(corrections)}
+
+    async def _run(self, name: str, folder: Path, number: int, corrections: Sequence[Correction]) -> None:
+        kept, log = self._corrections(), self.service.log
+        log("learning", model=name, corrections=len(corrections))
+        try:
+            with tempfile.TemporaryDirectory(prefix="labelfield-") as scratch:
+                path = Path(scratch) / "corrections.jsonl"
+                await asyncio.to_thread(write_corrections, path, corrections)
+                await asyncio.to_thread(keep_before, folder)
+                code, message = await self._learn(folder, path, number)
+            if code:
+                raise RuntimeError(message)
+            await self.service.reload(name)
+        except (OSError, RuntimeError, RefusedError) as error:
+            log.failure("learning failed", error, model=name, reason=str(error))
+            message = _without_paths(str(error), folder)
+            await asyncio.to_thread(kept.set_learning, number, "failed", 0.0, message)
+            return
+        await asyncio.to_thread(kept.set_learning, number, "done", 1.0)
+        log("learned", model=name, corrections=len(corrections))
+
+    async def _learn(self, folder: Path, corrections: Path, number: int) -> tuple[int, str]:
+        """Run `labelfield learn`, and pass its progress on; return its exit code and last message."""
+        command = [sys.executable, "-m", "labelfield", "learn", str(folder), str(corrections), "--progress", "--json"]
+        if self.service.settings.data is not None:
+            command += ["--data", str(self.service.settings.data)]
+        environment = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+        self.process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+        )
+        assert self.process.stderr is not None
+        message = ""
+        async for line in self.process.stderr:
+            text = line.decode(errors="replace").strip()
+            if found := _PROGRESS.fullmatch(text):
+                await asyncio.to_thread(self._corrections().set_learning, number, "running", float(found[1]))
+            elif text:
+                message = text.removeprefix("error: ")
+        code = await self.process.wait()
+        self.process = None
+        return code, message
+
+    async def undo(self, name: str) -> dict[str, Any]:
+        """Put the model before the last learning back; its corrections are new again."""
+        served, kept = self.service.store.find(name), self._corrections()
+        last = await asyncio.to_thread(kept.last_learning, name)
+        if last is None or last["state"] != "done" or not before_of(served.folder).is_dir():
+            raise RefusedError(409, "there is no learning to undo")
+        await asyncio.to_thread(put_back, served.folder)
+        await asyncio.to_thread(kept.set_learning, last["number"], "undone", 0.0)
+        new = await self.service.reload(name)
+        return {"undone": last["number"], "version": new.version}
+
+    def stop(self) -> None:
+        """End a learning that is under way: the model stays as it was."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.terminate()
+
+
+def write_corrections(path: Path, corrections: Sequence[Correction]) -> None:
+    """Write corrections as `labelfield learn` reads them."""
+    lines = []
+    for one in reversed(corrections):  # the last counts
+        record: dict[str, Any] = {**one.document, "labels": one.labels}
+        if one.document_id is not None:
+            record["id"] = one.document_id
+        lines.append(json.dumps(record, ensure_ascii=False))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def before_of(folder: Path) -> Path:
+    """Return where the model before the last learning is kept."""
+    folder = folder.resolve()
+    return folder.parent / f"{folder.name}.before"
+
+
+def keep_before(folder: Path) -> None:
+    """Keep a copy of a model, in the place of an older copy."""
+    _copy(folder.resolve(), before_of(folder))
+
+
+def put_back(folder: Path) -> None:
+    """Replace a model by the copy that was kept."""
+    _copy(before_of(folder), folder.resolve())
+
+
+def _copy(source: Path, target: Path) -> None:
+    with replacing_folder(target, MODEL_FILES) as new:
+        for name in MODEL_FILES:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, new / name)
+
+
+def _without_paths(message: str, folder: Path) -> str:
+    """Return a message without the folders of this machine."""
+    for path in (folder.resolve(), folder, Path(tempfile.gettempdir())):
+        message = message.replace(f"{path}{os.sep}", "").replace(str(path), "the model")
+    return re.sub(r"(?:/[^\s/:;,]+){2,}/?", "a file", message)[:300]

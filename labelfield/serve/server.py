@@ -1,0 +1,204 @@
+"""Processes: one that answers, or several that share a socket under one that watches over them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from labelfield.errors import DataError, LabelfieldError
+from labelfield.serve.app import build_app
+from labelfield.serve.connections import limited
+from labelfield.serve.corrections import Corrections
+from labelfield.serve.log import LineHandler, Log
+from labelfield.serve.service import Service
+from labelfield.serve.settings import Settings
+
+_BACKLOG = 2048
+# How long the head of a request may take, at the most.
+_HEAD_S = 10.0
+_TICK_S = 0.1
+# A worker that ends sooner than this would do so again.
+_SOON_S = 5.0
+
+
+def serve(settings: Settings) -> None:
+    """Answer requests until a signal says to stop; what is under way is answered first."""
+    log = Log(settings.log_text)
+    _allow_many_files()
+    for name, folder in settings.models.items():
+        if not (folder / "config.json").is_file():
+            raise DataError(f"the model {name!r} is not there", path=folder, expected="a folder that train wrote")
+    if settings.corrections is not None and settings.corrections.is_file():
+        for name in settings.models:
+            Corrections(settings.corrections).abandon(name)
+    with _bound(settings) as listening:
+        _say_address(settings, listening, log)
+        if settings.workers == 1:
+            run_worker(settings, listening)
+        else:
+            _supervise(settings, listening, log)
+
+
+def _bound(settings: Settings) -> socket.socket:
+    """Return a socket that is bound to the address, so that a port in use is known at once."""
+    listening = None
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        if listening is not None:
+            listening.close()
+        fix = "Choose another --port or --host."
+        reason = error.strerror or str(error)
+        raise DataError(f"cannot listen at {settings.host}:{settings.port}: {reason}", fix=fix) from None
+    listening.set_inheritable(True)
+    return listening
+
+
+def _say_address(settings: Settings, listening: socket.socket, log: Log) -> None:
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    log("listening", url=f"http://{shown}:{port}/", models=list(settings.models), workers=settings.workers)
+    if not settings.is_local:
+        advice = "" if settings.token else " without a token; set one with --token-env"
+        log("open to the network", "warning", message=f"other machines can reach this server{advice}", host=host)
+
+
+def _allow_many_files() -> None:
+    """Allow as many open connections as the system lets a process have."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def run_worker(settings: Settings, listening: socket.socket, parent: int | None = None) -> None:
+    """Answer requests in this process until SIGTERM or SIGINT; SIGHUP loads all models again.
+
+    One of several workers takes connections once its models are loaded, and ends with its parent.
+    """
+    service = Service(settings)
+    if parent is not None:
+        service.store.load_all()
+    config = uvicorn.Config(
+        build_app(service),
+        http=limited(settings.connections, min(_HEAD_S, settings.timeout)),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=max(5, int(min(settings.timeout, 75))),
+        timeout_graceful_shutdown=max(1, int(settings.timeout)),
+    )
+    logging.getLogger("uvicorn").handlers = [LineHandler(service.log)]
+    logging.getLogger("asyncio").handlers = [LineHandler(service.log)]
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    server = uvicorn.Server(config)
+
+    def stop() -> None:
+        server.force_exit = server.should_exit and parent is None  # the second signal does not wait
+        server.should_exit = True
+        service.log("stopping", waiting=len(service.batcher.waiting))
+
+    def fail() -> None:
+        server.should_exit = True
+
+    service.on_failure = fail
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(server.serve(sockets=[listening]))
+        while not server.started and not task.done():
+            await asyncio.sleep(0.01)
+        # After uvicorn set its own, which would end the process with the signal instead of 0.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(signal.SIGHUP, lambda: service.spawn(service.reload_all()))
+        while parent is not None and os.getppid() == parent and not task.done():
+            await asyncio.wait([task], timeout=_TICK_S)
+        if parent is not None and not task.done():
+            stop()
+        await task
+
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(run())
+    if service.failure is not None:
+        raise service.failure
+    service.log("stopped")
+
+
+def _worker(settings: Settings, listening: socket.socket, parent: int) -> None:
+    """Run a worker as a process of its own; a model that does not load is told in one line."""
+    try:
+        run_worker(settings, listening, parent)
+    except LabelfieldError as error:
+        Log(settings.log_text)("failed", "error", message=str(error))
+        raise SystemExit(error.exit_code) from None
+
+
+def _supervise(settings: Settings, listening: socket.socket, log: Log) -> None:
+    """Keep the workers running, and pass signals on to them."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="labelfield-metrics-") as counts:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = counts  # where workers add up their counts
+
+        def start() -> tuple[Any, float]:
+            process = context.Process(target=_worker, args=(settings, listening, os.getpid()))
+            process.start()
+            return process, time.monotonic()
+
+        received: list[int] = []
+
+        def note(number: int, _: FrameType | None) -> None:
+            received.append(number)
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        workers = [start() for _ in range(settings.workers)]
+        try:
+            _watch_over(workers, received, start, log)
+        finally:
+            for process, _ in workers:
+                if process.is_alive():
+                    process.terminate()
+            for process, _ in workers:
+                process.join(settings.timeout + 5)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            del os.environ["PROMETHEUS_MULTIPROC_DIR"]
+
+
+def _watch_over(workers: list[Any], received: list[int], start: Callable[[], Any], log: Log) -> None:
+    """Wait for signals, and replace workers that ended; one that ends at once ends them all."""
+    while True:
+        time.sleep(_TICK_S)
+        while received:
+            number = received.pop(0)
+            if number != signal.SIGHUP:
+                return
+            for process, _ in workers:
+                os.kill(process.pid, signal.SIGHUP)
+        for place, (process, began) in enumerate(workers):
+            if process.is_alive():
+                continue
+            log("worker ended", "error", code=process.exitcode)
+            if time.monotonic() - began < _SOON_S:
+                raise LabelfieldError("a worker ended as soon as it began; its message is above")
+            workers[place] = start()

@@ -1,0 +1,234 @@
+"""What all routes share: models, the batcher, counts, corrections; and how a route is made of a function."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from scipy import sparse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from labelfield.errors import LabelfieldError
+from labelfield.serve.batcher import Batcher
+from labelfield.serve.corrections import Corrections
+from labelfield.serve.gate import require_room, worded
+from labelfield.serve.learning import Learner
+from labelfield.serve.log import Log
+from labelfield.serve.metrics import Metrics
+from labelfield.serve.refusal import RefusedError
+from labelfield.serve.settings import Settings
+from labelfield.serve.store import ModelStore, Served
+from labelfield.serve.tagging import Line, Question, tag_items
+
+_WATCH_S = 1.0
+# Rows that the page compares with those of training; texts are not kept.
+_KEPT_BATCHES, _ROWS_PER_BATCH = 300, 4
+
+
+class Service:
+    """The state of a worker."""
+
+    def __init__(self, settings: Settings, log: Log | None = None) -> None:
+        self.settings, self.log = settings, log or Log(settings.log_text)
+        self.store, self.metrics = ModelStore(settings.models, settings.device), Metrics()
+        self.batcher = Batcher(
+            self._answer,
+            batch_size=settings.batch_size,
+            wait_s=settings.batch_wait_ms / 1000,
+            capacity=settings.queue,
+            watch=self.metrics.batch_size.observe,
+        )
+        self.corrections = None if settings.corrections is None else Corrections(settings.corrections)
+        self.learner = Learner(self)
+        self.recent: dict[str, deque[Any]] = {name: deque(maxlen=_KEPT_BATCHES) for name in settings.models}
+        self.failure: Exception | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        self._held = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.metrics.queue.set_function(lambda: len(self.batcher.waiting)) if settings.workers == 1 else None
+
+    # Starting and stopping
+
+    def start(self) -> None:
+        """Begin to load the models, and to answer once they are there; needs a running event loop."""
+        self.batcher.start()
+        self.spawn(self._load())
+        if self.settings.watch or self.settings.workers > 1:
+            self.spawn(self._watch())
+
+    async def stop(self) -> None:
+        """Answer what is waiting, and end what runs in the background."""
+        await self.batcher.stop()
+        self.learner.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def spawn(self, work: Awaitable[Any]) -> None:
+        """Run something in the background, and hold on to it until it is done."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _load(self) -> None:
+        try:
+            if not self.store.is_ready:
+                await asyncio.to_thread(self.store.load_all)
+        except Exception as error:
+            self.failure = error
+            self.on_failure()
+            return
+        for served in self.store.models.values():
+            self.metrics.show_model(served.name, served.version, served.method)
+            seconds = round(served.seconds, 2)
+            self.log("loaded", model=served.name, version=served.version, seconds=seconds)
+        self.log("ready", models=list(self.store.models))
+        for served in list(self.store.models.values()):
+            await self._complete(served)
+
+    async def _complete(self, served: Served) -> None:
+        """Load the whole classifier, so that the first explanation does not wait for it."""
+        try:
+            await asyncio.to_thread(served.estimator)
+        except Exception as error:  # who needs it will be told
+            self.log.failure("not complete", error, model=served.name, reason=_reason(error))
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            for name in await asyncio.to_thread(self.store.changed):
+                if self.store.is_ready:
+                    with suppress(RefusedError):
+                        await self.reload(name)
+
+    async def reload(self, name: str) -> Served:
+        """Load a model again; if it fails, the old one goes on answering, and a 503 says so without a path."""
+        old = self.store.find(name)
+        try:
+            new = await asyncio.to_thread(self.store.reload, name)
+        except Exception as error:
+            self.metrics.reloads.labels(name, "failed").inc()
+            self.log.failure("reload failed", error, model=name, kept=old.version, reason=_reason(error))
+            message = f"the model {name!r} could not be loaded again, and the one before goes on answering; see the log"
+            raise RefusedError(503, message, {"Retry-After": "10"}) from None
+        self.metrics.reloads.labels(name, "done").inc()
+        if old.is_complete:
+            self.spawn(self._complete(new))
+        self.metrics.show_model(name, new.version, new.method, old.version)
+        self.log("reloaded", model=name, version=new.version, before=old.version, seconds=round(new.seconds, 2))
+        return new
+
+    async def reload_all(self) -> None:
+        """Load all models again, one after another."""
+        for name in self.settings.models:
+            with suppress(RefusedError):
+                await self.reload(name)
+
+    # Answering
+
+    async def tag(self, request: Request, served: Served, items: Sequence[Any], question: Question) -> list[Line]:
+        """Return the line of `tag` for each item, through the batcher."""
+        facts = request.scope["labelfield"]
+        facts |= {"model": served.name, "documents": len(items)}
+        if self.settings.log_text:
+            facts["text"] = list(items)
+        try:
+            if (question.explain or question.precision is not None) and not served.is_complete:
+                await asyncio.to_thread(served.estimator)  # here, so that others need not wait for it
+            lines = await self.batcher.ask(served, items, [question] * len(items), self.settings.timeout)
+        except LabelfieldError as error:
+            raise RefusedError(422, str(error)) from None
+        except MemoryError:
+            raise RefusedError(503, "out of memory; send fewer documents at once", {"Retry-After": "1"}) from None
+        self.metrics.documents.labels(served.name).inc(len(items))
+        return lines
+
+    def add_correction(
+        self,
+        served: Served,
+        origin: str,
+        document_id: Any,
+        texts: Sequence[str],
+        predicted: Sequence[tuple[str, float]],
+        labels: Sequence[str],
+    ) -> int:
+        """Store a correction of a document; labels that are given by URI get their names."""
+        if self.corrections is None:
+            raise RefusedError(409, "corrections are not kept here; start the server with --corrections FILE")
+        text = served.text
+        assert text is not None  # texts were read for a model of documents
+        named = text.vocabulary.named([list(labels)])[0]
+        document = dict(zip(text.fields, texts, strict=True))
+        identifier = None if document_id is None else str(document_id)[:200]
+        try:
+            return self.corrections.add(served.name, served.version, origin, identifier, document, predicted, named)
+        except sqlite3.Error as error:
+            self.log.failure("corrections", error, reason=str(error))
+            raise RefusedError(503, "the correction could not be stored; see the log", {"Retry-After": "5"}) from None
+
+    def _answer(self, served: Served, items: list[Any], questions: list[Question]) -> list[Line]:
+        """Answer a batch; called by the computing thread."""
+        lines, rows = tag_items(served.tagger, items, questions, served.names, served.estimator, served.promise)
+        self._keep(served, rows)
+        return lines
+
+    def _keep(self, served: Served, rows: sparse.csr_array) -> None:
+        """Remember rows, by which the page can say whether documents have changed since training."""
+        self.recent[served.name].append(rows[:_ROWS_PER_BATCH])
+
+    def failed(self, scope: Scope, error: Exception) -> Response:
+        """Log an error of ours, and return what the client may know of it."""
+        facts = scope["labelfield"]
+        self.log.failure("failed", error, id=facts["id"], route=facts["route"])
+        message = f"something went wrong here; the log has it under {facts['id']}"
+        return worded(scope["path"], RefusedError(500, message))
+
+    def hold_bytes(self, change: int) -> None:
+        """Count the bytes of requests that are under way."""
+        if change > 0:
+            require_room(self._held + change, self.settings.max_body)
+        self._held += change
+
+
+def _reason(error: Exception) -> str | None:
+    """Return the message of an error of ours, which has paths but no documents: for the log, not for answers."""
+    return str(error) if isinstance(error, LabelfieldError | OSError) else None
+
+
+Handler = Callable[[Service, Request], Awaitable[Any]]
+
+
+def route(service: Service, method: str, template: str, handler: Handler) -> Route:
+    """Return a route whose function gives a Response, or what becomes JSON, or raises a RefusedError."""
+
+    async def respond(request: Request) -> Response:
+        request.scope["labelfield"]["route"] = template
+        try:
+            found = await handler(service, request)
+        except RefusedError as refusal:
+            return worded(request.url.path, refusal)
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            return service.failed(request.scope, error)
+        return found if isinstance(found, Response) else JSONResponse(found)
+
+    return Route(template, respond, methods=[method])
+
+
+async def refuse(request: Request, error: Exception) -> Response:
+    """Word what the router refuses: unknown paths and wrong methods."""
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    said = {404: "there is nothing here; /openapi.json lists what there is", 405: "this path takes another method"}
+    return worded(
+        request.url.path, RefusedError(status, said.get(status, str(error.detail)), dict(error.headers or {}))
+    )

@@ -1,0 +1,72 @@
+"""New rows are compared with held-out ones: few false alarms, and true ones where rows change."""
+
+import numpy as np
+import pytest
+from drawn import draw
+from scipy.stats import ks_2samp
+
+from labelfield.decide import fit_policy
+from labelfield.decide.drift import ALARM, Drift, _distances, compare, judge_promises
+from labelfield.errors import DataError
+
+EVIDENCE = draw(1000, seed=1)
+
+
+def drift(evidence, new, **aim):
+    policies = [fit_policy(evidence, **aim)] if aim else []
+    return Drift(compare(evidence, new.p), judge_promises(new, policies), evidence.n_rows, new.n_rows)
+
+
+@pytest.mark.parametrize("n_new", [30, 500, 5000])
+def test_rows_of_the_same_kind_seldom_raise_an_alarm(n_new):
+    found = [drift(draw(1000, seed=seed), draw(n_new, seed=1000 + seed)).is_new_kind for seed in range(100)]
+    assert np.mean(found) <= ALARM + 2 * np.sqrt(ALARM / 100)
+
+
+def test_rows_of_another_kind_raise_an_alarm():
+    other = draw(400, seed=3)
+    weaker = other.p**2  # less sure of everything
+    found = Drift(compare(EVIDENCE, weaker), [], 1000, 400)
+    assert found.is_new_kind
+    assert "These rows are not like the training rows" in found.said
+    assert found.comparisons[0].lower > 0.2
+    assert found.comparisons[0].higher < 0.02
+    same = drift(EVIDENCE, other)
+    assert not same.is_new_kind
+    assert "nothing speaks against believing promises" in same.said
+
+
+def test_broken_promises_are_seen_with_labels_alone():
+    """Scores look the same, and the labels have become others."""
+    wrong = draw(2000, seed=4, bias=1.5)
+    for aim in ({"precision": 0.8}, {"recall": 0.6}):
+        found = drift(EVIDENCE, wrong, **aim)
+        assert not found.is_new_kind
+        assert found.is_broken == ("precision" in aim)
+    assert "Promises do not hold on these rows (precision 0.8" in drift(EVIDENCE, wrong, precision=0.8).said
+
+
+def test_kept_promises_are_seldom_said_to_be_broken():
+    found = [drift(EVIDENCE, draw(500, seed=50 + seed), precision=0.8).is_broken for seed in range(100)]
+    assert np.mean(found) <= ALARM + 2 * np.sqrt(ALARM / 100)
+
+
+def test_few_rows_are_refused():
+    with pytest.raises(DataError, match=r"19 rows; expected at least 20 to compare. Check more rows at once"):
+        compare(EVIDENCE, draw(19).p)
+
+
+def test_distances_are_those_of_another_package():
+    before, after = (np.random.default_rng(seed).normal(seed / 10, 1, 50 + seed) for seed in (0, 3))
+    for ours, alternative in zip(_distances(before, after), ("less", "greater"), strict=True):
+        assert ours == pytest.approx(ks_2samp(before, after, alternative=alternative).statistic)
+
+
+def test_being_a_little_surer_is_usual_and_being_less_sure_is_not():
+    new = draw(20_000, seed=8).p
+    large = draw(20_000, seed=9)
+    odds = np.log(new / (1 - new))
+    for factor, is_new in ((1.05, False), (0.9, True)):
+        assert (
+            Drift(compare(large, 1 / (1 + np.exp(-factor * odds - (factor - 1) * 1.5))), [], 1, 1).is_new_kind == is_new
+        )

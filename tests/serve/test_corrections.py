@@ -1,0 +1,158 @@
+"""Corrections, learning from them, undoing both, and the dashboard."""
+
+import csv
+import json
+import time
+
+import pytest
+from application import serving
+from test_commands import run
+
+from labelfield.serve.corrections import Corrections
+from labelfield.serve.learning import write_corrections
+
+FAST = ("--method", "linear", "--set", "row_transform=unit", "--set", "cost=1.0", "--device=cpu")
+
+
+@pytest.fixture
+def learning(documents, tmp_path):
+    """A client of a model that keeps its documents."""
+    path = tmp_path / "docs.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "title", "text", "labels"])
+        for place, ((title, text), own) in enumerate(zip(*documents, strict=True)):
+            if place < 150:
+                writer.writerow([place, title, text, "|".join(own)])
+    run("train", path, "--out", tmp_path / "topics", *FAST)
+    with serving({"topics": tmp_path / "topics"}, corrections=tmp_path / "c.sqlite") as client:
+        yield client
+
+
+def wait(client):
+    for _ in range(1500):
+        found = client.get("/learn").json()["learning"]
+        if found["state"] != "running":
+            return found
+        time.sleep(0.02)
+    raise AssertionError(found)
+
+
+def best(client, text):
+    return client.post("/tag", json={"text": text, "k": 1}).json()["results"][0]["tags"][0]["label"]
+
+
+def test_corrections_are_learned_and_undone(learning):
+    client, wool = learning, "the wool and the yarn for knitting"
+    before, was = client.get("/models").json()["models"][0]["version"], best(learning, wool)
+    assert client.post("/learn", json={}).status_code == 409  # nothing to learn
+    for place in range(12):
+        body = {"document": {"title": "", "text": f"{wool} {place}"}, "labels": ["knitting"], "predicted": []}
+        assert client.post("/corrections", json=body).json()["new"] == place + 1
+    begun = client.post("/learn", json={})
+    assert (begun.status_code, begun.json()["documents"]) == (200, 12)
+    assert client.post("/learn", json={}).status_code == 409  # already under way
+    done = wait(client)
+    assert (done["state"], done["progress"]) == ("done", 1), done
+    assert best(client, wool) == "knitting"
+    assert client.get("/corrections").json()["new"] == 0
+    assert client.delete("/corrections/1").status_code == 404  # learned already
+    after = client.get("/models").json()["models"][0]["version"]
+    undone = client.post("/learn/undo", json={}).json()
+    assert undone["version"] == before != after
+    assert best(client, wool) == was != "knitting"
+    assert client.get("/corrections").json()["new"] == 12
+    assert client.post("/learn/undo", json={}).status_code == 409
+    assert client.delete("/corrections/1").json() == {"removed": 1}
+    assert client.get("/corrections").json()["new"] == 11
+
+
+@pytest.mark.slow
+def test_a_learning_that_fails_keeps_the_model_and_shows_no_path(folder, tmp_path):
+    """A model that does not keep its documents cannot learn without them."""
+    import shutil
+
+    shutil.copytree(folder, tmp_path / "topics")
+    with serving({"topics": tmp_path / "topics"}, corrections=tmp_path / "c.sqlite") as client:
+        before = client.get("/models").json()
+        client.post("/corrections", json={"document": "x", "labels": ["music"]})
+        assert client.post("/learn", json={}).status_code == 200
+        found = wait(client)
+        assert found["state"] == "failed"
+        assert found["message"]
+        assert str(tmp_path) not in json.dumps(client.get("/learn").json())
+        assert client.get("/models").json() == before
+        assert client.get("/corrections").json()["new"] == 1
+
+
+def test_label_studio_tells_what_people_chose(client):
+    config = [{"value": {"choices": ["music", "sailing"]}, "type": "choices"}]
+    event = {
+        "action": "ANNOTATION_CREATED",
+        "task": {"id": 5, "data": {"text": "a song"}},
+        "annotation": {"result": config},
+    }
+    assert client.post("/label-studio/webhook", json=event).json() == {"status": "stored"}
+    event["action"] = "ANNOTATION_UPDATED"
+    event["annotation"]["result"][0]["value"]["choices"] = ["music"]
+    client.post("/label-studio/webhook", json=event)
+    kept = [one for one in client.get("/corrections").json()["corrections"] if one["document_id"] == "label-studio-5"]
+    assert [one["labels"] for one in kept] == [["music"]]  # the last word counts
+    assert client.post("/webhook", json={"action": "PROJECT_UPDATED"}).json() == {"status": "ignored"}
+
+
+def test_precision_by_month_counts_what_people_were_shown(tmp_path):
+    kept = Corrections(tmp_path / "c.sqlite")
+    kept.add("m", "v", "page", None, {"text": "a"}, [("x", 0.9), ("y", 0.6)], ["x", "z"])
+    kept.add("m", "v", "page", None, {"text": "b"}, [("x", 0.9)], ["x"])
+    kept.add("m", "v", "annif", None, {"text": "c"}, [], ["x"])  # nobody was shown anything
+    kept.add("other", "v", "page", None, {"text": "d"}, [("x", 0.9)], [])
+    (month,) = kept.precision_by_month("m")
+    assert (month["documents"], month["tags"], month["right"]) == (2, 3, 2)
+    assert month["precision"] == pytest.approx(2 / 3)
+
+
+def test_corrections_survive_any_text(tmp_path):
+    kept = Corrections(tmp_path / "c.sqlite")
+    text = "NUL \0, quotes ' \" ; DROP TABLE correction; -- <script> 😀"
+    number = kept.add("m", None, "page", None, {"text": text}, [], [text])
+    (found,) = kept.listed("m")
+    assert (found.number, found.document["text"], found.labels) == (number, text, [text])
+    write_corrections(tmp_path / "out.jsonl", [found])
+    assert json.loads((tmp_path / "out.jsonl").read_text())["text"] == text
+
+
+def test_what_a_server_left_running_has_failed(tmp_path):
+    kept = Corrections(tmp_path / "c.sqlite")
+    kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+    kept.begin_learning("m")
+    assert kept.begin_learning("m") is None
+    kept.abandon("m")
+    assert kept.last_learning("m")["state"] == "failed"
+    assert kept.counts("m") == {"all": 1, "new": 1}
+
+
+def test_the_dashboard_shows_requests_drift_and_precision(client, documents):
+    texts = [text for _, text in documents[0][:40]]
+    for text in texts:
+        client.post("/tag", json={"text": text})
+    client.post("/tag", content=b"{")
+    predicted = [{"label": "music", "probability": 0.9}]
+    client.post("/corrections", json={"document": "a song", "predicted": predicted, "labels": ["music"]})
+    found = client.get("/dashboard").json()
+    assert found["last_hour"]["requests"] >= 41
+    assert found["last_hour"]["refused"] >= 1
+    assert 0 < found["last_hour"]["p50_ms"] <= found["last_hour"]["p99_ms"]
+    assert sum(one["requests"] for one in found["last_hour"]["by_minute"]) == found["last_hour"]["requests"]
+    assert found["precision_by_month"][-1]["precision"] == 1
+    assert found["drift"]["is_new_kind"] is False
+    for _ in range(150):
+        client.post("/tag", json={"text": "completely unknown things"})
+    assert client.get("/dashboard").json()["drift"]["is_new_kind"] is True
+
+
+def test_without_a_file_corrections_are_refused(folder):
+    with serving({"topics": folder}) as client:
+        assert client.post("/corrections", json={"document": "x", "labels": []}).status_code == 409
+        assert client.get("/corrections").json()["kept"] is False
+        assert client.post("/learn", json={}).status_code == 409

@@ -1,0 +1,203 @@
+"""The page in a real browser, driven by keys; and what can be said about its files without one."""
+
+import re
+import shutil
+import threading
+import time
+from importlib.resources import files
+
+import pytest
+from application import MARKUP
+
+PAGE = files("labelfield.serve") / "page"
+TITLE = 'Notes <img src=x onerror="document.title=1">'
+TEXT = "A compiler and a server; the choir came by boat, with the wind in the sail."
+
+
+def test_nothing_comes_from_elsewhere_and_nothing_is_inserted_as_markup():
+    for path in PAGE.iterdir():
+        text = path.read_text()
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), path.name
+        for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=", 'onclick="'):
+            assert name not in text, f"{path.name}: {name}"
+
+
+def test_the_policy_allows_only_what_is_ours(client):
+    for path in ("/", "/page/page.js", "/page/page.css"):
+        answer = client.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self';")
+        assert "unsafe" not in policy
+    assert client.get("/page/..%2fapp.py").status_code == client.get("/page/app.py").status_code == 404
+    linked = re.findall(r'(?:src|href)="(page/[^"]+)"', client.get("/").text)
+    imported = [
+        f"page/{name}" for path in PAGE.iterdir() for name in re.findall(r'from "\./([^"]+)"', path.read_text())
+    ]
+    assert len(set(linked + imported)) == 7
+    assert all(client.get(f"/{name}").status_code == 200 for name in linked + imported)
+
+
+@pytest.fixture(scope="module")
+def address(folder, tmp_path_factory):
+    """The address of a server in a thread of this process."""
+    import uvicorn
+
+    from labelfield.serve.app import build_app
+    from labelfield.serve.service import Service
+    from labelfield.serve.settings import Settings
+
+    own = tmp_path_factory.mktemp("page") / "topics"
+    shutil.copytree(folder, own)
+    service = Service(Settings({"topics": own}, corrections=own.parent / "c.sqlite"))
+    server = uvicorn.Server(uvicorn.Config(build_app(service), port=0, log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not (server.started and service.store.is_ready):
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("there is no browser here: install chromium and chromium-driver")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for one in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-proxy-server", "--window-size=1200,1400"):
+        options.add_argument(one)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield found
+    found.quit()
+
+
+def visit(browser, address):
+    """Open the page, and wait until it knows its model."""
+    browser.get(address)
+    until(lambda: browser.find_elements("name", "text"))
+
+
+def text_of(browser, id):
+    return browser.execute_script("return document.getElementById(arguments[0]).textContent", id)
+
+
+def until(condition, seconds=15):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+def test_a_document_is_tagged_corrected_and_undone_by_keys_alone(browser, address):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    def press(*keys):
+        ActionChains(browser).send_keys(*keys).perform()
+
+    def focused(attribute):
+        return browser.switch_to.active_element.get_attribute(attribute)
+
+    def tab_to(attribute, value):
+        for _ in range(60):
+            if focused(attribute) == value:
+                return
+            press(Keys.TAB)
+        raise AssertionError(f"no way to {value} by the tab key")
+
+    visit(browser, address)
+    tab_to("name", "title")
+    press(TITLE)
+    tab_to("name", "text")
+    press(TEXT)
+    ActionChains(browser).key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
+    until(lambda: text_of(browser, "status") == "1 document tagged.")
+    labels = [one.text for one in browser.find_elements(By.CSS_SELECTOR, ".tags .label")]
+    assert MARKUP in labels  # shown as text
+    until(lambda: browser.find_elements(By.CSS_SELECTOR, "mark"))
+    assert TITLE in browser.find_element(By.CSS_SELECTOR, ".text").text
+    assert browser.title == "labelfield"
+    assert not browser.find_elements(By.CSS_SELECTOR, ".text img, .label b")
+    marked = [one.text for one in browser.find_elements(By.CSS_SELECTOR, "mark.for")]
+    assert {"compiler", "server"} & set(marked) or {"boat", "sail", "wind"} & set(marked)
+    tab_to("data-key", "no 0")
+    press(Keys.ENTER)
+    assert (focused("aria-pressed"), focused("data-key")) == ("true", "no 0")  # the focus stays
+    assert focused("aria-label").startswith("Reject ")
+    tab_to("data-key", "add")
+    press("brand new", Keys.ENTER)
+    tab_to("data-key", "save")
+    press(Keys.ENTER)
+    until(lambda: text_of(browser, "status") == "The correction is stored.")
+    until(lambda: text_of(browser, "corrections-summary").startswith("1 correction not learned yet"))
+    assert "brand new" in text_of(browser, "corrections-list")
+    tab_to("data-key", "undo")
+    press(Keys.ENTER)
+    until(lambda: text_of(browser, "corrections-summary").startswith("0 corrections"))
+    assert not [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+
+
+def test_the_slider_promises_and_files_are_read(browser, address, tmp_path):
+    from selenium.webdriver.common.by import By
+
+    lines = tmp_path / "some.jsonl"
+    lines.write_text('{"title": "a", "text": "the violin and the choir"}\n{"text": "nothing that is known"}\n')
+    visit(browser, address)
+    browser.find_element(By.ID, "files").send_keys(str(lines))
+    until(lambda: text_of(browser, "status") == "2 documents tagged.")
+    first = browser.find_element(By.CSS_SELECTOR, "#list article").text
+    assert "nothing that is known" in first  # what a person should see comes first
+    move = "const s = document.getElementById('precision'); s.value = 70; s.dispatchEvent(new Event('input')); "
+    browser.execute_script(move + "s.dispatchEvent(new Event('change'))")
+    until(
+        lambda: (
+            "at least 0.7 of all tags" in text_of(browser, "guarantee") and "%" in text_of(browser, "precision-shown")
+        )
+    )
+    browser.find_element(By.ID, "show-dashboard").click()
+    until(lambda: "Requests per minute" in text_of(browser, "dashboard-view"))
+    assert not [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+
+
+@pytest.mark.parametrize("width", [360, 1600])
+def test_nothing_is_wider_than_the_screen(browser, address, width):
+    from selenium.webdriver.common.by import By
+
+    override = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
+    visit(browser, address)
+    browser.find_element(By.NAME, "text").send_keys("w" * 200 + " violin")
+    browser.find_element(By.CSS_SELECTOR, "#form .primary").click()
+    until(lambda: text_of(browser, "status") == "1 document tagged.")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    for scheme in ("light", "dark"):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        colours = browser.execute_script(
+            "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
+        )
+        ink, paper = (sum(map(int, re.findall(r"\d+", one)[:3])) for one in colours)
+        assert (ink < paper) == (scheme == "light")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_everything_has_a_name_for_screen_readers(browser, address):
+    from selenium.webdriver.common.by import By
+
+    visit(browser, address)
+    browser.find_element(By.NAME, "text").send_keys("a violin")
+    browser.find_element(By.CSS_SELECTOR, "#form .primary").click()
+    until(lambda: text_of(browser, "status") == "1 document tagged.")
+    for element in browser.find_elements(By.CSS_SELECTOR, "button, input, textarea, select, progress"):
+        if element.is_displayed():
+            assert element.accessible_name.strip(), element.get_attribute("outerHTML")
+    assert browser.find_element(By.ID, "status").get_attribute("aria-live") == "polite"
+    assert browser.execute_script("return document.documentElement.lang") == "en"

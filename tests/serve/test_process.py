@@ -1,0 +1,273 @@
+"""A real server on loopback: real clients, slow ones, too many of them, and signals."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from application import serving
+from test_commands import message, run
+
+TEXT = "A violin concert with the orchestra near the harbour"
+OPTIONS = ("--port=0", "--timeout=2", "--connections=100", "--device=cpu")
+
+
+class Process:
+    """A server process: its address, and what it logged so far."""
+
+    def __init__(self, *arguments):
+        command = [sys.executable, "-m", "labelfield", "serve", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+        self.lines = []
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        try:
+            self.url = self.wait_for("listening")["url"]
+            self.wait_for("ready")
+        except AssertionError:
+            self.close()
+            raise
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.append(json.loads(line) if line.startswith("{") else {"event": line})
+
+    def wait_for(self, event, after=0, seconds=30):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = [line for line in self.lines[after:] if line["event"] == event]
+            if found:
+                return found[0]
+            time.sleep(0.01)
+        raise AssertionError(f"no {event} in {self.lines}")
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            return json.load(answer)
+
+    @contextmanager
+    def connect(self, n=1):
+        """Yield open connections, and close them."""
+        address = urlsplit(self.url)
+        with ExitStack() as stack:
+            where = address.hostname, address.port
+            yield [stack.enter_context(socket.create_connection(where, timeout=10)) for _ in range(n)]
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.reader.join()
+        self.process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def server(folder, tmp_path_factory):
+    own = tmp_path_factory.mktemp("process") / "topics"
+    shutil.copytree(folder, own)
+    found = Process(f"topics={own}", *OPTIONS)
+    found.folder = own
+    yield found
+    found.close()
+
+
+def expected(server):
+    return json.loads(
+        subprocess.run(
+            ["curl", "-sS", f"{server.url}tag", "-d", json.dumps({"text": TEXT, "k": 3})],
+            capture_output=True,
+            check=True,
+        ).stdout
+    )["results"][0]["tags"]
+
+
+def test_annif_client_and_curl_agree(server):
+    from annif_client import AnnifClient
+
+    tags = expected(server)
+    client = AnnifClient(f"{server.url}v1/")
+    assert client.api_info["title"] == "labelfield"
+    assert [project["project_id"] for project in client.projects] == ["topics"]
+    assert client.get_project("topics")["is_trained"] is True
+    found = client.suggest("topics", TEXT, limit=3, threshold=0)
+    assert [(one["label"], one["uri"], one["score"]) for one in found] == [
+        (tag["label"], tag["uri"], tag["probability"]) for tag in tags
+    ]
+    batch = client.suggest_batch("topics", [{"text": TEXT, "document_id": "a"}], limit=3)
+    assert batch == [{"document_id": "a", "results": found}]
+    with pytest.raises(ValueError, match="there is no model 'other'"):
+        client.get_project("other")
+    done = client.learn("topics", [{"text": "wool and yarn", "subjects": [{"uri": found[0]["uri"]}]}])
+    assert done.status_code == 204
+    kept = server.get("corrections?model=topics")["corrections"]
+    assert (kept[0]["labels"], kept[0]["document"]["text"]) == ([found[0]["label"]], "wool and yarn")
+
+
+def test_a_body_of_100_mb_is_refused_and_costs_nothing(server, tmp_path):
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(100 << 20)
+    command = [
+        "curl",
+        "-sS",
+        "-o",
+        "-",
+        "-w",
+        "%{http_code}",
+        f"{server.url}tag",
+        "--data-binary",
+        f"@{tmp_path / 'large'}",
+    ]
+    for header in ([], ["-H", "Expect:"]):
+        done = subprocess.run([*command, *header], capture_output=True, text=True, check=True)
+        assert done.stdout.endswith("413"), done.stdout
+        assert "larger than 20,971,520 bytes" in done.stdout
+    status = Path(f"/proc/{server.process.pid}/status")
+    if status.exists():
+        held = dict(line.split(":") for line in status.read_text().splitlines())
+        peak, now = (int(held[name].split()[0]) for name in ("VmHWM", "VmRSS"))
+        assert peak - now < 60 << 10  # kB: a body is never held as a whole
+
+
+def answer_of(connection):
+    """Read until the other side closes, or a whole answer is there."""
+    found = b""
+    while part := connection.recv(10_000):
+        found += part
+        head, _, body = found.partition(b"\r\n\r\n")
+        length = next((line for line in head.lower().splitlines() if line.startswith(b"content-length:")), None)
+        if length is not None and len(body) >= int(length.split(b":")[1]):
+            break
+    return found
+
+
+def test_slow_senders_are_told_and_do_not_hold_others_up(server):
+    with server.connect(3) as (head, body, silent):
+        head.sendall(b"POST /tag HTTP/1.1\r\nHost: x\r\n")
+        body.sendall(b"POST /tag HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        assert expected(server)
+        for connection in (head, body):
+            answer = answer_of(connection)
+            assert b" 408 " in answer.splitlines()[0]
+            assert b"did not arrive" in answer
+        assert answer_of(silent) == b""  # closed without a word
+
+
+def test_too_many_connections_get_a_503_and_others_go_on(server):
+    with server.connect(150) as connections:
+        answers = [answer_of(connection) for connection in connections[100:]]
+        assert all(b" 503 " in answer and b"retry-after: 1" in answer for answer in answers)
+        connections[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b" 200 " in answer_of(connections[0])
+    time.sleep(0.2)
+    assert expected(server)
+
+
+def test_nonsense_instead_of_http_is_refused(server):
+    with server.connect() as (connection,):
+        connection.sendall(b"\x00\x01 nonsense\r\n\r\n")
+        assert b" 400 " in answer_of(connection)
+    assert expected(server)
+
+
+def test_hangup_loads_again_and_a_broken_folder_changes_nothing(server):
+    before, seen = expected(server), len(server.lines)
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for("reloaded", seen)
+    (server.folder / "config.json").rename(server.folder / "hidden")
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for("reload failed", seen)
+    (server.folder / "hidden").rename(server.folder / "config.json")
+    assert expected(server) == before
+
+
+def test_nothing_private_was_logged(server):
+    assert "violin" not in json.dumps(server.lines)
+
+
+def test_termination_answers_what_is_under_way(server):
+    """A request whose body is half sent when the signal comes is answered; new connections are not taken."""
+    body = json.dumps({"text": TEXT}).encode()
+    with server.connect() as (late,):
+        late.sendall(b"POST /tag HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body[:5]))
+        time.sleep(0.2)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("stopping")
+        time.sleep(0.3)
+        with pytest.raises(OSError):
+            server.get("healthz")
+        late.sendall(body[5:])
+        answer = answer_of(late)
+    assert b" 200 " in answer.splitlines()[0]
+    assert b'"label"' in answer
+    assert server.process.wait(20) == 0
+    assert server.lines[-1]["event"] == "stopped"
+
+
+@pytest.mark.slow
+def test_workers_share_a_port_and_end_together(folder):
+    server = Process(folder, *OPTIONS, "--workers", 2)
+    try:
+        for _ in range(50):
+            expected(server)
+        with urllib.request.urlopen(f"{server.url}metrics") as answer:
+            assert b'labelfield_requests_total{code="200",route="/tag"} 50.0' in answer.read()
+        seen = len(server.lines)
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(3)
+        assert sum(line["event"] == "reloaded" for line in server.lines[seen:]) == 2
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nowhere"], 3, "the model 'nowhere' is not there"),
+        (["a=x", "a=y"], 3, "two models named 'a'"),
+        (["../=x"], 3, "the model name '../'"),
+        (["FOLDER", "--max-body", "lots"], 3, "the size 'lots'"),
+        (["FOLDER", "--token-env", "NOT_SET_ANYWHERE"], 2, "there is no such variable"),
+        (["FOLDER", "--token", " "], 2, "the token is empty"),
+        (["FOLDER", "--port", "PORT"], 3, "cannot listen at 127.0.0.1"),
+    ],
+)
+def test_wrong_usage_is_one_line(folder, arguments, code, said):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = {"FOLDER": folder, "PORT": taken.getsockname()[1]}
+        assert said in message(run("serve", *(names.get(one, one) for one in arguments), check=code))
+
+
+def test_only_loopback_goes_without_a_warning(folder, capsys):
+    from labelfield.serve.log import Log
+    from labelfield.serve.server import _say_address
+    from labelfield.serve.settings import Settings
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        _say_address(Settings({"a": folder}), listening, Log())
+        assert "warning" not in capsys.readouterr().err
+        _say_address(Settings({"a": folder}, host="0.0.0.0"), listening, Log())
+        said = capsys.readouterr().err
+    assert '"level": "warning"' in said
+    assert "without a token" in said
+
+
+def test_a_model_that_does_not_load_ends_the_server(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "bad")
+    (tmp_path / "bad" / "labels.txt").write_text("x\n")
+    with serving({"bad": tmp_path / "bad"}) as client:
+        assert client.service.failure is not None
+        assert client.get("/readyz").status_code == 503

@@ -1,0 +1,273 @@
+"""All protocols give the tags of `labelfield tag`, and each refuses bad input in its own words."""
+
+import json
+
+import numpy as np
+import pytest
+from application import MARKUP, serving
+
+import labelfield
+
+TEXT = "A violin concert with the orchestra near the harbour"
+
+
+@pytest.fixture(scope="module")
+def tagged(folder, tmp_path_factory):
+    """What the command `tag` writes for some documents, one of which is TEXT."""
+    from test_commands import run
+
+    path = tmp_path_factory.mktemp("tagged") / "new.jsonl"
+    texts = [TEXT, "bread and flour", "", "\u0000 NUL bytes \u0000 and a telescope"]
+    path.write_text("".join(json.dumps({"title": "", "text": text}) + "\n" for text in texts))
+    lines = [json.loads(line) for line in run("tag", folder, path, "-k", 3).stdout.splitlines()]
+    return texts, lines
+
+
+def test_tags_are_those_of_the_command(client, tagged):
+    texts, lines = tagged
+    answer = client.post("/tag", json={"documents": [{"text": one, "id": i} for i, one in enumerate(texts)], "k": 3})
+    assert answer.status_code == 200
+    for place, (own, line) in enumerate(zip(answer.json()["results"], lines, strict=True)):
+        assert own == {**line, "id": str(place)}
+    one = client.post("/tag", json={"text": TEXT, "k": 3}).json()["results"]
+    assert one == [{key: value for key, value in lines[0].items() if key != "id"}]
+    plain = client.post("/tag?k=3", content=TEXT.encode(), headers={"Content-Type": "text/plain"})
+    assert plain.json()["results"] == one
+
+
+def test_every_shape_says_the_same(client, tagged):
+    _, lines = tagged
+    expected = [(tag["label"], tag["probability"]) for tag in lines[0]["tags"]]
+    form = client.post("/v1/projects/topics/suggest", data={"text": TEXT, "limit": 3}).json()["results"]
+    assert [(one["label"], one["score"]) for one in form] == expected
+    assert [one["uri"] for one in form] == [tag["uri"] for tag in lines[0]["tags"]]
+    assert form[0]["notation"].startswith("N")
+    batch = {"documents": [{"text": TEXT, "document_id": "a"}, {"text": "bread"}]}
+    found = client.post("/v1/projects/topics/suggest-batch?limit=3", json=batch).json()
+    assert [one["document_id"] for one in found] == ["a", None]
+    assert found[0]["results"] == form
+    given = {"name": "text", "shape": [2], "datatype": "BYTES", "data": [TEXT, "bread"]}
+    body = {"id": "7", "parameters": {"limit": 3}, "inputs": [given]}
+    answer = client.post("/v2/models/topics/infer", json=body).json()
+    labels, probabilities = answer["outputs"]
+    assert (answer["id"], labels["shape"], labels["datatype"], probabilities["datatype"]) == (
+        "7",
+        [2, 3],
+        "BYTES",
+        "FP32",
+    )
+    assert list(zip(labels["data"][:3], probabilities["data"][:3], strict=True)) == expected
+    face = client.post("/", json={"inputs": TEXT, "parameters": {"top_k": 3}}).json()
+    assert [(one["label"], one["score"]) for one in face] == expected
+    assert client.post("/models/topics", json={"inputs": [TEXT], "parameters": {"top_k": 3}}).json() == [face]
+    config = '<View><Text name="t" value="$body"/><Choices name="tags" toName="t" choice="multiple"/></View>'
+    tasks = {"tasks": [{"id": 1, "data": {"body": TEXT}}], "label_config": config, "params": {}}
+    predicted = client.post("/any/prefix/topics/predict", json=tasks).json()["results"][0]
+    chosen = [label for label, p in expected if p >= 0.5] or [expected[0][0]]
+    result = {"from_name": "tags", "to_name": "t", "type": "choices", "value": {"choices": chosen}}
+    assert predicted["result"] == [result]
+    assert predicted["model_version"] == client.get("/topics/health").json()["model_version"]
+
+
+def test_thresholds_and_reviews(client):
+    found = client.post("/tag", json={"text": TEXT, "k": 12, "threshold": 0.3, "review": 0}).json()["results"][0]
+    everything = client.post("/tag", json={"text": TEXT, "k": 12, "review": 1}).json()["results"][0]
+    assert found["tags"] == [tag for tag in everything["tags"] if tag["probability"] >= 0.3]
+    assert (found["review"], everything["review"]) == (True, False)
+    limited = client.post("/v1/projects/topics/suggest", data={"text": TEXT, "threshold": "0.3", "limit": "12"})
+    assert len(limited.json()["results"]) == len(found["tags"])
+
+
+def test_the_words_that_carried_a_tag_are_shown_where_they_stand(client):
+    found = client.post("/tag", json={"text": TEXT, "k": 1, "explain": 2}).json()["results"][0]["explanation"][0]
+    word = found["words"][0]
+    assert word["effect"] > 0
+    assert [found["text"][a:b].lower() for a, b in word["places"]] == [word["word"]]
+
+
+def test_a_promised_precision_is_that_of_decide(client, folder):
+    model = labelfield.load(folder)
+    texts = [TEXT, "bread and flour", "nothing that is known"]
+    answer = client.post("/tag", json={"documents": texts, "precision": 0.7})
+    assert answer.status_code == 200, answer.text
+    decision = model.decide(texts, precision=0.7)
+    for place, own in enumerate(answer.json()["results"]):
+        row = decision.tags[[place]]
+        assert sorted(tag["label"] for tag in own["tags"]) == sorted(model.classes_[row.indices])
+        assert own["review"] == bool(decision.review[place])
+        assert own["guarantee"] == decision.policy.guarantee
+    refused = client.post("/tag", json={"text": TEXT, "precision": 0.9999})
+    assert refused.status_code == 422
+
+
+def test_rows_in_three_forms(client, rows_folder):
+    row = np.zeros(20)
+    row[[2, 7]] = 1.5, -0.5
+    forms = [row.tolist(), {"indices": [7, 2], "values": [-0.5, 1.5]}]
+    found = client.post("/tag", json={"model": "rows", "rows": forms, "k": 2}).json()["results"]
+    assert found[0] == found[1]
+    expected = labelfield.load(rows_folder).predict_topk(row[None], 2)
+    assert sorted(tag["probability"] for tag in found[0]["tags"]) == pytest.approx(sorted(expected.data), abs=1e-4)
+    body = {"inputs": [{"name": "rows", "shape": [1, 20], "datatype": "FP32", "data": [row.tolist()]}]}
+    answer = client.post("/v2/models/rows/infer", json=body | {"parameters": {"limit": 2}}).json()
+    assert answer["outputs"][1]["data"] == [tag["probability"] for tag in found[0]["tags"]]
+    explained = client.post("/tag", json={"model": "rows", "rows": forms[:1], "k": 1, "explain": True}).json()
+    assert len(explained["results"][0]["explanation"][0]["features"]) == 2
+
+
+def test_what_models_are_is_said(client):
+    names = [one["name"] for one in client.get("/models").json()["models"]]
+    assert names == ["topics", "rows"]
+    project = client.get("/v1/projects/topics").json()
+    assert (project["is_trained"], project["vocab"]["size"]) == (True, 12)
+    assert [one["project_id"] for one in client.get("/v1/projects").json()["projects"]] == names
+    described = client.get("/v2/models/topics").json()
+    assert [one["name"] for one in described["inputs"]] == ["title", "text"]
+    assert client.get("/v2").json()["name"] == "labelfield"
+    assert client.get("/v2/health/ready").status_code == client.get("/v2/models/rows/ready").status_code == 200
+    assert [one["state"] for one in client.post("/v2/repository/index").json()] == ["READY", "READY"]
+    assert client.post("/setup", json={"project": "1", "schema": ""}).json()["model_version"] == project_version(client)
+    assert client.get("/labels?q=ast").json()["labels"] == ["astronomy"]
+
+
+def project_version(client):
+    return client.get("/models").json()["models"][0]["version"]
+
+
+def test_every_route_is_described(client):
+    described = client.get("/openapi.json").json()
+    known = {(method.upper(), path) for path, own in described["paths"].items() for method in own}
+    from labelfield.serve import annif, hugging_face, inference_protocol, label_studio, native, operations, page_routes
+
+    shapes = (annif, hugging_face, inference_protocol, label_studio, native, operations, page_routes)
+    routes = {
+        (method, route.path.replace(":int}", "}"))
+        for shape in shapes
+        for route in shape.routes(client.service)
+        for method in route.methods - {"HEAD"}
+        if "prefix" not in route.path and not route.path.startswith("/page") and (method, route.path) != ("GET", "/")
+    }
+    assert routes - known == {("GET", "/v1/")}
+    assert known <= routes
+
+
+BAD = [
+    ("/tag", "{", 400, "not JSON"),
+    ("/tag", "\udcff", 400, "not UTF-8"),
+    ("/tag", "[" * 100_000, 400, "nested too deeply"),
+    ("/tag", '{"rows": [[NaN]]}', 400, "NaN"),
+    ("/tag", "[]", 422, "expected an object"),
+    ("/tag", "{}", 422, "one of text, documents, rows"),
+    ("/tag", {"text": 5}, 422, "text is a number; expected text"),
+    ("/tag", {"documents": "x"}, 422, "documents is text; expected a list"),
+    ("/tag", {"documents": []}, 422, "empty"),
+    ("/tag", {"documents": [{"other": "x"}]}, 422, "none of the fields title, text"),
+    ("/tag", {"documents": [{"text": ["x"]}]}, 422, "text of documents[0] is a list"),
+    ("/tag", {"documents": [{"text": "x", "id": 1.5}]}, 422, "the id of documents[0]"),
+    ("/tag", {"text": "x", "k": 0}, 422, "k is 0; expected 1 to 1000"),
+    ("/tag", {"text": "x", "k": 1.5}, 422, "whole number"),
+    ("/tag", {"text": "x", "k": True}, 422, "k is true or false"),
+    ("/tag", {"text": "x", "threshold": 2}, 422, "threshold is 2; expected 0 to 1"),
+    ("/tag", {"text": "x", "precision": "high"}, 422, "expected a number"),
+    ("/tag", {"text": "x", "treshold": 1}, 422, "'treshold', which is not known"),
+    ("/tag", {"text": "x", "model": "../../etc/passwd"}, 404, "there is no model '../../etc/passwd'"),
+    ("/tag", {"model": "rows", "text": "x"}, 422, "takes rows of numbers"),
+    ("/tag", {"rows": [[1]]}, 422, "takes documents"),
+    ("/tag", {"model": "rows", "rows": [[1]]}, 422, "has 1 values; expected 20"),
+    ("/tag", {"model": "rows", "rows": [{"indices": [99], "values": [1]}]}, 422, "expected 0 to 19"),
+    ("/tag", {"model": "rows", "rows": [{"indices": [1, 1], "values": [1, 2]}]}, 422, "a feature twice"),
+    ("/tag", {"model": "rows", "rows": [["x"] * 20]}, 422, "has text among its values"),
+    ("/v1/projects/no/suggest", {"text": "x"}, 404, "there is no model 'no'"),
+    ("/v1/projects/topics/suggest", {}, 400, "no text"),
+    ("/v1/projects/topics/suggest-batch", {"documents": [{"text": "x"}] * 33}, 400, "send 1 to 32"),
+    ("/v1/projects/topics/suggest-batch", {}, 422, "documents is null"),
+    ("/v1/projects/topics/learn", {"text": "x"}, 422, "expected a list"),
+    ("/v2/models/no/infer", {"inputs": []}, 404, "there is no model"),
+    ("/v2/models/topics/infer", {"inputs": []}, 400, "empty"),
+    (
+        "/v2/models/topics/infer",
+        {"inputs": [{"name": "text", "shape": [2], "datatype": "BYTES", "data": ["x"]}]},
+        400,
+        "says 2",
+    ),
+    (
+        "/v2/models/topics/infer",
+        {"inputs": [{"name": "text", "shape": [1], "datatype": "FP32", "data": [1]}]},
+        400,
+        "BYTES",
+    ),
+    (
+        "/v2/models/topics/infer",
+        {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [1]}]},
+        422,
+        "text",
+    ),
+    ("/", {"inputs": None}, 422, "inputs is null"),
+    ("/", {"inputs": []}, 422, "empty"),
+    ("/", {"inputs": "x", "parameters": {"top_k": "many"}}, 422, "top_k"),
+    ("/predict", {"tasks": [{"data": {"n": 1}}]}, 422, "no text"),
+    ("/predict", {"tasks": [{"data": {"t": "x"}}], "label_config": "<View"}, 422, "not XML"),
+    ("/predict", {"tasks": [{"data": {"t": "x"}}], "label_config": "<!DOCTYPE a><View/>"}, 422, "document type"),
+    ("/webhook", {"action": "ANNOTATION_CREATED"}, 422, "task is null"),
+    ("/corrections", {"document": "x", "labels": "y"}, 422, "labels is text"),
+    ("/corrections", {"document": "x", "labels": [""]}, 422, "a label is empty"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status", "said"), BAD, ids=range(len(BAD)))
+def test_bad_input_gets_one_clear_message(client, path, body, status, said):
+    content = json.dumps(body).encode() if not isinstance(body, str) else body.encode("utf-8", "surrogateescape")
+    answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status, answer.text
+    found = answer.json()
+    if path.startswith("/v1"):
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert (found["status"], said in found["detail"]) == (status, True), found
+    else:
+        assert list(found) == ["error"]
+        assert said in found["error"], found
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/v1/nothing", "/v1/projects/..%2f..%2fetc%2fpasswd", "/page/..%2fapp.py"]
+)
+def test_unknown_paths_are_not_found(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "/work" not in answer.text
+    assert "root:" not in answer.text
+
+
+def test_wrong_methods_are_refused(client):
+    assert client.get("/tag").status_code == 405
+    assert "another method" in client.get("/tag").json()["error"]
+
+
+def test_markup_in_documents_and_labels_stays_text(client):
+    text = "<script>alert(1)</script> a compiler and a server"
+    answer = client.post("/tag", json={"text": text, "explain": 3})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    found = answer.json()["results"][0]
+    assert found["tags"][0]["label"] == MARKUP
+    assert found["explanation"][0]["text"] == text
+
+
+def test_one_bad_document_does_not_spoil_its_batch(folder):
+    """Requests that happen to be computed together fail on their own."""
+    with serving({"topics": folder}) as client:
+        real = client.service.batcher.answer
+
+        def answer(served, items, questions):
+            if any("poison" in text for item in items for text in item):
+                raise labelfield.DataError("poison")
+            return real(served, items, questions)
+
+        client.service.batcher.answer = answer
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(8) as pool:
+            codes = list(
+                pool.map(lambda text: client.post("/tag", json={"text": text}).status_code, ["poison", *["a"] * 7])
+            )
+        assert codes == [422, *[200] * 7]
