@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from labelfield.constraints import Constraint, Flag, OneOf, Real
 from labelfield.data.transform import ALONE, RowTransform, choose_transform
 from labelfield.errors import CannotAnswerError
-from labelfield.estimators.blueprint import Blueprint, Design, TrainingRows
+from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
 from labelfield.estimators.classifier import Classifier, hold
 from labelfield.estimators.ensemble import (
     EnsembleModel,
@@ -97,6 +97,13 @@ def _mix(rows: TrainingRows, members: list[Any], data: list[Any], trials: list[A
     )
 
 
+def _trainer(options: Any, fitted: Fitted) -> EnsembleTrainer:
+    def finish() -> None:
+        fitted.spec = fitted.model.spec  # where a member was left out
+
+    return EnsembleTrainer(fitted.model, finish)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class AutoClassifier(Classifier):
     """The default for several labels per row: what suits the data is found on held-out training rows.
@@ -111,7 +118,7 @@ class AutoClassifier(Classifier):
     quality : str
         fast: linear machines alone; good: these and a factor model; best: several views of the rows in each.
     time_budget : float or None
-        Seconds of training, beside trials; linear machines take at least two passes.
+        Seconds of trials and training; linear machines take at least two passes.
     calibrate : bool
         Whether to hold out a tenth of the rows (a fifth of few) to learn weights and probabilities; they then join the
         training.
@@ -143,7 +150,7 @@ class AutoClassifier(Classifier):
         build=lambda spec, options: EnsembleModel(spec, is_stacked=True),
         design=_design,
         predictor=members_predictor,
-        trainer=lambda options, fitted: EnsembleTrainer(fitted.model),
+        trainer=_trainer,
         training_bytes=lambda options, fitted: 0 if fitted.model is None else members_bytes(fitted.model.members[-1:]),
         summary=lambda options, fitted: " + ".join(
             f"{member.method} ({member.summary().split('; ', 1)[-1]})" for member in fitted.model.members

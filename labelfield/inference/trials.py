@@ -48,13 +48,14 @@ def choose_machine(
     held_out: NDArray[np.int64],
     seed: int,
     device: torch.device,
+    budget: float | None = None,
 ) -> list[Trial]:
     """Return what was tried: every transform at the first cost, then other costs with the best of them.
 
     The one to take comes first, then the others, best first. It is the smallest cost that is behind the best by at most
     a standard error: a small cost suits more rows than trials are trained on. The score is nDCG@5. Where the data are
     large, candidates are trained on some of the rows, and a random sixth of the labels is ranked, by nDCG@2: the fifth
-    of these would be far down among all labels.
+    of these would be far down among all labels. After `budget` seconds no further candidate is tried.
     """
     first, *others = costs
     labels, k, noise = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1])), 5, 0.0
@@ -86,11 +87,18 @@ def choose_machine(
         behind = by_row[best[:2]] - by_row[trial[:2]]
         return not noise and behind.size > 1 and float(behind.mean()) <= float(behind.std()) / behind.size**0.5
 
-    trials = rank([attempt(name, first) for name in transforms])
+    started = time.perf_counter()
+
+    def is_late() -> bool:
+        return budget is not None and time.perf_counter() - started >= budget
+
+    trials = rank([attempt(name, first) for number, name in enumerate(transforms) if number == 0 or not is_late()])
     start = trials[0]
     for side in (sorted(cost for cost in others if cost > first), sorted(c for c in others if c < first)[::-1]):
         best = start
         for cost in side:  # further away from the first cost, as long as that helps, or costs nothing for a smaller one
+            if is_late():
+                break
             trials.append(attempt(start.row_transform, cost))
             best, last = max(best, trials[-1], key=lambda trial: trial.score), best
             if best is last and not (cost < first and is_as_good(trials[-1], best)):
