@@ -1,5 +1,6 @@
 """The default: linear machines and a Gaussian-process factor model, mixed by weights learned on held-out rows."""
 
+import time
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Self
@@ -24,8 +25,8 @@ from labelfield.models.mlgpf.plan import companion
 from labelfield.models.sizes import ALL_LABELS
 
 QUALITIES = ("fast", "good", "best")
-# The share of a time budget that linear machines get beside a factor model.
-_LINEAR_SHARE = 0.4
+# The share of a time budget that linear machines get beside a factor model, and the least that a member gets.
+_LINEAR_SHARE, _LEAST_SECONDS = 0.4, 1e-9
 # Rows that are held out at the least, unless they would be more than a fifth: weights of members and probabilities are
 # learned from them.
 _LEAST_HELD_OUT = 1000
@@ -38,13 +39,15 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     alike = {name: getattr(options, name) for name in ("calibrate", "threshold", "device")} | {
         "random_state": rows.seed
     }
-    budget, n_rows = options.time_budget, rows.X.shape[0]
+    budget, n_rows, started = options.time_budget, rows.X.shape[0], time.perf_counter()
     n_labels = rows.Y.shape[1]
     most = most_held_out(n_machines(n_labels, n_labels, default_trees(n_labels)))
     rows = rows._replace(n_held_out=min(max(n_rows // 10, min(n_rows // 5, _LEAST_HELD_OUT)), most))
 
     def share(part: float) -> dict[str, Any]:
-        return alike | {"time_budget": None if budget is None else part * budget}
+        """Return options with this part of the budget, at most what is left of it."""
+        left = None if budget is None else max(budget - (time.perf_counter() - started), _LEAST_SECONDS)
+        return alike | {"time_budget": None if left is None else min(part * budget, left)}
 
     if _are_measurements(rows.X):
         factor = MLGPFClassifier(**share(1.0))

@@ -23,7 +23,7 @@ from labelfield.models.linear.spec import CONSTRAINTS, MOST_TREES, LinearSpec, b
 # Rows are held out in turn, so that few are enough to learn probabilities from. To compare candidates takes more.
 _LEAST_ROWS_TO_CALIBRATE, _LEAST_ROWS_TO_COMPARE = 20, 100
 # The share of a time budget after which no further candidate is tried, and the seconds that always remain.
-_TRIALS_SHARE, _LEAST_SECONDS = 1 / 3, 1e-3
+_TRIALS_SHARE, _LEAST_SECONDS = 1 / 3, 1e-9
 
 
 def _design(options: Any, rows: TrainingRows) -> Design:

