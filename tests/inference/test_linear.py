@@ -260,11 +260,15 @@ class TestTrials:
         chosen, *others = found
         assert [trial.score for trial in others] == sorted((trial.score for trial in others), reverse=True)
         best = max(found, key=lambda trial: trial.score)
-        assert chosen is best or (chosen.row_transform == best.row_transform and chosen.cost < best.cost)
+        assert chosen is best or chosen.cost < best.cost
+        assert chosen.score == max(trial.score for trial in found if trial.cost == chosen.cost)
         at_first = [trial for trial in found if trial.cost == 1.0]
         assert {trial.row_transform for trial in at_first} == {"unit", "sqrt", "log"}
-        first = max(at_first, key=lambda trial: trial.score)
-        assert {trial.row_transform for trial in found if trial.cost != 1.0} == {first.row_transform}
+        first, second, _ = sorted(at_first, key=lambda trial: -trial.score)
+        tried = {(trial.row_transform, trial.cost) for trial in found if trial.cost != 1.0}
+        again = {(second.row_transform, chosen.cost)} if chosen.cost != 1.0 else set()
+        assert {name for name, _ in tried - again} == {first.row_transform}
+        assert again <= tried
         assert all(0 <= trial.score <= 100 and trial.seconds >= 0 for trial in found)
 
     @pytest.mark.parametrize(("loss", "taken"), [(1.0, 0.1), (8.0, 1.0)])
