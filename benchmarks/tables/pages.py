@@ -13,6 +13,7 @@ from benchmarks.record import Record, Records, command_of
 from benchmarks.suites.suite import Suite, read_suite
 from benchmarks.tables.gpu_tests import gpu_tests_page
 from benchmarks.tables.papers import papers_page
+from benchmarks.tables.ranks import ranks
 from benchmarks.tables.scoreboard import scoreboard
 from benchmarks.tables.studies import SECTIONS
 from benchmarks.tables.text import machine_shown, markdown_table
@@ -110,6 +111,10 @@ def _benchmarks_page(records: Records) -> str:
     for name in _SUITES:
         suite, tables = _suite(name, records)
         parts.append(f"\n## {suite.title}\n\n{tables}")
+    suite = read_suite("ranks")
+    latest = records.latest(suite)
+    if latest:
+        parts.append(f"\n## {suite.title}\n\n{ranks(suite, latest)}\n{_measured_at(suite, list(latest.values()))}")
     for title, section in SECTIONS.items():
         parts.append(f"\n## {title}\n\n{section(records.studies)}")
     parts.append("\n## All numbers of all studies\n")

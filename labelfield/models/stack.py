@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit
 from torch import Tensor, nn
+
+from labelfield.linalg.newton import logistic_regression
 
 # Points of ℓ between which slopes and offset are linear: the rarest label, the most frequent, and between.
 N_LEVELS = 3
@@ -102,16 +102,9 @@ class Stack(nn.Module):
         each = [np.sqrt(np.mean(np.square(part))) for part in (*scores, np.ones(len(is_true)))]
         spread = np.maximum(np.repeat(each, N_LEVELS), 1e-6)
 
-        def loss(away: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            u = features @ (start + away / spread)
-            value = np.logaddexp(0, u).sum() - u @ is_true + 0.5 * _CAUTION * away @ away
-            return float(value), (features.T @ (expit(u) - is_true)) / spread + _CAUTION * away
-
         n_slopes = self.slopes.numel()
-        least = np.r_[-start[:n_slopes] * spread[:n_slopes], np.full(N_LEVELS, -np.inf)]
-        bounds = [(low, None) for low in least]
-        found = minimize(loss, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=bounds)
-        learned = torch.from_numpy((start + found.x / spread).astype(np.float32))
-        # Where the bound holds, rounding may leave a little less than 0.
-        self.slopes.copy_(learned[:n_slopes].clamp_min(0).view(self.slopes.shape))
+        least = np.r_[np.zeros(n_slopes), np.full(N_LEVELS, -np.inf)]
+        found = logistic_regression(features / spread, is_true, start * spread, least, _CAUTION)
+        learned = torch.from_numpy((found / spread).astype(np.float32))
+        self.slopes.copy_(learned[:n_slopes].view(self.slopes.shape))
         self.offsets.copy_(learned[n_slopes:])
