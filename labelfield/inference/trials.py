@@ -75,7 +75,7 @@ def choose_machine(
         if name not in views:
             views[name] = RowTransform.fit(name, seen)(seen)
         problem = Problem(cost, _PASSES if is_compiled(device) else _PLAIN_PASSES, 0.0, seed)
-        scores = by_row[name, cost] = _scores(views[name], some, kept.size, problem, k, device)
+        scores = by_row[name, cost] = _scores(views[name], some, kept.size, problem, k, device, by_odds=not noise)
         score = float(scores.mean()) if scores.size else 0.0
         return Trial(name, cost, score, time.perf_counter() - started)
 
@@ -115,9 +115,19 @@ def choose_machine(
 
 
 def _scores(
-    X: sparse.csr_array, Y: sparse.csr_array, n_trained: int, problem: Problem, k: int, device: torch.device
+    X: sparse.csr_array,
+    Y: sparse.csr_array,
+    n_trained: int,
+    problem: Problem,
+    k: int,
+    device: torch.device,
+    by_odds: bool,
 ) -> NDArray[np.float64]:
-    """Return nDCG@k in percent of each row after the first n_trained, by machines that were solved on the first."""
+    """Return nDCG@k in percent of each row after the first n_trained, by machines that were solved on the first.
+
+    Labels are ranked by log-odds, as the finished model ranks them, or by scores, with which too large a cost would win
+    where all labels take part.
+    """
     trained, others = np.arange(n_trained), np.arange(n_trained, X.shape[0])
     if not others.size:
         return np.zeros(0)
@@ -132,9 +142,11 @@ def _scores(
     with ThreadPoolExecutor(torch.get_num_threads() if is_compiled(device) else 1) as pool:
         list(pool.map(fill, label_blocks(rows.X, gather_rows(Y, trained), device, problem.seed)))
     truth, known, k = gather_rows(Y, others), np.arange(Y.shape[1]), min(k, Y.shape[1])
-    # By log-odds, as the finished model ranks: by scores alone too large a cost would win.
-    stack = Stack(1, known.size)
-    stack.count(np.bincount(gather_rows(Y, trained).indices, minlength=known.size))
-    best = learn_log_odds(stack, [torch.from_numpy(scores)], known, truth).topk(k, dim=1)
+    ranked_by = torch.from_numpy(scores)
+    if by_odds:
+        stack = Stack(1, known.size)
+        stack.count(np.bincount(gather_rows(Y, trained).indices, minlength=known.size))
+        ranked_by = learn_log_odds(stack, [ranked_by], known, truth)
+    best = ranked_by.topk(k, dim=1)
     ranked: Any = to_csr([(best.indices, best.values)], k, Y.shape[1])
     return 100 * score_ranking(truth, ranked, k).ndcg_by_row(k)
