@@ -24,7 +24,7 @@ __all__ = ["front_page", "pages", "stale_pages", "write_pages"]
 README = ROOT / "README.md"
 _DOCS = ROOT / "docs"
 _BLOCK = re.compile(r"(<!-- [^\n]*made by `python -m benchmarks table` -->\n).*?(<!-- end -->)", re.DOTALL)
-_SUITES = ("scoreboard", "random-starts", "budgets")
+_SUITES = ("scoreboard", "random-starts", "default-starts", "budgets")
 # The one data set of the front page: the largest, and the one on which most methods are compared.
 _FRONT = "eurlex-4k"
 
@@ -110,7 +110,8 @@ def _benchmarks_page(records: Records) -> str:
     parts = ["# Benchmarks\n\nMade by `python -m benchmarks table` from the records in `benchmarks/records`.\n"]
     for name in _SUITES:
         suite, tables = _suite(name, records)
-        parts.append(f"\n## {suite.title}\n\n{tables}")
+        if tables.strip():  # else nothing was measured yet
+            parts.append(f"\n## {suite.title}\n\n{tables}")
     suite = read_suite("ranks")
     latest = records.latest(suite)
     if latest:
