@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.paths import MADE
 from labelfield.data import Dataset, read, write
 from labelfield.data.transform import RowTransform
 from labelfield.errors import DataError
@@ -18,14 +19,14 @@ __all__ = ["BenchData", "locate"]
 
 
 def locate(name: str, folder: Path) -> Path:
-    """Find a data set by its name in a folder, or by its path."""
-    for path in (folder / name, Path(name)):
+    """Find a data set by its name in a folder, by its path, or among those that were made of texts."""
+    for path in (folder / name, Path(name), MADE / name):
         if path.exists():
             return path
     raise DataError(
         f"no data set {name}",
         path=folder,
-        fix="Set LABELFIELD_DATA to the folder that holds it, or name its own path.",
+        fix="Set LABELFIELD_DATA to the folder that holds it, name its own path, or run benchmarks.suites.making.",
     )
 
 

@@ -13,6 +13,7 @@ from benchmarks.record import Record, Records, command_of
 from benchmarks.suites.suite import Suite, read_suite
 from benchmarks.tables.gpu_tests import gpu_tests_page
 from benchmarks.tables.papers import papers_page
+from benchmarks.tables.ranks import ranks
 from benchmarks.tables.scoreboard import scoreboard
 from benchmarks.tables.studies import SECTIONS
 from benchmarks.tables.text import machine_shown, markdown_table
@@ -23,7 +24,7 @@ __all__ = ["front_page", "pages", "stale_pages", "write_pages"]
 README = ROOT / "README.md"
 _DOCS = ROOT / "docs"
 _BLOCK = re.compile(r"(<!-- [^\n]*made by `python -m benchmarks table` -->\n).*?(<!-- end -->)", re.DOTALL)
-_SUITES = ("scoreboard", "random-starts", "budgets")
+_SUITES = ("scoreboard", "random-starts", "default-starts", "budgets")
 # The one data set of the front page: the largest, and the one on which most methods are compared.
 _FRONT = "eurlex-4k"
 
@@ -109,7 +110,12 @@ def _benchmarks_page(records: Records) -> str:
     parts = ["# Benchmarks\n\nMade by `python -m benchmarks table` from the records in `benchmarks/records`.\n"]
     for name in _SUITES:
         suite, tables = _suite(name, records)
-        parts.append(f"\n## {suite.title}\n\n{tables}")
+        if tables.strip():  # else nothing was measured yet
+            parts.append(f"\n## {suite.title}\n\n{tables}")
+    suite = read_suite("ranks")
+    latest = records.latest(suite)
+    if latest:
+        parts.append(f"\n## {suite.title}\n\n{ranks(suite, latest)}\n{_measured_at(suite, list(latest.values()))}")
     for title, section in SECTIONS.items():
         parts.append(f"\n## {title}\n\n{section(records.studies)}")
     parts.append("\n## All numbers of all studies\n")

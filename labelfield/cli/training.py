@@ -445,6 +445,7 @@ def show(model: Annotated[Path, typer.Argument(help="The folder of a model.")], 
         "seconds of training": history[-1]["seconds"] if history else None,
         "bound of the last epoch (nats per row)": history[-1]["bound"] if history else None,
         **_members(estimator),
+        **_left_out(estimator),
         **_trials(estimator),
     }
     if as_json:
@@ -460,6 +461,17 @@ def _trials(estimator: FittedClassifier) -> dict[str, Any]:
         what = f"tried: {trial['row_transform']}, cost {trial['cost']:g}"
         facts[what] = f"nDCG {trial['score']:.1f} on held-out rows, {trial['seconds']:.1f} s"
     return facts
+
+
+def _left_out(estimator: FittedClassifier) -> dict[str, Any]:
+    """Return what a further member would have added on held-out rows, where one was left out for that."""
+    members = estimator.members()
+    scores = members[0].held_out_scores_ if len(members) == 1 else {}
+    if "together" not in scores:
+        return {}
+    without, with_it = (" / ".join(f"{value:.1f}" for value in scores[kind]) for kind in ("alone", "together"))
+    what = "left out: a factor model, as it adds nothing; P@1 / 3 / 5 on held-out rows"
+    return {what: f"{without} without it, {with_it} with half of its training"}
 
 
 def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:

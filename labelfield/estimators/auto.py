@@ -1,5 +1,6 @@
 """The default: linear machines and a Gaussian-process factor model, mixed by weights learned on held-out rows."""
 
+import time
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Self
@@ -7,7 +8,7 @@ from typing import Any, ClassVar, Self
 from labelfield.constraints import Constraint, Flag, OneOf, Real
 from labelfield.data.transform import ALONE, RowTransform, choose_transform
 from labelfield.errors import CannotAnswerError
-from labelfield.estimators.blueprint import Blueprint, Design, TrainingRows
+from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
 from labelfield.estimators.classifier import Classifier, hold
 from labelfield.estimators.ensemble import (
     EnsembleModel,
@@ -24,8 +25,8 @@ from labelfield.models.mlgpf.plan import companion
 from labelfield.models.sizes import ALL_LABELS
 
 QUALITIES = ("fast", "good", "best")
-# The share of a time budget that linear machines get beside a factor model.
-_LINEAR_SHARE = 0.4
+# The share of a time budget that linear machines get beside a factor model, and the least that a member gets.
+_LINEAR_SHARE, _LEAST_SECONDS = 0.4, 1e-9
 # Rows that are held out at the least, unless they would be more than a fifth: weights of members and probabilities are
 # learned from them.
 _LEAST_HELD_OUT = 1000
@@ -38,13 +39,15 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     alike = {name: getattr(options, name) for name in ("calibrate", "threshold", "device")} | {
         "random_state": rows.seed
     }
-    budget, n_rows = options.time_budget, rows.X.shape[0]
+    budget, n_rows, started = options.time_budget, rows.X.shape[0], time.perf_counter()
     n_labels = rows.Y.shape[1]
     most = most_held_out(n_machines(n_labels, n_labels, default_trees(n_labels)))
     rows = rows._replace(n_held_out=min(max(n_rows // 10, min(n_rows // 5, _LEAST_HELD_OUT)), most))
 
     def share(part: float) -> dict[str, Any]:
-        return alike | {"time_budget": None if budget is None else part * budget}
+        """Return options with this part of the budget, at most what is left of it."""
+        left = None if budget is None else max(budget - (time.perf_counter() - started), _LEAST_SECONDS)
+        return alike | {"time_budget": None if left is None else min(part * budget, left)}
 
     if _are_measurements(rows.X):
         factor = MLGPFClassifier(**share(1.0))
@@ -63,7 +66,10 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         wide = LinearClassifier(row_transform="+".join(views), cost=linear.spec_.cost, **share(_LINEAR_SHARE))
         members, data = [wide], [build_member(wide, rows)]
     if has_factor:
-        factors: list[dict[str, Any]] = [{"label_linear": "off"} | companion(n_rows, rows.X.shape[1], n_labels)]
+        # What suits the machines suits the processes: on Delicious tf-idf, where unit norm is the rule.
+        own_view = {"row_transform": linear.row_transform_.name} if linear.row_transform_.has_unit_norm else {}
+        smaller = companion(n_rows, rows.X.shape[1], n_labels)
+        factors: list[dict[str, Any]] = [{"label_linear": "off"} | own_view | smaller]
         if options.quality == "best":
             other = "tfidf" if choose_transform(rows.X) == linear.row_transform_.name else linear.row_transform_.name
             factors = [{"label_linear": "off"}, {"label_linear": "off", "row_transform": other}]
@@ -94,6 +100,13 @@ def _mix(rows: TrainingRows, members: list[Any], data: list[Any], trials: list[A
     )
 
 
+def _trainer(options: Any, fitted: Fitted) -> EnsembleTrainer:
+    def finish() -> None:
+        fitted.spec = fitted.model.spec  # where a member was left out
+
+    return EnsembleTrainer(fitted.model, finish)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class AutoClassifier(Classifier):
     """The default for several labels per row: what suits the data is found on held-out training rows.
@@ -108,7 +121,7 @@ class AutoClassifier(Classifier):
     quality : str
         fast: linear machines alone; good: these and a factor model; best: several views of the rows in each.
     time_budget : float or None
-        Seconds of training, beside trials; linear machines take at least two passes.
+        Seconds of trials and training; linear machines take at least two passes.
     calibrate : bool
         Whether to hold out a tenth of the rows (a fifth of few) to learn weights and probabilities; they then join the
         training.
@@ -140,7 +153,7 @@ class AutoClassifier(Classifier):
         build=lambda spec, options: EnsembleModel(spec, is_stacked=True),
         design=_design,
         predictor=members_predictor,
-        trainer=lambda options, fitted: EnsembleTrainer(fitted.model),
+        trainer=_trainer,
         training_bytes=lambda options, fitted: 0 if fitted.model is None else members_bytes(fitted.model.members[-1:]),
         summary=lambda options, fitted: " + ".join(
             f"{member.method} ({member.summary().split('; ', 1)[-1]})" for member in fitted.model.members

@@ -4,7 +4,7 @@ Averaging models that see rows differently is worth far more than one larger mod
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingR
 from labelfield.estimators.classifier import Classifier, build, fingerprint, hold, run_training, training_bytes
 from labelfield.estimators.mlgpf import MLGPFClassifier, as_known, without_known
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of
-from labelfield.inference.calibrating import calibrate_mean, fit_stack, held_out_scores
+from labelfield.inference.audition import LeftOutError, auditioning, is_worth_asking
+from labelfield.inference.calibrating import calibrate_mean, fit_stack, held_out_scores, remember
 from labelfield.inference.fitting import Past
 from labelfield.inference.parallel import train_in_parallel
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
@@ -65,6 +66,17 @@ class EnsembleModel(nn.Module):
             Temperature() if isinstance(own, Temperature) else Calibration(own.has_lead)
         )
 
+    def leave_out_last(self) -> None:
+        """Forget the last member of a stack, and all weights."""
+        self.spec = replace(self.spec, n_members=self.spec.n_members - 1)
+        self.members, self.models = self.members[:-1], self.models[:-1]
+        self.stack = Stack(self.spec.n_members, self.spec.n_labels)
+
+
+def _remembered(member: Classifier, held_out: Dataset) -> dict[str, Tensor]:
+    """Return what a member says of held-out rows at this point of its training."""
+    return remember(member.blueprint.predictor(member.fitted_), held_out.X, held_out.Y)
+
 
 class EnsembleTrainer:
     """Trains all members and calibrates what they say together on the rows that all of them held out.
@@ -72,8 +84,8 @@ class EnsembleTrainer:
     Members of one kind train several at a time; those of a stack one after another, each on all cores.
     """
 
-    def __init__(self, model: EnsembleModel) -> None:
-        self.model = model
+    def __init__(self, model: EnsembleModel, finish: Callable[[], None] = lambda: None) -> None:
+        self.model, self.finish = model, finish
         self.n_at_once = 1 if model.stack is not None else _n_at_once(model.members[0], len(model.members))
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
@@ -81,7 +93,8 @@ class EnsembleTrainer:
         if monitor.checkpoint is not None and not monitor.resume:
             for number in range(1, MOST_MEMBERS):
                 _checkpoint(monitor.checkpoint, number).unlink(missing_ok=True)  # of an older run
-        for number, (member, rows) in enumerate(zip(members, [data, *self.model.rows], strict=True)):
+        seen = [data, *self.model.rows]
+        for number, (member, rows) in enumerate(zip(members, seen, strict=True)):
             is_scored = number == 0 and self.model.stack is None
             watched = monitor if is_scored else replace(monitor, validate=None)
             if monitor.checkpoint is not None:
@@ -92,14 +105,34 @@ class EnsembleTrainer:
         free = free_bytes(choose_device(members[0].device))
         needed = self.n_at_once * max(training_bytes(member) for member in members)
         n_at_once = 1 if free is not None and needed > free else self.n_at_once
-        runs = train_in_parallel(trainings, n_at_once, monitor.on_step)
-        memory = self._combine(data, [run.memory for run in runs])
         if self.model.stack is None:
-            return replace(runs[0], memory=memory)
-        run = replace(_chained(runs, [member.method for member in members]), memory=memory)
+            runs = train_in_parallel(trainings, n_at_once, monitor.on_step)
+            return replace(runs[0], memory=self._combine(data, [run.memory for run in runs]))
+        runs = self._train_stack(trainings, seen, monitor)
+        memory = self._combine(data, [run.memory for run in runs])
+        self.finish()
+        run = replace(_chained(runs, [member.method for member in self.model.members]), memory=memory)
         if monitor.validate is not None:  # all members together, now that their weights are known
             run.history[-1] = replace(run.history[-1], scores=monitor.validate())
         return run
+
+    def _train_stack(self, trainings: Sequence[Any], seen: Sequence[Dataset], monitor: Monitor) -> list[Run]:
+        """Train members one after another; a second and last one is left out if it adds nothing to the first."""
+        runs, members, stack = [trainings[0](monitor.on_step)], self.model.members, self.model.stack
+        assert stack is not None
+        for training, member, rows in zip(trainings[1:], members[1:], seen[1:], strict=True):
+            on_step = monitor.on_step
+            if len(members) == 2 and is_worth_asking(rows.n_rows, rows.n_labels, runs[0].memory):
+                stack.count(np.bincount(rows.Y.indices, minlength=rows.n_labels))
+                held_out = rows.take(member.settings_.held_out_rows(rows.n_rows))
+                ask = partial(_remembered, member, held_out)
+                on_step = auditioning(member.settings_, stack, runs[0].memory, ask, on_step)
+            try:
+                runs.append(training(on_step))
+            except LeftOutError as error:
+                self.model.leave_out_last()
+                members[0].fitted_.held_out_scores = error.scores
+        return runs
 
     def _combine(self, data: Dataset, memories: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Learn from what each member remembers of the held-out rows how they speak together; return the evidence."""

@@ -1,5 +1,6 @@
 """Linear max-margin machines, one per label, as a scikit-learn classifier."""
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -21,6 +22,8 @@ from labelfield.models.linear.spec import CONSTRAINTS, MOST_TREES, LinearSpec, b
 
 # Rows are held out in turn, so that few are enough to learn probabilities from. To compare candidates takes more.
 _LEAST_ROWS_TO_CALIBRATE, _LEAST_ROWS_TO_COMPARE = 20, 100
+# The share of a time budget after which no further candidate is tried, and the seconds that always remain.
+_TRIALS_SHARE, _LEAST_SECONDS = 1 / 3, 1e-9
 
 
 def _design(options: Any, rows: TrainingRows) -> Design:
@@ -36,10 +39,14 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     )
     transforms = [options.row_transform] if options.row_transform else candidate_transforms(rows.X)
     costs = [options.cost] if options.cost else list(COSTS)
-    trials = []
+    trials, started = [], time.perf_counter()
     if settings.held_out and n_rows >= _LEAST_ROWS_TO_COMPARE and len(transforms) * len(costs) > 1:
         chosen_rows = settings.held_out_rows(n_rows)
-        trials = choose_machine(rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device)
+        budget = None if options.time_budget is None else _TRIALS_SHARE * options.time_budget
+        trials = choose_machine(rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device, budget)
+        if options.time_budget is not None:  # what trials have left of it
+            left = options.time_budget - (time.perf_counter() - started)
+            settings = replace(settings, time_budget=max(left, _LEAST_SECONDS))
     chosen = (trials[0].row_transform, trials[0].cost) if trials else (transforms[0], costs[0])
     data, transform = rows.transformed(chosen[0])
     spec = LinearSpec(data.n_features, data.n_labels, float(chosen[1]), n_trees=n_trees, n_machines=n_all)
@@ -80,7 +87,7 @@ class LinearClassifier(Classifier):
     tol : float
         Passes end when none changes a gradient by more than this.
     time_budget : float or None
-        Seconds of training; passes become fewer, and every label gets at least two.
+        Seconds of trials and training; candidates and passes become fewer, and every label gets at least two passes.
     calibrate : bool
         Whether to learn probabilities on rows that are held out in turn.
     threshold : float

@@ -19,6 +19,7 @@ from labelfield.errors import CannotAnswerError
 from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, as_memory, by_rank, cross_fitted, holds
 from labelfield.inference.checkpoint import Checkpoint
 from labelfield.inference.fitting import Past
+from labelfield.inference.log_odds import ScoredRows
 from labelfield.inference.loop import Algorithm, Info, Loop
 from labelfield.inference.margin import (
     FOLD_PASSES,
@@ -42,8 +43,6 @@ NOT_IN_PARTS = "linear machines are solved on all rows at once and cannot be fit
 _PRUNED = 0.05
 # The same for the machines of label trees, which are many: a third of the weights, and the same scores on trial.
 _TREE_PRUNED = 2.0
-# Labels per held-out row from which log-odds are learned: the best by score.
-_N_FIRST = 16
 # With fewer rows, all of them are held out in turn.
 _FEW_ROWS, _N_FOLDS = 5000, 5
 # Passes that also a short time budget leaves.
@@ -285,17 +284,11 @@ class LinearTrainer:
         # Labels without positives, which come last whatever is learned, are left out.
         known = np.unique(data.Y.indices).astype(np.int64)
         parts = [part[:, known] for part in model.parts(scores)]
-        chosen = torch.cat([part.topk(min(_N_FIRST, known.size), dim=1).indices for part in parts], 1)
-        entries = np.unique(np.arange(len(chosen))[:, None] * known.size + chosen.numpy())
-        row, place = entries // max(known.size, 1), entries % max(known.size, 1)
-        is_true = holds(truth, known[place][:, None], row[:, None])[:, 0]
-        listed = [part.numpy()[row, place].astype(np.float64) for part in parts]
+        scored, start = ScoredRows(parts, known, truth), deepcopy(model.stack)
 
         def learn(stack: Stack, calibration: Calibration, rows: NDArray[np.bool_]) -> tuple[Any, Any]:
             """Learn from some rows; return the best labels of all, and their raw probabilities."""
-            used = rows[row]
-            stack.fit([part[used] for part in listed], known[place][used], is_true[used])
-            odds = stack(parts, torch.from_numpy(known))
+            odds = scored.learn_log_odds(stack, rows)
             p, best = odds.sigmoid_().topk(min(N_REMEMBERED, known.size), dim=1)
             labels = known[best.numpy()]
             calibration.fit(p.numpy()[rows, :N_RANKED], holds(truth, labels)[rows, :N_RANKED])
@@ -306,7 +299,6 @@ class LinearTrainer:
             labels, p = learn(deepcopy(start), own, rows)
             return labels, by_rank(own, p)
 
-        start = deepcopy(model.stack)
         labels, p = learn(model.stack, model.calibration, np.ones(truth.shape[0], np.bool_))
         evidence = cross_fitted(learn_apart, truth)
         model.to(device)

@@ -12,10 +12,12 @@ from scipy import sparse
 
 from labelfield.csr import gather_rows
 from labelfield.data.transform import RowTransform
+from labelfield.inference.log_odds import ScoredRows
 from labelfield.inference.margin import MarginRows, Problem, is_compiled, label_blocks, solve
 from labelfield.linalg.rows import dot, to_tensor
-from labelfield.metrics import ndcg_at_k
+from labelfield.metrics.ranking import score_ranking
 from labelfield.models.predictor import to_csr
+from labelfield.models.stack import Stack
 
 # Passes of a trial: by then the order of candidates is settled, though not their scores.
 _PASSES = 3
@@ -46,11 +48,14 @@ def choose_machine(
     held_out: NDArray[np.int64],
     seed: int,
     device: torch.device,
+    budget: float | None = None,
 ) -> list[Trial]:
-    """Return what was tried, best first: every transform at the first cost, then other costs with the best of them.
+    """Return what was tried: every transform at the first cost, other costs with the best of them, and the second best.
 
-    The score is nDCG@5. Where the data are large, candidates are trained on some of the rows, and a random sixth of the
-    labels is ranked, by nDCG@2: the fifth of these would be far down among all labels.
+    The one to take comes first, then the others, best first. It is the smallest cost that is behind the best by at most
+    a standard error: a small cost suits more rows than trials are trained on. The score is nDCG@5. Where the data are
+    large, candidates are trained on some of the rows, and a random sixth of the labels is ranked, by nDCG@2: the fifth
+    of these would be far down among all labels. After `budget` seconds no further candidate is tried.
     """
     first, *others = costs
     labels, k, noise = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1])), 5, 0.0
@@ -63,35 +68,69 @@ def choose_machine(
     held_out = held_out[np.diff(some.indptr)[held_out] > 0][:_MOST_ROWS]
     some, seen = (gather_rows(array, np.concatenate([kept, held_out])) for array in (some, X))
     views: dict[str, sparse.csr_array] = {}
+    by_row: dict[tuple[str, float], NDArray[np.float64]] = {}
 
     def attempt(name: str, cost: float) -> Trial:
         started = time.perf_counter()
         if name not in views:
             views[name] = RowTransform.fit(name, seen)(seen)
         problem = Problem(cost, _PASSES if is_compiled(device) else _PLAIN_PASSES, 0.0, seed)
-        score = _score(views[name], some, kept.size, problem, k, device)
+        scores = by_row[name, cost] = _scores(views[name], some, kept.size, problem, k, device, by_odds=not noise)
+        score = float(scores.mean()) if scores.size else 0.0
         return Trial(name, cost, score, time.perf_counter() - started)
 
     def rank(trials: list[Trial]) -> list[Trial]:
         return sorted(trials, key=lambda trial: -trial.score - noise * (trial.cost == first))
 
-    trials = rank([attempt(name, first) for name in transforms])
-    best = trials[0]
+    def is_as_good(trial: Trial, best: Trial) -> bool:
+        """Return whether a trial is behind the best by at most a standard error over rows."""
+        behind = by_row[best[:2]] - by_row[trial[:2]]
+        return not noise and behind.size > 1 and float(behind.mean()) <= float(behind.std()) / behind.size**0.5
+
+    started = time.perf_counter()
+
+    def is_late() -> bool:
+        return budget is not None and time.perf_counter() - started >= budget
+
+    at_first = rank([attempt(name, first) for number, name in enumerate(transforms) if number == 0 or not is_late()])
+    trials, start = list(at_first), at_first[0]
     for side in (sorted(cost for cost in others if cost > first), sorted(c for c in others if c < first)[::-1]):
-        last = best.score
-        for cost in side:  # further away from the first cost, as long as that helps
-            trials.append(attempt(best.row_transform, cost))
-            if trials[-1].score <= last:
+        best = start
+        for cost in side:  # further away from the first cost, as long as that helps, or costs nothing for a smaller one
+            if is_late():
                 break
-            last = trials[-1].score
-    return rank(trials)
+            trials.append(attempt(start.row_transform, cost))
+            best, last = max(best, trials[-1], key=lambda trial: trial.score), best
+            if best is last and not (cost < first and is_as_good(trials[-1], best)):
+                break
+    trials = rank(trials)
+    best = trials[0]
+    rivals = [trial for trial in trials[1:] if trial.row_transform == best.row_transform and trial.cost < best.cost]
+    chosen = min([best, *(trial for trial in rivals if is_as_good(trial, best))], key=lambda trial: trial.cost)
+    if len(at_first) > 1 and chosen.cost != first and not is_late():
+        # Which transform is better depends on the cost: the runner-up gets a second chance.
+        trials = rank([*trials, attempt(at_first[1].row_transform, chosen.cost)])
+        chosen = max((trial for trial in trials if trial.cost == chosen.cost), key=lambda trial: trial.score)
+    return [chosen, *(trial for trial in trials if trial is not chosen)]
 
 
-def _score(
-    X: sparse.csr_array, Y: sparse.csr_array, n_trained: int, problem: Problem, k: int, device: torch.device
-) -> float:
-    """Return nDCG@k in percent on the rows after the first n_trained, of machines that were solved on the first."""
+def _scores(
+    X: sparse.csr_array,
+    Y: sparse.csr_array,
+    n_trained: int,
+    problem: Problem,
+    k: int,
+    device: torch.device,
+    by_odds: bool,
+) -> NDArray[np.float64]:
+    """Return nDCG@k in percent of each row after the first n_trained, by machines that were solved on the first.
+
+    Labels are ranked by log-odds, as the finished model ranks them, or by scores, with which too large a cost would win
+    where all labels take part.
+    """
     trained, others = np.arange(n_trained), np.arange(n_trained, X.shape[0])
+    if not others.size:
+        return np.zeros(0)
     rows, asked = MarginRows(gather_rows(X, trained), gather_rows(Y, trained)), gather_rows(X, others)
     scores = np.full((others.size, Y.shape[1]), -1.0, np.float32)
 
@@ -102,7 +141,12 @@ def _score(
 
     with ThreadPoolExecutor(torch.get_num_threads() if is_compiled(device) else 1) as pool:
         list(pool.map(fill, label_blocks(rows.X, gather_rows(Y, trained), device, problem.seed)))
-    k = min(k, Y.shape[1])
-    best = torch.from_numpy(scores).topk(k, dim=1)
+    truth, known, k = gather_rows(Y, others), np.arange(Y.shape[1]), min(k, Y.shape[1])
+    ranked_by = torch.from_numpy(scores)
+    if by_odds:
+        stack = Stack(1, known.size)
+        stack.count(np.bincount(gather_rows(Y, trained).indices, minlength=known.size))
+        ranked_by = ScoredRows([ranked_by], known, truth).learn_log_odds(stack)
+    best = ranked_by.topk(k, dim=1)
     ranked: Any = to_csr([(best.indices, best.values)], k, Y.shape[1])
-    return 100 * float(ndcg_at_k(gather_rows(Y, others), ranked, k)) if others.size else 0.0
+    return 100 * score_ranking(truth, ranked, k).ndcg_by_row(k)

@@ -131,8 +131,12 @@ class RankedHits:
 
     def ndcg(self, k: int) -> float:
         """Return nDCG@k: discounted hits over the best possible discounted hits of min(k, |true|) labels."""
+        return self._mean(self.ndcg_by_row(k))
+
+    def ndcg_by_row(self, k: int) -> NDArray[np.float64]:
+        """Return nDCG@k of each row, 0 for rows without labels."""
         hits = self._hits(k)
-        return self._mean((hits @ discount(hits.shape[1])) / self._ideal(k))
+        return np.asarray((hits @ discount(hits.shape[1])) / self._ideal(k))
 
     def psp(self, k: int, inverse: NDArray[np.float64]) -> float:
         """Return PSP@k: hits weighted by inverse propensities over the most that any ranking could have."""

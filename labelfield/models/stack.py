@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit
 from torch import Tensor, nn
+
+from labelfield.linalg.newton import logistic_regression
 
 # Points of ℓ between which slopes and offset are linear: the rarest label, the most frequent, and between.
 N_LEVELS = 3
@@ -78,26 +78,33 @@ class Stack(nn.Module):
         This is logistic regression: the likelihood is concave. A weak prior at what the stack holds so far keeps a few
         rows from deciding.
         """
+        if len(labels):
+            self._fit(scores, self.places.cpu().double().numpy()[labels], is_true)
+
+    def fit_level(
+        self, scores: Sequence[NDArray[np.floating]], labels: NDArray[np.integer], is_true: NDArray[np.bool_]
+    ) -> None:
+        """Learn one slope per part and one offset for all labels, however frequent they are."""
         if not len(labels):
             return
-        places = self.places.cpu().double().numpy()[labels]
-        features = np.concatenate([part[:, None] * places for part in (*scores, np.ones(len(labels)))], 1)
+        self.slopes.copy_(self.slopes.mean(1, keepdim=True).expand_as(self.slopes))
+        self.offsets.fill_(float(self.offsets.mean()))
+        # Where all labels lie in the middle of all levels, these move together.
+        self._fit(scores, np.full((len(labels), N_LEVELS), 1 / N_LEVELS), is_true)
+
+    def _fit(
+        self, scores: Sequence[NDArray[np.floating]], places: NDArray[np.float64], is_true: NDArray[np.bool_]
+    ) -> None:
+        features = np.concatenate([part[:, None] * places for part in (*scores, np.ones(len(is_true)))], 1)
         start = torch.cat([self.slopes.flatten(), self.offsets]).cpu().double().numpy()
         # Steps in units of each part's spread, so that the prior means the same for scores of any scale, and holds
         # where few entries are of labels at a level.
-        each = [np.sqrt(np.mean(np.square(part))) for part in (*scores, np.ones(len(labels)))]
+        each = [np.sqrt(np.mean(np.square(part))) for part in (*scores, np.ones(len(is_true)))]
         spread = np.maximum(np.repeat(each, N_LEVELS), 1e-6)
 
-        def loss(away: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            u = features @ (start + away / spread)
-            value = np.logaddexp(0, u).sum() - u @ is_true + 0.5 * _CAUTION * away @ away
-            return float(value), (features.T @ (expit(u) - is_true)) / spread + _CAUTION * away
-
         n_slopes = self.slopes.numel()
-        least = np.r_[-start[:n_slopes] * spread[:n_slopes], np.full(N_LEVELS, -np.inf)]
-        bounds = [(low, None) for low in least]
-        found = minimize(loss, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=bounds)
-        learned = torch.from_numpy((start + found.x / spread).astype(np.float32))
-        # Where the bound holds, rounding may leave a little less than 0.
-        self.slopes.copy_(learned[:n_slopes].clamp_min(0).view(self.slopes.shape))
+        least = np.r_[np.zeros(n_slopes), np.full(N_LEVELS, -np.inf)]
+        found = logistic_regression(features / spread, is_true, start * spread, least, _CAUTION)
+        learned = torch.from_numpy((found / spread).astype(np.float32))
+        self.slopes.copy_(learned[:n_slopes].view(self.slopes.shape))
         self.offsets.copy_(learned[n_slopes:])

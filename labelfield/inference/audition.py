@@ -1,0 +1,56 @@
+"""Whether a further member of a mix is worth its training: held-out rows decide when a part of it is done."""
+
+from collections.abc import Callable
+from copy import deepcopy
+
+from torch import Tensor
+
+from labelfield.inference.calibrating import fit_stack
+from labelfield.inference.run import Callback, Run, Settings
+from labelfield.models.calibration import Calibration
+from labelfield.models.stack import Stack
+
+# Mean of P@1, 3 and 5 in percent that a member must add to the one before it: less is within noise.
+_LEAST_GAIN = 0.15
+# Rows times labels from which a member has to audition: with fewer, its training takes no longer than its audition.
+_LARGE = 1 << 23
+
+
+class LeftOutError(Exception):
+    """A member adds nothing. `scores` are P@1, 3 and 5 on held-out rows, without it and with it."""
+
+    def __init__(self, scores: dict[str, list[float]]) -> None:
+        super().__init__("a member of a mix adds nothing on held-out rows")
+        self.scores = scores
+
+
+def is_worth_asking(n_rows: int, n_labels: int, memory: dict[str, Tensor]) -> bool:
+    """Return whether a member should audition, after one that remembers this of the held-out rows."""
+    return n_rows * n_labels >= _LARGE and "p" in memory and bool(memory["p"].numel())
+
+
+def auditioning(
+    settings: Settings,
+    stack: Stack,
+    before: dict[str, Tensor],
+    ask: Callable[[], dict[str, Tensor]],
+    on_step: Callback | None,
+) -> Callback:
+    """Return what to call after each step of a member: halfway through its schedule it may raise a LeftOutError.
+
+    `before` is what the first member remembers of the held-out rows, and `ask` what this one says of them by now. The
+    stack, of two members, stays as it is.
+    """
+    last = max(1, (settings.max_epochs - settings.finishing_epochs) // 2) - 1
+
+    def after_step(run: Run, n_steps: int) -> None:
+        if on_step is not None:
+            on_step(run, n_steps)
+        if run.epoch != last or run.step != n_steps or run.is_finishing:
+            return
+        found = fit_stack(deepcopy(stack), Calibration(), [before, ask()], len(stack.places))
+        alone, together = found[0]["alone"], found[1]["together"]
+        if sum(together) - sum(alone) < len(alone) * _LEAST_GAIN:
+            raise LeftOutError({"alone": alone, "together": together})
+
+    return after_step
