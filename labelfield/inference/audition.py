@@ -48,7 +48,7 @@ def auditioning(
             on_step(run, n_steps)
         if run.epoch != last or run.step != n_steps or run.is_finishing:
             return
-        found = fit_stack(deepcopy(stack), Calibration(), [before, ask()], len(stack.places))
+        found, _ = fit_stack(deepcopy(stack), Calibration(), [before, ask()], len(stack.places))
         alone, together = found[0]["alone"], found[1]["together"]
         if sum(together) - sum(alone) < len(alone) * _LEAST_GAIN:
             raise LeftOutError({"alone": alone, "together": together})

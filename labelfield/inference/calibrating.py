@@ -107,6 +107,14 @@ def evidence_of(memory: dict[str, Tensor], n_labels: int) -> Evidence | None:
     return Evidence.restore(found, n_labels) if found else None
 
 
+def remember(predictor: Predictor, X: sparse.csr_array, Y: sparse.csr_array) -> dict[str, Tensor]:
+    """Return what a predictor says of held-out rows by now, with nothing learned from them."""
+    ranked = score_ranking(
+        Y, predictor.top_k(X, N_REMEMBERED, calibrated=False), min(N_REMEMBERED, predictor.n_labels)
+    ).ranked
+    return as_memory(ranked.labels, ranked.scores.astype(np.float32), Y)
+
+
 def as_memory(labels: NDArray[np.int64], p: NDArray[np.float32], Y: sparse.csr_array) -> dict[str, Tensor]:
     """Return some labels (N, k) of held-out rows, their raw probabilities and the true labels, as tensors."""
     return {
