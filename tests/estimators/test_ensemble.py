@@ -166,7 +166,6 @@ class TestTheWhole:
         names = ("ensemble of mlgpf", "ensemble of one_vs_each")
         whole = [(m.predict_proba(X), m.predict_topk(X, 3), m.predict_interval(X)) for m in map(fitted, names)]
         monkeypatch.setattr("labelfield.models.ensemble._MOST_ROWS", 7)
-        monkeypatch.setattr("labelfield.models.predictor._DRAWN_ENTRIES", 1024 * N_LABELS * 7)
         for name, (P, top, ends) in zip(names, whole, strict=True):
             np.testing.assert_allclose(fitted(name).predict_proba(X), P, rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(fitted(name).predict_topk(X, 3).toarray(), top.toarray(), rtol=1e-5, atol=1e-6)
