@@ -48,6 +48,10 @@ nitpick_ignore_regex = [
         "py:class",
         r"labelfield\.(inference\.(run\.Settings|fitting\.Trainer)|data\.dataset\.Names|estimators\.classifier\.Classifier)",
     ),  # internal, and named for what they are
+    (
+        "py:class",
+        r"labelfield\.active\.tools\.Task",
+    ),  # listed as labelfield.active.Task
 ]
 
 html_theme = "furo"

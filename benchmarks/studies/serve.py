@@ -147,11 +147,11 @@ async def _load(
         writer.close()
 
     async def reloads() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while reload_s and time.monotonic() + reload_s < end:
             await asyncio.sleep(reload_s)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
             codes[await ask(reader, writer, "/v2/repository/models/eurovoc/load", b"", kind)] += 1
-        writer.close()
+            writer.close()
 
     started = time.monotonic()
     await asyncio.gather(*(client(number) for number in range(N_CONNECTIONS)), reloads())

@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks.record import Record
 from benchmarks.tables.documents import encoding, tags
+from benchmarks.tables.serving import labelling, serving
 from benchmarks.tables.text import machine_shown, markdown_table, triple
 
 __all__ = ["SECTIONS"]
@@ -263,6 +264,8 @@ def trust(records: dict[str, Record]) -> str:
 SECTIONS = {
     "Documents in, tags out": tags,
     "Text to rows": encoding,
+    "Serving": serving,
+    "What to label next": labelling,
     "On a GPU": gpu,
     "One class per row": classes,
     "On top of a network": deep,

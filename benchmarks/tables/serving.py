@@ -1,0 +1,52 @@
+"""The tables of the server and of what to label next."""
+
+from __future__ import annotations
+
+from benchmarks.record import Record
+from benchmarks.tables.text import machine_shown, markdown_table
+
+__all__ = ["labelling", "serving"]
+
+
+def serving(records: dict[str, Record]) -> str:
+    """Show start, latency and throughput of a server, a soak, and Annif's server beside it."""
+    if "serve" not in records:
+        return "Not measured yet: `python -m benchmarks bench serve`.\n"
+    record = records["serve"]
+    found = record["results"]
+    alone, load, ready = found["alone"], found["connections_64"], found["ready_s"]
+    rows = [
+        ["start until ready, median of three", f"{sorted(ready)[len(ready) // 2]:.1f} s"],
+        ["one title, median", f"{alone['p50_ms']:.1f} ms"],
+        ["… 99th percentile", f"{alone['p99_ms']:.0f} ms"],
+        ["… the tags of `labelfield tag`", "yes" if alone["same_as_tag"] else "no"],
+        ["64 connections, one document per request", f"{load['per_second']:.0f} per second"],
+        ["… answers by status", ", ".join(f"{code}: {n:,}" for code, n in load["answers"].items())],
+    ]
+    if "serve-annif" in records:
+        both = records["serve-annif"]["results"]
+        rows.append(["… in Annif's protocol", f"{both['labelfield']['per_second']:.0f} per second"])
+        rows.append(["… Annif with omikuji Bonsai, two workers", f"{both['annif']['per_second']:.0f} per second"])
+        rows.append(["… ours over Annif's", f"{both['ratio']:.1f}×"])
+    if "serve-soak" in records:
+        soak = records["serve-soak"]["results"]
+        what = f"{soak['seconds']:.0f} s at full load, a reload every 10 s, 1 % of requests broken"
+        rows.append([f"{what}: answers that are 5xx but not 503", f"{soak['bad']}"])
+        rows.append(["… memory at the end over memory after the first reloads", f"{100 * soak['growth']:+.1f} %"])
+    where = machine_shown(record["machine"])
+    return markdown_table(["eurovoc-text", "measured"], rows) + f"\nOn {where}; `python -m benchmarks bench serve`.\n"
+
+
+def labelling(records: dict[str, Record]) -> str:
+    """Show how many rows each strategy needs."""
+    known = [name for name in ("active", "active-text") if name in records]
+    if not known:
+        return "Not measured yet: `python -m benchmarks bench active` and `active-text`.\n"
+    rows = []
+    for name in known:
+        for data, found in records[name]["results"].items():
+            for strategy, own in found["strategies"].items():
+                error = own["standard_error"]
+                rows.append([f"{data}, {found['pool']:,} rows", strategy, f"{own['mean']:,.0f} ± {error:,.0f}"])
+    note = "\nRows to be labelled until the score is 95 % of that with all rows; ten starts, with standard errors.\n"
+    return markdown_table(["pool", "strategy", "rows needed"], rows) + note
