@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import runpy
+import select
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -252,6 +253,9 @@ def test_a_progress_bar_is_shown_on_a_terminal_alone(monkeypatch, capsys):
         patched.setattr("sys.stderr", stderr)
         work()
         stderr.flush()
-        assert "working" in os.read(terminal, 65536).decode()
+        shown = ""
+        while "working" not in shown:  # a terminal gives what it has, which may be the beginning alone
+            assert select.select([terminal], [], [], 10)[0], shown
+            shown += os.read(terminal, 65536).decode()
     os.close(terminal)
     assert capsys.readouterr().out == ""

@@ -9,7 +9,7 @@ from labelfield.decide import Evidence
 from labelfield.decide.intervals import edges_of, intervals, reliability
 
 
-@pytest.mark.parametrize("level", [0.8, 0.9, 0.95])
+@pytest.mark.parametrize("level", [0.9, *(pytest.param(level, marks=pytest.mark.slow) for level in (0.8, 0.95))])
 @pytest.mark.parametrize(("n_rows", "bias"), [(200, 0.0), (800, 0.7)])
 def test_coverage_is_within_two_points_of_the_level_where_the_truth_is_known(level, n_rows, bias):
     """The share of labels that hold in each group, known from very many rows: labels of a row hold together."""

@@ -1,5 +1,6 @@
 """scikit-learn's own checks of estimators, with the reason for each that does not apply."""
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from labelfield import (
@@ -46,6 +47,10 @@ REASONS = {
 }
 
 
+def reasons(estimator):
+    return REASONS[type(estimator)]
+
+
 @parametrize_with_checks(
     [
         # A step takes as long for few rows as for many: a few large ones are enough to tell the checks' blobs apart.
@@ -66,9 +71,14 @@ REASONS = {
         TopicClassifier(max_epochs=8),
         EnsembleClassifier(estimator=TopicClassifier(max_epochs=8), n_members=2),
         LinearClassifier(),
-        AutoClassifier(quality="fast"),
     ],
-    expected_failed_checks=lambda estimator: REASONS[type(estimator)],
+    expected_failed_checks=reasons,
 )
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([AutoClassifier(quality="fast")], expected_failed_checks=reasons)
+def test_scikit_learn_checks_of_mixes(estimator, check):
     check(estimator)
