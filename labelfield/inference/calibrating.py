@@ -91,12 +91,14 @@ def cross_fitted(
     the rows. What it says of a row is taken from the turn in which that row took no part: probabilities of rows that
     they were learned from look a little better than those of new rows.
     """
-    labels, p = learn(np.ones(Y.shape[0], np.bool_))
-    labels, p = labels.copy(), p.copy()
+    if not Y.shape[0]:
+        return {}
+    turns = []
     for own in folds(Y.shape[0]):
-        if not own.all():  # a single row has no others to learn from
-            found = learn(~own)
-            labels[own], p[own] = found[0][own], found[1][own]
+        labels, p = learn(own if own.all() else ~own)  # a single row has no others to learn from
+        turns.append((np.flatnonzero(own), labels[own], p[own]))
+    order = np.argsort(np.concatenate([rows for rows, _, _ in turns]))
+    labels, p = (np.concatenate([turn[part] for turn in turns])[order] for part in (1, 2))
     evidence = Evidence.of(labels, p, Y, is_known)
     return {f"{EVIDENCE}{name}": torch.from_numpy(array) for name, array in evidence.arrays().items()}
 
