@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from labelfield.csr import from_counts, gather_rows
+from labelfield.csr import from_counts
 from labelfield.decide.evidence import Evidence, folds
 from labelfield.metrics import evaluate
 from labelfield.metrics.ranking import score_ranking
@@ -23,8 +23,6 @@ N_RANKED = 20
 N_REMEMBERED = 64
 # Labels per held-out row, the best of each member, from which the weights of members are learned.
 _N_FIRST = 16
-# Held-out rows that can tell whether weights should depend on how frequent a label is; with fewer, they do.
-_ENOUGH_ROWS = 1000
 
 
 # What the names of the evidence for decisions begin with, in memories and in model folders.
@@ -215,39 +213,20 @@ class _Entries:
         self, stack: Stack, calibration: Calibration, taking_part: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Learn weights and the map of probabilities from some rows; return the best labels of all, and the raw
-        probabilities.
-
-        Where rows are many, weights are the same for all labels unless others rank the rows better.
-        """
+        probabilities."""
         used = self.is_first & taking_part[self.rows]
-        entries = [part[used] for part in self.parts], self.labels[used], self.is_true[used]
-        stack.cpu().fit(*entries)
-        labels, p = self._best(stack)
-        if self.n_rows >= _ENOUGH_ROWS:
-            level = deepcopy(stack)
-            level.fit_level(*entries)
-            others = self._best(level)
-            if sum(self.scores(*others, taking_part)) >= sum(self.scores(labels, p, taking_part)):
-                stack.load_state_dict(level.state_dict())
-                labels, p = others
+        stack.cpu().fit([part[used] for part in self.parts], self.labels[used], self.is_true[used])
+        parts = [torch.from_numpy(part.astype(np.float32)) for part in self.parts]
+        labels, p = self.ranked(stack(parts, torch.from_numpy(self.labels)).sigmoid().numpy())
         n_ranked = min(N_RANKED, self.n_listed)
         hit = holds(self.truth, labels)[:, :n_ranked]
         calibration.fit(p[taking_part, :n_ranked], hit[taking_part])
-        return labels, p
-
-    def _best(self, stack: Stack) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the best labels of each row by what a stack says, and their raw probabilities."""
-        parts = [torch.from_numpy(part.astype(np.float32)) for part in self.parts]
-        labels, p = self.ranked(stack(parts, torch.from_numpy(self.labels)).sigmoid().numpy())
         return labels, np.asarray(p, np.float32)
 
-    def scores(
-        self, labels: NDArray[np.int64], values: NDArray[np.floating], rows: NDArray[np.bool_] | None = None
-    ) -> list[float]:
-        """Return P@1, 3 and 5 of the labels of these rows (by default all)."""
-        some = np.flatnonzero(np.ones(self.n_rows, np.bool_) if rows is None else rows)
-        chosen, p = (torch.from_numpy(np.ascontiguousarray(array[some])) for array in (labels, values))
-        found = evaluate(gather_rows(self.truth, some), to_csr([(chosen, p)], self.n_listed, self.n_labels))
+    def scores(self, labels: NDArray[np.int64], values: NDArray[np.floating]) -> list[float]:
+        """Return P@1, 3 and 5 of labels by their values."""
+        chosen, p = (torch.from_numpy(np.ascontiguousarray(array)) for array in (labels, values))
+        found = evaluate(self.truth, to_csr([(chosen, p)], self.n_listed, self.n_labels))
         return [float(found[f"P@{k}"]) for k in (1, 3, 5)]
 
 

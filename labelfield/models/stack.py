@@ -78,23 +78,9 @@ class Stack(nn.Module):
         This is logistic regression: the likelihood is concave. A weak prior at what the stack holds so far keeps a few
         rows from deciding.
         """
-        if len(labels):
-            self._fit(scores, self.places.cpu().double().numpy()[labels], is_true)
-
-    def fit_level(
-        self, scores: Sequence[NDArray[np.floating]], labels: NDArray[np.integer], is_true: NDArray[np.bool_]
-    ) -> None:
-        """Learn one slope per part and one offset for all labels, however frequent they are."""
         if not len(labels):
             return
-        self.slopes.copy_(self.slopes.mean(1, keepdim=True).expand_as(self.slopes))
-        self.offsets.fill_(float(self.offsets.mean()))
-        # Where all labels lie in the middle of all levels, these move together.
-        self._fit(scores, np.full((len(labels), N_LEVELS), 1 / N_LEVELS), is_true)
-
-    def _fit(
-        self, scores: Sequence[NDArray[np.floating]], places: NDArray[np.float64], is_true: NDArray[np.bool_]
-    ) -> None:
+        places = self.places.cpu().double().numpy()[labels]
         features = np.concatenate([part[:, None] * places for part in (*scores, np.ones(len(is_true)))], 1)
         start = torch.cat([self.slopes.flatten(), self.offsets]).cpu().double().numpy()
         # Steps in units of each part's spread, so that the prior means the same for scores of any scale, and holds

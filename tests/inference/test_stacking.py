@@ -7,7 +7,6 @@ from scipy import sparse
 from scipy.special import expit, logit
 
 from labelfield import metrics
-from labelfield.inference import calibrating
 from labelfield.inference.calibrating import as_memory, calibrate_mean, fit_stack, holds
 from labelfield.models.calibration import Calibration
 from labelfield.models.stack import Stack, log_odds_of
@@ -138,16 +137,3 @@ def test_certain_probabilities_do_no_harm():
     sure = (good > 0.5).astype(np.float32)
     stack = learned(Y, [good, sure])[0]
     assert np.isfinite(logit(mixed(stack, [good, sure]).astype(np.float64))).all()
-
-
-def test_weights_are_the_same_for_all_labels_unless_others_rank_the_held_out_rows_better(monkeypatch):
-    """Members that are each right for other labels need weights by frequency; one that is right for all does not."""
-    monkeypatch.setattr(calibrating, "_ENOUGH_ROWS", N_ROWS)
-    Y, (good,) = planted(0, [0.1])
-    frequent = np.median(COUNTS) < COUNTS
-    noise = planted(1, [0.1])[1][0]
-    halves = [np.where(frequent, good, noise), np.where(frequent, noise, good)]
-    certain = sparse.csr_array((good > 0.5).astype(np.float32))  # which any increasing map ranks without a mistake
-    by_frequency, level = learned(Y, halves)[0], learned(certain, [good])[0]
-    assert (by_frequency.slopes.amax(1) - by_frequency.slopes.amin(1)).min() > 0.3
-    assert float(level.slopes.max() - level.slopes.min()) < 1e-4

@@ -139,14 +139,3 @@ def test_log_odds_of_probabilities_are_finite():
     torch.testing.assert_close(odds[1:4].sigmoid(), p[1:4])
     assert odds[0] < -10
     assert odds[4] > 10
-
-
-def test_one_level_is_the_same_for_all_labels_and_recovers_planted_weights():
-    stack = counted(2, np.geomspace(2, 3000, 40).astype(np.int64))
-    scores, labels, is_true = entries(stack, [[1.5] * N_LEVELS, [0.5] * N_LEVELS], [-1.0] * N_LEVELS, 40_000)
-    stack.fit(scores, labels, is_true)
-    stack.fit_level(scores, labels, is_true)
-    torch.testing.assert_close(stack.slopes, stack.slopes[:, :1].expand(2, N_LEVELS), atol=1e-4, rtol=0)
-    torch.testing.assert_close(stack.offsets, stack.offsets[:1].expand(N_LEVELS), atol=1e-4, rtol=0)
-    np.testing.assert_allclose(stack.slopes[:, 0], [1.5, 0.5], atol=0.06)
-    np.testing.assert_allclose(stack.offsets[0], -1, atol=0.06)
