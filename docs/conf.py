@@ -50,8 +50,12 @@ nitpick_ignore_regex = [
     ),  # internal, and named for what they are
     (
         "py:class",
-        r"labelfield\.active\.tools\.Task",
-    ),  # listed as labelfield.active.Task
+        r"labelfield\.(active\.tools\.Task|decide\.evidence\.Outcome)",
+    ),  # listed as labelfield.active.Task; a pair of arrays that methods return
+    (
+        "py:class",
+        r"(dict|tuple)\[\w+",
+    ),  # types of fields, which Sphinx cuts at the comma
 ]
 
 html_theme = "furo"

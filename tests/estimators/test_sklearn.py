@@ -69,7 +69,6 @@ def reasons(estimator):
             keep_baseline=False,
         ),
         TopicClassifier(max_epochs=8),
-        EnsembleClassifier(estimator=TopicClassifier(max_epochs=8), n_members=2),
         LinearClassifier(),
     ],
     expected_failed_checks=reasons,
@@ -79,6 +78,9 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks([AutoClassifier(quality="fast")], expected_failed_checks=reasons)
-def test_scikit_learn_checks_of_mixes(estimator, check):
+@parametrize_with_checks(
+    [EnsembleClassifier(estimator=TopicClassifier(max_epochs=8), n_members=2), AutoClassifier(quality="fast")],
+    expected_failed_checks=reasons,
+)
+def test_scikit_learn_checks_of_several_models(estimator, check):
     check(estimator)
