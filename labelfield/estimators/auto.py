@@ -52,8 +52,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     if _are_measurements(rows.X):
         factor = MLGPFClassifier(**share(1.0))
         return _mix(rows, [factor], [build_member(factor, rows)], [], budget)
-    # With sampled labels a factor model takes many times as long as the machines, and has added nothing to them.
-    has_factor = n_labels <= {"fast": 0, "good": ALL_LABELS, "best": inf}[options.quality]
+    has_factor = _has_factor(options, rows)
     n_trees = 0 if options.quality == "fast" else None
     linear = LinearClassifier(n_trees=n_trees, **share(_LINEAR_SHARE if has_factor else 1.0))
     members: list[Any] = [linear]
@@ -78,6 +77,22 @@ def _design(options: Any, rows: TrainingRows) -> Design:
             members.append(factor)
             data.append(build_member(factor, rows))
     return _mix(rows, members, data, trials, budget)
+
+
+def _has_factor(options: Any, rows: TrainingRows) -> bool:
+    """Return whether a factor model takes part. With sampled labels it takes many times as long as the machines, and
+    has added nothing to them."""
+    most = {"fast": 0, "good": ALL_LABELS, "best": inf}[options.quality]
+    return rows.Y.shape[1] <= most or _are_measurements(rows.X)
+
+
+def _trains_alone(options: Any, rows: TrainingRows) -> str:
+    if not _has_factor(options, rows):
+        return ""
+    return (
+        "a factor model takes part, which trains in one process: start without torchrun, or choose the method linear "
+        "or, for rows of words, the quality fast"
+    )
 
 
 def _are_measurements(X: Any) -> bool:
@@ -161,6 +176,7 @@ class AutoClassifier(Classifier):
         facts=lambda options, fitted: {
             name: value for member in fitted.model.members for name, value in member.facts().items()
         },
+        trains_alone=_trains_alone,
         to_lower=("quality",),
     )
 

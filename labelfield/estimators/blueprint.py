@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import nn
 
+from labelfield.cluster import ALONE, Cluster
 from labelfield.data import Dataset
 from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform, choose_transform
@@ -36,7 +37,7 @@ class TrainingRows(NamedTuple):
 
     `mask` says which entries of Y were observed, None for all. Where `names_all_labels`, further rows may have labels
     that these do not show. With a `held_out_seed` and the same number `n_held_out` (None for a tenth), the same rows
-    are held out as in other trainings with them.
+    are held out as in other trainings with them. The processes of a `cluster` decide and train together.
     """
 
     X: sparse.csr_array
@@ -48,6 +49,7 @@ class TrainingRows(NamedTuple):
     names_all_labels: bool = False
     held_out_seed: int | None = None
     n_held_out: int | None = None
+    cluster: Cluster = ALONE
 
     def transformed(
         self, name: str | None = None, choose: Callable[[sparse.csr_array], str] = choose_transform
@@ -171,6 +173,10 @@ class Blueprint:
     variants: Callable[[Fitted, int], list[dict[str, Any]]] = lambda fitted, n: [
         {"random_state": fitted.settings.seed + number} for number in range(1, n)
     ]
+    # trains_alone(options, rows) → why several processes cannot train it together, and what to do; "" if they can
+    trains_alone: Callable[[Any, TrainingRows], str] = lambda options, rows: (
+        "this method trains in one process: start it without torchrun, or choose the method linear"
+    )
     # options to lower when memory is short, and what else would help
     to_lower: tuple[str, ...] = ("batch_size",)
     memory_advice: str = ""

@@ -43,7 +43,9 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     if settings.held_out and n_rows >= _LEAST_ROWS_TO_COMPARE and len(transforms) * len(costs) > 1:
         chosen_rows = settings.held_out_rows(n_rows)
         budget = None if options.time_budget is None else _TRIALS_SHARE * options.time_budget
-        trials = choose_machine(rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device, budget)
+        trials = choose_machine(
+            rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device, budget, rows.cluster
+        )
         if options.time_budget is not None:  # what trials have left of it
             left = options.time_budget - (time.perf_counter() - started)
             settings = replace(settings, time_budget=max(left, _LEAST_SECONDS))
@@ -132,6 +134,7 @@ class LinearClassifier(Classifier):
             + (f", and {fitted.spec.n_trees} label trees" if fitted.spec.n_trees else "")
         ),
         facts=_facts,
+        trains_alone=lambda options, rows: "",
         to_lower=("n_trees",),
         memory_advice=", or the number of labels",
     )
