@@ -162,8 +162,8 @@ class Cluster:
         if self.size > 1:
             self.meet(what)
         for rank in range(1, self.size):
-            while (part := self._receive(rank)) is not None:
-                yield rank, part
+            while (received := self._receive(rank)) is not None:
+                yield rank, received
 
     def _send_all(self, what: str, parts: Iterator[Arrays]) -> None:
         import torch
@@ -203,8 +203,8 @@ class Cluster:
             return {f"{rank}/{name}": array for rank, part in enumerate(found) for name, array in part.items()}
 
         for name, array in self.share(what, named).items():
-            rank, _, own = name.partition("/")
-            found[int(rank)][own] = array
+            of_rank, _, own = name.partition("/")
+            found[int(of_rank)][own] = array
         return found
 
 
@@ -249,11 +249,12 @@ def joined() -> Iterator[Cluster]:
         yield ALONE
         return
     from torch import distributed
+    from torch.distributed.rendezvous import rendezvous
 
     timeout = _seconds(os.environ.get(_TIMEOUT_VARIABLE, ""))
     rank = _number("RANK", told["RANK"])
     try:
-        store, rank, size = next(distributed.rendezvous("env://", timeout=timedelta(seconds=timeout)))
+        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         where = f"{told['MASTER_ADDR']}:{told['MASTER_PORT']}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Self
 
+from labelfield.cluster import Cluster, ClusterError
 from labelfield.constraints import Constraint, Flag, OneOf, Real
 from labelfield.data.transform import ALONE, RowTransform, choose_transform
 from labelfield.errors import CannotAnswerError
@@ -21,7 +22,9 @@ from labelfield.estimators.ensemble import (
 from labelfield.estimators.linear import LinearClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
 from labelfield.models.linear.plan import default_trees, most_held_out, n_machines
+from labelfield.models.linear.sharded import ShardedPredictor
 from labelfield.models.mlgpf.plan import companion
+from labelfield.models.predictor import Predictor
 from labelfield.models.sizes import ALL_LABELS
 
 QUALITIES = ("fast", "good", "best")
@@ -93,6 +96,17 @@ def _trains_alone(options: Any, rows: TrainingRows) -> str:
         "a factor model takes part, which trains in one process: start without torchrun, or choose the method linear "
         "or, for rows of words, the quality fast"
     )
+
+
+def _spread(fitted: Fitted, cluster: Cluster) -> Predictor:
+    """Let ranks answer for machines that are the only member."""
+    first, *others = fitted.model.members
+    if others or not isinstance(first, LinearClassifier):
+        raise ClusterError(
+            "a factor model takes part, which answers in one process: start without torchrun", is_known_to_all=True
+        )
+    calibration, stack = fitted.model.calibration, fitted.model.stack
+    return ShardedPredictor(first.model_, cluster, calibration=calibration, transform=first.row_transform_, stack=stack)
 
 
 def _are_measurements(X: Any) -> bool:
@@ -177,6 +191,7 @@ class AutoClassifier(Classifier):
             name: value for member in fitted.model.members for name, value in member.facts().items()
         },
         trains_alone=_trains_alone,
+        spread=_spread,
         to_lower=("quality",),
     )
 

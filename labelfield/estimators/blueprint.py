@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import nn
 
-from labelfield.cluster import ALONE, Cluster
+from labelfield.cluster import ALONE, Cluster, ClusterError
 from labelfield.data import Dataset
 from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform, choose_transform
@@ -142,6 +142,10 @@ def _gradient_trainer(options: Any, fitted: Fitted) -> Trainer:
     return GradientTrainer(fitted.model, fitted.settings, fitted.model.elbo, lambda: _utility_predictor(fitted))
 
 
+def _answers_alone(fitted: Fitted, cluster: Cluster) -> Predictor:
+    raise ClusterError("this model answers in one process: start it without torchrun", is_known_to_all=True)
+
+
 @dataclass(frozen=True)
 class Blueprint:
     """The parts of a classifier. `options` are the estimator's parameters with plain values.
@@ -159,6 +163,8 @@ class Blueprint:
     predictor: Callable[[Fitted], Predictor] = _utility_predictor
     # trainer(options, fitted) → what trains it, at first and later
     trainer: Callable[[Any, Fitted], Trainer] = _gradient_trainer
+    # spread(fitted, cluster) → what answers in one of several processes
+    spread: Callable[[Fitted, Cluster], Predictor] = _answers_alone
     # training_bytes(options, fitted) → memory of a training step, beside the rows
     training_bytes: Callable[[Any, Fitted], int] = lambda options, fitted: 0
     # summary(options, fitted) → one line about what the model is made of

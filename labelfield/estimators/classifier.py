@@ -448,6 +448,15 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         hold(self, self.fitted_)  # an optimiser would stay where it was
         return self
 
+    def spread(self, cluster: Cluster) -> Self:
+        """Let all processes of a cluster answer together, each for a share of the labels.
+
+        From then on all of them must ask the same questions about the same rows; all get the answers.
+        """
+        if cluster.size > 1:
+            self.fitted().predictor = self.blueprint.spread(self.fitted_, cluster)
+        return self
+
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in self.__dict__
 

@@ -18,6 +18,7 @@ from labelfield.inference.trials import choose_machine
 from labelfield.models.linear.cost import training_bytes
 from labelfield.models.linear.plan import COSTS, default_trees, most_held_out, n_machines
 from labelfield.models.linear.predict import LinearPredictor
+from labelfield.models.linear.sharded import ShardedPredictor
 from labelfield.models.linear.spec import CONSTRAINTS, MOST_TREES, LinearSpec, build
 
 # Rows are held out in turn, so that few are enough to learn probabilities from. To compare candidates takes more.
@@ -135,6 +136,9 @@ class LinearClassifier(Classifier):
         ),
         facts=_facts,
         trains_alone=lambda options, rows: "",
+        spread=lambda fitted, cluster: ShardedPredictor(
+            fitted.model, cluster, normalises=fitted.labels.kind == "classes"
+        ),
         to_lower=("n_trees",),
         memory_advice=", or the number of labels",
     )

@@ -28,7 +28,7 @@ class Machines(NamedTuple):
 
     def pointers(self) -> NDArray[np.int64]:
         """Return where the weights of each machine begin, and where the last ones end."""
-        return np.r_[0, np.cumsum(self.sizes)]
+        return np.asarray(np.r_[0, np.cumsum(self.sizes)])
 
 
 def none_yet(n_held_out: int) -> Machines:
@@ -73,7 +73,8 @@ def chosen(machines: Machines, blocks: NDArray[np.int64]) -> Machines:
     own = np.repeat(is_chosen, machines.counts)
     weights = np.repeat(own, machines.sizes)
     masks = (*(is_chosen,) * 3, *(own,) * 4, *(weights,) * 2)
-    parts: Any = (part[mask] for part, mask in zip(machines, masks, strict=True))
+    every: Any = zip(machines, masks, strict=True)
+    parts: Any = (part[mask] for part, mask in every)
     return Machines(*parts)
 
 
