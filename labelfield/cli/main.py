@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from functools import cache, wraps
@@ -23,6 +24,10 @@ from labelfield.cli.share import export
 from labelfield.cli.training import config, learn, show, train
 from labelfield.cluster import rank_of_launcher
 from labelfield.errors import LabelfieldError
+
+
+# Seconds that the first of several processes has to say what is wrong: launchers end all when one has ended.
+_TIME_TO_SPEAK = 1.0
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
@@ -117,7 +122,9 @@ def run_command(command: Callable[[], object]) -> None:
     try:
         command()
     except LabelfieldError as error:
-        if not (getattr(error, "is_known_to_all", False) and rank_of_launcher()):
+        if getattr(error, "is_known_to_all", False) and rank_of_launcher():
+            time.sleep(_TIME_TO_SPEAK)
+        else:
             say(f"{_whose()}error: {error}")
         sys.exit(error.exit_code)
     except MemoryError as error:
