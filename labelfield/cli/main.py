@@ -25,7 +25,6 @@ from labelfield.cli.training import config, learn, show, train
 from labelfield.cluster import rank_of_launcher
 from labelfield.errors import LabelfieldError
 
-
 # Seconds that the first of several processes has to say what is wrong: launchers end all when one has ended.
 _TIME_TO_SPEAK = 1.0
 

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy import sparse
 
-from labelfield import Dataset, synth, write
+from labelfield import Dataset, LinearClassifier, synth, write
 from labelfield.models.artifact import SHARDS
 
 WORDS = ("--method", "linear", "--set", "n_trees=1")
@@ -79,16 +79,43 @@ def assert_same(one, other):
         np.testing.assert_array_equal(a[name], b[name], name)
 
 
+# Two processes that share the time of importing: forked before anything has run.
+FORKED = """
+import os, sys
+from labelfield import Dataset, synth
+from labelfield.cluster import joined
+from labelfield.estimators.linear import LinearClassifier
+
+data, child = synth.make_multilabel(200, 60, 70, seed=0), os.fork()
+os.environ["RANK"] = "1" if child == 0 else "0"
+model = LinearClassifier(n_trees=1)
+with joined() as cluster:
+    prepared = model.prepare(data.X, data.Y, cluster=cluster)
+    model.train_prepared(prepared, cluster=cluster)
+    if cluster.is_first:
+        model.save(sys.argv[1])
+if child == 0:
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+
+
 def test_two_processes_train_the_same_model_as_one(tmp_path):
-    data = make(tmp_path / "data", unseen=range(50, 60))
-    done(1, "train", data, *WORDS, "--set", "row_transform=unit", "--set", "cost=1.0", "--out", tmp_path / "one")
-    done(2, "train", data, *WORDS, "--set", "row_transform=unit", "--set", "cost=1.0", "--out", tmp_path / "two")
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", FORKED, tmp_path / "two"], env=os.environ | told, check=True, timeout=120)
+    data = synth.make_multilabel(200, 60, 70, seed=0)
+    LinearClassifier(n_trees=1).fit(data.X, data.Y).save(tmp_path / "one")
     assert_same(tmp_path / "one", tmp_path / "two")
-    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == [
-        "arrays.safetensors",
-        "config.json",
-        "labels.txt",
-    ]
+
+
+@pytest.mark.slow
+def test_nothing_but_the_model_is_left(tmp_path):
+    data = make(tmp_path / "data", unseen=range(50, 60))
+    done(1, "train", data, *WORDS, "--out", tmp_path / "one")
+    done(2, "train", data, *WORDS, "--out", tmp_path / "two")
+    assert_same(tmp_path / "one", tmp_path / "two")
+    left = sorted(path.name for path in (tmp_path / "two").iterdir())
+    assert left == ["arrays.safetensors", "config.json", "labels.txt"]
 
 
 @pytest.mark.slow
