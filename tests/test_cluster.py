@@ -18,6 +18,7 @@ from labelfield import synth
 from labelfield.atomic import require_only_ours
 from labelfield.cluster import ALONE, Cluster, ClusterError, _pack, _unpack, joined
 from labelfield.errors import DataError
+from labelfield.estimators.classifier import spread
 from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
 from labelfield.inference.shards import _owners, room_in_file, shard_path
 from labelfield.methods import METHODS
@@ -238,5 +239,7 @@ def test_models_that_answer_in_one_process_say_so():
     data = synth.make_multilabel(60, 20, 5, seed=0)
     model = labelfield.MLGPFClassifier(max_epochs=1).fit(data.X, data.Y)
     with pytest.raises(ClusterError, match="answers in one process"):
-        model.spread(Cluster(0, 2, HashStore()))
-    assert model.spread(ALONE) is model
+        spread(model, Cluster(0, 2, HashStore()))
+    before = model.predictor_
+    spread(model, ALONE)
+    assert model.predictor_ is before

@@ -208,9 +208,11 @@ def evaluate(
 def _answer_together(estimator: FittedClassifier, folder: Path, rows: Dataset, cluster: Cluster) -> None:
     """Let all processes of a launcher answer for a model, once it is certain that they have the same model and rows."""
     if cluster.size > 1:
+        from labelfield.estimators.classifier import spread
+
         model = sha256((folder / "config.json").read_bytes()).hexdigest()  # which has the checksums of everything
         cluster.agree({"version of labelfield": __version__, "model": model, "rows": digest_of(rows.X)})
-        estimator.spread(cluster)
+        spread(estimator, cluster)
 
 
 def _read_truth(

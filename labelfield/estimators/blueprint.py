@@ -107,6 +107,7 @@ class Fitted:
     text: TextParts | None = None
     # Which labels were observed of the rows to be trained on next, None for all.
     mask: Mask | None = None
+    n_ranks: int = 1  # how many processes train it
     options: Any = None  # as they were when the model was built: those of the estimator may change
     trainer: Any = None  # a Trainer
     predictor: Any = None  # a Predictor

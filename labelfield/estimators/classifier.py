@@ -448,15 +448,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         hold(self, self.fitted_)  # an optimiser would stay where it was
         return self
 
-    def spread(self, cluster: Cluster) -> Self:
-        """Let all processes of a cluster answer together, each for a share of the labels.
-
-        From then on all of them must ask the same questions about the same rows; all get the answers.
-        """
-        if cluster.size > 1:
-            self.fitted().predictor = self.blueprint.spread(self.fitted_, cluster)
-        return self
-
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in self.__dict__
 
@@ -505,6 +496,15 @@ def hold(estimator: Classifier, fitted: Fitted) -> None:
     fitted.trainer, fitted.predictor = None, estimator.blueprint.predictor(fitted)
 
 
+def spread(estimator: Any, cluster: Cluster) -> None:
+    """Let all processes of a cluster answer for a fitted classifier together, each for a share of the labels.
+
+    From then on all of them must ask the same questions about the same rows; all get the answers.
+    """
+    if cluster.size > 1:
+        estimator.fitted().predictor = estimator.blueprint.spread(estimator.fitted_, cluster)
+
+
 def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     """Build the model for checked rows, and return these as it will see them."""
     options = plain_options(estimator)
@@ -513,6 +513,7 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     labels = design.labels or rows.labels
     parts = design.row_transform, labels, counts, rows.X.shape[0], design.n_negatives, design.are_dense
     fitted = Fitted(design.spec, design.settings, None, *parts, mask=rows.mask, trials=design.trials, options=options)
+    fitted.n_ranks = rows.cluster.size
     hint = estimator.blueprint.memory_hint
     needed, free = estimator.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
     if free is not None and needed > free:
@@ -539,7 +540,8 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
             if requests:
                 raise Interrupted(requests[0])
 
-        monitor.cluster.while_waiting = stop
+        if monitor.cluster.size > 1:
+            monitor.cluster.while_waiting = stop
         run = estimator.trainer_.train(data, monitor)
     # Further training goes by the options of that time, and is on other rows.
     estimator.fitted_.trainer = estimator.fitted_.mask = None

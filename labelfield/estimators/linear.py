@@ -129,7 +129,7 @@ class LinearClassifier(Classifier):
         design=_design,
         predictor=lambda fitted: LinearPredictor(fitted.model, normalises=fitted.labels.kind == "classes"),
         trainer=_trainer,
-        training_bytes=lambda options, fitted: training_bytes(fitted.spec, fitted.n_rows),
+        training_bytes=lambda options, fitted: training_bytes(fitted.spec, fitted.n_rows, fitted.n_ranks),
         summary=lambda options, fitted: (
             f"{fitted.spec.n_labels} labels; a linear machine per label, cost {fitted.spec.cost:g}"
             + (f", and {fitted.spec.n_trees} label trees" if fitted.spec.n_trees else "")
