@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
 from typing import Any
@@ -26,6 +26,8 @@ _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _TIMEOUT_VARIABLE, _TIMEOUT = "LABELFIELD_RANK_TIMEOUT", 1800.0
 # Seconds between two looks at who has come, at first and at the most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+# Seconds that the first rank waits for others to leave.
+_LINGERING = 10.0
 # The size that stands for what could not be produced.
 _FAILED = -1
 
@@ -263,14 +265,25 @@ def joined() -> Iterator[Cluster]:
             "MASTER_ADDR and MASTER_PORT can be reached"
         ) from None
     cluster = Cluster(rank, size, store, timeout)
-    cluster.meet("the start")
-    distributed.init_process_group(
-        "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=max(timeout, 1.0))
-    )
     try:
+        cluster.meet("the start")
+        limit = timedelta(seconds=max(timeout, 1.0))
+        distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
         yield cluster
     finally:
-        distributed.destroy_process_group()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        _leave(cluster)
+
+
+def _leave(cluster: Cluster) -> None:
+    """Leave the others. The first, which may have the store that all meet in, goes last, or after a while."""
+    deadline = time.monotonic() + _LINGERING
+    with suppress(RuntimeError):  # the store is gone already
+        n_left = cluster.store.add("left", 1)
+        while cluster.is_first and n_left < cluster.size and time.monotonic() < deadline:
+            time.sleep(_LONGEST_PAUSE)
+            n_left = cluster.store.add("left", 0)
 
 
 def rank_of_launcher() -> int:

@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.distributed import HashStore
 import labelfield
 from labelfield import synth
 from labelfield.atomic import require_only_ours
-from labelfield.cluster import ALONE, Cluster, ClusterError, _pack, _unpack, joined
+from labelfield.cluster import ALONE, Cluster, ClusterError, _leave, _pack, _unpack, joined
 from labelfield.errors import DataError
 from labelfield.estimators.classifier import spread
 from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
@@ -121,6 +122,20 @@ def test_rank_0_that_cannot_be_reached_is_told(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(ClusterError, match=r"rank 1 finds no rank 0 at 127\.0\.0\.1:9 within 0\.2 s"), joined():
         pass
+
+
+def test_the_first_rank_which_has_the_store_leaves_last(monkeypatch):
+    left = []
+
+    def act(cluster):
+        time.sleep(0.3 * cluster.rank)
+        _leave(cluster)
+        left.append(cluster.rank)
+
+    together(3, act)
+    assert left[:2] == [1, 2] or left == [1, 0, 2]  # 0 may be told of 2 before 2 goes on
+    monkeypatch.setattr("labelfield.cluster._LINGERING", 0.2)
+    _leave(Cluster(0, 2, HashStore()))  # nobody else leaves, and it ends
 
 
 # Checkpoints

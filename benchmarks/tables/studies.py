@@ -269,6 +269,7 @@ def cluster(records: dict[str, Record]) -> str:
             "linear machines on EUR-Lex: two processes of one thread, time against one of two",
             f"{found['time_ratio']:.2f}×",
         ],
+        ["… time of all cores", f"{found['cpu_ratio']:.2f}×"],
         [
             "… the largest share of what was solved that one of the two has",
             f"{100 * found['largest_share_of_one_rank']:.0f} %",
