@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 _SCRATCH = ".labelfield-"
@@ -63,7 +64,10 @@ def replacing_folder(target: Path, ours: Collection[str]) -> Iterator[Path]:
 
 
 def require_only_ours(target: Path, ours: Collection[str]) -> None:
-    """Raise FileExistsError if the target is not a folder or contains anything but `ours` and their parents."""
+    """Raise FileExistsError if the target is not a folder or contains anything but `ours` and their parents.
+
+    A `*` in one of `ours` stands for anything.
+    """
     if not target.exists():
         return
     if not target.is_dir():
@@ -72,7 +76,7 @@ def require_only_ours(target: Path, ours: Collection[str]) -> None:
     for entry in target.rglob("*"):
         name = entry.relative_to(target).as_posix()
         is_left_over = name.startswith(_SCRATCH)  # by a process that was killed
-        if not (name in ours or is_left_over or (name in parents and entry.is_dir())):
+        if not (any(fnmatchcase(name, own) for own in ours) or is_left_over or (name in parents and entry.is_dir())):
             raise FileExistsError(
                 f"{target} contains {name}, which labelfield did not write; choose another name or remove it"
             )

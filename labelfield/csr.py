@@ -5,6 +5,7 @@ of an earlier check, since its buffers can be edited. What the package itself bu
 `trusted=True` and is not checked again.
 """
 
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,15 @@ def sorted_csr(array: Any) -> sparse.csr_array:
         array = array.copy()
         array.sum_duplicates()
     return array
+
+
+def digest_of(array: sparse.csr_array) -> str:
+    """Return a fingerprint of a CSR array, the same for index arrays of any type."""
+    digest = sha256(repr(array.shape).encode())
+    digest.update(np.ascontiguousarray(array.data).data)
+    for part in (array.indices, array.indptr):
+        digest.update(np.ascontiguousarray(part, np.int64).data)
+    return digest.hexdigest()
 
 
 def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_array:

@@ -11,13 +11,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "labelfield"
 
 # What each room may import from. Reading downwards is the direction drawn in docs/ARCHITECTURE.md.
-FOUNDATION = {"errors", "progress", "version", "csr", "atomic", "constraints", "memory", "methods", "presets"}
+ALONE = {"errors", "progress", "version", "atomic", "constraints", "memory", "methods", "presets"}
+FOUNDATION = {*ALONE, "csr", "cluster"}
 MAY_IMPORT = {
-    **{
-        name: set()
-        for name in ("errors", "progress", "version", "atomic", "constraints", "memory", "methods", "presets")
-    },
+    **{name: set() for name in ALONE},
     "csr": {"errors"},
+    "cluster": {"errors"},
     "compiled": set(),
     "linalg": FOUNDATION,
     "kernels": FOUNDATION | {"linalg"},

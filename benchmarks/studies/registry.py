@@ -51,6 +51,7 @@ STUDIES = {
     "subspace": Study("inducing inputs in a subspace and free ones, by features", "subspace", data="rcv1sub1"),
     "trust": Study("whether uncertainty finds mistakes, and intervals contain the truth", "trust", data="eurlex-4k"),
     "decide": Study("whether promises about tags are kept, beside omikuji's Bonsai", "decide", data="bibtex"),
+    "cluster": Study("one process of two threads, and two processes of one", "cluster", data="eurlex-4k"),
     "scale": Study("the cost of a step as labels and features grow", "scale"),
     "multiclass": Study("rings, and steps with many classes", "multiclass"),
     "covertype": Study("one-vs-each on Covertype, beside scikit-learn", "multiclass", "run_covertype", "covertype"),

@@ -261,7 +261,28 @@ def trust(records: dict[str, Record]) -> str:
 
 
 # The sections of docs/BENCHMARKS.md, in this order.
+def cluster(records: dict[str, Record]) -> str:
+    """Show two processes beside one."""
+    found = records["cluster"]["results"]
+    rows = [
+        [
+            "linear machines on EUR-Lex: two processes of one thread, time against one of two",
+            f"{found['time_ratio']:.2f}×",
+        ],
+        ["… time of all cores", f"{found['cpu_ratio']:.2f}×"],
+        [
+            "… the largest share of what was solved that one of the two has",
+            f"{100 * found['largest_share_of_one_rank']:.0f} %",
+        ],
+        ["… models that differ in any bit, of all runs", f"{found['models_that_differ']}"],
+    ]
+    where = machine_shown(records["cluster"]["machine"])
+    note = f"On {where}, from the start of the command to its end; `python -m benchmarks bench cluster`."
+    return markdown_table(["what", "measured"], rows) + f"\n{note}\n"
+
+
 SECTIONS = {
+    "Several processes": cluster,
     "Documents in, tags out": tags,
     "Text to rows": encoding,
     "Serving": serving,

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from functools import cache, wraps
@@ -21,7 +22,11 @@ from labelfield.cli.prediction import evaluate, predict, report
 from labelfield.cli.serve import serve
 from labelfield.cli.share import export
 from labelfield.cli.training import config, learn, show, train
+from labelfield.cluster import rank_of_launcher
 from labelfield.errors import LabelfieldError
+
+# Seconds that the first of several processes has to say what is wrong: launchers end all when one has ended.
+_TIME_TO_SPEAK = 1.0
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
@@ -99,6 +104,12 @@ def _commands() -> Callable[[], object]:
     return typer.main.get_command(app)
 
 
+def _whose() -> str:
+    """Return what tells the errors of several processes apart: nothing for the first."""
+    rank = rank_of_launcher()
+    return f"rank {rank}: " if rank else ""
+
+
 def main() -> None:
     """Run a command of `labelfield`."""
     run_command(_commands())
@@ -110,14 +121,17 @@ def run_command(command: Callable[[], object]) -> None:
     try:
         command()
     except LabelfieldError as error:
-        say(f"error: {error}")
+        if getattr(error, "is_known_to_all", False) and rank_of_launcher():
+            time.sleep(_TIME_TO_SPEAK)
+        else:
+            say(f"{_whose()}error: {error}")
         sys.exit(error.exit_code)
     except MemoryError as error:
-        say(f"error: {error or 'out of memory'}")
+        say(f"{_whose()}error: {error or 'out of memory'}")
         sys.exit(1)
     except FileExistsError as error:
         say(f"error: {error}")
         sys.exit(2)
     except OSError as error:
-        say(f"error: {error.filename or 'file'}: {error.strerror or error}")
+        say(f"{_whose()}error: {error.filename or 'file'}: {error.strerror or error}")
         sys.exit(3)

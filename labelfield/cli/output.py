@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from threading import Timer
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from labelfield.cluster import Cluster, joined
 
 _PATIENCE_S = 1.0
 _MOST_NAMED = 10
@@ -25,6 +29,17 @@ _NUMBER = re.compile(r"\**(?:[-+−±<~]?\d|–)")
 def printable(text: str) -> str:
     """Return a text without the control characters by which it could steer a terminal."""
     return _CONTROLS.sub("", text)
+
+
+@contextmanager
+def joined_quietly() -> Iterator[Cluster]:
+    """Join the processes of a launcher; all but the first print nothing, except for an error in the end."""
+    with joined() as cluster, ExitStack() as stack:
+        if not cluster.is_first:
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
+        yield cluster
 
 
 def counted(n: int, what: str) -> str:

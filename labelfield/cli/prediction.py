@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +15,7 @@ import typer
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield import __version__
 from labelfield.cli.documents import encoded, read_for
 from labelfield.cli.options import (
     AsJson,
@@ -26,8 +28,9 @@ from labelfield.cli.options import (
     require_file_name,
     require_rows,
 )
-from labelfield.cli.output import Bar, print_facts, print_json, print_table, report_written, say, shown
-from labelfield.csr import MAX_COLUMNS, assemble
+from labelfield.cli.output import Bar, joined_quietly, print_facts, print_json, print_table, report_written, say, shown
+from labelfield.cluster import Cluster
+from labelfield.csr import MAX_COLUMNS, assemble, digest_of
 from labelfield.data import Dataset, read_predictions, write_predictions
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.metrics import ece_at_k, error_rate, f1, f1_at_k, nlpd, popularity, precision_at_k
@@ -80,27 +83,31 @@ def predict(
     how = rank_by if rank_by == "utility" else power
     if known is not None and how:
         raise typer.BadParameter(f"--known lists labels by probability; drop --rank-by {rank_by}")
-    started = time.perf_counter()
-    estimator = load_model(model, device, reading.trust)
-    dataset = reading.for_model(estimator, rows, labelled=False)
-    with Bar("predicting"):
-        if known is None:
-            predictions = estimator.predict_topk(dataset.X, k, rank_by=how)
-        else:
-            predictions = _given_known(estimator, dataset, known, k)
-    has_classes = estimator.label_kind_ == "classes"
-    numbers = class_numbers(estimator.label_names()) if has_classes else None
-    weight = rank_weight(power, lambda: inverse_propensity_of(estimator.label_counts_, estimator.n_rows_))
-    if numbers is not None:
-        predictions, own = by_number(predictions, numbers), weight
-        if own is not None:
-            weight = np.ones(predictions.shape[1])
-            weight[numbers] = own
-    write_predictions(predictions, out, weight=weight)
-    facts = {"path": str(out), "rows": dataset.n_rows, "k": k, "rank_by": rank_by}
-    report_written(facts, started, as_json, f": {dataset.n_rows} rows")
-    if has_classes and not as_json:
-        say("labels are " + (f"lines of {model / 'labels.txt'}, from 0" if numbers is None else "class numbers"))
+    with joined_quietly() as cluster:
+        started = time.perf_counter()
+        estimator = load_model(model, device, reading.trust)
+        dataset = reading.for_model(estimator, rows, labelled=False)
+        _answer_together(estimator, model, dataset, cluster)
+        with Bar("predicting"):
+            if known is None:
+                predictions = estimator.predict_topk(dataset.X, k, rank_by=how)
+            else:
+                predictions = _given_known(estimator, dataset, known, k)
+        if not cluster.is_first:
+            return
+        has_classes = estimator.label_kind_ == "classes"
+        numbers = class_numbers(estimator.label_names()) if has_classes else None
+        weight = rank_weight(power, lambda: inverse_propensity_of(estimator.label_counts_, estimator.n_rows_))
+        if numbers is not None:
+            predictions, own = by_number(predictions, numbers), weight
+            if own is not None:
+                weight = np.ones(predictions.shape[1])
+                weight[numbers] = own
+        write_predictions(predictions, out, weight=weight)
+        facts = {"path": str(out), "rows": dataset.n_rows, "k": k, "rank_by": rank_by}
+        report_written(facts, started, as_json, f": {dataset.n_rows} rows")
+        if has_classes and not as_json:
+            say("labels are " + (f"lines of {model / 'labels.txt'}, from 0" if numbers is None else "class numbers"))
 
 
 @reads_files(classes=True, documents=True)
@@ -137,58 +144,75 @@ def evaluate(
     ks, power = _parse_ks(k), _parse_rank_by(rank_by)
     if not (0 <= a < inf and 0 < b < inf):
         raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
-    started = time.perf_counter()
-    estimator = load_model(predictions, device, reading.trust) if predictions.is_dir() else None
-    if rank_by == "utility" and estimator is None:
-        raise typer.BadParameter("--rank-by utility is for a model")
-    if power and (str(predictions) == "popularity" or (estimator and estimator.label_kind_ == "classes")):
-        raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row, predicted by a model")
-    if estimator is not None and estimator.label_kind_ == "classes":
-        result = _score_classes(estimator, reading.for_model(estimator, truth, labelled=True), ks)
-    else:
-        rows, training = _read_truth(truth, train, estimator, reading)
-        inverse = None if training is None else inverse_propensity(training.Y, a, b)
-        if estimator is not None and inverse is None:
-            counts = np.pad(estimator.label_counts_, (0, rows.n_labels - estimator.spec_.n_labels))
-            inverse = inverse_propensity_of(counts, estimator.n_rows_, a, b)
-        if power and inverse is None:
-            raise typer.BadParameter(f"--rank-by {rank_by} needs training data: pass --train")
-        weight = None if inverse is None else rank_weight(power, lambda: inverse)
-
-        def ranked(predictor: Predictor) -> sparse.csr_array:
-            """Return the best labels under a predictor of the estimator's labels."""
-            assert estimator is not None
-            own, X = None if weight is None else weight[: predictor.n_labels], estimator.rows(rows.X)
-            if rank_by == "utility":
-                return _widen(predictor.top_k_by_utility(X, max(ks)), rows.n_labels)
-            return _widen(predictor.top_k(X, max(ks), weight=own), rows.n_labels)
-
-        if str(predictions) == "popularity":
-            if training is None:
-                raise typer.BadParameter("popularity needs training data: pass --train")
-            scores = popularity(training.Y, rows.n_rows, max(ks))
-        elif estimator is not None:
-            with Bar("predicting"):
-                scores = ranked(estimator.predictor_)
+    with joined_quietly() as cluster:
+        started = time.perf_counter()
+        estimator = load_model(predictions, device, reading.trust) if predictions.is_dir() else None
+        if rank_by == "utility" and estimator is None:
+            raise typer.BadParameter("--rank-by utility is for a model")
+        if power and (str(predictions) == "popularity" or (estimator and estimator.label_kind_ == "classes")):
+            raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row, predicted by a model")
+        if estimator is not None and estimator.label_kind_ == "classes":
+            rows = reading.for_model(estimator, truth, labelled=True)
+            _answer_together(estimator, predictions, rows, cluster)
+            result = _score_classes(estimator, rows, ks)
         else:
-            with Bar(f"reading {predictions.name}") as bar:
-                scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
-        with Bar("scoring"):
-            alike: dict[str, Any] = {"k": ks, "unlabelled": unlabelled, "inverse": inverse, "rank_by": power}
-            result = evaluate_scores(rows.Y, scores, **alike)
-            baseline = None if estimator is None else estimator.predictor_.baseline()
-            if baseline is not None:
-                alone = evaluate_scores(rows.Y, ranked(baseline), **alike)
-                result |= {
-                    f"{baseline.title}: {name}": alone[name] for name in alone if name.startswith(("P@", "ECE@"))
-                }
-            if estimator is not None and estimator.text_ is not None:
-                result |= _f1_scores(estimator, rows, scores, ks)
+            rows, training = _read_truth(truth, train, estimator, reading)
+            if estimator is not None:
+                _answer_together(estimator, predictions, rows, cluster)
+            inverse = None if training is None else inverse_propensity(training.Y, a, b)
+            if estimator is not None and inverse is None:
+                counts = np.pad(estimator.label_counts_, (0, rows.n_labels - estimator.spec_.n_labels))
+                inverse = inverse_propensity_of(counts, estimator.n_rows_, a, b)
+            if power and inverse is None:
+                raise typer.BadParameter(f"--rank-by {rank_by} needs training data: pass --train")
+            weight = None if inverse is None else rank_weight(power, lambda: inverse)
+
+            def ranked(predictor: Predictor) -> sparse.csr_array:
+                """Return the best labels under a predictor of the estimator's labels."""
+                assert estimator is not None
+                own, X = None if weight is None else weight[: predictor.n_labels], estimator.rows(rows.X)
+                if rank_by == "utility":
+                    return _widen(predictor.top_k_by_utility(X, max(ks)), rows.n_labels)
+                return _widen(predictor.top_k(X, max(ks), weight=own), rows.n_labels)
+
+            if str(predictions) == "popularity":
+                if training is None:
+                    raise typer.BadParameter("popularity needs training data: pass --train")
+                scores = popularity(training.Y, rows.n_rows, max(ks))
+            elif estimator is not None:
+                with Bar("predicting"):
+                    scores = ranked(estimator.predictor_)
+            else:
+                with Bar(f"reading {predictions.name}") as bar:
+                    scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
+            with Bar("scoring"):
+                alike: dict[str, Any] = {"k": ks, "unlabelled": unlabelled, "inverse": inverse, "rank_by": power}
+                result = evaluate_scores(rows.Y, scores, **alike)
+                baseline = None if estimator is None else estimator.predictor_.baseline()
+                if baseline is not None:
+                    alone = evaluate_scores(rows.Y, ranked(baseline), **alike)
+                    result |= {
+                        f"{baseline.title}: {name}": alone[name] for name in alone if name.startswith(("P@", "ECE@"))
+                    }
+                if estimator is not None and estimator.text_ is not None:
+                    result |= _f1_scores(estimator, rows, scores, ks)
+        if not cluster.is_first:
+            return
     if as_json:
         print_json({**result, "unlabelled": unlabelled, "rank_by": rank_by, "seconds": time.perf_counter() - started})
     else:
         ordered = f", ranked by {rank_by}" if power or rank_by == "utility" else ""
         _print_scores(f"{predictions} on {truth}{ordered}", result, [k for k in ks if f"P@{k}" in result], unlabelled)
+
+
+def _answer_together(estimator: FittedClassifier, folder: Path, rows: Dataset, cluster: Cluster) -> None:
+    """Let all processes of a launcher answer for a model, once it is certain that they have the same model and rows."""
+    if cluster.size > 1:
+        from labelfield.estimators.classifier import spread
+
+        model = sha256((folder / "config.json").read_bytes()).hexdigest()  # which has the checksums of everything
+        cluster.agree({"version of labelfield": __version__, "model": model, "rows": digest_of(rows.X)})
+        spread(estimator, cluster)
 
 
 def _read_truth(

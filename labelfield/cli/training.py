@@ -29,7 +29,8 @@ from labelfield.cli.options import (
     require_columns,
     require_rows,
 )
-from labelfield.cli.output import named, print_facts, print_json, say
+from labelfield.cli.output import joined_quietly, named, print_facts, print_json, say
+from labelfield.cluster import is_restarted
 from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
@@ -104,7 +105,7 @@ def train(
     from labelfield.cli.live import TrainingBar
     from labelfield.estimators.methods import new_estimator
     from labelfield.inference.signals import Interrupted
-    from labelfield.models.artifact import CHECKPOINT, CHECKPOINTS, MODEL_FILES
+    from labelfield.models.artifact import CHECKPOINT, MODEL_FILES, is_unfinished, remove_checkpoints
 
     seconds = None if time_budget is None else _parse_seconds(time_budget)
     method = _method_of(method, preset)
@@ -114,13 +115,19 @@ def train(
     options: dict[str, Any] = {} if preset is None else dict(PRESETS[preset].options)
     options |= _gather_options(method, config_file, set_options or [])
     options |= {name: value for name, value in given.items() if value is not None}
-    if out.exists() and not overwrite:
-        is_unfinished = out.is_dir() and (not any(out.iterdir()) or (out / CHECKPOINT).exists())
-        if not (resume and is_unfinished):
-            hint = "--resume to continue or --overwrite to replace it" if is_unfinished else "--overwrite to replace it"
-            raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
-    require_only_ours(out, MODEL_FILES)
     with ExitStack() as stack:
+        cluster = stack.enter_context(joined_quietly())
+        if cluster.size > 1 and is_restarted():
+            resume, overwrite = True, overwrite and not is_unfinished(out)
+        if out.exists() and not overwrite:
+            can_go_on = out.is_dir() and (not any(out.iterdir()) or is_unfinished(out))
+            if is_restarted() and not can_go_on:
+                say(f"{out} is complete")  # a process has failed after the model was saved
+                return
+            if not (resume and can_go_on):
+                hint = "--resume to continue or --overwrite to replace it" if can_go_on else "--overwrite to replace it"
+                raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
+        require_only_ours(out, MODEL_FILES)
         kept = stack.enter_context(KeptDocuments()) if keep_documents else None
         how = encoder, language
         dataset, has_classes, text, labels = _read_any(reading, data, method, preset, options, how, kept)
@@ -135,12 +142,18 @@ def train(
         started = time.perf_counter()
         try:
             # A model that is in the folder stays until the new one is saved.
-            prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y, **told)
+            truth = _classes_of(dataset, dataset) if has_classes else dataset.Y
+            prepared = estimator.prepare(dataset.X, truth, **told, cluster=cluster)
             estimator.name_features(dataset.feature_names, text)
-            checkpoint = out / CHECKPOINT
-            with TrainingBar(_announce(estimator, prepared)) as bar:
+            stages = _announce(estimator, prepared, cluster.size) if cluster.is_first else {}
+            with TrainingBar(stages) as bar:
                 estimator.train_prepared(
-                    prepared, validation=validation, checkpoint=checkpoint, resume=resume, on_step=bar
+                    prepared,
+                    validation=validation,
+                    checkpoint=out / CHECKPOINT,
+                    resume=resume,
+                    on_step=bar if cluster.is_first else None,
+                    cluster=cluster,
                 )
         except Interrupted as stop:
             say(f"{stop}; the same command with --resume continues")
@@ -149,11 +162,14 @@ def train(
             if isinstance(error, DataError):
                 raise
             raise typer.BadParameter(str(error)) from None
-        estimator.save(out, None if has_classes else dataset.label_names)  # classes have names already
-        if text is not None and kept is not None:
-            _keep(kept, out, labels)
-        for name in CHECKPOINTS:
-            (out / name).unlink(missing_ok=True)
+        if cluster.is_first:
+            estimator.save(out, None if has_classes else dataset.label_names)  # classes have names already
+            if text is not None and kept is not None:
+                _keep(kept, out, labels)
+        cluster.meet("the saving of the model")
+        remove_checkpoints(out)
+        if not cluster.is_first:
+            return
     last = estimator.history_[-1] if estimator.history_ else {}
     result = {"path": str(out), "epochs": len(estimator.history_), "bound": last.get("bound")}
     result |= {"seconds": time.perf_counter() - started, **last.get("scores", {}), **_members(estimator)}
@@ -322,7 +338,7 @@ def _classes_of(rows: Dataset, training: Dataset) -> NDArray[Any]:
     return np.asarray(class_values(list(training.label_names or ()))[rows.Y.indices])
 
 
-def _announce(estimator: FittedClassifier, data: Dataset) -> dict[str, Settings]:
+def _announce(estimator: FittedClassifier, data: Dataset, n_ranks: int = 1) -> dict[str, Settings]:
     """Say on stderr what is about to be trained and what it will cost; return the settings of each stage."""
     from labelfield.estimators.options import choose_device
 
@@ -339,7 +355,8 @@ def _announce(estimator: FittedClassifier, data: Dataset) -> dict[str, Settings]
     if n_steps > 1:
         parts = [f"{stage.max_epochs} {name}".strip() for name, stage in cost.stages.items()]
         epochs = f"; {' + '.join(parts)} epochs of {n_steps} steps"
-    say(f"about {megabytes:.0f} MB and {cost.seconds:.0f} s on {choose_device(estimator.device)}{epochs}")
+    where = f"{choose_device(estimator.device)}" + (f" in {n_ranks} processes" if n_ranks > 1 else "")
+    say(f"about {megabytes:.0f} MB and {cost.seconds / n_ranks:.0f} s on {where}{epochs}")
     return cost.stages
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Self
 
+from labelfield.cluster import Cluster, ClusterError
 from labelfield.constraints import Constraint, Flag, OneOf, Real
 from labelfield.data.transform import ALONE, RowTransform, choose_transform
 from labelfield.errors import CannotAnswerError
@@ -21,7 +22,9 @@ from labelfield.estimators.ensemble import (
 from labelfield.estimators.linear import LinearClassifier
 from labelfield.estimators.mlgpf import MLGPFClassifier
 from labelfield.models.linear.plan import default_trees, most_held_out, n_machines
+from labelfield.models.linear.sharded import ShardedPredictor
 from labelfield.models.mlgpf.plan import companion
+from labelfield.models.predictor import Predictor
 from labelfield.models.sizes import ALL_LABELS
 
 QUALITIES = ("fast", "good", "best")
@@ -52,8 +55,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     if _are_measurements(rows.X):
         factor = MLGPFClassifier(**share(1.0))
         return _mix(rows, [factor], [build_member(factor, rows)], [], budget)
-    # With sampled labels a factor model takes many times as long as the machines, and has added nothing to them.
-    has_factor = n_labels <= {"fast": 0, "good": ALL_LABELS, "best": inf}[options.quality]
+    has_factor = _has_factor(options, rows)
     n_trees = 0 if options.quality == "fast" else None
     linear = LinearClassifier(n_trees=n_trees, **share(_LINEAR_SHARE if has_factor else 1.0))
     members: list[Any] = [linear]
@@ -78,6 +80,33 @@ def _design(options: Any, rows: TrainingRows) -> Design:
             members.append(factor)
             data.append(build_member(factor, rows))
     return _mix(rows, members, data, trials, budget)
+
+
+def _has_factor(options: Any, rows: TrainingRows) -> bool:
+    """Return whether a factor model takes part. With sampled labels it takes many times as long as the machines, and
+    has added nothing to them."""
+    most = {"fast": 0, "good": ALL_LABELS, "best": inf}[options.quality]
+    return rows.Y.shape[1] <= most or _are_measurements(rows.X)
+
+
+def _trains_alone(options: Any, rows: TrainingRows) -> str:
+    if not _has_factor(options, rows):
+        return ""
+    return (
+        "a factor model takes part, which trains in one process: start without torchrun, or choose the method linear "
+        "or, for rows of words, the quality fast"
+    )
+
+
+def _spread(fitted: Fitted, cluster: Cluster) -> Predictor:
+    """Let ranks answer for machines that are the only member."""
+    first, *others = fitted.model.members
+    if others or not isinstance(first, LinearClassifier):
+        raise ClusterError(
+            "a factor model takes part, which answers in one process: start without torchrun", is_known_to_all=True
+        )
+    calibration, stack = fitted.model.calibration, fitted.model.stack
+    return ShardedPredictor(first.model_, cluster, calibration=calibration, transform=first.row_transform_, stack=stack)
 
 
 def _are_measurements(X: Any) -> bool:
@@ -161,6 +190,8 @@ class AutoClassifier(Classifier):
         facts=lambda options, fitted: {
             name: value for member in fitted.model.members for name, value in member.facts().items()
         },
+        trains_alone=_trains_alone,
+        spread=_spread,
         to_lower=("quality",),
     )
 

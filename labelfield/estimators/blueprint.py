@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import nn
 
+from labelfield.cluster import ALONE, Cluster, ClusterError
 from labelfield.data import Dataset
 from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform, choose_transform
@@ -36,7 +37,7 @@ class TrainingRows(NamedTuple):
 
     `mask` says which entries of Y were observed, None for all. Where `names_all_labels`, further rows may have labels
     that these do not show. With a `held_out_seed` and the same number `n_held_out` (None for a tenth), the same rows
-    are held out as in other trainings with them.
+    are held out as in other trainings with them. The processes of a `cluster` decide and train together.
     """
 
     X: sparse.csr_array
@@ -48,6 +49,7 @@ class TrainingRows(NamedTuple):
     names_all_labels: bool = False
     held_out_seed: int | None = None
     n_held_out: int | None = None
+    cluster: Cluster = ALONE
 
     def transformed(
         self, name: str | None = None, choose: Callable[[sparse.csr_array], str] = choose_transform
@@ -105,6 +107,7 @@ class Fitted:
     text: TextParts | None = None
     # Which labels were observed of the rows to be trained on next, None for all.
     mask: Mask | None = None
+    n_ranks: int = 1  # how many processes train it
     options: Any = None  # as they were when the model was built: those of the estimator may change
     trainer: Any = None  # a Trainer
     predictor: Any = None  # a Predictor
@@ -140,6 +143,10 @@ def _gradient_trainer(options: Any, fitted: Fitted) -> Trainer:
     return GradientTrainer(fitted.model, fitted.settings, fitted.model.elbo, lambda: _utility_predictor(fitted))
 
 
+def _answers_alone(fitted: Fitted, cluster: Cluster) -> Predictor:
+    raise ClusterError("this model answers in one process: start it without torchrun", is_known_to_all=True)
+
+
 @dataclass(frozen=True)
 class Blueprint:
     """The parts of a classifier. `options` are the estimator's parameters with plain values.
@@ -157,6 +164,8 @@ class Blueprint:
     predictor: Callable[[Fitted], Predictor] = _utility_predictor
     # trainer(options, fitted) → what trains it, at first and later
     trainer: Callable[[Any, Fitted], Trainer] = _gradient_trainer
+    # spread(fitted, cluster) → what answers in one of several processes
+    spread: Callable[[Fitted, Cluster], Predictor] = _answers_alone
     # training_bytes(options, fitted) → memory of a training step, beside the rows
     training_bytes: Callable[[Any, Fitted], int] = lambda options, fitted: 0
     # summary(options, fitted) → one line about what the model is made of
@@ -171,6 +180,10 @@ class Blueprint:
     variants: Callable[[Fitted, int], list[dict[str, Any]]] = lambda fitted, n: [
         {"random_state": fitted.settings.seed + number} for number in range(1, n)
     ]
+    # trains_alone(options, rows) → why several processes cannot train it together, and what to do; "" if they can
+    trains_alone: Callable[[Any, TrainingRows], str] = lambda options, rows: (
+        "this method trains in one process: start it without torchrun, or choose the method linear"
+    )
     # options to lower when memory is short, and what else would help
     to_lower: tuple[str, ...] = ("batch_size",)
     memory_advice: str = ""

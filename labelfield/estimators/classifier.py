@@ -21,7 +21,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.utils import TransformerTags
 
+from labelfield.cluster import ALONE, Arrays, Cluster, ClusterError
 from labelfield.constraints import Constraint
+from labelfield.csr import digest_of
 from labelfield.data import Dataset, Names
 from labelfield.data.classes import class_name
 from labelfield.data.transform import RowTransform
@@ -35,12 +37,13 @@ from labelfield.estimators.options import check_parameters, choose_device, choos
 from labelfield.inference.calibrating import evidence_of
 from labelfield.inference.fitting import Past, Trainer
 from labelfield.inference.run import Monitor, Run, Settings, Validate
-from labelfield.inference.signals import stop_requests
+from labelfield.inference.signals import Interrupted, stop_requests
 from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
 from labelfield.models.predictor import Latent, Predictor
 from labelfield.text.parts import TextParts
+from labelfield.version import __version__
 
 Value = TypeVar("Value")
 
@@ -123,12 +126,29 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         data = self.prepare(X, Y, observed=observed, missing=missing)
         return self.train_prepared(data, validation=validation, checkpoint=checkpoint, resume=resume, on_step=on_step)
 
-    def prepare(self, X: Any, Y: Any, classes: Any = None, *, observed: Any = None, missing: Any = None) -> Dataset:
+    def prepare(
+        self,
+        X: Any,
+        Y: Any,
+        classes: Any = None,
+        *,
+        observed: Any = None,
+        missing: Any = None,
+        cluster: Cluster = ALONE,
+    ) -> Dataset:
         """Decide everything that needs no training, build the model, and return the rows as training takes them.
 
-        `classes` names all labels there will be, where Y may not show them all; for the others see `fit`.
+        `classes` names all labels there will be, where Y may not show them all; for the others see `fit`. All processes
+        of a `cluster` call this with the same rows, and then `train_prepared`; the first has the model at the end.
         """
-        return build(self, read_rows(self, X, Y, classes, observed, missing))
+        rows = read_rows(self, X, Y, classes, observed, missing)
+        if cluster.size > 1:
+            if why := self.blueprint.trains_alone(plain_options(self), rows):
+                raise ClusterError(f"{self.method}: {why}", is_known_to_all=True)
+            alike = {"version of labelfield": __version__, "options": repr(sorted(vars(plain_options(self)).items()))}
+            arrays = {"training rows": rows.X, "training labels": rows.Y}
+            cluster.agree(alike | {name: digest_of(array) for name, array in arrays.items()})
+        return build(self, rows._replace(cluster=cluster))
 
     def train_prepared(
         self,
@@ -138,14 +158,16 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         checkpoint: str | Path | None = None,
         resume: bool = False,
         on_step: Any = None,
+        cluster: Cluster = ALONE,
     ) -> Self:
         """Train on the rows that `prepare` returned: the second half of `fit`."""
         monitor = Monitor(
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
-            identity="" if checkpoint is None else fingerprint(self, data),
+            identity="" if checkpoint is None else fingerprint(self, data, cluster),
             on_step=on_step,
             validate=None if validation is None else _validation(self, *validation),
+            cluster=cluster,
         )
         run_training(self, data, monitor)
         return self
@@ -474,6 +496,15 @@ def hold(estimator: Classifier, fitted: Fitted) -> None:
     fitted.trainer, fitted.predictor = None, estimator.blueprint.predictor(fitted)
 
 
+def spread(estimator: Any, cluster: Cluster) -> None:
+    """Let all processes of a cluster answer for a fitted classifier together, each for a share of the labels.
+
+    From then on all of them must ask the same questions about the same rows; all get the answers.
+    """
+    if cluster.size > 1:
+        estimator.fitted().predictor = estimator.blueprint.spread(estimator.fitted_, cluster)
+
+
 def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     """Build the model for checked rows, and return these as it will see them."""
     options = plain_options(estimator)
@@ -482,6 +513,7 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     labels = design.labels or rows.labels
     parts = design.row_transform, labels, counts, rows.X.shape[0], design.n_negatives, design.are_dense
     fitted = Fitted(design.spec, design.settings, None, *parts, mask=rows.mask, trials=design.trials, options=options)
+    fitted.n_ranks = rows.cluster.size
     hint = estimator.blueprint.memory_hint
     needed, free = estimator.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
     if free is not None and needed > free:
@@ -502,7 +534,14 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
 
 def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
     """Train under a monitor, keep the history, and return the run."""
-    with stop_requests(), _changing_model(estimator):
+    with stop_requests() as requests, _changing_model(estimator):
+
+        def stop() -> None:
+            if requests:
+                raise Interrupted(requests[0])
+
+        if monitor.cluster.size > 1:
+            monitor.cluster.while_waiting = stop
         run = estimator.trainer_.train(data, monitor)
     # Further training goes by the options of that time, and is on other rows.
     estimator.fitted_.trainer = estimator.fitted_.mask = None
@@ -555,13 +594,18 @@ def training_bytes(estimator: Classifier) -> int:
     return estimator.blueprint.training_bytes(plain_options(estimator), estimator.fitted())
 
 
-def fingerprint(estimator: Classifier, data: Dataset) -> str:
-    """Return a fingerprint of what is trained on what."""
-    parts = (estimator.spec_, *estimator.trainer_.fingerprint(), estimator.row_transform_.name)
-    digest = sha256(repr(parts).encode())
-    for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+def fingerprint(estimator: Classifier, data: Dataset, cluster: Cluster = ALONE) -> str:
+    """Return a fingerprint of what is trained on what; in a cluster that of the first rank, since others may round
+    rows differently."""
+
+    def own() -> Arrays:
+        parts = (estimator.spec_, *estimator.trainer_.fingerprint(), estimator.row_transform_.name)
+        digest = sha256(repr(parts).encode())
+        for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
+            digest.update(np.ascontiguousarray(array).data)
+        return {"digest": np.frombuffer(digest.digest(), np.uint8)}
+
+    return cluster.share("the fingerprint of the training", own)["digest"].tobytes().hex()
 
 
 def _validation(estimator: Classifier, X: Any, Y: Any) -> Validate:

@@ -99,7 +99,7 @@ class EnsembleTrainer:
             watched = monitor if is_scored else replace(monitor, validate=None)
             if monitor.checkpoint is not None:
                 path = _checkpoint(monitor.checkpoint, number)
-                watched = replace(watched, checkpoint=path, identity=fingerprint(member, rows))
+                watched = replace(watched, checkpoint=path, identity=fingerprint(member, rows, monitor.cluster))
             trainings.append(partial(_train_member, member, rows, watched))
         self.model.rows = []
         free = free_bytes(choose_device(members[0].device))

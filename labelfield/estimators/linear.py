@@ -18,6 +18,7 @@ from labelfield.inference.trials import choose_machine
 from labelfield.models.linear.cost import training_bytes
 from labelfield.models.linear.plan import COSTS, default_trees, most_held_out, n_machines
 from labelfield.models.linear.predict import LinearPredictor
+from labelfield.models.linear.sharded import ShardedPredictor
 from labelfield.models.linear.spec import CONSTRAINTS, MOST_TREES, LinearSpec, build
 
 # Rows are held out in turn, so that few are enough to learn probabilities from. To compare candidates takes more.
@@ -43,7 +44,9 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     if settings.held_out and n_rows >= _LEAST_ROWS_TO_COMPARE and len(transforms) * len(costs) > 1:
         chosen_rows = settings.held_out_rows(n_rows)
         budget = None if options.time_budget is None else _TRIALS_SHARE * options.time_budget
-        trials = choose_machine(rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device, budget)
+        trials = choose_machine(
+            rows.X, rows.Y, transforms, costs, chosen_rows, rows.seed, rows.device, budget, rows.cluster
+        )
         if options.time_budget is not None:  # what trials have left of it
             left = options.time_budget - (time.perf_counter() - started)
             settings = replace(settings, time_budget=max(left, _LEAST_SECONDS))
@@ -126,12 +129,16 @@ class LinearClassifier(Classifier):
         design=_design,
         predictor=lambda fitted: LinearPredictor(fitted.model, normalises=fitted.labels.kind == "classes"),
         trainer=_trainer,
-        training_bytes=lambda options, fitted: training_bytes(fitted.spec, fitted.n_rows),
+        training_bytes=lambda options, fitted: training_bytes(fitted.spec, fitted.n_rows, fitted.n_ranks),
         summary=lambda options, fitted: (
             f"{fitted.spec.n_labels} labels; a linear machine per label, cost {fitted.spec.cost:g}"
             + (f", and {fitted.spec.n_trees} label trees" if fitted.spec.n_trees else "")
         ),
         facts=_facts,
+        trains_alone=lambda options, rows: "",
+        spread=lambda fitted, cluster: ShardedPredictor(
+            fitted.model, cluster, normalises=fitted.labels.kind == "classes"
+        ),
         to_lower=("n_trees",),
         memory_advice=", or the number of labels",
     )

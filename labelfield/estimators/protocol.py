@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.cluster import ALONE, Cluster
 from labelfield.data import Dataset, Names
 from labelfield.data.transform import RowTransform
 from labelfield.decide import Decision, Evidence, Policy
@@ -96,7 +97,9 @@ class FittedClassifier(Protocol):
     def device(self) -> str: ...
     @property
     def takes_missing(self) -> bool: ...
-    def prepare(self, X: Any, Y: Any, classes: Any = None, *, observed: Any = None) -> Dataset: ...
+    def prepare(
+        self, X: Any, Y: Any, classes: Any = None, *, observed: Any = None, cluster: Cluster = ALONE
+    ) -> Dataset: ...
     def training_cost(self, data: Dataset) -> TrainingCost: ...
     def train_prepared(
         self,
@@ -106,5 +109,6 @@ class FittedClassifier(Protocol):
         checkpoint: str | Path | None = None,
         resume: bool = False,
         on_step: Any = None,
+        cluster: Cluster = ALONE,
     ) -> Any: ...
     def save(self, folder: str | Path, label_names: Any = None) -> None: ...

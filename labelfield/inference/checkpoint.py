@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from labelfield.atomic import replacing_file, sync
 from labelfield.errors import DataError
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.models.streaming import bytes_of, write_arrays
 
 State = TypeVar("State")
 # Settings that may change when a run is resumed.
@@ -25,37 +25,50 @@ HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every",
 _FORMAT = "labelfield checkpoint 3"
 _MEMORY = "memory."
 _AGAIN = "Start again with --overwrite."
+# A full disk, a quota, a limit on the size of files.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # What reading or using the contents of a damaged file raises.
 _DAMAGE = (SafetensorError, OSError, KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError)
 
 
-def write_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write tensors, and facts that JSON can hold."""
-    own = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    with replacing_file(path) as new:
-        save_file(own, new, {"format": _FORMAT, "facts": json.dumps(facts), "sha256": _digest(own)})
-        sync(new)
+# Tensors by name, or the parts of each, which follow each other along the first dimension.
+Tensors = Mapping[str, Tensor | Sequence[Tensor]]
 
 
-def _digest(tensors: dict[str, Tensor]) -> str:
+def write_checkpoint(path: Path, tensors: Tensors, facts: dict[str, Any]) -> None:
+    """Write tensors, and facts that JSON can hold. A disk that is full leaves the checkpoint before it as it was."""
+    told = {"format": _FORMAT, "facts": json.dumps(facts), "sha256": _digest(tensors)}
+    try:
+        with replacing_file(path) as new:
+            write_arrays(new, tensors, told)
+            sync(new)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        kept = "The checkpoint before it is kept. " if path.exists() else ""
+        fix = f"{kept}Free some space and go on with --resume."
+        raise DataError(f"the checkpoint cannot be written ({error.strerror})", path=path, fix=fix) from None
+
+
+def _digest(tensors: Tensors) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        if tensors[name].numel():  # torch cannot view an empty tensor as bytes
-            digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+        for piece in bytes_of(tensors[name]):
+            digest.update(piece)
     return digest.hexdigest()
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `write_checkpoint` wrote."""
+def read_checkpoint(path: Path, only: Collection[str] = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `write_checkpoint` wrote, or a few tensors alone, whose contents are then not checked."""
     try:
         with _as_damage(path), safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT:
                 raise DataError("the checkpoint was written by another version", path=path, fix=_AGAIN)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
+            tensors = {name: file.get_tensor(name) for name in only or file.keys()}  # not a dictionary
             facts = json.loads(metadata["facts"])
-            if metadata["sha256"] != _digest(tensors):
+            if not only and metadata["sha256"] != _digest(tensors):
                 raise ValueError("its checksum does not match")
             return tensors, facts
     except FileNotFoundError:
@@ -79,12 +92,12 @@ def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def save_run(monitor: Monitor, run: Run, settings: Settings, tensors: dict[str, Tensor]) -> None:
+def save_run(monitor: Monitor, run: Run, settings: Settings, tensors: Tensors) -> None:
     """Write a run, with the tensors from which its algorithm can go on, to the checkpoint of the monitor."""
     assert monitor.checkpoint is not None
     facts = {"settings": asdict(settings), "identity": monitor.identity, "run": asdict(replace(run, memory={}))}
     memory = {_MEMORY + name: value for name, value in run.memory.items()}
-    write_checkpoint(monitor.checkpoint, tensors | memory, facts)
+    write_checkpoint(monitor.checkpoint, {**tensors, **memory}, facts)
 
 
 @dataclass(frozen=True)

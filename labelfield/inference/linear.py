@@ -1,7 +1,7 @@
 """Training linear machines: one block of labels after another, each to its optimum, and then what scores mean."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
@@ -13,25 +13,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from labelfield.cluster import ALONE, Cluster
 from labelfield.csr import from_counts, gather_rows, row_of_entries
 from labelfield.data import Dataset
 from labelfield.errors import CannotAnswerError
 from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, as_memory, by_rank, cross_fitted, holds
-from labelfield.inference.checkpoint import Checkpoint
+from labelfield.inference.checkpoint import Tensors, save_run
 from labelfield.inference.fitting import Past
 from labelfield.inference.log_odds import ScoredRows
 from labelfield.inference.loop import Algorithm, Info, Loop
+from labelfield.inference.machines import Machines, as_tensors, from_tensors, in_pieces, pruned
 from labelfield.inference.margin import (
     FOLD_PASSES,
     MarginRows,
     Problem,
     Solved,
+    from_first,
     is_compiled,
     label_blocks,
     similar_labels,
     solve,
 )
 from labelfield.inference.run import Monitor, Run, Settings
+from labelfield.inference.shards import room_in_file, shard_path, take_over
 from labelfield.linalg.rows import device_of
 from labelfield.models.calibration import Calibration
 from labelfield.models.linear.model import LinearMachines
@@ -47,8 +51,12 @@ _TREE_PRUNED = 2.0
 _FEW_ROWS, _N_FOLDS = 5000, 5
 # Passes that also a short time budget leaves.
 _LEAST_PASSES = 2
-# Blocks of labels per step, for any number of threads.
-_BLOCKS_PER_STEP = 4
+# Blocks of labels per step, for each thread.
+_BLOCKS_PER_THREAD = 2
+# Weights that go from one rank to another at a time.
+_WEIGHTS_AT_ONCE = 1 << 22
+# Seconds between two checkpoints, unless writing one takes long.
+_CHECKPOINT_EVERY = 1.0
 
 
 class Block(NamedTuple):
@@ -68,43 +76,12 @@ class Block(NamedTuple):
         return 1.0 if self.taking_part is None else self.taking_part.size / max(self.rows.X.shape[0], 1)
 
 
-class Machines(NamedTuple):
-    """The weights of some machines, one after another, how many each has, intercepts, scores of held-out rows."""
-
-    labels: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    intercepts: NDArray[np.float32]
-    features: NDArray[np.int32]
-    weights: NDArray[np.float32]
-    held_out: NDArray[np.float32]
-
-
-def _machines(labels: NDArray[np.int64], solved: Solved, tolerance: float = _PRUNED) -> Machines:
-    """Return the weights of a solved block by the numbers of its machines, without those that are too small to matter.
-
-    All that are dropped from a machine together have a norm of `tolerance` at most, so that by the Cauchy-Schwarz
-    inequality no score of a row of norm 1 changes by more.
-    """
-    order = np.argsort(solved.features)
-    W = solved.W[torch.from_numpy(order).to(solved.W.device)].T.contiguous()  # features rise within each label
-    label, place = (W.abs() > tolerance / max(W.shape[1], 1) ** 0.5).nonzero(as_tuple=True)
-    weights, sizes = W[label, place].cpu().numpy(), torch.bincount(label, minlength=labels.size).cpu().numpy()
-    features, intercepts = solved.features[order][place.cpu().numpy()], solved.intercepts.cpu().numpy()
-    return Machines(labels, sizes, intercepts, features, weights, solved.held_out)
-
-
-def _joined(parts: list[Machines], n_held_out: int) -> Machines:
-    """Return the labels of several parts in one."""
-    kinds = np.int64, np.int64, np.float32, np.int32, np.float32
-    columns: Any = [np.concatenate([np.zeros(0, kind), *(part[at] for part in parts)]) for at, kind in enumerate(kinds)]
-    scores = np.concatenate([np.zeros((n_held_out, 0), np.float32), *(part.held_out for part in parts)], 1)
-    return Machines(columns[0], columns[1], columns[2], columns[3], columns[4], scores)
-
-
 class Blocks(Algorithm[list[Machines]]):
     """Steps over a few blocks of labels, which threads solve side by side; the state is the machines so far.
 
-    What a step does is the same for any number of threads, so that a run can be resumed with another.
+    All ranks of a cluster take their blocks from one list, large ones first. A block is solved in the same way whoever
+    takes it and when, so that a run can be resumed with other numbers of ranks and threads; those that are `done` are
+    left out.
     """
 
     def __init__(
@@ -114,26 +91,36 @@ class Blocks(Algorithm[list[Machines]]):
         solve: Callable[[Block], Solved],
         n_rows: int,
         n_held_out: int,
+        cluster: Cluster = ALONE,
+        done: Collection[int] = (),
     ) -> None:
-        self.blocks, self.n_threads, self.solve = blocks, n_threads, solve
-        self.n_rows, self.n_held_out = n_rows, n_held_out
-        self.n_steps = max(1, ceil(len(blocks) / _BLOCKS_PER_STEP))
+        self.blocks, self.n_threads, self.solve, self.cluster = blocks, n_threads, solve, cluster
+        self.n_rows, self.n_held_out, self.n_at_once = n_rows, n_held_out, _BLOCKS_PER_THREAD * n_threads
+        is_done = set(done)
+        left = [number for number in range(len(blocks)) if number not in is_done]
+        self.left = sorted(left, key=lambda number: -blocks[number].work)
+        self.claims = cluster.claims(len(self.left))
+        self.n_steps = max(1, ceil(len(self.left) / (self.n_at_once * cluster.size)))
 
     def step(self, state: list[Machines], run: Run) -> tuple[list[Machines], Info]:
-        some = self.blocks[run.step * _BLOCKS_PER_STEP :][:_BLOCKS_PER_STEP]
+        numbers = [self.left[place] for place in self.claims.take(self.n_at_once)]
         with ThreadPoolExecutor(self.n_threads) as pool:
-            solved = list(pool.map(self.solve, some))
-        found = [_machines(block.machines, one, block.tolerance) for block, one in zip(some, solved, strict=True)]
+            solved = list(pool.map(lambda number: self.solve(self.blocks[number]), numbers))
+        found = [
+            pruned(number, self.blocks[number].machines, one, self.blocks[number].tolerance)
+            for number, one in zip(numbers, solved, strict=True)
+        ]
+        # How many steps are left depends on the other ranks.
+        run.n_steps = run.step + 1 + ceil(self.claims.n_left() / (self.n_at_once * self.cluster.size))
         # An epoch shows the mean over its steps, and the objective is the sum over all labels.
-        bound = -sum(one.objective for one in solved) * self.n_steps / self.n_rows
-        return [*state, *found], Info(bound, 1)
+        share = max(len(numbers), 1) / max(len(self.blocks), 1)
+        return [*state, *found], Info(-sum(one.objective for one in solved) / share / self.n_rows, 1)
 
-    def tensors(self, state: list[Machines]) -> dict[str, Tensor]:
-        whole = _joined(state, self.n_held_out)._asdict()
-        return {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in whole.items()}
+    def tensors(self, state: list[Machines]) -> Tensors:
+        return as_tensors(state, self.n_held_out)
 
     def restore(self, tensors: dict[str, Tensor]) -> list[Machines]:
-        return [Machines(**{name: part.numpy() for name, part in tensors.items()})]
+        return [from_tensors(tensors)]
 
 
 class _Pace:
@@ -168,18 +155,30 @@ class LinearTrainer:
         self.model, self.settings, self.problem, self.finish = model, settings, problem, finish
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
-        saved, folds = Checkpoint.of(monitor), self.folds(data.n_rows)
-        settings = replace(self.settings, time_budget=None)  # which shortens passes instead of leaving labels out
-        run = Run() if saved is None else saved.run(settings)
-        run.max_epochs = 1
-        algorithm = self._algorithm(data, folds)
-        loop: Any = Loop(lambda run: algorithm, run, settings, replace(monitor, validate=None))
-        found = _joined(loop.drive([] if saved is None else saved.restore(algorithm.restore)), algorithm.n_held_out)
-        self._hold(found, np.bincount(data.Y.indices, minlength=data.n_labels))
-        if folds:
-            run.memory = self._learn(found, data, folds)
+        cluster, folds = monitor.cluster, self.folds(data.n_rows)
+        # A time budget shortens passes instead of leaving labels out.
+        settings = replace(self.settings, time_budget=None, checkpoint_every=_CHECKPOINT_EVERY)
+        before = take_over(monitor, settings)
+        run = Run(max_epochs=1, seconds=before.seconds)
+        algorithm = self._algorithm(data, folds, cluster=cluster, done=before.blocks.tolist())
+        path = None if monitor.checkpoint is None else shard_path(monitor.checkpoint, cluster)
+        watched = replace(monitor, validate=None, checkpoint=path)
+        if before.blocks.size and path is not None:
+            # What was taken over from other files is saved before these go.
+            save_run(watched, run, settings, algorithm.tensors(before.machines))
+            cluster.meet("the saving of checkpoints")
+            for file in before.outdated:
+                file.unlink(missing_ok=True)
+        loop: Any = Loop(lambda run: algorithm, run, settings, watched)
+        own = loop.drive(before.machines)
+        scores, objective = self._hold(own, algorithm.n_held_out, monitor)
+        run.history[-1] = replace(run.history[-1], bound=-objective / data.n_rows)
+        if cluster.is_first:
+            self.model.stack.count(np.bincount(data.Y.indices, minlength=data.n_labels))
+            if folds:
+                run.memory = self._learn(scores, data, folds)
         self.finish()
-        if monitor.validate is not None:  # now that the model holds its weights
+        if monitor.validate is not None and cluster.is_first:  # now that the model holds its weights
             run.history[-1] = replace(run.history[-1], scores=monitor.validate())
         return run
 
@@ -217,18 +216,26 @@ class LinearTrainer:
         others = np.random.default_rng(self.settings.seed).permutation(np.setdiff1d(np.arange(n_rows), first))
         return [first, *(np.sort(part) for part in np.array_split(others, _N_FOLDS - 1))]
 
-    def _algorithm(self, data: Dataset, folds: list[NDArray[np.int64]], problem: Problem | None = None) -> Blocks:
+    def _algorithm(
+        self,
+        data: Dataset,
+        folds: list[NDArray[np.int64]],
+        problem: Problem | None = None,
+        cluster: Cluster = ALONE,
+        done: Collection[int] = (),
+    ) -> Blocks:
         device, problem = device_of(self.model), problem or self.problem
         rows = MarginRows(data.X, data.Y, folds)
         tolerance = _PRUNED / max(1.0, float(np.sqrt(rows.squares.max(initial=0))))
-        every = label_blocks(data.X, data.Y, device, self.settings.seed)
+        every = from_first(cluster, lambda: label_blocks(data.X, data.Y, device, self.settings.seed))
         blocks = [Block(rows, labels, labels, problem.cost, tolerance) for labels in every]
         n_before = (1 + len(self.model.groups)) * data.n_labels
         for number in range(len(self.model.groups)):
-            blocks += self._tree(data, rows, number, n_before, _TREE_PRUNED / _PRUNED * tolerance)
+            blocks += self._tree(data, rows, number, n_before, _TREE_PRUNED / _PRUNED * tolerance, cluster)
             n_before = int(self.model.groups[number].max()) + 1
         n_at_once = torch.get_num_threads() if is_compiled(device) else 1
-        work = sum(block.work for block in blocks)
+        is_done = set(done)
+        work = sum(block.work for number, block in enumerate(blocks) if number not in is_done) / cluster.size
         pace = _Pace(problem, self.settings.time_budget, work, n_at_once, len(folds))
 
         def timed(block: Block) -> Solved:
@@ -237,15 +244,19 @@ class LinearTrainer:
             pace.note(time.perf_counter() - started, own, block.work)
             return solved
 
-        return Blocks(blocks, n_at_once, timed, data.n_rows, sum(fold.size for fold in folds))
+        n_held_out = sum(fold.size for fold in folds)
+        return Blocks(blocks, n_at_once, timed, data.n_rows, n_held_out, cluster, is_done)
 
-    def _tree(self, data: Dataset, rows: MarginRows, number: int, n_before: int, tolerance: float) -> list[Block]:
+    def _tree(
+        self, data: Dataset, rows: MarginRows, number: int, n_before: int, tolerance: float, cluster: Cluster
+    ) -> list[Block]:
         """Return the blocks of a label tree: those of its groups, and each group's labels on the rows of the group.
 
         The machines of groups are numbered from `n_before` on.
         """
         model, device = self.model, device_of(self.model)
-        groups = similar_labels(data.X, data.Y, group_size(number), self.settings.seed + 1 + number)
+        size, seed = group_size(number), self.settings.seed + 1 + number
+        groups = from_first(cluster, lambda: similar_labels(data.X, data.Y, size, seed))
         group_of = np.zeros(model.n_labels, np.int64)
         for place, labels in enumerate(groups):
             group_of[labels] = place
@@ -254,33 +265,55 @@ class LinearTrainer:
         counts = np.bincount(held // len(groups), minlength=data.n_rows)
         held = from_counts(counts, (held % len(groups)).astype(np.int32), None, len(groups))
         own = MarginRows(data.X, held, rows.folds)
-        every = label_blocks(data.X, held, device, self.settings.seed)
+        every = from_first(cluster, lambda: label_blocks(data.X, held, device, self.settings.seed))
         blocks = [Block(own, labels, n_before + labels, TREE_COST, tolerance) for labels in every]
         for place, labels in enumerate(groups):
             machines, taking_part = (1 + number) * model.n_labels + labels, own.positives(np.array([place]))[0]
             blocks.append(Block(rows, labels, machines, TREE_COST, tolerance, taking_part))
         return blocks
 
-    def _hold(self, found: Machines, label_counts: NDArray[np.int64]) -> None:
-        """Put the weights into the model, machine after machine."""
-        order = np.argsort(np.repeat(found.labels, found.sizes), kind="stable")
-        n_machines = self.model.intercepts.numel()
-        sizes, intercepts = np.zeros(n_machines, np.int64), np.zeros(n_machines, np.float32)
-        sizes[found.labels] = found.sizes
-        intercepts[found.labels] = found.intercepts
-        arrays = np.r_[0, np.cumsum(sizes)], found.features[order], found.weights[order], intercepts
-        self.model.fill(*(torch.from_numpy(array) for array in arrays))
-        self.model.stack.count(label_counts)
+    def _hold(self, own: list[Machines], n_held_out: int, monitor: Monitor) -> tuple[Tensor, float]:
+        """Put the weights of all ranks into the model of the first, machine after machine.
 
-    def _learn(self, found: Machines, data: Dataset, folds: list[NDArray[np.int64]]) -> dict[str, Tensor]:
+        Return the scores of held-out rows and the dual objective of all blocks, which the first rank alone has. Of
+        several ranks, weights come in pieces and are laid out in a file: no rank has more of them in memory than it has
+        solved.
+        """
+        cluster, n_machines = monitor.cluster, self.model.intercepts.numel()
+        sizes, intercepts = np.zeros(n_machines, np.int64), np.zeros(n_machines, np.float32)
+        scores = torch.zeros(n_held_out if cluster.is_first else 0, n_machines)
+        objectives = dict[int, float]()
+        facts = ({name: getattr(part, name) for name in Machines._fields[:-2]} for part in own)
+        for _, part in cluster.gather("the end of training", facts):
+            sizes[part["labels"]], intercepts[part["labels"]] = part["sizes"], part["intercepts"]
+            scores[:, part["labels"]] = torch.from_numpy(part["held_out"].T)
+            objectives |= dict(zip(part["blocks"].tolist(), part["objectives"].tolist(), strict=True))
+        pointers = np.r_[0, np.cumsum(sizes)]
+        n_weights = int(pointers[-1])
+        folder = None if monitor.checkpoint is None else monitor.checkpoint.parent
+        kinds = np.int32, np.float32
+        features, weights = (
+            room_in_file(n_weights, kind, folder) if cluster.size > 1 else np.empty(n_weights, kind) for kind in kinds
+        )
+        pieces = (piece for part in own for piece in in_pieces(part, _WEIGHTS_AT_ONCE))
+        names = "labels", "sizes", "features", "weights"
+        for _, piece in cluster.gather(
+            "the collection of weights", ({name: getattr(piece, name) for name in names} for piece in pieces)
+        ):
+            starts = np.cumsum(piece["sizes"]) - piece["sizes"]
+            where = np.arange(piece["weights"].size) + np.repeat(pointers[piece["labels"]] - starts, piece["sizes"])
+            features[where], weights[where] = piece["features"], piece["weights"]
+        if cluster.is_first:
+            self.model.fill(*(torch.from_numpy(array) for array in (pointers, features, weights, intercepts)))
+        return scores, sum(objectives[number] for number in sorted(objectives))
+
+    def _learn(self, scores: Tensor, data: Dataset, folds: list[NDArray[np.int64]]) -> dict[str, Tensor]:
         """Learn log-odds and calibration from the scores of held-out rows; return what to remember of the first fold.
 
         Log-odds are learned from the labels with the best scores, calibration from the best by log-odds.
         """
         device, model = device_of(self.model), self.model.cpu()
         truth = gather_rows(data.Y, np.concatenate(folds))
-        scores = torch.zeros(truth.shape[0], model.intercepts.numel())
-        scores[:, found.labels] = torch.from_numpy(found.held_out)
         # Labels without positives, which come last whatever is learned, are left out.
         known = np.unique(data.Y.indices).astype(np.int64)
         parts = [part[:, known] for part in model.parts(scores)]

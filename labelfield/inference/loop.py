@@ -11,13 +11,15 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from torch import Tensor
 
 from labelfield.errors import LabelfieldError
-from labelfield.inference.checkpoint import save_run
+from labelfield.inference.checkpoint import Tensors, save_run
 from labelfield.inference.run import Clock, Epoch, Monitor, Run, Settings
 from labelfield.inference.signals import Interrupted, stop_requests
 
 State = TypeVar("State")
 # Where rows are held out, the first part ends at this many times the tolerance: it only finds where the second starts.
 _EARLIER = 5.0
+# Saving takes at most the inverse of this share of the time.
+_RARER = 20.0
 
 
 class TrainingError(LabelfieldError):
@@ -66,7 +68,7 @@ class Algorithm(Protocol[State]):
         """Return where to go on, on these rows, from a detached state that steps on other rows have led to."""
         return state
 
-    def tensors(self, state: State) -> dict[str, Tensor]:
+    def tensors(self, state: State) -> Tensors:
         """Return everything that is needed to go on later."""
 
     def restore(self, tensors: dict[str, Tensor]) -> State:
@@ -93,7 +95,7 @@ class Loop(Generic[State]):
     ) -> None:
         self.algorithm_of, self.run, self.settings, self.monitor = algorithm_of, run, settings, monitor
         self.calibrate, self.hold = calibrate, hold
-        self.clock, self.problem = Clock(run, settings), ""
+        self.clock, self.problem, self.seconds_of_saving = Clock(run, settings), "", 0.0
         self._begin_part()
 
     def _begin_part(self) -> None:
@@ -120,7 +122,7 @@ class Loop(Generic[State]):
                     self._note(info)
                     if self.monitor.on_step is not None:
                         self.monitor.on_step(run, run.n_steps)
-                    if time.monotonic() - saved > self.settings.checkpoint_every:
+                    if time.monotonic() - saved > max(self.settings.checkpoint_every, _RARER * self.seconds_of_saving):
                         self._save(state)
                         saved = time.monotonic()
                 self._end_epoch(state)
@@ -192,4 +194,6 @@ class Loop(Generic[State]):
     def _save(self, state: State) -> None:
         if self.monitor.checkpoint is not None:
             self._note(self.algorithm.collect(self.run))
+            started = time.monotonic()
             save_run(self.monitor, self.run, self.settings, self.algorithm.tensors(state))
+            self.seconds_of_saving = time.monotonic() - started

@@ -13,8 +13,8 @@ rows correct the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.cluster import Cluster
 from labelfield.compiled import has_numba
 from labelfield.csr import gather_rows
 from labelfield.linalg.rows import dot, to_tensor, transposed
@@ -117,6 +118,18 @@ def label_blocks(X: sparse.csr_array, Y: sparse.csr_array, device: torch.device,
     if not is_compiled(device):
         size = max(1, _BLOCK_BYTES[device.type] // (_BYTES_EACH * max(X.shape)))
     return similar_labels(X, Y, size, seed)
+
+
+def from_first(cluster: Cluster, produce: Callable[[], list[NDArray[np.int64]]]) -> list[NDArray[np.int64]]:
+    """Return on all ranks the groups of labels that the first one has found: others may round differently."""
+
+    def packed() -> dict[str, NDArray[Any]]:
+        groups = produce()
+        sizes = np.array([group.size for group in groups], np.int64)
+        return {"sizes": sizes, "labels": np.concatenate([np.zeros(0, np.int64), *groups])}
+
+    found = cluster.share("the search for similar labels", packed)
+    return np.split(found["labels"], np.cumsum(found["sizes"]))[:-1]
 
 
 def similar_labels(X: sparse.csr_array, Y: sparse.csr_array, size: int, seed: int) -> list[NDArray[np.int64]]:

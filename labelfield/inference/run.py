@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from labelfield.cluster import ALONE, Cluster
+
 SCHEDULES = ("one_cycle", "cosine", "linear", "constant")
 OPTIMISERS = ("adam", "adagrad", "adadelta", "rmsprop")
 _RISE = 0.3  # the share of a one-cycle run in which the rate rises
@@ -197,7 +199,7 @@ class Monitor:
     SIGINT or SIGTERM asks to stop (`Interrupted` is raised then). With `resume` a run goes on from there and, on a CPU,
     ends in the same arrays as one that was never interrupted. `identity` says what is trained on what; a checkpoint of
     anything else is refused. `on_step` is called with the run and the number of steps per epoch after each step;
-    `validate` returns scores after each epoch.
+    `validate` returns scores after each epoch. The processes of a `cluster` train one model together.
     """
 
     checkpoint: Path | None = None
@@ -205,3 +207,4 @@ class Monitor:
     identity: str = ""
     on_step: Callback | None = None
     validate: Validate | None = None
+    cluster: Cluster = ALONE

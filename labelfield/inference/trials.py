@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.cluster import ALONE, Arrays, Cluster
 from labelfield.csr import gather_rows
 from labelfield.data.transform import RowTransform
 from labelfield.inference.log_odds import ScoredRows
-from labelfield.inference.margin import MarginRows, Problem, is_compiled, label_blocks, solve
+from labelfield.inference.margin import MarginRows, Problem, from_first, is_compiled, label_blocks, solve
 from labelfield.linalg.rows import dot, to_tensor
 from labelfield.metrics.ranking import score_ranking
 from labelfield.models.predictor import to_csr
@@ -49,6 +50,7 @@ def choose_machine(
     seed: int,
     device: torch.device,
     budget: float | None = None,
+    cluster: Cluster = ALONE,
 ) -> list[Trial]:
     """Return what was tried: every transform at the first cost, other costs with the best of them, and the second best.
 
@@ -56,6 +58,7 @@ def choose_machine(
     a standard error: a small cost suits more rows than trials are trained on. The score is nDCG@5. Where the data are
     large, candidates are trained on some of the rows, and a random sixth of the labels is ranked, by nDCG@2: the fifth
     of these would be far down among all labels. After `budget` seconds no further candidate is tried.
+    The ranks of a cluster solve the labels of each candidate together, and come to the same decisions.
     """
     first, *others = costs
     labels, k, noise = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1])), 5, 0.0
@@ -75,7 +78,8 @@ def choose_machine(
         if name not in views:
             views[name] = RowTransform.fit(name, seen)(seen)
         problem = Problem(cost, _PASSES if is_compiled(device) else _PLAIN_PASSES, 0.0, seed)
-        scores = by_row[name, cost] = _scores(views[name], some, kept.size, problem, k, device, by_odds=not noise)
+        found = _scores(views[name], some, kept.size, problem, k, device, by_odds=not noise, cluster=cluster)
+        scores = by_row[name, cost] = found
         score = float(scores.mean()) if scores.size else 0.0
         return Trial(name, cost, score, time.perf_counter() - started)
 
@@ -90,7 +94,13 @@ def choose_machine(
     started = time.perf_counter()
 
     def is_late() -> bool:
-        return budget is not None and time.perf_counter() - started >= budget
+        if budget is None:
+            return False
+        # By the clock of the first rank: all must come to the same decision.
+        told = cluster.share(
+            "a look at the clock", lambda: {"late": np.array([time.perf_counter() - started >= budget])}
+        )
+        return bool(told["late"][0])
 
     at_first = rank([attempt(name, first) for number, name in enumerate(transforms) if number == 0 or not is_late()])
     trials, start = list(at_first), at_first[0]
@@ -122,6 +132,7 @@ def _scores(
     k: int,
     device: torch.device,
     by_odds: bool,
+    cluster: Cluster = ALONE,
 ) -> NDArray[np.float64]:
     """Return nDCG@k in percent of each row after the first n_trained, by machines that were solved on the first.
 
@@ -132,21 +143,35 @@ def _scores(
     if not others.size:
         return np.zeros(0)
     rows, asked = MarginRows(gather_rows(X, trained), gather_rows(Y, trained)), gather_rows(X, others)
+    blocks = from_first(cluster, lambda: label_blocks(rows.X, gather_rows(Y, trained), device, problem.seed))
+    claims = cluster.claims(len(blocks))
+
+    def solve_some() -> list[Arrays]:
+        """Return the scores of the labels of the blocks that this thread of this rank takes."""
+        found = list[Arrays]()
+        while taken := claims.take():
+            labels = blocks[taken[0]]
+            solved = solve(rows, labels, problem, device)
+            own = dot(to_tensor(sparse.csr_array(asked[:, solved.features]), device), solved.W) + solved.intercepts
+            found.append({"labels": labels, "scores": own.cpu().numpy()})
+        return found
+
+    n_threads = torch.get_num_threads() if is_compiled(device) else 1
+    with ThreadPoolExecutor(n_threads) as pool:
+        own = [part for some in pool.map(lambda _: solve_some(), range(n_threads)) for part in some]
     scores = np.full((others.size, Y.shape[1]), -1.0, np.float32)
+    for _, part in cluster.gather("a trial", iter(own)):
+        scores[:, part["labels"]] = part["scores"]
 
-    def fill(labels: NDArray[np.int64]) -> None:
-        solved = solve(rows, labels, problem, device)
-        found = dot(to_tensor(sparse.csr_array(asked[:, solved.features]), device), solved.W)
-        scores[:, labels] = (found + solved.intercepts).cpu().numpy()
+    def by_row() -> Arrays:
+        truth, known, k_there = gather_rows(Y, others), np.arange(Y.shape[1]), min(k, Y.shape[1])
+        ranked_by = torch.from_numpy(scores)
+        if by_odds:
+            stack = Stack(1, known.size)
+            stack.count(np.bincount(gather_rows(Y, trained).indices, minlength=known.size))
+            ranked_by = ScoredRows([ranked_by], known, truth).learn_log_odds(stack)
+        best = ranked_by.topk(k_there, dim=1)
+        ranked: Any = to_csr([(best.indices, best.values)], k_there, Y.shape[1])
+        return {"ndcg": 100 * score_ranking(truth, ranked, k_there).ndcg_by_row(k_there)}
 
-    with ThreadPoolExecutor(torch.get_num_threads() if is_compiled(device) else 1) as pool:
-        list(pool.map(fill, label_blocks(rows.X, gather_rows(Y, trained), device, problem.seed)))
-    truth, known, k = gather_rows(Y, others), np.arange(Y.shape[1]), min(k, Y.shape[1])
-    ranked_by = torch.from_numpy(scores)
-    if by_odds:
-        stack = Stack(1, known.size)
-        stack.count(np.bincount(gather_rows(Y, trained).indices, minlength=known.size))
-        ranked_by = ScoredRows([ranked_by], known, truth).learn_log_odds(stack)
-    best = ranked_by.topk(k, dim=1)
-    ranked: Any = to_csr([(best.indices, best.values)], k, Y.shape[1])
-    return 100 * score_ranking(truth, ranked, k).ndcg_by_row(k)
+    return cluster.share("the comparison of a trial", by_row)["ndcg"]

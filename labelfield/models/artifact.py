@@ -28,8 +28,10 @@ DOCUMENTS = "documents.jsonl.gz"
 # What config.json has checksums of.
 _CHECKED = (_ARRAYS, _LABELS, FEATURES, VOCABULARY)
 CHECKPOINT = "checkpoint.safetensors"
+# Of several processes each has one, such as checkpoint.1-of-2.safetensors.
+SHARDS = "checkpoint*.*-of-*.safetensors"
 # An ensemble has one for each member.
-CHECKPOINTS = (CHECKPOINT, *(f"checkpoint-{i}.safetensors" for i in range(1, 8)))
+CHECKPOINTS = (CHECKPOINT, *(f"checkpoint-{i}.safetensors" for i in range(1, 8)), SHARDS)
 MODEL_FILES = (_CONFIG, *_CHECKED, DOCUMENTS, *CHECKPOINTS)
 
 
@@ -51,7 +53,7 @@ def save_artifact(
     model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
     It holds checksums of the other files and of itself.
     """
-    from safetensors.torch import save_file
+    from labelfield.models.streaming import write_arrays
 
     require_only_ours(folder, MODEL_FILES)
     described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, **config}))
@@ -62,9 +64,8 @@ def save_artifact(
     folder.mkdir(parents=True, exist_ok=True)
     for name in (_CONFIG, DOCUMENTS):  # documents of an older model
         (folder / name).unlink(missing_ok=True)
-    own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
     with replacing_file(folder / _ARRAYS) as new:
-        save_file(own, new, {"format": _FORMAT})
+        write_arrays(new, arrays, {"format": _FORMAT})
         sync(new)
     for name, content in lists.items():
         if content is None:
@@ -79,6 +80,18 @@ def save_artifact(
         new.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         sync(new)
     sweep(folder)
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Return whether a folder has a checkpoint of a training that has not ended."""
+    return (folder / CHECKPOINT).exists() or any(folder.glob(SHARDS))
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove all checkpoints, once the model is saved."""
+    for pattern in CHECKPOINTS:
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def _digest_of_file(path: Path) -> str:
@@ -96,7 +109,7 @@ def load_artifact(folder: Path, framework: str = "pt") -> tuple[dict[str, Any], 
     """Return what `save_artifact` wrote: config, arrays, labels. Arrays are tensors, or NumPy's with "np"."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder. Check the path")
-    if not (folder / _CONFIG).is_file() and (folder / CHECKPOINT).exists():
+    if not (folder / _CONFIG).is_file() and is_unfinished(folder):
         raise ModelError(f"{folder}: training has not ended; train with --resume to go on")
     config = _read_config(folder / _CONFIG)
     expected = config.get("sha256")

@@ -8,7 +8,9 @@ from scipy import sparse
 from labelfield import Dataset, synth
 from labelfield.csr import gather_rows
 from labelfield.inference import linear, trials
-from labelfield.inference.linear import Blocks, LinearTrainer, _machines, _Pace
+from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
+from labelfield.inference.linear import Blocks, LinearTrainer, _Pace
+from labelfield.inference.machines import chosen, in_pieces, pruned
 from labelfield.inference.margin import MarginRows, Problem, Solved, solve
 from labelfield.inference.run import Monitor, Settings
 from labelfield.inference.trials import choose_machine
@@ -47,7 +49,7 @@ def test_dropping_small_weights_changes_no_score_of_a_row_of_norm_1_by_more_than
     W[:, 1] = linear._PRUNED / 80**0.5  # the worst case: all are dropped
     features, nothing = rng.permutation(80).astype(np.int32), np.zeros((0, 3), np.float32)
     solved = Solved(features, torch.from_numpy(W), torch.zeros(3), 0.0, nothing)
-    kept = dense(_machines(np.arange(3), solved), 3)
+    kept = dense(pruned(0, np.arange(3), solved, linear._PRUNED), 3)
     full = np.zeros_like(kept)
     full[solved.features] = W
     assert 0 < (kept != 0).sum() < 160
@@ -119,14 +121,26 @@ def test_nothing_to_learn_from():
         assert np.isfinite(run.history[0].bound)
 
 
-def test_a_state_survives_a_checkpoint():
+def test_a_state_survives_a_checkpoint_and_can_be_parted(tmp_path):
     solved = solve(MarginRows(DATA.X, DATA.Y, [np.arange(5)]), np.array([3, 1, 8]), Problem(1.0, 3), CPU)
     algorithm = Blocks([], 1, lambda labels: solved, 400, 5)
-    state = [_machines(np.array([3, 1, 8]), solved), _machines(np.array([0, 2, 5]), solved)]
-    whole = algorithm.restore(algorithm.tensors(state))
-    np.testing.assert_array_equal(dense(whole[0], 30), sum(dense(part, 30) for part in state))
-    np.testing.assert_array_equal(whole[0].held_out, np.concatenate([part.held_out for part in state], 1))
-    assert algorithm.restore(algorithm.tensors([]))[0].held_out.shape == (5, 0)
+    state = [pruned(7, np.array([3, 1, 8]), solved, 0.05), pruned(4, np.array([0, 2, 5]), solved, 0.05)]
+
+    def through_a_file(state):
+        write_checkpoint(tmp_path / "one", algorithm.tensors(state), {})
+        return algorithm.restore(read_checkpoint(tmp_path / "one")[0])
+
+    (whole,) = through_a_file(state)
+    np.testing.assert_array_equal(dense(whole, 30), sum(dense(part, 30) for part in state))
+    np.testing.assert_array_equal(whole.held_out, np.concatenate([part.held_out for part in state]))
+    assert through_a_file([])[0].held_out.shape == (0, 5)
+    for part in state:
+        for one, other in zip(chosen(whole, part.blocks), part, strict=True):
+            np.testing.assert_array_equal(one, other)
+    pieces = list(in_pieces(whole, int(whole.sizes[:2].sum())))
+    assert pieces[0].labels.tolist() == [3, 1]
+    assert max(piece.weights.size for piece in pieces) <= max(whole.sizes[:2].sum(), whole.sizes.max())
+    np.testing.assert_array_equal(sum(dense(piece, 30) for piece in pieces), dense(whole, 30))
 
 
 class TestTrees:
@@ -276,7 +290,7 @@ class TestTrials:
         """Smaller costs lose `loss` points, 20 more or less on each of 40 rows: an error of 20 / √40 = 3.2."""
         noise = np.tile([-20.0, 20.0], 20)
 
-        def told(X, Y, n_trained, problem, k, device, by_odds):
+        def told(X, Y, n_trained, problem, k, device, by_odds, cluster):
             return np.full(40, 50.0) if problem.cost == 1 else 50 - loss + noise
 
         monkeypatch.setattr(trials, "_scores", told)

@@ -9,10 +9,11 @@ _LABELS, _ARRAYS = 128, 4
 _FEATURES, _FEATURES_WITHIN = 10_000, 500
 
 
-def training_bytes(spec: LinearSpec, n_rows: int) -> int:
-    """Return about how many bytes a step takes beside the rows, and all weights if none could be dropped."""
+def training_bytes(spec: LinearSpec, n_rows: int, n_ranks: int = 1) -> int:
+    """Return about how many bytes a step takes beside the rows, and all weights if none could be dropped; of several
+    processes, what each of them takes."""
     block = _ARRAYS * FLOAT * (n_rows + spec.n_features) * min(spec.n_labels, _LABELS)
     n_within = spec.n_trees * spec.n_labels
     n_whole = max(spec.n_machines - n_within, spec.n_labels)
     weights = n_whole * min(spec.n_features, _FEATURES) + n_within * min(spec.n_features, _FEATURES_WITHIN)
-    return block + 2 * FLOAT * weights
+    return block + 2 * FLOAT * weights // n_ranks

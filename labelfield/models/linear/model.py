@@ -17,6 +17,7 @@ Log-odds then come from the score of the label's own machine and t_k together. T
 common, and cost little: machines of groups are few, and those within groups see few rows.
 """
 
+from collections.abc import Iterable, Sequence
 from math import log
 
 import torch
@@ -88,13 +89,19 @@ class LinearMachines(nn.Module):
     def parts(self, scores: Tensor) -> list[Tensor]:
         """Return what log-odds are made of: f + 1 of the labels' own machines (B, K), and t where there are trees."""
         n_trees, n_labels = self.groups.shape
-        if not n_trees:
-            return [scores]
-        trees = torch.empty(n_trees, len(scores), n_labels, device=scores.device)
-        for number in range(n_trees):
-            within = scores[:, (1 + number) * n_labels : (2 + number) * n_labels]
-            torch.add(_rho(scores[:, self.groups[number]]), _rho(within), out=trees[number])
-        return [scores[:, :n_labels], trees.logsumexp(0).sub_(log(n_trees)).clamp_min_(_LEAST)]
+        own, *within = (scores[:, number * n_labels : (1 + number) * n_labels] for number in range(1 + n_trees))
+        return parts_of(own, within, (scores[:, groups] for groups in self.groups))
+
+
+def parts_of(own: Tensor, within: Sequence[Tensor], of_groups: Iterable[Tensor]) -> list[Tensor]:
+    """Return what log-odds of some labels are made of, from f + 1 of their own machines (B, k) and, for each tree, of
+    those within their groups and those of their groups."""
+    if not within:
+        return [own]
+    trees = torch.empty(len(within), *own.shape, device=own.device)
+    for tree, inside, group in zip(trees, within, of_groups, strict=True):
+        torch.add(_rho(group), _rho(inside), out=tree)
+    return [own, trees.logsumexp(0).sub_(log(len(within))).clamp_min_(_LEAST)]
 
 
 def _rho(scores: Tensor) -> Tensor:
