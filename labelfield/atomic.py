@@ -31,7 +31,10 @@ def replacing_file(target: Path) -> Iterator[Path]:
 
     A target that exists and is not a regular file, such as a device or a folder, is never replaced.
     """
-    target = target.resolve()
+    try:
+        target = target.resolve()
+    except RuntimeError:
+        raise FileExistsError(f"{target} is a link to itself; choose another name or remove it") from None
     if target.exists() and not target.is_file():
         raise FileExistsError(f"{target} is not a file; choose another name")
     with _scratch(target) as scratch:

@@ -1,4 +1,4 @@
-"""`python -m torture KIND`: trials of one kind or of all, for so many seconds or trials, from where the last run ended."""
+"""`python -m torture KIND`: trials of one kind or of all, from where the last run ended."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def run_case(kind: str, case: str, count: int | None, seconds: float | None, see
     took = time.monotonic() - started
     if seed is None:
         add_record(kind, case, first, tried, failures, took)
-    print(f"{kind}: {case}: {tried} tried, {len(failures)} failed, {tried / max(took, 1e-9):.0f} per second", flush=True)
+    print(
+        f"{kind}: {case}: {tried} tried, {len(failures)} failed, {tried / max(took, 1e-9):.0f} per second", flush=True
+    )
     seen: dict[str, int] = {}
     for failure in failures:
         alike = failure.what[:60]

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 # What one trial may take, in seconds: beyond it, it fails; beyond the second, its process is killed.
 MOST_SECONDS, KILL_SECONDS = 10, 20
@@ -58,6 +58,8 @@ def _run_chunk(
         try:
             _work(make, first, end, extra_bytes, into)
             status = 0
+        except BaseException:  # of the preparations
+            traceback.print_exc()
         finally:
             os._exit(status)
     os.close(into)
@@ -114,7 +116,9 @@ def attempt(trial: Trial, seed: int) -> str | None:
 
 def described(error: BaseException) -> str:
     """Return an error in one line, with the last place of the package that it went through."""
-    places = [frame for frame in traceback.extract_tb(error.__traceback__) if "labelfield" in Path(frame.filename).parts]
+    places = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "labelfield" in Path(frame.filename).parts
+    ]
     where = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
     return f"{type(error).__name__}{where}: {str(error)[:120]}".replace("\n", " ")
 
@@ -130,8 +134,3 @@ def limit_memory(extra_bytes: int | None) -> None:
         limit = pages * os.sysconf("SC_PAGE_SIZE") + extra_bytes
         with contextlib.suppress(ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
-
-
-def quieted() -> Any:
-    """Return a context in which nothing is printed."""
-    return contextlib.redirect_stderr(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for the process

@@ -48,18 +48,17 @@ def _digest(tensors: dict[str, Tensor]) -> str:
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `write_checkpoint` wrote."""
-    try:
-        with _as_damage(path), safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != _FORMAT:
-                raise DataError("the checkpoint was written by another version", path=path, fix=_AGAIN)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
-            facts = json.loads(metadata["facts"])
-            if metadata["sha256"] != _digest(tensors):
-                raise ValueError("its checksum does not match")
-            return tensors, facts
-    except FileNotFoundError:
-        raise DataError("there is no checkpoint", path=path, fix="Start without --resume.") from None
+    if not path.is_file():
+        raise DataError("there is no checkpoint", path=path, fix="Start without --resume.")
+    with _as_damage(path), safe_open(path, "pt") as file:
+        metadata = file.metadata() or {}
+        if metadata.get("format") != _FORMAT:
+            raise DataError("the checkpoint was written by another version", path=path, fix=_AGAIN)
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
+        facts = json.loads(metadata["facts"])
+        if metadata["sha256"] != _digest(tensors):
+            raise ValueError("its checksum does not match")
+        return tensors, facts
 
 
 @contextmanager
@@ -67,7 +66,7 @@ def _as_damage(path: Path) -> Iterator[None]:
     """Turn the errors that unusable contents raise into one that names the file."""
     try:
         yield
-    except (DataError, FileNotFoundError):
+    except DataError:
         raise
     except _DAMAGE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FORMAT = "labelfield model"
+_LONGEST = 300
 _VERSION = 7
 # Layouts that `labelfield.models.upgrade` can bring to the present one.
 _READABLE = (4, 5, 6, 7)
@@ -106,11 +107,11 @@ def load_artifact(folder: Path, framework: str = "pt") -> tuple[dict[str, Any], 
         if name in _CHECKED and (folder / name).is_file() and _digest_of_file(folder / name) != digest:
             raise _damaged(folder / name, "changed since it was saved, or of another model")
     path = folder / _ARRAYS
+    if not path.is_file():
+        raise _damaged(path, "missing, or not a file")
     try:
         with safe_open(path, framework) as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
-    except FileNotFoundError:
-        raise _damaged(path, "missing") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from None
     return config, arrays, _read_lines(folder, _LABELS, expected)
@@ -125,9 +126,9 @@ def load_lines(folder: Path, config: dict[str, Any], name: str) -> list[str] | N
 def _read_lines(folder: Path, name: str, expected: dict[str, Any]) -> list[str] | None:
     """Return the lines of a list, if there is one."""
     path = folder / name
-    if not path.exists():
-        if name in expected:
-            raise _damaged(path, "missing")
+    if not path.is_file():
+        if name in expected or path.exists():
+            raise _damaged(path, "missing, or not a file")
         return None
     try:
         return path.read_bytes().decode().split("\n")[:-1]
@@ -137,9 +138,9 @@ def _read_lines(folder: Path, name: str, expected: dict[str, Any]) -> list[str] 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
+        if not path.is_file():  # a device never ends
+            raise _damaged(path, "missing, or not a file")
         config = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise _damaged(path, "missing") from None
     except (OSError, ValueError, RecursionError):
         raise _damaged(path, "not JSON") from None
     if not isinstance(config, dict) or config.get("format") != _FORMAT:
@@ -153,4 +154,5 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, found: str) -> ModelError:
+    found = found if len(found) <= _LONGEST else f"{found[: _LONGEST - 1]}…"
     return ModelError(f"{path}: {found}; expected what labelfield saved. Copy the model again, or train it again")
