@@ -86,6 +86,10 @@ def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
             raise ValueError(f"{shape[0]} rows for {arrays['data'].size} entries; write it as csr")
         if kind in ("csr", "csc"):
             build = sparse.csr_array if kind == "csr" else sparse.csc_array
+            ends, n_entries = arrays["indptr"], arrays["indices"].size
+            # SciPy does not look at the rest if the last one is negative.
+            if ends.ndim != 1 or not ends.size or not (ends[1:] >= ends[:-1]).all() or not 0 <= ends[-1] <= n_entries:
+                raise ValueError("row pointers that decrease or point outside")
             matrix = build((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
             matrix.check_format(full_check=True)
             return matrix

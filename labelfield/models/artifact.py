@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FORMAT = "labelfield model"
-_LONGEST = 300
 _VERSION = 7
 # Layouts that `labelfield.models.upgrade` can bring to the present one.
 _READABLE = (4, 5, 6, 7)
@@ -38,6 +37,10 @@ class ModelError(LabelfieldError):
     """A model folder that cannot be read."""
 
     exit_code = 3
+
+    def __init__(self, message: str) -> None:
+        # What a folder says may be of any length; a message is for a person.
+        super().__init__(message if len(message) <= 600 else f"{message[:599]}…")
 
 
 def save_artifact(
@@ -154,5 +157,4 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, found: str) -> ModelError:
-    found = found if len(found) <= _LONGEST else f"{found[: _LONGEST - 1]}…"
     return ModelError(f"{path}: {found}; expected what labelfield saved. Copy the model again, or train it again")

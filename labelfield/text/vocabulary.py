@@ -125,7 +125,9 @@ def _from_json(value: Any) -> Label:
         raise ValueError("a label has no name")
     if not isinstance(names, dict) or not all(isinstance(part, str) for pair in names.items() for part in pair):
         raise ValueError(f"the names of {name!r} are not texts by language")
-    return Label(_line(name), uri, names, notation)
+    if not (line := _line(name)):
+        raise ValueError("a label has no name")
+    return Label(line, uri, names, notation)
 
 
 def _distinct(labels: Iterable[Label]) -> list[Label]:
@@ -180,7 +182,7 @@ def read_vocabulary(path: str | PathLike[str], language: str | None = None) -> L
 
 def _read_lines(path: Path) -> Iterator[Label]:
     for line, text in numbered_lines(path):
-        if not text.strip():
+        if not _line(text):
             continue
         if text.startswith("{"):
             try:
@@ -192,7 +194,7 @@ def _read_lines(path: Path) -> Iterator[Label]:
         if len(cells) == 1 and not cells[0].startswith("<"):
             yield Label(_line(cells[0]))
             continue
-        uri = cells[0].strip("<>")
+        uri = _line(cells[0].strip("<>"))
         if len(cells) < 2 or not uri:
             raise DataError(f"{text[:40]!r}", path=path, line=line, expected="<uri>, a tab, and a name")
         yield Label(_line(cells[1]) or uri, uri, {}, cells[2] if len(cells) > 2 and cells[2] else None)
@@ -209,8 +211,8 @@ def _read_csv(path: Path, language: str | None) -> Iterator[Label]:
             expected, fix = "columns uri and label, or label_en", "Name the columns."
             raise DataError(f"columns {', '.join(columns) or 'none'}", path=path, line=1, expected=expected, fix=fix)
         for _, row in chain([] if first is None else [first], lines):
-            names = {key: _line(row[name]) for key, name in named.items() if row[name] and row[name].strip()}
-            uri = (row[columns["uri"]] or "").strip().strip("<>") if "uri" in columns else ""
+            names = {key: line for key, name in named.items() if (line := _line(row[name] or ""))}
+            uri = _line((row[columns["uri"]] or "").strip().strip("<>")) if "uri" in columns else ""
             notation = (row[columns["notation"]] or "").strip() if "notation" in columns else ""
             if names or uri:
                 plain = names.pop("", None)
@@ -242,8 +244,9 @@ def _read_skos(path: Path, format: str, language: str | None) -> Iterator[Label]
     concepts = sorted(set(graph.subjects(rdflib.RDF.type, SKOS.Concept)) | set(graph.subjects(SKOS.prefLabel)), key=str)
     for concept in concepts:
         literals = sorted(graph.objects(concept, SKOS.prefLabel), key=str)
-        spoken = [(getattr(one, "language", None), _line(str(one))) for one in literals]
+        spoken = [(getattr(one, "language", None), line) for one in literals if (line := _line(str(one)))]
         names = {code: name for code, name in spoken if code}
         plain = next((name for code, name in spoken if not code), None)
         notation = next((str(one) for one in sorted(graph.objects(concept, SKOS.notation), key=str)), None)
-        yield Label(_preferred(names, language, plain) or str(concept), str(concept), names, notation)
+        if uri := _line(str(concept)):
+            yield Label(_preferred(names, language, plain) or uri, uri, names, notation)
