@@ -1,5 +1,6 @@
 """Files and folders that are written either whole or not at all."""
 
+import ctypes
 import os
 import shutil
 import tempfile
@@ -55,6 +56,8 @@ def replacing_folder(target: Path, ours: Collection[str]) -> Iterator[Path]:
         new, old = scratch / "new", scratch / "old"
         new.mkdir()
         yield new
+        if target.exists() and _exchange(new, target):
+            return
         if target.exists():
             os.replace(target, old)
         try:
@@ -63,6 +66,16 @@ def replacing_folder(target: Path, ours: Collection[str]) -> Iterator[Path]:
             if old.exists():
                 os.replace(old, target)
             raise
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Let two folders change places in one step, where the system can: then there is no moment without either."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):  # another system
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(rename(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
 
 
 def require_only_ours(target: Path, ours: Collection[str]) -> None:

@@ -287,7 +287,7 @@ def _check_documents(path: Path, before: Any = None) -> Any:
 _JSONL = (
     b'{"id": "a", "title": "Cats", "text": "cats sleep", "labels": ["animals", "sleep"]}\n'
     b'{"id": "b", "title": "Tea", "text": "how to brew tea", "labels": ["food"]}\n'
-    b'{"id": 3, "title": null, "text": "dogs and cats", "labels": ["animals", {"uri": "http://x/1", "label": "dogs"}]}\n'
+    b'{"id": 3, "title": null, "text": "dogs, cats", "labels": ["animals", {"uri": "http://x/1", "label": "dogs"}]}\n'
 )
 _JSON = b"[" + _JSONL.strip().replace(b"\n", b",\n") + b"]"
 _CSV = (

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +52,9 @@ def save_artifact(
     features: Iterable[str] | None = None,
     vocabulary: Iterable[str] | None = None,
 ) -> None:
-    """Write a model, replacing an older one. Each file is replaced whole, and config.json, without which there is no
-    model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
-    It holds checksums of the other files and of itself.
+    """Write a model, replacing an older one. All files are written before the first is replaced, so that a failure
+    leaves the old model. Then config.json, without which there is no model, goes first and comes last: a kill in that
+    moment leaves no model, and never a mixture. It holds checksums of the other files and of itself.
     """
     from safetensors.torch import save_file
 
@@ -64,24 +65,21 @@ def save_artifact(
         for name, lines in ((_LABELS, labels), (FEATURES, features), (VOCABULARY, vocabulary))
     }
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (_CONFIG, DOCUMENTS):  # documents of an older model
-        (folder / name).unlink(missing_ok=True)
     own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
-    with replacing_file(folder / _ARRAYS) as new:
-        save_file(own, new, {"format": _FORMAT})
-        sync(new)
-    for name, content in lists.items():
-        if content is None:
-            (folder / name).unlink(missing_ok=True)
-            continue
-        with replacing_file(folder / name) as new:
-            new.write_bytes(content)
-    files = [name for name in _CHECKED if (folder / name).exists()]
-    described["sha256"] = {name: _digest_of_file(folder / name) for name in files}
-    described["sha256"][_CONFIG] = _digest_of_config(described)
-    with replacing_file(folder / _CONFIG) as new:
-        new.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        sync(new)
+    written = [_CONFIG, *(name for name, content in lists.items() if content is not None), _ARRAYS]
+    with ExitStack() as stack:  # which is left from its end: config.json is replaced last
+        new = {name: stack.enter_context(replacing_file(folder / name)) for name in written}
+        save_file(own, new[_ARRAYS], {"format": _FORMAT})
+        for name, content in lists.items():
+            if content is not None:
+                new[name].write_bytes(content)
+        described["sha256"] = {name: _digest_of_file(new[name]) for name in _CHECKED if name in new}
+        described["sha256"][_CONFIG] = _digest_of_config(described)
+        new[_CONFIG].write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        for path in new.values():
+            sync(path)
+        for name in (_CONFIG, DOCUMENTS, *(name for name, content in lists.items() if content is None)):
+            (folder / name).unlink(missing_ok=True)  # of an older model
     sweep(folder)
 
 
