@@ -88,7 +88,13 @@ def _files() -> tuple[object, object, int | None, int]:
     return READERS, make_trial, CONSTANT, 2000
 
 
-KINDS = {"files": _files}
+def _numbers() -> tuple[object, object, int | None, int]:
+    from torture.numbers import CLASSIFIERS, make_trial
+
+    return CLASSIFIERS, make_trial, None, 200
+
+
+KINDS = {"files": _files, "numbers": _numbers}
 
 
 if __name__ == "__main__":
