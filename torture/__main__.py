@@ -6,7 +6,13 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
+from importlib import import_module
+from typing import NamedTuple
+
+from torture.record import add_record, next_seed, totals
+from torture.running import Failure, Trial, run_trials
 
 # Limits of memory hold for what is used, not for what an allocator sets aside.
 _SETTINGS = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
@@ -26,7 +32,7 @@ def main() -> None:
         return
     n_failed = 0
     kinds = list(KINDS) if given.kind == "all" else [given.kind]
-    cases = [(kind, case) for kind in kinds for case in cases_of(kind) if (given.only or "") in case]
+    cases = [(kind, case) for kind in kinds for case in KINDS[kind].names() if (given.only or "") in case]
     ends = None if given.seconds is None else time.monotonic() + given.seconds
     for place, (kind, case) in enumerate(cases):
         share = None if ends is None else (ends - time.monotonic()) / (len(cases) - place)
@@ -36,16 +42,14 @@ def main() -> None:
 
 def run_case(kind: str, case: str, count: int | None, seconds: float | None, seed: int | None) -> int:
     """Run trials of one case; return how many failed."""
-    from torture.record import add_record, next_seed
-    from torture.running import run_trials
-
-    make, extra_bytes, step = trials_of(kind, case)
+    of = KINDS[kind]
     first = next_seed(kind, case) if seed is None else seed
-    started, failures, tried = time.monotonic(), [], 0
-    goal = 1 if seed is not None else count or (10**9 if seconds is not None else step)
+    started, tried = time.monotonic(), 0
+    failures: list[Failure] = []
+    goal = 1 if seed is not None else count or (10**9 if seconds is not None else of.step)
     while tried < goal and (seconds is None or time.monotonic() - started < seconds):
-        some = min(step, goal - tried)
-        failures += run_trials(make, first + tried, some, extra_bytes)
+        some = min(of.step, goal - tried)
+        failures += run_trials(of.make(case), first + tried, some, of.extra_bytes, of.seconds)
         tried += some
     took = time.monotonic() - started
     if seed is None:
@@ -64,37 +68,36 @@ def run_case(kind: str, case: str, count: int | None, seconds: float | None, see
 
 def print_totals() -> None:
     """Print how many trials there were of each case."""
-    from torture.record import totals
-
     for kind, case, tried, failed in totals():
         print(f"{kind:<10} {case:<28} {tried:>10,} tried {failed:>6,} failed")
 
 
-def cases_of(kind: str) -> list[str]:
-    """Return the names of the cases of a kind."""
-    return list(KINDS[kind]()[0])
+class Kind(NamedTuple):
+    """Trials of one kind: the module with their `make_trial`, where its cases are, and what one trial may take."""
+
+    module: str
+    cases: str
+    extra_bytes: int | None = None
+    # How many to run between two looks at the clock.
+    step: int = 10
+    seconds: float = 300
+
+    def names(self) -> list[str]:
+        """Return the names of the cases."""
+        module, _, name = self.cases.partition(":")
+        return list(getattr(import_module(module), name))
+
+    def make(self, case: str) -> Callable[[], Trial]:
+        """Return what makes the trials of a case."""
+        return partial(import_module(self.module).make_trial, case)
 
 
-def trials_of(kind: str, case: str) -> tuple[partial[object], int | None, int]:
-    """Return what makes the trials of a case, the memory they may take, and how many to run between two looks."""
-    _, make, extra_bytes, step = KINDS[kind]()
-    return partial(make, case), extra_bytes, step
-
-
-def _files() -> tuple[object, object, int | None, int]:
-    from torture.files import CONSTANT, make_trial
-    from torture.readers import READERS
-
-    return READERS, make_trial, CONSTANT, 2000
-
-
-def _numbers() -> tuple[object, object, int | None, int]:
-    from torture.numbers import CLASSIFIERS, make_trial
-
-    return CLASSIFIERS, make_trial, None, 200
-
-
-KINDS = {"files": _files, "numbers": _numbers}
+KINDS = {
+    "files": Kind("torture.files", "torture.readers:READERS", 256 << 20, 2000, 10),
+    "numbers": Kind("torture.numbers", "torture.numbers:CLASSIFIERS", None, 50, 60),
+    "kills": Kind("torture.kills", "torture.jobs:JOBS"),
+    "disks": Kind("torture.disks", "torture.jobs:JOBS"),
+}
 
 
 if __name__ == "__main__":

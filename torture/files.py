@@ -11,8 +11,6 @@ from labelfield.errors import LabelfieldError
 from torture.readers import READERS, Wrong, equal, fresh
 from torture.running import Trial
 
-# What a reader may take beyond ten times the size of its file, in bytes.
-CONSTANT = 256 << 20
 _LONGEST_MESSAGE = 700
 
 

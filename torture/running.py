@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-# What one trial may take, in seconds: beyond it, it fails; beyond the second, its process is killed.
-MOST_SECONDS, KILL_SECONDS = 10, 20
+# A trial that takes longer than it may fails; after as many seconds more its process is killed.
+_GRACE = 10
 # Trials of one process. A new one starts from the memory of the parent.
 _CHUNK = 2000
 
@@ -37,17 +37,19 @@ class TooSlowError(Exception):
 Trial = Callable[[int], str | None]
 
 
-def run_trials(make: Callable[[], Trial], first: int, count: int, extra_bytes: int | None) -> list[Failure]:
-    """Run trials with these seeds, each process with `extra_bytes` of memory more than it has when it begins."""
+def run_trials(
+    make: Callable[[], Trial], first: int, count: int, extra_bytes: int | None, seconds: float
+) -> list[Failure]:
+    """Run trials with these seeds, each process with `extra_bytes` of memory more than it has at first."""
     failures: list[Failure] = []
     seed, end = first, first + count
     while seed < end:
-        seed = _run_chunk(make, seed, min(seed + _CHUNK, end), extra_bytes, failures)
+        seed = _run_chunk(make, seed, min(seed + _CHUNK, end), extra_bytes, seconds, failures)
     return failures
 
 
 def _run_chunk(
-    make: Callable[[], Trial], first: int, end: int, extra_bytes: int | None, failures: list[Failure]
+    make: Callable[[], Trial], first: int, end: int, extra_bytes: int | None, seconds: float, failures: list[Failure]
 ) -> int:
     """Run some trials in one process; return the first seed that was not tried."""
     out, into = os.pipe()
@@ -56,7 +58,7 @@ def _run_chunk(
         os.close(out)
         status = 1
         try:
-            _work(make, first, end, extra_bytes, into)
+            _work(make, first, end, extra_bytes, seconds, into)
             status = 0
         except BaseException:  # of the preparations
             traceback.print_exc()
@@ -67,11 +69,11 @@ def _run_chunk(
     started = time.monotonic()
     is_over = False
     while not is_over:
-        patience = KILL_SECONDS + (60 if begun < first else 0)  # the first trial waits for the preparations
+        patience = seconds + _GRACE + (120 if begun < first else 0)  # the first trial waits for the preparations
         ready, _, _ = select.select([out], [], [], max(0.0, started + patience - time.monotonic()))
         if not ready:
             os.kill(child, signal.SIGKILL)
-            failures.append(Failure(max(begun, first), f"no answer in {KILL_SECONDS} s"))
+            failures.append(Failure(max(begun, first), f"no answer in {seconds + _GRACE:g} s"))
             break
         some = os.read(out, 1 << 16)
         is_over = not some
@@ -92,20 +94,20 @@ def _run_chunk(
     return max(begun, first) + 1 if not is_over else end
 
 
-def _work(make: Callable[[], Trial], first: int, end: int, extra_bytes: int | None, into: int) -> None:
+def _work(make: Callable[[], Trial], first: int, end: int, extra_bytes: int | None, seconds: float, into: int) -> None:
     trial = make()
     limit_memory(extra_bytes)
     signal.signal(signal.SIGALRM, _too_slow)
     for seed in range(first, end):
         os.write(into, json.dumps([seed, None]).encode() + b"\n")
-        what = attempt(trial, seed)
+        what = attempt(trial, seed, seconds)
         if what is not None:
             os.write(into, json.dumps([seed, what]).encode() + b"\n")
 
 
-def attempt(trial: Trial, seed: int) -> str | None:
+def attempt(trial: Trial, seed: int, seconds: float) -> str | None:
     """Run one trial with a limit of time; return what is wrong, with the place of an error that nobody expects."""
-    signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         return trial(seed)
     except BaseException as error:  # whatever the package lets through is a failure
@@ -124,7 +126,7 @@ def described(error: BaseException) -> str:
 
 
 def _too_slow(number: int, frame: FrameType | None) -> None:
-    raise TooSlowError(f"more than {MOST_SECONDS} s")
+    raise TooSlowError("it takes too long")
 
 
 def limit_memory(extra_bytes: int | None) -> None:
