@@ -7,8 +7,10 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from labelfield import estimators
 from torture.running import Trial
 
 _SMALL = {"n_inducing": 5, "max_epochs": 2, "device": "cpu"}
@@ -64,10 +66,6 @@ def draw(rng: Random) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[n
 
 def make_trial(name: str) -> Trial:
     """Return the trials of a classifier."""
-    import torch
-
-    from labelfield import estimators
-
     torch.set_num_threads(1)
     which, options, has_classes = CLASSIFIERS[name]
     kind = getattr(estimators, which)

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 import labelfield
+from labelfield import estimators
 from labelfield.csr import verify as verify_csr
 from labelfield.data import Dataset
 from labelfield.data.files import verify
@@ -361,8 +362,6 @@ _MODELS = ("mlgpf", "one_vs_each", "topics", "linear", "auto", "text", "svdkl")
 
 def _make_model(kind: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        from labelfield import estimators
-
         rng = np.random.default_rng(0)
         X = np.abs(rng.normal(size=(40, 4))) * (rng.random((40, 4)) < 0.7)
         Y, y = (rng.random((40, 3)) < 0.4).astype(int), np.arange(40) % 3
@@ -433,12 +432,12 @@ def _make_checkpoint(folder: Path) -> None:
 
 
 def _train_to(folder: Path, epochs: int, resume: bool) -> Any:
-    from labelfield.estimators import MLGPFClassifier
-
     rng = np.random.default_rng(0)
     X = np.abs(rng.normal(size=(40, 4)))
     Y = (rng.random((40, 3)) < 0.4).astype(int)
-    model = MLGPFClassifier(n_latent=2, n_inducing=4, max_epochs=epochs, batch_size=10, random_state=0, device="cpu")
+    model = estimators.MLGPFClassifier(
+        n_latent=2, n_inducing=4, max_epochs=epochs, batch_size=10, random_state=0, device="cpu"
+    )
     return model.fit(X, Y, checkpoint=folder / "checkpoint.safetensors", resume=resume)
 
 

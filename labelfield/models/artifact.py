@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from labelfield.atomic import replacing_file, require_only_ours, sweep, sync
 from labelfield.errors import LabelfieldError
+from labelfield.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +60,7 @@ def save_artifact(
     from safetensors.torch import save_file
 
     require_only_ours(folder, MODEL_FILES)
-    described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, **config}))
+    described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, "labelfield": __version__, **config}))
     lists = {
         name: None if lines is None else "".join(f"{line}\n" for line in lines).encode()
         for name, lines in ((_LABELS, labels), (FEATURES, features), (VOCABULARY, vocabulary))
@@ -146,11 +147,14 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise _damaged(path, "not JSON") from None
     if not isinstance(config, dict) or config.get("format") != _FORMAT:
         raise _damaged(path, "not the description of a labelfield model")
-    if config.get("version") not in _READABLE or config.get("version") is True:
-        raise ModelError(
-            f"{path}: a model of version {config.get('version')!r}; this labelfield reads versions "
-            f"{_READABLE[0]} to {_READABLE[-1]}. Train it again, or use the labelfield it was made with"
-        )
+    version, maker = config.get("version"), config.get("labelfield")
+    if version not in _READABLE or version is True:
+        by = f", made by labelfield {maker}" if isinstance(maker, str) else ""
+        reads = f"this labelfield ({__version__}) reads versions {_READABLE[0]} to {_READABLE[-1]}"
+        fix = "Train it again, or use the labelfield it was made with"
+        if isinstance(version, int) and version > _VERSION:
+            fix = "Install a newer one: pip install --upgrade labelfield"
+        raise ModelError(f"{path}: a model of version {version!r}{by}; {reads}. {fix}")
     return config
 
 
