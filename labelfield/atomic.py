@@ -40,7 +40,12 @@ def replacing_file(target: Path) -> Iterator[Path]:
         raise FileExistsError(f"{target} is not a file; choose another name")
     with _scratch(target) as scratch:
         new = scratch / "new"
-        yield new
+        try:
+            yield new
+        except OSError as error:
+            if error.filename is not None and os.fspath(error.filename) == os.fspath(new):
+                error.filename = str(target)  # what the user knows of
+            raise
         os.replace(new, target)
 
 

@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
+import io
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from torture.jobs import JOBS, copy_of, start
+from torture.jobs import JOBS, Child, copy_of, start
 from torture.running import Trial
 
-# Runs a command of labelfield whose n-th call of one function of the system fails as on a full or broken disk.
-_FAULTY = """
-import builtins, errno, os, sys
-name, at, number = sys.argv[1], int(sys.argv[2]), getattr(errno, sys.argv[3])
-seen = 0
-def fails():
-    global seen
-    seen += 1
-    return seen >= at
-def failing(whole):
-    def call(*given, **options):
-        if fails():
-            raise OSError(number, os.strerror(number), given[0] if isinstance(given[0], str) else None)
-        return whole(*given, **options)
-    return call
-if name == "open":
-    whole = builtins.open
-    def opened(file, mode="r", *given, **options):
-        if any(letter in mode for letter in "wax+") and file != os.devnull and fails():
-            raise OSError(number, os.strerror(number), str(file))
-        return whole(file, mode, *given, **options)
-    builtins.open = opened
-    import io
-    io.open = opened
-else:
-    setattr(os, name, failing(getattr(os, name)))
-sys.argv = ["labelfield", *sys.argv[4:]]
-from labelfield.cli.main import main
-main()
-"""
 _CALLS = ("open", "replace", "fsync", "mkdir", "unlink", "rmdir")
 _ERRORS = ("ENOSPC", "EROFS", "EDQUOT", "EIO", "EACCES", "ENOENT")
+
+
+def break_call(name: str, at: int, number: int) -> None:
+    """Let the calls of one function of the system fail from the `at`-th on, as on a full or broken disk."""
+    seen = 0
+
+    def fails(path: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen >= at:
+            raise OSError(number, os.strerror(number), os.fspath(path) if isinstance(path, str | Path) else None)
+
+    if name == "open":
+        opened = open
+
+        def failing_open(file: Any, mode: str = "r", *given: Any, **options: Any) -> Any:
+            if any(letter in mode for letter in "wax+"):
+                fails(file)
+            return opened(file, mode, *given, **options)
+
+        builtins.open = io.open = failing_open  # type: ignore[assignment]
+        return
+    whole = getattr(os, name)
+
+    def failing(*given: Any, **options: Any) -> Any:
+        fails(given[0])
+        return whole(*given, **options)
+
+    setattr(os, name, failing)
 
 
 def make_trial(name: str) -> Trial:
     """Return the trials of a job: a call that fails, or a real file system that is full."""
     job = JOBS[name]
-    base = Path(tempfile.mkdtemp(prefix="torture-"))
+    base = Path(tempfile.mkdtemp())
     (base / "original").mkdir()
     job.make(base / "original")
     can_mount = os.geteuid() == 0
@@ -59,9 +61,9 @@ def make_trial(name: str) -> Trial:
         if can_mount and rng.randrange(3) == 0:
             return _on_a_full_disk(rng)
         folder = copy_of(base / "original", base / "work")
-        fault = [rng.choice(_CALLS), str(rng.choice((1, 1, 2, 3, 4, 5, 6, 8, 12))), rng.choice(_ERRORS)]
-        process = start(folder, job.command, [sys.executable, "-c", _FAULTY, *fault])
-        return _flaw(folder, process, " ".join(fault))
+        call, at, error = rng.choice(_CALLS), rng.choice((1, 1, 2, 3, 4, 5, 6, 8, 12)), rng.choice(_ERRORS)
+        child = start(folder, job.command, lambda: break_call(call, at, getattr(errno, error)))
+        return _flaw(folder, child, f"{call} {at} {error}")
 
     def _on_a_full_disk(rng: Random) -> str | None:
         disk = base / "disk"
@@ -79,14 +81,14 @@ def make_trial(name: str) -> Trial:
         finally:
             subprocess.run(["umount", str(disk)], check=False)
 
-    def _flaw(folder: Path, process: subprocess.Popen[str], fault: str) -> str | None:
-        said = process.communicate()[1]
+    def _flaw(folder: Path, child: Child, fault: str) -> str | None:
+        code, said = child.wait()
         if "Traceback" in said:
             return f"{fault}: a traceback: {said.strip().splitlines()[-1][:120]}"
-        if process.returncode != 0 and not said.strip():
+        if code != 0 and not said.strip():
             return f"{fault}: no message"
-        if process.returncode < 0:
-            return f"{fault}: ended by signal {-process.returncode}"
+        if code < 0:
+            return f"{fault}: ended by signal {-code}"
         if not job.is_whole(folder):
             return f"{fault}: what is left is neither the old state nor the new one ({said.strip()[-80:]})"
         left = [path.name for path in folder.rglob(".labelfield-*")]

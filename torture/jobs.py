@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import subprocess
+import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+import labelfield.estimators  # before the first fork
+from labelfield.cli.main import main
+
 _TRAIN = ["--method", "mlgpf", "--seed", "0", "--device", "cpu", "--set", "max_epochs=6", "--set", "n_inducing=8"]
 
 
@@ -30,22 +35,67 @@ class Job(NamedTuple):
     is_whole: Callable[[Path], bool]
 
 
-def start(folder: Path, command: list[str], prefix: list[str] | None = None) -> subprocess.Popen[str]:
-    """Start a command in a folder; a session of its own has all its processes."""
-    return subprocess.Popen(
-        [*(prefix or [sys.executable, "-m", "labelfield"]), *command],
-        cwd=folder,
-        env=os.environ | _ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+class Child:
+    """A command in a process of its own, forked from this one, which has all modules in memory already."""
+
+    def __init__(self, folder: Path, command: list[str], before: Callable[[], None] | None) -> None:
+        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `wait`
+        self.code: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run(folder, command, before, self.said.fileno())
+
+    def is_running(self) -> bool:
+        """Return whether the command has not ended."""
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code is None
+
+    def send(self, number: int) -> None:
+        """Send a signal, unless the command has ended."""
+        if self.is_running():
+            os.kill(self.pid, number)
+
+    def wait(self) -> tuple[int, str]:
+        """Return the exit code, negative for a signal, and what was said on stderr."""
+        if self.code is None:
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        self.said.seek(0)
+        text = self.said.read()
+        self.said.close()
+        return self.code, text
+
+
+def _run(folder: Path, command: list[str], before: Callable[[], None] | None, said: int) -> NoReturn:
+    """Run a command in a forked process, and end it."""
+    code = 1
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.chdir(folder)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+        os.dup2(said, 2)
+        sys.argv = ["labelfield", *command]
+        if before is not None:
+            before()
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # as the interpreter would
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def start(folder: Path, command: list[str], before: Callable[[], None] | None = None) -> Child:
+    """Start a command in a folder, after something is done to its process."""
+    return Child(folder, command, before)
 
 
 def _make_rows(folder: Path) -> None:
-    import labelfield
-
     data = labelfield.synth.make_multilabel(300, 40, 6, seed=1)
     labelfield.write(data, folder / "rows.txt")
 
@@ -62,7 +112,7 @@ def _make_documents(folder: Path) -> None:
 def _make_tagger(folder: Path) -> None:
     _make_documents(folder)
     command = ["train", "documents.csv", "--out", "model", "--method", "linear", "--seed", "0"]
-    assert start(folder, command).wait() == 0
+    assert start(folder, command).wait()[0] == 0
 
 
 def arrays(path: Path) -> dict[str, bytes]:
@@ -80,7 +130,6 @@ def _model(folder: Path) -> Any:
 
 def _loads(folder: Path, *, may_be_missing: bool) -> bool:
     """Return whether the model loads, or, where it may be missing, has not ended."""
-    import labelfield
     from labelfield.models.artifact import ModelError
 
     if may_be_missing and not (folder / "model" / "config.json").exists():
@@ -93,8 +142,6 @@ def _loads(folder: Path, *, may_be_missing: bool) -> bool:
 
 
 def _rows_are_whole(folder: Path) -> bool:
-    import labelfield
-
     return not (folder / "out").exists() or labelfield.read(folder / "out").n_rows == 300
 
 

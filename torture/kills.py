@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 import time
@@ -16,28 +15,24 @@ from torture.running import Trial
 def make_trial(name: str) -> Trial:
     """Return the trials of a job; its undisturbed run tells how long it takes, and what it gives."""
     job = JOBS[name]
-    base = Path(tempfile.mkdtemp(prefix="torture-"))
+    base = Path(tempfile.mkdtemp())
     (base / "original").mkdir()
     job.make(base / "original")
     whole = copy_of(base / "original", base / "whole")
     started = time.monotonic()
-    process = start(whole, job.command)
-    said = process.communicate()[1]
-    assert process.returncode == 0, said
+    code, said = start(whole, job.command).wait()
+    assert code == 0, said
     seconds, expected = time.monotonic() - started, job.result(whole)
 
     def trial(seed: int) -> str | None:
         rng = Random(f"{name}/{seed}")
         # Half of the runs begin where a whole result lies already, which they replace.
-        folder = copy_of(
-            rng.choice((base / "original", whole)) if name not in ("train", "learn") else base / "original",
-            base / "work",
-        )
-        process = start(folder, job.command)
-        time.sleep(rng.uniform(0.3, 1.05) * seconds)
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        first = rng.choice((base / "original", whole)) if name not in ("train", "learn") else base / "original"
+        folder = copy_of(first, base / "work")
+        child = start(folder, job.command)
+        time.sleep(rng.uniform(0.0, 1.05) * seconds)
+        child.send(signal.SIGKILL)
+        child.wait()
         if not job.is_whole(folder):
             return "what is left is neither the old state nor the new one"
         is_done = (
@@ -46,9 +41,8 @@ def make_trial(name: str) -> Trial:
             and not list((folder / "model").glob("checkpoint*"))
         )
         if not is_done:
-            process = start(folder, job.again)
-            said = process.communicate()[1]
-            if process.returncode != 0:
+            code, said = start(folder, job.again).wait()
+            if code != 0:
                 return f"it does not go on: {said.strip().splitlines()[-1:]}"
         return None if job.result(folder) == expected else "the result is not that of an undisturbed run"
 

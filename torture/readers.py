@@ -225,7 +225,9 @@ def _change_links(path: Path, rng: Random) -> bool:
     elif how == 3:
         os.mkfifo(path)
     elif how == 4:
-        path.symlink_to("/etc/passwd")
+        other = path.with_name("elsewhere")  # in this folder: nothing outside it may ever be written to
+        other.write_bytes(b"a:b\n")
+        path.symlink_to(other)
     return True
 
 

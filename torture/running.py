@@ -7,8 +7,10 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -53,8 +55,10 @@ def _run_chunk(
 ) -> int:
     """Run some trials in one process; return the first seed that was not tried."""
     out, into = os.pipe()
+    room = tempfile.mkdtemp(prefix="torture-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
     child = os.fork()
     if child == 0:
+        tempfile.tempdir = room  # all that trials write
         os.close(out)
         status = 1
         try:
@@ -87,6 +91,7 @@ def _run_chunk(
                 failures.append(Failure(seed, what))
     os.close(out)
     status = os.waitpid(child, 0)[1]
+    shutil.rmtree(room, ignore_errors=True)
     if is_over and status != 0:
         how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an exit"
         failures.append(Failure(max(begun, first), f"the process ended with {how}"))

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from labelfield.atomic import replacing_file, sync
 from labelfield.errors import DataError
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.models.artifact import write_arrays
 
 State = TypeVar("State")
 # Settings that may change when a run is resumed.
@@ -31,9 +31,9 @@ _DAMAGE = (SafetensorError, OSError, KeyError, IndexError, TypeError, ValueError
 
 def write_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Write tensors, and facts that JSON can hold."""
-    own = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    own = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
     with replacing_file(path) as new:
-        save_file(own, new, {"format": _FORMAT, "facts": json.dumps(facts), "sha256": _digest(own)})
+        write_arrays(new, own, {"format": _FORMAT, "facts": json.dumps(facts), "sha256": _digest(own)})
         sync(new)
 
 

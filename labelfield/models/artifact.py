@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -57,8 +59,6 @@ def save_artifact(
     leaves the old model. Then config.json, without which there is no model, goes first and comes last: a kill in that
     moment leaves no model, and never a mixture. It holds checksums of the other files and of itself.
     """
-    from safetensors.torch import save_file
-
     require_only_ours(folder, MODEL_FILES)
     described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, "labelfield": __version__, **config}))
     lists = {
@@ -66,11 +66,10 @@ def save_artifact(
         for name, lines in ((_LABELS, labels), (FEATURES, features), (VOCABULARY, vocabulary))
     }
     folder.mkdir(parents=True, exist_ok=True)
-    own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
     written = [_CONFIG, *(name for name, content in lists.items() if content is not None), _ARRAYS]
     with ExitStack() as stack:  # which is left from its end: config.json is replaced last
         new = {name: stack.enter_context(replacing_file(folder / name)) for name in written}
-        save_file(own, new[_ARRAYS], {"format": _FORMAT})
+        write_arrays(new[_ARRAYS], arrays, {"format": _FORMAT})
         for name, content in lists.items():
             if content is not None:
                 new[name].write_bytes(content)
@@ -82,6 +81,20 @@ def save_artifact(
         for name in (_CONFIG, DOCUMENTS, *(name for name, content in lists.items() if content is None)):
             (folder / name).unlink(missing_ok=True)  # of an older model
     sweep(folder)
+
+
+def write_arrays(path: Path, arrays: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors to a new file; a disk that is full is an OSError as anywhere."""
+    from safetensors.torch import save_file
+
+    own = {name: array.detach().to("cpu", copy=True).contiguous() for name, array in arrays.items()}
+    try:
+        save_file(own, path, metadata)
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from None
 
 
 def _digest_of_file(path: Path) -> str:
