@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=None, help="trials of each case")
     parser.add_argument("--seconds", type=float, default=None, help="time for all cases together")
     parser.add_argument("--seed", type=int, default=None, help="run this one trial again, and record nothing")
+    parser.add_argument("--no-record", action="store_true", help="leave the record as it is")
     given = parser.parse_args()
     if given.kind == "totals":
         print_totals()
@@ -36,11 +37,13 @@ def main() -> None:
     ends = None if given.seconds is None else time.monotonic() + given.seconds
     for place, (kind, case) in enumerate(cases):
         share = None if ends is None else (ends - time.monotonic()) / (len(cases) - place)
-        n_failed += run_case(kind, case, given.count, share, given.seed)
+        n_failed += run_case(kind, case, given.count, share, given.seed, not given.no_record)
     sys.exit(n_failed > 0)
 
 
-def run_case(kind: str, case: str, count: int | None, seconds: float | None, seed: int | None) -> int:
+def run_case(
+    kind: str, case: str, count: int | None, seconds: float | None, seed: int | None, is_recorded: bool
+) -> int:
     """Run trials of one case; return how many failed."""
     of = KINDS[kind]
     first = next_seed(kind, case) if seed is None else seed
@@ -52,7 +55,7 @@ def run_case(kind: str, case: str, count: int | None, seconds: float | None, see
         failures += run_trials(of.make(case), first + tried, some, of.extra_bytes, of.seconds)
         tried += some
     took = time.monotonic() - started
-    if seed is None:
+    if seed is None and is_recorded:
         add_record(kind, case, first, tried, failures, took)
     print(
         f"{kind}: {case}: {tried} tried, {len(failures)} failed, {tried / max(took, 1e-9):.0f} per second", flush=True

@@ -12,12 +12,13 @@ ROOT = Path(__file__).parents[1]
 RECORDS = Path(__file__).with_name("records.jsonl")
 
 
-def read_records(path: Path = RECORDS) -> list[dict[str, Any]]:
+def read_records(path: Path | None = None) -> list[dict[str, Any]]:
     """Return all runs, oldest first."""
+    path = path or RECORDS
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def next_seed(kind: str, case: str, path: Path = RECORDS) -> int:
+def next_seed(kind: str, case: str, path: Path | None = None) -> int:
     """Return the first seed that no run of this case has tried."""
     known = (one for one in read_records(path) if (one["kind"], one["case"]) == (kind, case))
     return max((one["first_seed"] + one["tried"] for one in known), default=0)
