@@ -55,7 +55,7 @@ def run_case(
         failures += run_trials(of.make(case), first + tried, some, of.extra_bytes, of.seconds)
         tried += some
     took = time.monotonic() - started
-    if seed is None and is_recorded:
+    if seed is None and is_recorded and tried:
         add_record(kind, case, first, tried, failures, took)
     print(
         f"{kind}: {case}: {tried} tried, {len(failures)} failed, {tried / max(took, 1e-9):.0f} per second", flush=True

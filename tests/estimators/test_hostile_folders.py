@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
+from scipy import sparse
 
 import labelfield
-from labelfield import DataError, atomic
+from labelfield import CannotAnswerError, DataError, atomic
 from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
 
@@ -109,3 +110,14 @@ def test_a_full_disk_is_an_error_of_the_file_that_was_asked_for(tmp_path, monkey
     with pytest.raises(OSError, match="No space left on device") as caught:
         write()
     assert caught.value.filename == str(tmp_path / "a")
+
+
+def test_answers_that_are_not_numbers_are_an_error(monkeypatch):
+    """Weights that someone changed to the largest number there is, checksums and all, overflow."""
+    model = labelfield.load(FOLDER, device="cpu")
+    X, nothing = np.ones((2, model.n_features_in_)), np.full((2, 3), np.nan)
+    monkeypatch.setattr(type(model.predictor_), "proba", lambda self, *given: nothing)
+    monkeypatch.setattr(type(model.predictor_), "top_k", lambda self, *given: sparse.csr_array(nothing))
+    for ask in (model.predict_proba, model.predict_topk):
+        with pytest.raises(CannotAnswerError, match="probabilities that are not numbers"):
+            ask(X)
