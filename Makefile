@@ -7,7 +7,7 @@ SUITE ?= scoreboard
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test types fast-tests test-slow bench tables docs lock clean
+.PHONY: help setup demo test types fast-tests test-slow torture bench tables docs lock clean
 
 help:            ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ fast-tests:
 
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+torture: setup   ## hours of hostile files, odd numbers, kills and full disks (SECONDS=14400); goes on where it ended
+	$(BIN)/python -m torture all --seconds $(or $(SECONDS),14400)
 
 bench: setup     ## measure a suite (SUITE=scoreboard by default, 40 minutes on 2 cores) and update the tables
 	$(BIN)/python -m benchmarks bench $(SUITE)

@@ -1,5 +1,6 @@
 """Files and folders that are written either whole or not at all."""
 
+import ctypes
 import os
 import shutil
 import tempfile
@@ -32,12 +33,20 @@ def replacing_file(target: Path) -> Iterator[Path]:
 
     A target that exists and is not a regular file, such as a device or a folder, is never replaced.
     """
-    target = target.resolve()
+    try:
+        target = target.resolve()
+    except RuntimeError:
+        raise FileExistsError(f"{target} is a link to itself; choose another name or remove it") from None
     if target.exists() and not target.is_file():
         raise FileExistsError(f"{target} is not a file; choose another name")
     with _scratch(target) as scratch:
         new = scratch / "new"
-        yield new
+        try:
+            yield new
+        except OSError as error:
+            if error.filename is not None and os.fspath(error.filename) == os.fspath(new):
+                error.filename = str(target)  # what the user knows of
+            raise
         os.replace(new, target)
 
 
@@ -53,6 +62,8 @@ def replacing_folder(target: Path, ours: Collection[str]) -> Iterator[Path]:
         new, old = scratch / "new", scratch / "old"
         new.mkdir()
         yield new
+        if target.exists() and _exchange(new, target):
+            return
         if target.exists():
             os.replace(target, old)
         try:
@@ -61,6 +72,16 @@ def replacing_folder(target: Path, ours: Collection[str]) -> Iterator[Path]:
             if old.exists():
                 os.replace(old, target)
             raise
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Let two folders change places in one step, where the system can: then there is no moment without either."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):  # another system
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(rename(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
 
 
 def require_only_ours(target: Path, ours: Collection[str]) -> None:

@@ -17,6 +17,8 @@ class DataError(LabelfieldError, ValueError):
     """Bad data: where it is, what was found, what was expected, and how to fix it."""
 
     exit_code = 3
+    # What a file holds may be of any length; a message is for a person.
+    _longest = 300
 
     def __init__(
         self,
@@ -28,6 +30,7 @@ class DataError(LabelfieldError, ValueError):
         line: int | None = None,
     ) -> None:
         self.path = None if path is None else fspath(path)
+        found = found if len(found) <= self._longest else f"{found[: self._longest - 1]}…"
         self.line, self.found, self.expected, self.fix = line, found, expected, fix
         where = (self.path or "") + ("" if line is None else f":{line}")
         message = f"{where}: {found}" if where else found

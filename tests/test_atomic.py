@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from labelfield.atomic import replacing_file
+from labelfield import atomic
+from labelfield.atomic import replacing_file, replacing_folder
 
 
 def write(path, text="new"):
@@ -43,3 +44,20 @@ def test_a_failure_leaves_what_was_there(tmp_path):
         fail()
     assert (tmp_path / "a").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_folder_is_replaced_with_and_without_an_exchange(tmp_path, monkeypatch):
+    for number, can_exchange in enumerate((True, False)):
+        if not can_exchange:
+            monkeypatch.setattr(atomic, "_exchange", lambda a, b: False)
+        for text in ("old", "new"):
+            with replacing_folder(tmp_path / f"m{number}", ["a"]) as folder:
+                (folder / "a").write_text(text)
+        assert (tmp_path / f"m{number}" / "a").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m0", "m1"]
+
+
+def test_a_link_to_itself_is_refused(tmp_path):
+    (tmp_path / "a").symlink_to("a")
+    with pytest.raises(OSError, match="link"):
+        write(tmp_path / "a")

@@ -11,8 +11,9 @@ so that a step is a sum of a few short vectors that stay in cache.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from labelfield.compiled import compiled
 
 F4 = NDArray[np.float32]
 I4 = NDArray[np.int32]
@@ -23,7 +24,7 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 _LEAST_STEP = np.float32(1e-6)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def restrict(indptr: I8, indices: I4, values: F4, rows: I8, places: I4, constant: float) -> tuple[I4, I8, I4, F4, F4]:
     """Return the features that occur in some rows, all rows (CSR) on these features alone, and their squared norms.
 
@@ -65,7 +66,7 @@ def restrict(indptr: I8, indices: I4, values: F4, rows: I8, places: I4, constant
     return features, starts, columns, kept, squares
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@compiled(fastmath=True)
 def sweep(
     starts: I8, columns: I4, values: F4, squares: F4, signs: NDArray[np.int8], W: F4, alpha: F4, order: I8, ridge: float
 ) -> float:
@@ -99,7 +100,7 @@ def sweep(
     return float(worst)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@compiled(fastmath=True)
 def forget(starts: I8, columns: I4, values: F4, signs: NDArray[np.int8], W: F4, alpha: F4, rows: I8) -> None:
     """Take the part of these rows out of the weights, and set their alpha to 0."""
     n_labels = W.shape[1]
@@ -111,7 +112,7 @@ def forget(starts: I8, columns: I4, values: F4, signs: NDArray[np.int8], W: F4, 
         alpha[row] = _ZERO
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@compiled(fastmath=True)
 def dense_scores(starts: I8, columns: I4, values: F4, W: F4, rows: I8, out: F4) -> None:
     """Write the scores X W of these rows into `out` (rows, labels)."""
     for place in range(rows.shape[0]):
@@ -122,7 +123,7 @@ def dense_scores(starts: I8, columns: I4, values: F4, W: F4, rows: I8, out: F4) 
                 out[place, k] += value * w[k]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def machine_scores(
     pointers: I8, features: I4, weights: F4, starts: I8, rows: I4, values: F4, first: int, last: int, out: F4
 ) -> None:

@@ -7,6 +7,8 @@ functions are polynomials here, so that the loops run on whole vector registers;
 import numba
 import numpy as np
 
+from labelfield.compiled import compiled
+
 # exp(r) = Σ c_i r^i for |r| ≤ ½ log 2, and log(1 + t) = t Σ c_i t^i for 0 ≤ t ≤ 1: least relative errors.
 _E0, _E1, _E2, _E3, _E4, _E5 = (
     np.float32(c)
@@ -45,7 +47,7 @@ def _log1p(t):  # type: ignore[no-untyped-def]
 
 
 # Sums may be reordered and products fused. Nothing assumes that numbers are finite: a step must notice if they are not.
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"}, error_model="numpy")
+@compiled(fastmath={"contract", "reassoc"}, error_model="numpy")
 def softplus_in_place(mean, var, weight, nodes, node_weights):  # type: ignore[no-untyped-def]
     """Return Σ_bk c_k E softplus(N(mean_bk, var_bk)), and replace means and variances (B, K) by its derivatives."""
     n, width = mean.shape

@@ -5,8 +5,9 @@ taken for one. A pair of words is the pair of their numbers, which needs no comp
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from labelfield.compiled import compiled
 
 U4 = NDArray[np.uint32]
 U8 = NDArray[np.uint64]
@@ -31,7 +32,7 @@ _SPARSER = 32
 _ALONE, _LETTERS = np.uint32(ALONE), np.uint32(ALONE - 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def split_words(codes: U4, letters: U4, slots: I4, hashes: U8, starts: I8, arena: U4, state: I8, tokens: I4) -> int:
     """Write the words of `codes` to `tokens` by number, and END for each code point 0; new words join the table.
 
@@ -97,7 +98,7 @@ def split_words(codes: U4, letters: U4, slots: I4, hashes: U8, starts: I8, arena
     return reason
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def place_words(slots: I4, hashes: U8, n_words: int) -> None:
     """Fill an empty table of slots."""
     mask = slots.shape[0] - 1
@@ -108,7 +109,7 @@ def place_words(slots: I4, hashes: U8, n_words: int) -> None:
         slots[slot] = word
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def count_documents(tokens: I4, n_fields: int, pointers: I8, units: I4, seen: I4, frequency: I4, document: int) -> int:
     """Add to `frequency` the number of documents that each unit occurs in; return the number of the next document.
 
@@ -130,7 +131,7 @@ def count_documents(tokens: I4, n_fields: int, pointers: I8, units: I4, seen: I4
     return document
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def count_pairs(tokens: I4, n_fields: int, pointers: I8, units: I4, table: U8, state: I8, document: int) -> bool:
     """Count the documents that each pair of neighbouring words occurs in.
 
@@ -165,7 +166,7 @@ def count_pairs(tokens: I4, n_fields: int, pointers: I8, units: I4, table: U8, s
     return bool(at >= tokens.shape[0])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _slot_of(table: U8, key: np.uint64, mask: int) -> np.int64:
     """Return where a key is, or where it would be."""
     code = key * _PRIME
@@ -175,7 +176,7 @@ def _slot_of(table: U8, key: np.uint64, mask: int) -> np.int64:
     return slot
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def place_pairs(pairs: U8, table: U8) -> None:
     """Copy pairs with what is beside them (n, 2) into a table."""
     mask = table.shape[0] - 1
@@ -184,7 +185,7 @@ def place_pairs(pairs: U8, table: U8) -> None:
         table[slot, 0], table[slot, 1] = pairs[at, 0], pairs[at, 1]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def add_pairs(pairs: U8, table: U8) -> None:
     """Add the numbers of documents of pairs (n, 2) to those in a table, which starts with 0 beside free slots."""
     mask = table.shape[0] - 1
@@ -194,7 +195,7 @@ def add_pairs(pairs: U8, table: U8) -> None:
         table[slot, 1] += pairs[at, 1] & _LOW
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def write_rows(
     tokens: I4,
     weights: F4,
@@ -251,7 +252,7 @@ def write_rows(
     return last
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sort_each(counts: I8, indices: I4, values: F4) -> None:
     """Put the columns of each row in order, one row after another."""
     first = 0
@@ -262,7 +263,7 @@ def _sort_each(counts: I8, indices: I4, values: F4) -> None:
         first = last
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sort_all(counts: I8, n_columns: int, indices: I4, values: F4) -> None:
     """Put the columns of all rows in order by counting: first all entries by column, and then these by row."""
     n = indices.shape[0]

@@ -145,7 +145,7 @@ class _Reader:
         seen: set[int] = set()
         for pair in filter(None, (part.strip() for part in _split_pairs(line[1:-1]))):
             index, text = (*pair.split(None, 1), "")[:2]
-            if not index.isdecimal() or int(index) >= n:
+            if not (index.isascii() and index.isdecimal()) or len(index) > 9 or int(index) >= n:
                 raise DataError(f"the attribute index {index[:40]!r}", f"an integer from 0 to {n - 1}", _FIX_ROW)
             if int(index) in seen:
                 raise DataError(f"attribute {index} occurs twice in this row", "each once", "Remove one.")

@@ -49,6 +49,8 @@ class Names(Sequence[str]):
     def _load(self) -> tuple[str, ...]:
         if self._names is None:
             assert self.path is not None
+            if not self.path.is_file():  # a device never ends
+                raise DataError("there is no such file", path=self.path, fix="Check the file.")
             try:
                 self._names = _lines(self.path.read_bytes())
             except OSError as error:

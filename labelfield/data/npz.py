@@ -5,6 +5,7 @@ Three kinds are read: files from `write_npz`; a pair of SciPy matrices whose nam
 an indicator matrix `Y` or a vector `y` with one class per row.
 """
 
+import math
 import re
 import zipfile
 import zlib
@@ -23,6 +24,8 @@ from labelfield.data.reading import FileContents, Options
 from labelfield.errors import DataError
 
 _X_PART = re.compile(r"(?<![A-Za-z0-9])X(?![A-Za-z0-9])")
+# Rows of a coo or csc matrix beyond which most are empty: as csr, each takes memory that the file does not have.
+_MOST_EMPTY_ROWS, _ROWS_PER_ENTRY = 1_000_000, 10
 _OURS = ("X_values", "X_indices", "X_indptr", "X_shape", "Y_indices", "Y_indptr", "Y_shape")
 
 
@@ -33,16 +36,44 @@ def label_partner(path: Path) -> Path | None:
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Read all arrays of an .npz file; objects, which only pickle could read, are refused."""
+    if not path.is_file():
+        raise DataError("there is no such file", path=path, fix="Check the path.")
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, Mapping):
-                raise ValueError("a single array")
-            return {name: np.asarray(archive[name]) for name in archive}
-    except FileNotFoundError:
-        raise DataError("there is no such file", path=path, fix="Check the path.") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        with zipfile.ZipFile(path) as archive:
+            return {one.filename.removesuffix(".npy"): _load_member(archive, one) for one in archive.infolist()}
+    except (OSError, ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         found = f"cannot be read ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
         raise DataError(found, path=path, expected="an .npz file of plain arrays", fix="Write it again.") from None
+
+
+def _load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read one array. NumPy would set aside what its header asks for, which must be what the archive has of it."""
+    with archive.open(member) as file:
+        shape, is_by_column, dtype = _read_header(file)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if n_bytes > member.file_size:
+            raise ValueError(f"the header of {member.filename} asks for {n_bytes} bytes of {member.file_size}")
+        content = file.read()
+    if len(content) != n_bytes:
+        raise ValueError(f"{member.filename} has {len(content)} bytes of numbers where its header says {n_bytes}")
+    array = np.frombuffer(content, dtype) if n_bytes else np.empty(math.prod(shape), dtype)
+    if dtype.kind == "U" and n_bytes and int(array.view(dtype.newbyteorder("=").str[0] + "u4").max()) > 0x10FFFF:
+        raise ValueError(f"{member.filename} holds characters that do not exist")
+    return array.reshape(shape, order="F" if is_by_column else "C")
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, is_by_column, dtype = read(file)
+    except Exception as error:  # NumPy reads headers with a parser of Python, which raises what it likes
+        raise ValueError(f"not an array of NumPy: {error}") from None
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
+    if dtype.itemsize == 0 or any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError(f"an array of shape {shape}")
+    return shape, is_by_column, dtype
 
 
 def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
@@ -51,8 +82,14 @@ def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
         kind = arrays["format"].item()
         kind = kind.decode() if isinstance(kind, bytes) else kind
         shape = tuple(int(size) for size in arrays["shape"])
+        if kind != "csr" and shape and shape[0] > _MOST_EMPTY_ROWS + _ROWS_PER_ENTRY * arrays["data"].size:
+            raise ValueError(f"{shape[0]} rows for {arrays['data'].size} entries; write it as csr")
         if kind in ("csr", "csc"):
             build = sparse.csr_array if kind == "csr" else sparse.csc_array
+            ends, n_entries = arrays["indptr"], arrays["indices"].size
+            # SciPy does not look at the rest if the last one is negative.
+            if ends.ndim != 1 or not ends.size or not (ends[1:] >= ends[:-1]).all() or not 0 <= ends[-1] <= n_entries:
+                raise ValueError("row pointers that decrease or point outside")
             matrix = build((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
             matrix.check_format(full_check=True)
             return matrix
@@ -95,6 +132,7 @@ def _read_ours(arrays: Mapping[str, NDArray[Any]]) -> Dataset:
         shape, indices, indptr = arrays[f"{name}_shape"], arrays[f"{name}_indices"], arrays[f"{name}_indptr"]
         right_types = values.dtype == np.float32 and indices.dtype == np.int32 and indptr.dtype.kind == "i"
         right_shape = shape.shape == (2,) and shape.dtype.kind == "i" and shape.min() >= 0
+        right_shape = right_shape and indptr.size == int(shape[0]) + 1
         if not right_types or not right_shape or values.shape != indices.shape or indices.ndim != 1 or indptr.ndim != 1:
             raise DataError(f"{name} is not a CSR array", fix="Write the file again.")
         parts.append(assemble(values, indices, indptr, (int(shape[0]), int(shape[1]))))

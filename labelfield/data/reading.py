@@ -23,15 +23,19 @@ from labelfield.progress import Progress, ignore
 
 # Large enough to make NumPy's overhead per call negligible, small enough that the arrays of a block stay in cache.
 BLOCK_BYTES = 1 << 19
+# A few bytes may decompress to a line without an end.
+MOST_LINE_BYTES = 1 << 28
 _MAGIC: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _SUFFIX: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 COMPRESSED_SUFFIXES = tuple(_SUFFIX)
-_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # gzip and bz2 report damage as an OSError
+DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # gzip and bz2 report damage as an OSError
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def open_bytes(path: Path) -> IO[bytes]:
     """Open a file for reading; its contents, not its name, tell how it is compressed."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device never ends
+        raise DataError("not a regular file", path=path, fix="Copy it to a file.")
     try:
         with open(path, "rb") as file:
             head = file.read(6)
@@ -69,7 +73,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         with open_bytes(path) as file:
             return file.read()
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _damaged(path, None, error) from error
 
 
@@ -96,7 +100,7 @@ def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]
         raw = getattr(file, "fileobj", None) or getattr(file, "_fp", None) or file
         try:
             pending = ahead.submit(file.read, BLOCK_BYTES)
-            rest, is_first = b"", True
+            rest, n_rest, is_first = list[bytes](), 0, True
             while block := pending.result():
                 pending = ahead.submit(file.read, BLOCK_BYTES)
                 if is_first:
@@ -105,16 +109,21 @@ def _iter_blocks(path: Path, progress: Progress) -> Generator[bytes, None, None]
                     block, is_first = block.removeprefix(b"\xef\xbb\xbf"), False
                 cut = block.rfind(b"\n") + 1
                 if cut == 0:
-                    rest += block
+                    rest.append(block)
+                    n_rest += len(block)
+                    if n_rest > MOST_LINE_BYTES:
+                        found = f"a line of more than {MOST_LINE_BYTES >> 20} MB"
+                        raise DataError(found, "rows on lines", "Check where it came from.", path=path, line=lines)
                     continue
-                whole, rest = rest + block[:cut], block[cut:]
+                whole = b"".join([*rest, block[:cut]])
+                rest, n_rest = [block[cut:]], len(block) - cut
                 yield whole
                 lines += whole.count(b"\n")
                 progress(min(raw.tell(), size), size)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise _damaged(path, lines, error) from error
-        if rest:
-            yield rest + b"\n"
+        if n_rest:
+            yield b"".join([*rest, b"\n"])
         progress(size, size)
 
 

@@ -82,7 +82,7 @@ def open_store(folder: Path) -> Dataset:
 def _read_meta(folder: Path) -> dict[str, Any]:
     path = folder / _META
     try:
-        meta = json.loads(path.read_bytes())
+        meta = json.loads(path.read_bytes()) if path.is_file() else None
     except OSError as error:
         raise _damaged(path, f"cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError):
@@ -107,11 +107,12 @@ def _assemble(folder: Path, name: str, values: NDArray[np.float32], shape: tuple
 
 
 def _map(path: Path, size: int, *types: str) -> NDArray[Any]:
+    if not path.is_file():
+        raise _damaged(path, "missing, or not a file")
     try:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise _damaged(path, "missing") from None
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        with np.errstate(over="ignore"):  # of a size that no file has
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # NumPy reads headers with a parser of Python, which raises what it likes
         raise _damaged(path, str(error).splitlines()[0] if str(error) else "unreadable") from None
     # Batches read scattered rows: reading ahead would fetch hundreds of times as much as they need.
     _advise(mapped, "MADV_RANDOM")

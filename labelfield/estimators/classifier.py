@@ -226,7 +226,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         Probabilities are calibrated unless raw ones are asked for; those of one class per row sum to one.
         """
         rows = self.rows(X)
-        return self.predictor_.proba(rows, calibrated)
+        P = self.predictor_.proba(rows, calibrated)
+        _require_numbers(P)
+        return P
 
     def predict_topk(
         self, X: Any, k: int = 5, *, calibrated: bool = True, rank_by: RankBy = "probability"
@@ -245,7 +247,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         if rank_by == "utility":
             return self.predictor_.top_k_by_utility(rows, count_of(k))
         weight = rank_weight(rank_by, lambda: inverse_propensity_of(self.label_counts_, self.n_rows_))
-        return self.predictor_.top_k(rows, count_of(k), calibrated, weight)
+        best = self.predictor_.top_k(rows, count_of(k), calibrated, weight)
+        _require_numbers(best.data)
+        return best
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the lower and upper ends (N, K) of an interval of each calibrated probability, by held-out rows.
@@ -622,3 +626,12 @@ def _validation(estimator: Classifier, X: Any, Y: Any) -> Validate:
         return {name: float(scores[name]) for name in ("P@1", "P@3", "P@5")}
 
     return validate
+
+
+def _require_numbers(P: NDArray[Any]) -> None:
+    """Raise an error for probabilities that are no numbers: nobody would notice them in a ranking."""
+    if not np.isfinite(P).all():
+        raise CannotAnswerError(
+            "the model gives probabilities that are not numbers; its weights are damaged, or the rows are too large. "
+            "Scale the rows, or train the model again"
+        )

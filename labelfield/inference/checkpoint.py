@@ -61,18 +61,17 @@ def _digest(tensors: Tensors) -> str:
 
 def read_checkpoint(path: Path, only: Collection[str] = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `write_checkpoint` wrote, or a few tensors alone, whose contents are then not checked."""
-    try:
-        with _as_damage(path), safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != _FORMAT:
-                raise DataError("the checkpoint was written by another version", path=path, fix=_AGAIN)
-            tensors = {name: file.get_tensor(name) for name in only or file.keys()}  # not a dictionary
-            facts = json.loads(metadata["facts"])
-            if not only and metadata["sha256"] != _digest(tensors):
-                raise ValueError("its checksum does not match")
-            return tensors, facts
-    except FileNotFoundError:
-        raise DataError("there is no checkpoint", path=path, fix="Start without --resume.") from None
+    if not path.is_file():
+        raise DataError("there is no checkpoint", path=path, fix="Start without --resume.")
+    with _as_damage(path), safe_open(path, "pt") as file:
+        metadata = file.metadata() or {}
+        if metadata.get("format") != _FORMAT:
+            raise DataError("the checkpoint was written by another version", path=path, fix=_AGAIN)
+        tensors = {name: file.get_tensor(name) for name in only or file.keys()}  # not a dictionary
+        facts = json.loads(metadata["facts"])
+        if not only and metadata["sha256"] != _digest(tensors):
+            raise ValueError("its checksum does not match")
+        return tensors, facts
 
 
 @contextmanager
@@ -80,7 +79,7 @@ def _as_damage(path: Path) -> Iterator[None]:
     """Turn the errors that unusable contents raise into one that names the file."""
     try:
         yield
-    except (DataError, FileNotFoundError):
+    except DataError:
         raise
     except _DAMAGE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from labelfield.atomic import replacing_file, require_only_ours, sweep, sync
 from labelfield.errors import LabelfieldError
+from labelfield.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +42,10 @@ class ModelError(LabelfieldError):
 
     exit_code = 3
 
+    def __init__(self, message: str) -> None:
+        # What a folder says may be of any length; a message is for a person.
+        super().__init__(message if len(message) <= 600 else f"{message[:599]}…")
+
 
 def save_artifact(
     folder: Path,
@@ -49,36 +55,33 @@ def save_artifact(
     features: Iterable[str] | None = None,
     vocabulary: Iterable[str] | None = None,
 ) -> None:
-    """Write a model, replacing an older one. Each file is replaced whole, and config.json, without which there is no
-    model, comes last and goes first: a kill at any moment leaves the old model, the new one, or none, never a mixture.
-    It holds checksums of the other files and of itself.
+    """Write a model, replacing an older one. All files are written before the first is replaced, so that a failure
+    leaves the old model. Then config.json, without which there is no model, goes first and comes last: a kill in that
+    moment leaves no model, and never a mixture. It holds checksums of the other files and of itself.
     """
     from labelfield.models.streaming import write_arrays
 
     require_only_ours(folder, MODEL_FILES)
-    described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, **config}))
+    described = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, "labelfield": __version__, **config}))
     lists = {
         name: None if lines is None else "".join(f"{line}\n" for line in lines).encode()
         for name, lines in ((_LABELS, labels), (FEATURES, features), (VOCABULARY, vocabulary))
     }
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (_CONFIG, DOCUMENTS):  # documents of an older model
-        (folder / name).unlink(missing_ok=True)
-    with replacing_file(folder / _ARRAYS) as new:
-        write_arrays(new, arrays, {"format": _FORMAT})
-        sync(new)
-    for name, content in lists.items():
-        if content is None:
-            (folder / name).unlink(missing_ok=True)
-            continue
-        with replacing_file(folder / name) as new:
-            new.write_bytes(content)
-    files = [name for name in _CHECKED if (folder / name).exists()]
-    described["sha256"] = {name: _digest_of_file(folder / name) for name in files}
-    described["sha256"][_CONFIG] = _digest_of_config(described)
-    with replacing_file(folder / _CONFIG) as new:
-        new.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        sync(new)
+    written = [_CONFIG, *(name for name, content in lists.items() if content is not None), _ARRAYS]
+    with ExitStack() as stack:  # which is left from its end: config.json is replaced last
+        new = {name: stack.enter_context(replacing_file(folder / name)) for name in written}
+        write_arrays(new[_ARRAYS], arrays, {"format": _FORMAT})
+        for name, content in lists.items():
+            if content is not None:
+                new[name].write_bytes(content)
+        described["sha256"] = {name: _digest_of_file(new[name]) for name in _CHECKED if name in new}
+        described["sha256"][_CONFIG] = _digest_of_config(described)
+        new[_CONFIG].write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        for path in new.values():
+            sync(path)
+        for name in (_CONFIG, DOCUMENTS, *(name for name, content in lists.items() if content is None)):
+            (folder / name).unlink(missing_ok=True)  # of an older model
     sweep(folder)
 
 
@@ -119,11 +122,11 @@ def load_artifact(folder: Path, framework: str = "pt") -> tuple[dict[str, Any], 
         if name in _CHECKED and (folder / name).is_file() and _digest_of_file(folder / name) != digest:
             raise _damaged(folder / name, "changed since it was saved, or of another model")
     path = folder / _ARRAYS
+    if not path.is_file():
+        raise _damaged(path, "missing, or not a file")
     try:
         with safe_open(path, framework) as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
-    except FileNotFoundError:
-        raise _damaged(path, "missing") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from None
     return config, arrays, _read_lines(folder, _LABELS, expected)
@@ -138,9 +141,9 @@ def load_lines(folder: Path, config: dict[str, Any], name: str) -> list[str] | N
 def _read_lines(folder: Path, name: str, expected: dict[str, Any]) -> list[str] | None:
     """Return the lines of a list, if there is one."""
     path = folder / name
-    if not path.exists():
-        if name in expected:
-            raise _damaged(path, "missing")
+    if not path.is_file():
+        if name in expected or path.exists():
+            raise _damaged(path, "missing, or not a file")
         return None
     try:
         return path.read_bytes().decode().split("\n")[:-1]
@@ -150,18 +153,21 @@ def _read_lines(folder: Path, name: str, expected: dict[str, Any]) -> list[str] 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
+        if not path.is_file():  # a device never ends
+            raise _damaged(path, "missing, or not a file")
         config = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise _damaged(path, "missing") from None
     except (OSError, ValueError, RecursionError):
         raise _damaged(path, "not JSON") from None
     if not isinstance(config, dict) or config.get("format") != _FORMAT:
         raise _damaged(path, "not the description of a labelfield model")
-    if config.get("version") not in _READABLE or config.get("version") is True:
-        raise ModelError(
-            f"{path}: a model of version {config.get('version')!r}; this labelfield reads versions "
-            f"{_READABLE[0]} to {_READABLE[-1]}. Train it again, or use the labelfield it was made with"
-        )
+    version, maker = config.get("version"), config.get("labelfield")
+    if version not in _READABLE or version is True:
+        by = f", made by labelfield {maker}" if isinstance(maker, str) else ""
+        reads = f"this labelfield ({__version__}) reads versions {_READABLE[0]} to {_READABLE[-1]}"
+        fix = "Train it again, or use the labelfield it was made with"
+        if isinstance(version, int) and version > _VERSION:
+            fix = "Install a newer one: pip install --upgrade labelfield"
+        raise ModelError(f"{path}: a model of version {version!r}{by}; {reads}. {fix}")
     return config
 
 

@@ -63,6 +63,6 @@ def read_kept(path: Path, n_fields: int) -> Iterator[Document]:
                 yield Document(
                     tuple(texts), labels, str(line) if identifier is None else identifier, identifier is not None
                 )
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         fix = "Pass the documents that the model was trained on: --data FILE."
         raise DataError(f"the documents of the model are damaged ({error})", path=path, line=line, fix=fix) from None

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labelfield.data.reading import COMPRESSED_SUFFIXES, open_bytes
+from labelfield.data.reading import COMPRESSED_SUFFIXES
 from labelfield.errors import DataError
 from labelfield.text.documents import (
     USUAL_NAMES,
@@ -36,6 +36,7 @@ from labelfield.text.sources import (
     read_annif_tsv,
     read_fasttext,
     read_folder,
+    read_head,
     read_json,
     read_json_lines,
     read_lines,
@@ -236,11 +237,7 @@ def _suffix(path: Path) -> str:
 
 def _head(path: Path) -> list[str]:
     """Return the first lines, of which the last may not be whole."""
-    try:
-        with open_bytes(path) as file:
-            content = file.read(_HEAD_BYTES)
-    except (EOFError, OSError):
-        return []  # what is wrong is said by the reader
+    content = read_head(path, _HEAD_BYTES)
     text = content.decode("utf-16" if is_utf_16(content) else "utf-8-sig", "replace")
     return [line for line in text.splitlines() if line.strip()]
 
@@ -250,11 +247,7 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
     if path.is_dir():
         return read_folder(path, encoding)
     suffix = _suffix(path)
-    with open_bytes(path) as file:
-        try:
-            head = file.read(_HEAD_BYTES)
-        except (EOFError, OSError):
-            head = b""
+    head = read_head(path, _HEAD_BYTES)
     if head.startswith(b"PAR1") or suffix == ".parquet":
         return read_parquet(path)
     if encoding == "utf-8" and is_utf_16(head):

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import json
 import re
-import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from labelfield.data.reading import open_bytes
+from labelfield.data.reading import DAMAGE, open_bytes
 from labelfield.errors import DataError
 
 # Names of columns that formats without a header get.
@@ -25,7 +24,6 @@ TEXT, LABELS, ID = "text", "labels", "id"
 _FASTTEXT = "__label__"
 _URIS = re.compile(r"(<[^<>\s]+>\s*)+")
 _NUMBERS = re.compile(r"\s*\d+(,\d+)*\s*")
-_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 _MOST_CELLS = 100_000
 _HEAD_BYTES = 1000
 
@@ -71,7 +69,7 @@ def located(path: Path, numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple[i
             raise not_decoded(path, line + 1) from None
         except (csv.Error, RecursionError) as error:
             raise DataError(f"cannot be read ({error})", path=path, line=line + 1, fix="Correct the line.") from None
-        except (*_DAMAGE, OSError) as error:
+        except DAMAGE as error:
             found = f"the compressed file is truncated or damaged ({error})"
             expected, fix = "a complete file", "Fetch or compress it again."
             raise DataError(found, path=path, line=line + 1, expected=expected, fix=fix) from None
@@ -83,7 +81,7 @@ def located(path: Path, numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple[i
 
 def _bad_line(path: Path) -> int | None:
     """Return the first line that is not UTF-8."""
-    with open_bytes(path) as file:
+    with open_bytes(path) as file, suppress(*DAMAGE):
         for line, content in enumerate(file, 1):
             try:
                 content.decode()
@@ -94,11 +92,18 @@ def _bad_line(path: Path) -> int | None:
 
 def not_decoded(path: Path, line: int | None) -> DataError:
     """Return the error of a text that is not UTF-8, with the encoding that it may have."""
-    with open_bytes(path) as file:
-        head = file.read(_HEAD_BYTES)
-    other = "utf-16" if is_utf_16(head) else "latin-1"
+    other = "utf-16" if is_utf_16(read_head(path, _HEAD_BYTES)) else "latin-1"
     fix = f"Save it as UTF-8, or pass --encoding {other} (encoding='{other}')."
     return DataError("the text is not UTF-8", path=path, line=line, expected="UTF-8", fix=fix)
+
+
+def read_head(path: Path, n_bytes: int) -> bytes:
+    """Return the first bytes of a file; nothing if it is damaged, which its reader says."""
+    try:
+        with open_bytes(path) as file:
+            return file.read(n_bytes)
+    except DAMAGE:
+        return b""
 
 
 def is_utf_16(head: bytes) -> bool:
@@ -201,15 +206,15 @@ def read_json(path: Path, encoding: str) -> Source:
 def read_parquet(path: Path) -> Source:
     """Read a Parquet file, some rows at a time."""
     try:
-        import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
         fix = "Install it with `pip install labelfield[parquet]`, or save the table as CSV or JSON lines."
         raise DataError("Parquet needs the package pyarrow", path=path, fix=fix) from None
     try:
         file = parquet.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"not a whole Parquet file ({str(error).splitlines()[0]})", path=path) from None
+        names = list(file.schema_arrow.names)
+    except Exception as error:  # pyarrow raises what it likes
+        raise DataError(f"not a whole Parquet file ({_first_line(error)})", path=path) from None
 
     def records() -> Iterator[Record]:
         number = 0
@@ -218,10 +223,14 @@ def read_parquet(path: Path) -> Source:
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"damaged ({str(error).splitlines()[0]})", path=path, line=number + 1) from None
+        except Exception as error:  # pyarrow raises what it likes
+            raise DataError(f"damaged ({_first_line(error)})", path=path, line=number + 1) from None
 
-    return Source("Parquet", list(file.schema_arrow.names), records(), "row")
+    return Source("Parquet", names, records(), "row")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 # Lines

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labelfield.data.reading import read_bytes
 from labelfield.errors import DataError
-from labelfield.text.sources import numbered_lines, open_text
+from labelfield.text.sources import located, numbered_lines, open_text
 
 _SKOS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".nt": "nt", ".n3": "n3", ".jsonld": "json-ld"}
 _BESIDE = tuple(f"vocabulary{suffix}" for suffix in (".tsv", ".csv", *_SKOS, ".jsonl"))
@@ -122,7 +125,9 @@ def _from_json(value: Any) -> Label:
         raise ValueError("a label has no name")
     if not isinstance(names, dict) or not all(isinstance(part, str) for pair in names.items() for part in pair):
         raise ValueError(f"the names of {name!r} are not texts by language")
-    return Label(_line(name), uri, names, notation)
+    if not (line := _line(name)):
+        raise ValueError("a label has no name")
+    return Label(line, uri, names, notation)
 
 
 def _distinct(labels: Iterable[Label]) -> list[Label]:
@@ -177,19 +182,19 @@ def read_vocabulary(path: str | PathLike[str], language: str | None = None) -> L
 
 def _read_lines(path: Path) -> Iterator[Label]:
     for line, text in numbered_lines(path):
-        if not text.strip():
+        if not _line(text):
             continue
         if text.startswith("{"):
             try:
                 yield _from_json(json.loads(text))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"not a label ({error})", path=path, line=line) from None
             continue
         cells = [cell.strip() for cell in text.split("\t")]
         if len(cells) == 1 and not cells[0].startswith("<"):
             yield Label(_line(cells[0]))
             continue
-        uri = cells[0].strip("<>")
+        uri = _line(cells[0].strip("<>"))
         if len(cells) < 2 or not uri:
             raise DataError(f"{text[:40]!r}", path=path, line=line, expected="<uri>, a tab, and a name")
         yield Label(_line(cells[1]) or uri, uri, {}, cells[2] if len(cells) > 2 and cells[2] else None)
@@ -198,14 +203,16 @@ def _read_lines(path: Path) -> Iterator[Label]:
 def _read_csv(path: Path, language: str | None) -> Iterator[Label]:
     with open_text(path, "utf-8") as file:
         reader = csv.DictReader(file)
+        lines = located(path, ((reader.line_num, row) for row in reader))
+        first = next(lines, None)  # which reads the names of columns, too
         columns = {(name or "").strip().lower(): name for name in reader.fieldnames or []}
         named = {key.removeprefix("label").strip("_"): name for key, name in columns.items() if key.startswith("label")}
         if not named:
             expected, fix = "columns uri and label, or label_en", "Name the columns."
             raise DataError(f"columns {', '.join(columns) or 'none'}", path=path, line=1, expected=expected, fix=fix)
-        for row in reader:
-            names = {key: _line(row[name]) for key, name in named.items() if row[name] and row[name].strip()}
-            uri = (row[columns["uri"]] or "").strip().strip("<>") if "uri" in columns else ""
+        for _, row in chain([] if first is None else [first], lines):
+            names = {key: line for key, name in named.items() if (line := _line(row[name] or ""))}
+            uri = _line((row[columns["uri"]] or "").strip().strip("<>")) if "uri" in columns else ""
             notation = (row[columns["notation"]] or "").strip() if "notation" in columns else ""
             if names or uri:
                 plain = names.pop("", None)
@@ -224,20 +231,22 @@ def _read_skos(path: Path, format: str, language: str | None) -> Iterator[Label]
     except ImportError:
         fix = "Install it with `pip install labelfield[skos]`, or save the vocabulary as TSV."
         raise DataError("SKOS needs the package rdflib", path=path, fix=fix) from None
-    graph = rdflib.Graph()
+    graph, content, logger = rdflib.Graph(), read_bytes(path), logging.getLogger("rdflib")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)  # it logs every odd URI
     try:
-        from labelfield.data.reading import read_bytes
-
-        graph.parse(data=read_bytes(path), format=format)
-    except DataError:
-        raise
+        graph.parse(data=content, format=format)
     except Exception as error:  # rdflib's parsers raise what they like
-        raise DataError(f"not SKOS ({str(error).splitlines()[0][:80]})", path=path, fix="Check the file.") from None
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise DataError(f"not SKOS ({said[0][:80]})", path=path, fix="Check the file.") from None
+    finally:
+        logger.setLevel(before)
     concepts = sorted(set(graph.subjects(rdflib.RDF.type, SKOS.Concept)) | set(graph.subjects(SKOS.prefLabel)), key=str)
     for concept in concepts:
         literals = sorted(graph.objects(concept, SKOS.prefLabel), key=str)
-        spoken = [(getattr(one, "language", None), _line(str(one))) for one in literals]
+        spoken = [(getattr(one, "language", None), line) for one in literals if (line := _line(str(one)))]
         names = {code: name for code, name in spoken if code}
         plain = next((name for code, name in spoken if not code), None)
         notation = next((str(one) for one in sorted(graph.objects(concept, SKOS.notation), key=str)), None)
-        yield Label(_preferred(names, language, plain) or str(concept), str(concept), names, notation)
+        if uri := _line(str(concept)):
+            yield Label(_preferred(names, language, plain) or uri, uri, names, notation)

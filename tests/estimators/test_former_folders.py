@@ -1,7 +1,9 @@
-"""Model folders of layouts 4 and 5, one of each kind: they load, answer as before, and are saved in the present one."""
+"""Model folders of layouts 4 to 6, one of each kind: they load, answer as before, and are saved in the present one."""
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +135,19 @@ def test_a_kernel_that_is_gone_is_refused(kind, tmp_path):
 @pytest.mark.parametrize("version", [1, 3, 8, "4", None, True])
 def test_other_versions_are_refused(version, tmp_path):
     folder = changed("mlgpf", tmp_path, lambda config: config.update(version=version))
-    assert_refused(folder, "a model of version .*; this labelfield reads versions 4 to 7")
+    fix = "pip install --upgrade labelfield" if version == 8 else "Train it again"
+    assert_refused(folder, rf"a model of version .*; this labelfield \(.*\) reads versions 4 to 7\. .*{fix}")
+
+
+def test_a_newer_folder_says_who_made_it_and_what_to_do(tmp_path):
+    folder = changed("mlgpf", tmp_path, lambda config: config.update(version=8, labelfield="9.1"))
+    done = subprocess.run(
+        [sys.executable, "-m", "labelfield", "show", folder], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "a model of version 8, made by labelfield 9.1; this labelfield" in done.stderr
+    assert done.stderr.strip().endswith("Install a newer one: pip install --upgrade labelfield")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -174,3 +188,28 @@ def test_machines_without_intercepts_answer_as_they_did(kind, tmp_path):
     assert_as_expected(model, kind, rows, expected)
     model.save(tmp_path / "m")
     assert_as_expected(labelfield.load(tmp_path / "m", device="cpu"), kind, rows, expected)
+
+
+LATER = Path(__file__).parent / "folders-6"
+
+
+@pytest.mark.parametrize("kind", ["mlgpf", "one_vs_each", "topics", "linear", "auto", "text"])
+def test_folders_without_evidence_answer_as_they_did(kind, tmp_path):
+    with np.load(LATER / "rows.npz") as file:
+        rows = file["X"]
+    with np.load(LATER / "expected.npz") as file:
+        expected = dict(file)
+    assert json.loads((LATER / kind / "config.json").read_text())["version"] == 6
+    model = labelfield.load(LATER / kind, device="cpu")
+    model.save(tmp_path / "m")
+    for one in (model, labelfield.load(tmp_path / "m", device="cpu")):
+        if kind == "text":
+            documents = one.text_.rows(["cats and tea", "sleep", ""])
+            np.testing.assert_allclose(one.predict_proba(documents), expected["text/proba"], rtol=5e-6)
+        else:
+            assert_as_expected(one, kind, rows, expected)
+
+
+def test_every_layout_that_is_read_has_folders():
+    found = {int(path.name.partition("-")[2]) for path in Path(__file__).parent.glob("folders-*")}
+    assert found == set(artifact._READABLE) - {artifact._VERSION}

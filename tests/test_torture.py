@@ -1,0 +1,73 @@
+"""Trials of `python -m torture`: a few of each kind here, five minutes of all with the slow tests."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from torture import record
+from torture.files import make_trial
+from torture.mutate import mutated
+from torture.readers import READERS
+from torture.running import run_trials
+
+QUICK = ["xml-repository", "svmlight", "npz", "folder", "json lines", "vocabulary, tsv"]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_few_hostile_files_of_each_reader(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    trial = make_trial(name)
+    assert [found for seed in range(8) if (found := trial(seed)) is not None] == []
+
+
+def test_a_seed_gives_the_same_change_again():
+    changed = [mutated(b"1 2 3\n0 1:1\n", Random(f"a/{seed}")) for seed in range(50)]
+    assert changed == [mutated(b"1 2 3\n0 1:1\n", Random(f"a/{seed}")) for seed in range(50)]
+    assert len(set(changed)) > 40
+
+
+def test_what_fails_hangs_or_crashes_is_told_with_its_seed():
+    def make():
+        def trial(seed):
+            if seed == 2:
+                raise KeyError("a")
+            if seed == 3:
+                import os
+
+                os.abort()
+            return "wrong" if seed == 5 else None
+
+        return trial
+
+    found = run_trials(make, 0, 8, None, 5)
+    assert [failure.seed for failure in found] == [2, 3, 5]
+    assert "KeyError" in found[0].what
+    assert "signal 6" in found[1].what
+    assert found[2].what == "wrong"
+
+
+def test_a_run_goes_on_where_the_last_one_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "RECORDS", tmp_path / "records.jsonl")
+    record.add_record("files", "npz", 0, 10, [], 1.0)
+    record.add_record("files", "npz", 10, 5, [], 1.0)
+    assert record.next_seed("files", "npz", tmp_path / "records.jsonl") == 15
+    assert record.next_seed("files", "arff", tmp_path / "records.jsonl") == 0
+
+
+def test_every_reader_was_tried_and_the_last_run_of_each_found_nothing():
+    last = {(one["kind"], one["case"]): one for one in record.read_records()}
+    assert {case for kind, case in last if kind == "files"} == set(READERS)
+    assert [f"{kind}: {case}" for (kind, case), one in last.items() if one["failed"]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["files", "numbers", "kills", "disks"])
+def test_more_than_a_minute_of_each_kind(kind):
+    command = [sys.executable, "-m", "torture", kind, "--seconds", "75", "--no-record"]
+    done = subprocess.run(command, cwd=Path(record.ROOT), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"[1-9][0-9]* tried, 0 failed", done.stdout)

@@ -1,0 +1,100 @@
+"""Disks: full, read-only or gone; at any write there is one clear message, and nothing is left half-written."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from torture.jobs import JOBS, Child, copy_of, start
+from torture.running import Trial
+
+_CALLS = ("open", "replace", "fsync", "mkdir", "unlink", "rmdir")
+_ERRORS = ("ENOSPC", "EROFS", "EDQUOT", "EIO", "EACCES", "ENOENT")
+
+
+def break_call(name: str, at: int, number: int) -> None:
+    """Let the calls of one function of the system fail from the `at`-th on, as on a full or broken disk."""
+    seen = 0
+
+    def fails(path: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen >= at:
+            raise OSError(number, os.strerror(number), os.fspath(path) if isinstance(path, str | Path) else None)
+
+    if name == "open":
+        opened = open
+
+        def failing_open(file: Any, mode: str = "r", *given: Any, **options: Any) -> Any:
+            if any(letter in mode for letter in "wax+"):
+                fails(file)
+            return opened(file, mode, *given, **options)
+
+        builtins.open = io.open = failing_open  # type: ignore[assignment]
+        return
+    whole = getattr(os, name)
+
+    def failing(*given: Any, **options: Any) -> Any:
+        fails(given[0])
+        return whole(*given, **options)
+
+    setattr(os, name, failing)
+
+
+def make_trial(name: str) -> Trial:
+    """Return the trials of a job: a call that fails, or a real file system that is full."""
+    job = JOBS[name]
+    base = Path(tempfile.mkdtemp())
+    (base / "original").mkdir()
+    job.make(base / "original")
+    can_mount = os.geteuid() == 0
+
+    def trial(seed: int) -> str | None:
+        rng = Random(f"{name}/{seed}")
+        if can_mount and rng.randrange(3) == 0:
+            return _on_a_full_disk(rng)
+        folder = copy_of(base / "original", base / "work")
+        call, at, error = rng.choice(_CALLS), rng.choice((1, 1, 2, 3, 4, 5, 6, 8, 12)), rng.choice(_ERRORS)
+        child = start(folder, job.command, lambda: break_call(call, at, getattr(errno, error)))
+        return _flaw(folder, child, f"{call} {at} {error}")
+
+    def _on_a_full_disk(rng: Random) -> str | None:
+        disk = base / "disk"
+        disk.mkdir(exist_ok=True)
+        size = sum(path.stat().st_size + 4096 for path in (base / "original").rglob("*"))
+        size += rng.choice((4096, 16384, 65536, 262144, 1 << 20))
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
+        if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            return None  # not permitted here
+        try:
+            folder = copy_of(base / "original", disk / "work")
+            return _flaw(folder, start(folder, job.command), f"a disk of {size} bytes")
+        except OSError:
+            return None  # the files of the job themselves do not fit
+        finally:
+            subprocess.run(["umount", str(disk)], check=False)
+
+    def _flaw(folder: Path, child: Child, fault: str) -> str | None:
+        code, said = child.wait()
+        if "Traceback" in said:
+            return f"{fault}: a traceback: {said.strip().splitlines()[-1][:120]}"
+        if code != 0 and not said.strip():
+            return f"{fault}: no message"
+        if code < 0:
+            return f"{fault}: ended by signal {-code}"
+        if not job.is_whole(folder):
+            return f"{fault}: what is left is neither the old state nor the new one ({said.strip()[-80:]})"
+        left = [path.name for path in folder.rglob(".labelfield-*")]
+        # A folder that cannot be removed stays.
+        if left and not fault.startswith(("rmdir", "unlink")):
+            return f"{fault}: {left[0]} is left"
+        return None
+
+    return trial

@@ -1,0 +1,46 @@
+"""Hostile files: whatever is done to one, it is read as it was, read as it says, or refused in one clear line."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+from random import Random
+
+from labelfield.errors import LabelfieldError
+from torture.readers import READERS, Wrong, equal, fresh
+from torture.running import Trial
+
+_LONGEST_MESSAGE = 700
+
+
+def make_trial(name: str) -> Trial:
+    """Return the trial of a reader, with its original files in a new folder."""
+    reader = READERS[name]
+    base = Path(tempfile.mkdtemp())
+    (base / "original").mkdir()
+    reader.make(base / "original")
+    warnings.simplefilter("ignore")
+    before = reader.check(fresh(base / "original", base / "work"), None)
+    assert not isinstance(before, Wrong), before
+    warnings.simplefilter("error", RuntimeWarning)  # arithmetic on what nobody checked
+
+    def trial(seed: int) -> str | None:
+        folder = fresh(base / "original", base / "work")
+        is_checked = reader.change(folder, Random(f"{name}/{seed}"))
+        try:
+            found = reader.check(folder, before)
+        except LabelfieldError as error:
+            return _flaw_of(str(error))
+        if isinstance(found, Wrong):
+            return found.what
+        return "changed, and nobody noticed" if is_checked and not equal(before, found) else None
+
+    return trial
+
+
+def _flaw_of(message: str) -> str | None:
+    """Return what is wrong with a message: it is one line, and a person can read it."""
+    if not message.strip() or "\n" in message:
+        return f"a message of several lines, or none: {message[:80]!r}"
+    return f"a message of {len(message)} characters" if len(message) > _LONGEST_MESSAGE else None
