@@ -100,7 +100,7 @@ def _stream(prepared: Any) -> dict[str, int]:
 
 
 def run() -> dict[str, Any]:
-    """Measure speed on two corpora and a drawn one, with one core and with all, and memory by the number of documents."""
+    """Measure speed on three corpora with one core and with all, and memory by the number of documents."""
     found: dict[str, Any] = {}
     for name in ("eurovoc-text", "makupalat", GENERATED):
         for n_cores in sorted({1, len(os.sched_getaffinity(0))}):
