@@ -132,7 +132,7 @@ def _member(
     config: dict[str, Any], arrays: Arrays, n_threads: int
 ) -> tuple[RowTransform, Callable[[sparse.csr_array], tuple[F4, F4]]]:
     """Return what a member does to rows, and what it then says of them."""
-    transform = RowTransform(config["row_transform"], arrays.get("rows.weights"))
+    transform = RowTransform(config["row_transform"], arrays.get("rows.weights"), arrays.get("rows.shifts"))
     if config["method"] == "linear":
         return transform, LightLinear(arrays, n_threads)
     return transform, LightFactors(arrays, config["spec"])
