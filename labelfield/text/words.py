@@ -612,14 +612,14 @@ class _CountLane:
         return tokens
 
     def _make_room(self) -> None:
-        """Double the table of pairs, or forget those that were seen once so far."""
+        """Enlarge the table of pairs, or forget those that were seen once so far."""
         from labelfield.compiled.tokens import place_pairs
 
         kept, n_slots, least = self.pairs(), len(self.table), 1
         while n_slots >= _MOST_SLOTS and 4 * len(kept) > n_slots:
             kept = kept[kept[:, 1] & np.uint64(0xFFFFFFFF) > least]
             least += 1
-        self.table = _empty_table(n_slots if n_slots >= _MOST_SLOTS else 2 * n_slots)
+        self.table = _empty_table(max(n_slots, min(4 * n_slots, _MOST_SLOTS)))
         place_pairs(kept, self.table)
         self.n_pairs = len(kept)
 
