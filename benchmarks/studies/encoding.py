@@ -1,4 +1,4 @@
-"""Text to rows: our words and pairs against TfidfVectorizer at the same vocabulary, and a million documents.
+"""Text to rows: our words and pairs against TfidfVectorizer at the same vocabulary, and a million documents of a file.
 
 Both get the same texts in memory, words as they are and pairs of neighbours, columns in two documents at least. Times
 are those of the work alone, in a process of its own each, with compiled loops loaded. TfidfVectorizer uses one core.
@@ -6,9 +6,12 @@ are those of the work alone, in a process of its own each, with compiled loops l
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,12 +19,16 @@ import numpy as np
 
 from benchmarks.measuring.isolated import isolated
 from benchmarks.paths import DATA
+from labelfield.text.reading import open_documents
 
 REPEATS = 3
 N_LARGE, LETTERS = 1_000_000, 500
+GENERATED, N_GENERATED = "drawn", 20_000
 
 
 def _texts(name: str) -> list[str]:
+    if name == GENERATED:
+        return list(_documents(N_GENERATED))
     from labelfield.text import read_documents
 
     return [" ".join(texts) for texts in read_documents(DATA / name).texts]
@@ -61,7 +68,7 @@ def _transform(prepared: Any) -> int:
 
 
 def _documents(n: int) -> Iterator[str]:
-    """Draw documents of 500 letters, one at a time: a million different words, some far more frequent than others."""
+    """Draw documents of 500 letters, one at a time: 200,000 different words, some far more frequent than others."""
     rng = np.random.default_rng(0)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = ["".join(word) for word in letters[rng.integers(0, 26, (200_000, 7))].tolist()]
@@ -71,24 +78,31 @@ def _documents(n: int) -> Iterator[str]:
             yield " ".join([words[rank] for rank in row])
 
 
-def _prepare_large() -> Any:
+def _prepare_large(path: Path, n: int) -> Any:
     from labelfield.text import WordEncoder
 
+    with open(path, "w", encoding="utf-8") as file:
+        for number, text in enumerate(_documents(n)):
+            file.write(json.dumps({"id": number, "text": text}) + "\n")
     WordEncoder(language="none", characters="off").fit_transform(["a few words", "a few more words"])
-    return WordEncoder(language="en", characters="off")
+    return WordEncoder(language="en", characters="off"), path
 
 
-def _stream(n: int, encoder: Any) -> dict[str, int]:
-    """Learn the vocabulary and make rows, batch by batch; no row is kept."""
-    encoder.fit(_documents(n))
-    n_entries = sum(int(indices.size) for _, indices, _ in encoder.transform_batches(_documents(n)))
+def _stream(prepared: Any) -> dict[str, int]:
+    """Learn the vocabulary and make rows of a file, which is read twice, batch by batch; no text or row is kept."""
+    encoder, path = prepared
+    with open_documents(path) as file:
+        encoder.fit(document.texts for document in file.documents)
+    with open_documents(path) as file:
+        parts = encoder.transform_batches(document.texts for document in file.documents)
+        n_entries = sum(int(indices.size) for _, indices, _ in parts)
     return {"columns": encoder.n_features_, "entries": n_entries}
 
 
 def run() -> dict[str, Any]:
-    """Measure speed on two corpora with one core and with all, and memory by the number of documents."""
+    """Measure speed on three corpora with one core and with all, and memory by the number of documents."""
     found: dict[str, Any] = {}
-    for name in ("eurovoc-text", "makupalat"):
+    for name in ("eurovoc-text", "makupalat", GENERATED):
         for n_cores in sorted({1, len(os.sched_getaffinity(0))}):
             for what, work, is_fitted in (("fit_transform", _fit_transform, False), ("transform", _transform, True)):
                 ours, theirs = [], []
@@ -105,8 +119,9 @@ def run() -> dict[str, Any]:
                     "peak_mb": median(one.peak_mb for one in ours),
                     "scikit_learn_peak_mb": median(one.peak_mb for one in theirs),
                 }
-    for n in (N_LARGE // 10, N_LARGE):
-        large = isolated(_prepare_large, partial(_stream, n))
+    for n in (N_LARGE // 10, N_LARGE // 3, N_LARGE):
+        with tempfile.TemporaryDirectory() as folder:
+            large = isolated(partial(_prepare_large, Path(folder) / "documents.jsonl", n), _stream)
         found[f"{n} documents of {LETTERS} letters"] = {
             **large.value,
             "seconds": large.seconds,

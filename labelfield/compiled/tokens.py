@@ -78,14 +78,11 @@ def split_words(codes: U4, letters: U4, slots: I4, hashes: U8, starts: I8, arena
         code ^= code >> _32
         slot = np.int64(code) & mask
         word = slots[slot]
-        while word >= 0:
-            if hashes[word] == code and starts[word + 1] - starts[word] == length:
-                place = starts[word]
-                same = 0
-                while same < length and arena[place + same] == arena[first + same]:
-                    same += 1
-                if same == length:
-                    break
+        while word >= 0 and not (
+            hashes[word] == code
+            and starts[word + 1] - starts[word] == length
+            and _is_same(arena, starts[word], arena, first, length)
+        ):
             slot = (slot + 1) & mask
             word = slots[slot]
         if word < 0:
@@ -96,6 +93,47 @@ def split_words(codes: U4, letters: U4, slots: I4, hashes: U8, starts: I8, arena
         n_tokens += 1
     state[0], state[1], state[2] = at, n_words, n_tokens
     return reason
+
+
+@compiled()
+def _is_same(one: U4, first: int, other: U4, second: int, length: int) -> bool:
+    same = 0
+    while same < length and one[first + same] == other[second + same]:
+        same += 1
+    return bool(same == length)
+
+
+@compiled()
+def number_words(
+    letters: U4, ends: I8, slots: I4, hashes: U8, starts: I8, arena: U4, n_words: int, adds: bool, numbers: I4
+) -> int:
+    """Write the numbers of words, -1 for unknown ones, or add these; return how many words there are then.
+
+    Word i has the letters from `ends[i]` to `ends[i + 1]`. The table has room for all.
+    """
+    mask = slots.shape[0] - 1
+    for at in range(numbers.shape[0]):
+        first, length, code = ends[at], ends[at + 1] - ends[at], _START
+        for place in range(first, first + length):
+            code = (code ^ np.uint64(letters[place])) * _PRIME
+        code ^= code >> _32
+        slot = np.int64(code) & mask
+        word = slots[slot]
+        while word >= 0 and not (
+            hashes[word] == code
+            and starts[word + 1] - starts[word] == length
+            and _is_same(arena, starts[word], letters, first, length)
+        ):
+            slot = (slot + 1) & mask
+            word = slots[slot]
+        if word < 0 and adds:
+            word = np.int32(n_words)
+            begin = starts[word]
+            arena[begin : begin + length] = letters[first : first + length]
+            slots[slot], hashes[word], starts[word + 1] = word, code, begin + length
+            n_words += 1
+        numbers[at] = word
+    return n_words
 
 
 @compiled()

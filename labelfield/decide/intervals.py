@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from labelfield.decide.bounds import share_bounds
 from labelfield.decide.evidence import Evidence
@@ -70,7 +69,7 @@ def _bounds(hits: NDArray[np.number], n: NDArray[np.integer], level: float) -> t
         variance = float(np.square(hits - share * n).sum()) / total**2 * n_rows / (n_rows - 1)
         # Where all labels agree, rows may be what agrees.
         total = min(total, share * (1 - share) / variance) if variance > 0 else float(n_rows)
-        total *= float(norm.ppf(0.5 + level / 2) / student.ppf(0.5 + level / 2, n_rows - 1)) ** 2
+        total *= float(ndtri(0.5 + level / 2) / stdtrit(n_rows - 1, 0.5 + level / 2)) ** 2
     return share_bounds(share * total, total, level)
 
 

@@ -154,6 +154,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Return the labels whose probability reaches the threshold, or the k most probable, as a CSR indicator."""
         return self._fitted().predict(self.rows(texts, rows), k)
 
+    def score(self, texts: Any, labels: Any, sample_weight: Any = None, *, rows: Any = None) -> float:
+        """Return the share of texts whose labels, given as in `fit`, are all right."""
+        return float(self._fitted().score(self.rows(texts, rows), labels, sample_weight))
+
     def predict_proba(self, texts: Any, *, rows: Any = None, calibrated: bool = True) -> NDArray[np.float32]:
         """Return the probability of each label (N, K)."""
         return self._fitted().predict_proba(self.rows(texts, rows), calibrated=calibrated)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.compiled import usable_threads
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
 from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, stacked
@@ -37,7 +37,7 @@ class LightModel:
     def __init__(self, config: dict[str, Any], arrays: Arrays, names: list[str], text: TextParts) -> None:
         self.text_, self._names, self._arrays = text, names, arrays
         self._last: tuple[sparse.csr_array, F4] | None = None
-        n_threads = _threads()
+        n_threads = usable_threads()
         self._is_mix = "members" in config
         self._members = (
             [_member(own, _under(f"member.{place}.", arrays), n_threads) for place, own in enumerate(config["members"])]
@@ -132,7 +132,7 @@ def _member(
     config: dict[str, Any], arrays: Arrays, n_threads: int
 ) -> tuple[RowTransform, Callable[[sparse.csr_array], tuple[F4, F4]]]:
     """Return what a member does to rows, and what it then says of them."""
-    transform = RowTransform(config["row_transform"], arrays.get("rows.weights"))
+    transform = RowTransform(config["row_transform"], arrays.get("rows.weights"), arrays.get("rows.shifts"))
     if config["method"] == "linear":
         return transform, LightLinear(arrays, n_threads)
     return transform, LightFactors(arrays, config["spec"])
@@ -140,10 +140,3 @@ def _member(
 
 def _under(prefix: str, arrays: Arrays) -> Arrays:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def _threads() -> int:
-    """Return how many cores to use: as OMP_NUM_THREADS says, which torch goes by too, or all of them."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(asked) if asked.isdecimal() and int(asked) > 0 else cores

@@ -4,12 +4,15 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Longer runs of letters are no words; shorter ones only in scripts without spaces.
 LONGEST, SHORTEST = 64, 2
 # No letter, and the flag of a letter that is a word of its own: as in labelfield/compiled/tokens.py.
 _SEPARATOR, _ALONE = 1, 1 << 31
 _PAGE = 256
+# Letters before the first combining mark are normal as they are, and dashes, quotes and currencies are no letters.
+_FIRST_MARK, _FIRST_SIGN, _LAST_SIGN = 0x300, 0x2000, 0x20CF
 # Scripts that are written without spaces: each letter is a word, and words are found as pairs of them.
 _WITHOUT_SPACES = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -60,13 +63,25 @@ def add_page(code: int) -> None:
     table[first : first + _PAGE] = [_folded(one) for one in range(first, first + _PAGE)]
 
 
-def joined(texts: Sequence[str]) -> str:
-    """Return texts in one string, each followed by a code point 0, with accents and their letters as one character."""
-    # Most texts have plain letters only, which is seen at once.
-    together = "\0".join([text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]) + "\0"
+def codes_of(texts: Sequence[str]) -> NDArray[np.uint32]:
+    """Return the code points of texts, each followed by 0, with accents and their letters as one character."""
+    together = "\0".join([*texts, ""])
     if together.count("\0") > len(texts):
-        return joined([text.replace("\0", " ") for text in texts])
-    return together
+        together = "\0".join([*(text.replace("\0", " ") for text in texts), ""])
+    codes = _codes(together)
+    if together.isascii() or not _may_compose(codes):
+        return codes
+    return _codes(unicodedata.normalize("NFC", together))
+
+
+def _codes(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _may_compose(codes: NDArray[np.uint32]) -> bool:
+    """Say whether there are letters beyond those that are always normal: Latin ones, and all signs of punctuation."""
+    high = codes[codes >= _FIRST_MARK]
+    return bool(((high < _FIRST_SIGN) | (high > _LAST_SIGN)).any())
 
 
 class _Folding(dict[int, str]):

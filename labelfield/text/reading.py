@@ -51,7 +51,8 @@ _SAMPLE = 1000
 _HEAD_BYTES = 1 << 20
 _BATCH = 1024
 _SPLITS = ("train", "test")
-_ALWAYS = (".jsonl", ".ndjson", ".json", ".parquet", ".tsv")
+# Names of files that are always documents, and never; those of others leave it open.
+_ALWAYS, _NEVER = (".jsonl", ".ndjson", ".json", ".parquet", ".tsv"), (".svm", ".svmlight", ".libsvm", ".npz", ".arff")
 # Text of rows of numbers, not of documents: `label,label index:value …`, or numbers alone.
 _ROWS = re.compile(r"[\d,.:eE+\s-]*")
 # Two words one after another, which rows of numbers do not have; and how many lines are looked at.
@@ -209,15 +210,16 @@ def is_documents(path: Path) -> bool:
     suffix = _suffix(path)
     if suffix in _ALWAYS:
         return True
-    if suffix not in (".csv", ".txt", ".ft", ".fasttext", ""):
-        return False
     lines = _head(path)
+    if suffix in _NEVER or not lines:
+        return False
+    cells = _cells(lines[0])
+    if _is_header(lines[0]) or (suffix == ".csv" and not USUAL_TEXTS.isdisjoint(cells)):
+        return True
     if suffix != ".csv":
         some = lines[:_LINES]
         has_words = 2 * sum(bool(_WORDS.search(line)) for line in some) > len(some)
         return has_words or any(_is_document_line(line) or line.startswith("{") for line in some)
-    if USUAL_TEXTS & {cell.strip('" ').lower() for cell in re.split("[,;\t]", lines[0] if lines else "")}:
-        return True
     # A table of numbers has numbers in most cells after the header; documents have a column of words.
     return any(
         not _ROWS.fullmatch(cell) and cell.count(" ") > 1 for line in lines[1:_LINES] for cell in line.split(",")
@@ -267,7 +269,7 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
         return read_annif_tsv(path, encoding)
     if suffix != ".csv" and is_pecos_line(first):
         return read_pecos(path, encoding)
-    if suffix in (".csv", ".tsv") or "\t" in first or (suffix == "" and _are_names(re.split("[,;]", first), wanted)):
+    if suffix in (".csv", ".tsv") or "\t" in first or _is_header(first, wanted):
         delimiter = "\t" if suffix == ".tsv" or (suffix != ".csv" and "\t" in first) else _delimiter(first)
         return read_table(path, encoding, delimiter, _has_header(first.split(delimiter), wanted))
     return read_lines(path, encoding)
@@ -276,6 +278,19 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
 def _delimiter(line: str) -> str:
     """Return what separates the cells of a header; in many countries spreadsheets write semicolons."""
     return max((",", ";", "\t"), key=line.count)
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a header, whatever separates them, in lower case."""
+    return [cell.strip().strip('"').lower() for cell in re.split("[,;\t]", line)]
+
+
+def _is_header(line: str, wanted: Wanted = _ANYTHING) -> bool:
+    """Return whether a line is a header, in a file whose name does not say that it is a table."""
+    cells, texts = _cells(line), USUAL_TEXTS.union(name.lower() for name in wanted.text or ())
+    known = USUAL_NAMES | texts | {str(name).lower() for name in (wanted.labels, wanted.id)}
+    is_table = len(known.intersection(cells)) > 1 and not texts.isdisjoint(cells)
+    return is_table and all(cell.count(" ") <= 1 for cell in cells)
 
 
 def _has_header(cells: list[str], wanted: Wanted) -> bool:

@@ -74,9 +74,10 @@ class LabelVocabulary:
         parts = [f"a vocabulary of {len(self.labels):,} labels"]
         if unknown:
             more = f" and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
-            parts.append(f"{len(unknown):,} labels of documents are not in it ({', '.join(unknown[:_SHOWN])}{more})")
+            what = "label of documents is" if len(unknown) == 1 else "labels of documents are"
+            parts.append(f"{len(unknown):,} {what} not in it ({', '.join(unknown[:_SHOWN])}{more})")
         if unused:
-            parts.append(f"{unused:,} of its labels are not used")
+            parts.append(f"{unused:,} of its labels {'is' if unused == 1 else 'are'} not used")
         return "; ".join(parts)
 
     def of(self, names: Sequence[str]) -> LabelVocabulary:

@@ -15,23 +15,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, cycle, islice, pairwise
-from os import cpu_count
+from itertools import accumulate, chain, cycle, islice, pairwise
 from statistics import median
 from threading import Lock
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.compiled import has_numba
+from labelfield.compiled import has_numba, usable_threads
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Word, check_options
 from labelfield.csr import from_counts, row_norms
 from labelfield.errors import DataError
-from labelfield.text.lane import Lane, UnitsOf, grown
+from labelfield.text.lane import Lane, UnitsOf
 from labelfield.text.languages import STEMMERS, Stem, detect_language, normalise, stemmer
 from labelfield.text.letters import words_of
+from labelfield.text.wordtable import Packed, WordTable, grown
 
 # A document: its text, or the texts of its fields.
 Document = str | Sequence[str]
@@ -59,9 +59,12 @@ AUTO, NONE = "auto", "none"
 
 
 class Found(NamedTuple):
-    """What the training documents showed: units and the number of documents each is in, and the same of pairs."""
+    """What the training documents showed: units and the number of documents each is in, and the same of pairs.
 
-    units: list[str]
+    `names` returns what units are called.
+    """
+
+    names: Callable[[NDArray[np.int64]], list[str]]
     frequency: NDArray[np.int64]
     pairs: NDArray[np.uint64]
     pair_frequency: NDArray[np.int64]
@@ -74,15 +77,20 @@ class Vocabulary(NamedTuple):
     `pairs` (n, 2) are the columns of the words of each pair.
     """
 
-    names: list[str]
-    n_words: int
+    words: list[str]
     pairs: NDArray[np.int64]
+    grams: list[str]
     frequency: NDArray[np.int64]
     n_documents: int
 
     @property
     def first_gram(self) -> int:
-        return self.n_words + len(self.pairs)
+        return len(self.words) + len(self.pairs)
+
+    @property
+    def names(self) -> list[str]:
+        words = self.words
+        return [*words, *(f"{words[first]} {words[second]}" for first, second in self.pairs.tolist()), *self.grams]
 
 
 class _Kept(NamedTuple):
@@ -168,7 +176,7 @@ class WordEncoder:
             self._lanes = lanes
 
     def _new_lanes(self) -> list[Lane]:
-        return [Lane(self._units(self._known())) for _ in range(min(cpu_count() or 1, _MOST_LANES))]
+        return [Lane(self._units(self._known)) for _ in range(min(usable_threads(), _MOST_LANES))]
 
     def _assembled(self, parts: Iterable[_Rows]) -> sparse.csr_array:
         counts, indices, values = (np.concatenate(column) for column in zip(_NO_ROWS, *parts, strict=True))
@@ -176,7 +184,7 @@ class WordEncoder:
 
     @property
     def n_features_(self) -> int:
-        return len(self.vocabulary_.names)
+        return self.vocabulary_.frequency.size
 
     def feature_names(self) -> list[str]:
         """Return what each column is: a stem, two stems, or #letters of an n-gram, with · for the end of a word."""
@@ -184,8 +192,7 @@ class WordEncoder:
 
     def columns_of(self, words: list[str]) -> list[list[int]]:
         """Return the columns that each word of a text has a part in, alone or with its neighbours."""
-        units_of = self._units(self._known())
-        own = [units_of([word])[1] for word in words]
+        own = [self._plain_known([word])[1] for word in words]
         found = [[column for column in columns if column >= 0] for columns in own]
         for place, column in enumerate(self._pairs([columns[0] for columns in own])):
             if column >= 0:
@@ -210,9 +217,9 @@ class WordEncoder:
         self._take(vocabulary)
         if kept is not None:
             for lane in kept.lanes:  # which from now on make rows
-                used = lane.units[: lane.pointers[lane.n_words]]
+                used = lane.units[: lane.pointers[len(lane.words)]]
                 used[:] = columns[used]
-                lane.units_of, lane.keeps_all = self._units(self._known()), False
+                lane.units_of, lane.keeps_all = self._units(self._known), False
         return kept
 
     def _choose_language(self, documents: list[Document]) -> str | None:
@@ -225,51 +232,62 @@ class WordEncoder:
     def _batches(self, documents: Iterable[Document]) -> Iterator[list[str]]:
         """Yield the texts of some documents at a time, field after field."""
         batch: list[str] = []
-        n_letters, n_fields = 0, self.weights_.size
-        for document in documents:
-            if isinstance(document, str) and n_fields == 1:
-                batch.append(document)
-                n_letters += len(document)
-            else:
-                fields = _fields(document)
-                if len(fields) != n_fields:
-                    raise DataError(f"a document with {len(fields)} fields", expected=f"{n_fields} as the others")
-                batch.extend(fields)
-                n_letters += sum(map(len, fields))
+        n_letters, n_fields, stream = 0, self.weights_.size, iter(documents)
+        while some := list(islice(stream, _FEW_DOCUMENTS)):
+            texts = self._texts(some)
+            batch += texts
+            n_letters += sum(map(len, texts))
             if n_letters > _BATCH_LETTERS or len(batch) >= _BATCH_DOCUMENTS * n_fields:
                 yield batch
                 batch, n_letters = [], 0
         if batch:
             yield batch
 
-    def _units(self, number: Callable[[list[str]], list[int]]) -> UnitsOf:
-        """Return a function from words to the units of each, by number: its stem first, then its n-grams."""
-        stem: Stem = stemmer(self.language_)
+    def _texts(self, documents: list[Document]) -> list[str]:
+        """Return the texts of some documents, field after field."""
+        if self.weights_.size == 1 and set(map(type, documents)) == {str}:
+            return cast("list[str]", documents)
+        fields = [_fields(document) for document in documents]
+        for own in fields:
+            if len(own) != self.weights_.size:
+                raise DataError(f"a document with {len(own)} fields", expected=f"{self.weights_.size} as the others")
+        return [text for own in fields for text in own]
 
-        def units_of(words: list[str]) -> tuple[Sequence[int] | NDArray[np.int64], list[int]]:
-            has_stems = self.language_ in STEMMERS
-            stems = [found or word for found, word in zip(stem(words), words, strict=True)] if has_stems else words
-            if not self.has_characters_:
-                return np.ones(len(words), np.int64), number(stems)
-            names, counts = [], []
-            for word, first in zip(words, stems, strict=True):
-                grams = _grams(word)
-                names.append(first)
-                names += grams
-                counts.append(1 + len(grams))
-            return counts, number(names)
+    def _names(self, words: list[str]) -> tuple[list[int], list[str]]:
+        """Return the units of words, by name: how many each has, and for each its stem first, then its n-grams."""
+        stem: Stem = stemmer(self.language_)
+        has_stems = self.language_ in STEMMERS
+        stems = [found or word for found, word in zip(stem(words), words, strict=True)] if has_stems else words
+        if not self.has_characters_:
+            return [1] * len(words), stems
+        names, counts = [], []
+        for word, first in zip(words, stems, strict=True):
+            grams = _grams(word)
+            names.append(first)
+            names += grams
+            counts.append(1 + len(grams))
+        return counts, names
+
+    def _units(self, number: Callable[[Packed], NDArray[np.int32]]) -> UnitsOf:
+        """Return a function from words to their units, which `number` numbers."""
+        are_words = self.language_ not in STEMMERS and not self.has_characters_
+
+        def units_of(words: Packed) -> tuple[Sequence[int] | NDArray[np.int64], NDArray[np.int32]]:
+            if are_words:
+                return np.ones(words.starts.size - 1, np.int64), number(words)
+            counts, names = self._names(words.words())
+            return counts, number(Packed.of(names))
 
         return units_of
 
     def _count(self, documents: Iterable[Document], keeps_tokens: bool) -> tuple[Found, _Kept | None]:
         if not has_numba():
             return self._plain_count(documents), None
-        numbers: dict[str, int] = {}
-        lock = Lock()
+        units, lock = WordTable(), Lock()
 
-        def number(names: list[str]) -> list[int]:
+        def number(words: Packed) -> NDArray[np.int32]:
             with lock:
-                return [numbers.setdefault(name, len(numbers)) for name in names]
+                return units.add(words)
 
         lanes = [_CountLane(self._units(number), self.weights_.size, self.pairs) for _ in range(_COUNT_LANES)]
         kept = [
@@ -277,17 +295,18 @@ class WordEncoder:
             for tokens in _in_lanes(lanes, self._batches(documents), lambda lane, batch: lane.count(batch))
             if keeps_tokens
         ]
-        frequency = np.zeros(len(numbers), np.int64)
+        frequency = np.zeros(len(units), np.int64)
         for lane in lanes:
-            known = min(lane.frequency.size, len(numbers))
+            known = min(lane.frequency.size, len(units))
             frequency[:known] += lane.frequency[:known]
-        found = Found(list(numbers), frequency, *_joined_pairs(lanes), sum(lane.document for lane in lanes))
+        found = Found(
+            units.names, frequency, *_joined_pairs(lanes, self.min_documents), sum(lane.document for lane in lanes)
+        )
         return found, _Kept([lane.lane for lane in lanes], kept) if keeps_tokens else None
 
     def _plain_count(self, documents: Iterable[Document]) -> Found:
         """Count in plain Python: the twin of the compiled loops."""
         numbers: dict[str, int] = {}
-        units_of = self._units(lambda names: [numbers.setdefault(name, len(numbers)) for name in names])
         frequency: Counter[int] = Counter()
         pairs: Counter[int] = Counter()
         n_documents = 0
@@ -296,17 +315,17 @@ class WordEncoder:
                 seen: set[int] = set()
                 seen_pairs: set[int] = set()
                 for text in texts:
-                    words = words_of(text)
-                    counts, units = units_of(words)
+                    counts, names = self._names(words_of(text))
+                    units = [numbers.setdefault(name, len(numbers)) for name in names]
                     seen.update(units)
-                    firsts = [units[at] for at in np.cumsum([0, *counts[:-1]]).tolist()] if words else []
+                    firsts = _firsts(counts, units)
                     seen_pairs.update((a << 32) | b for a, b in pairwise(firsts))
                 frequency.update(seen)
                 pairs.update(seen_pairs if self.pairs else ())
                 n_documents += 1
-        keys = np.array(sorted(pairs), np.uint64)
+        keys, units_by_number = np.array(sorted(pairs), np.uint64), list(numbers)
         return Found(
-            list(numbers),
+            lambda numbers: [units_by_number[number] for number in numbers.tolist()],
             np.array([frequency[unit] for unit in range(len(numbers))], np.int64),
             keys,
             np.array([pairs[key] for key in keys.tolist()], np.int64),
@@ -319,11 +338,10 @@ class WordEncoder:
         """Keep a vocabulary, learned or loaded, and what follows from it."""
         self.vocabulary_ = vocabulary
         self._lanes = None
-        n_words, first_gram, names = vocabulary.n_words, vocabulary.first_gram, vocabulary.names
-        self._columns = dict(zip(names[:n_words], range(n_words), strict=True))
-        self._columns |= zip(names[first_gram:], range(first_gram, len(names)), strict=True)
+        self._columns: dict[str, int] | None = None
+        self._words: WordTable | None = None
         idf = np.log((1 + vocabulary.n_documents) / (1 + vocabulary.frequency)) + 1
-        idf[n_words:first_gram] *= _PAIR_WEIGHT
+        idf[len(vocabulary.words) : vocabulary.first_gram] *= _PAIR_WEIGHT
         self._idf = idf.astype(np.float32)
         # Pairs as single numbers, which rise.
         self._pair_keys = vocabulary.pairs[:, 0] << 32 | vocabulary.pairs[:, 1]
@@ -335,7 +353,7 @@ class WordEncoder:
 
         if self._table is None:
             keys = self._pair_keys
-            columns = self.vocabulary_.n_words + np.arange(keys.size)
+            columns = len(self.vocabulary_.words) + np.arange(keys.size)
             self._table = _empty_table(1 << int(2 * keys.size).bit_length())
             place_pairs(np.stack([keys, columns], 1).astype(np.uint64), self._table)
         return self._table
@@ -348,13 +366,13 @@ class WordEncoder:
             return [-1] * keys.size
         place = np.minimum(np.searchsorted(known, keys), known.size - 1)
         is_known = (known[place] == keys) & (first >= 0) & (second >= 0)
-        found: list[int] = np.where(is_known, place + self.vocabulary_.n_words, -1).tolist()
+        found: list[int] = np.where(is_known, place + len(self.vocabulary_.words), -1).tolist()
         return found
 
     def _rows(self, lane: Lane, tokens: NDArray[np.int32]) -> _Rows:
         from labelfield.compiled.tokens import END, write_rows
 
-        sizes = np.diff(lane.pointers[: lane.n_words + 1])
+        sizes = np.diff(lane.pointers[: len(lane.words) + 1])
         most = int(sizes[tokens[tokens != END]].sum()) + tokens.size
         indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
         counts = np.zeros(np.count_nonzero(tokens == END) // self.weights_.size, np.int64)
@@ -363,21 +381,35 @@ class WordEncoder:
         n = write_rows(tokens, self.weights_, *parts)
         return self._weighted(counts, indices[:n], values[:n])
 
-    def _known(self) -> Callable[[list[str]], list[int]]:
+    def _known(self, names: Packed) -> NDArray[np.int32]:
+        """Return the columns of units, -1 for none."""
+        vocabulary = self.vocabulary_
+        if self._words is None:
+            table = WordTable()
+            table.add(Packed.of([*vocabulary.words, *vocabulary.grams]))
+            self._words = table
+        numbers = self._words.find(names)
+        numbers[numbers >= len(vocabulary.words)] += len(vocabulary.pairs)
+        return numbers
+
+    def _plain_known(self, words: list[str]) -> tuple[list[int], list[int]]:
+        """Return the units of words as columns, -1 for none, and how many each has: the twin of `_known`."""
+        vocabulary = self.vocabulary_
+        if self._columns is None:
+            numbers = chain(range(len(vocabulary.words)), range(vocabulary.first_gram, self.n_features_))
+            self._columns = dict(zip(chain(vocabulary.words, vocabulary.grams), numbers, strict=True))
+        counts, names = self._names(words)
         get = self._columns.get
-        return lambda names: [get(name, -1) for name in names]
+        return counts, [get(name, -1) for name in names]
 
     def _plain_rows(self, batch: list[str]) -> _Rows:
         """Make rows in plain Python: the twin of the compiled loop."""
-        units_of = self._units(self._known())
         counts, indices, values = [], [], []
         for texts in _grouped(batch, self.weights_.size):
             total: Counter[int] = Counter()
             for text, weight in zip(texts, self.weights_.tolist(), strict=True):
-                words = words_of(text)
-                sizes, units = units_of(words)
-                firsts = [units[at] for at in np.cumsum([0, *sizes[:-1]]).tolist()] if words else []
-                for unit in chain(units, self._pairs(firsts)):
+                sizes, units = self._plain_known(words_of(text))
+                for unit in chain(units, self._pairs(_firsts(sizes, units))):
                     if unit >= 0:
                         total[unit] += weight
             columns = sorted(total)
@@ -405,7 +437,7 @@ class WordEncoder:
             "weights": self.weights_.tolist(),
             "n_documents": own.n_documents,
         }
-        return words | {"n_words": own.n_words, "n_pairs": len(own.pairs)}, {"frequency": own.frequency}
+        return words | {"n_words": len(own.words), "n_pairs": len(own.pairs)}, {"frequency": own.frequency}
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], names: list[str]) -> WordEncoder:
@@ -434,7 +466,8 @@ class WordEncoder:
             raise ValueError("a column of the encoder is neither a word nor a pair nor an n-gram")
         split = [name.partition(" ") for name in names[sizes[0] : sizes[0] + sizes[1]]]
         pairs = np.array([(words[first], words[second]) for first, _, second in split], np.int64).reshape(-1, 2)
-        encoder._take(Vocabulary(names, sizes[0], pairs, frequency, sizes[2]))
+        own = names[: sizes[0]], pairs, names[sizes[0] + sizes[1] :]
+        encoder._take(Vocabulary(*own, frequency, sizes[2]))
         if (np.diff(encoder._pair_keys) <= 0).any():
             raise ValueError("the pairs of the encoder are not in order")
         return encoder
@@ -450,6 +483,11 @@ def _fields(document: Document) -> Sequence[str]:
 
 def _grouped(texts: list[str], n_fields: int) -> Iterator[list[str]]:
     return (texts[at : at + n_fields] for at in range(0, len(texts), n_fields))
+
+
+def _firsts(counts: list[int], units: list[int]) -> list[int]:
+    """Return the first unit of each word."""
+    return [units[last - count] for last, count in zip(accumulate(counts), counts, strict=True)]
 
 
 def _grams(word: str) -> list[str]:
@@ -496,43 +534,44 @@ def _choose(found: Found, min_documents: int, max_features: int) -> tuple[Vocabu
         boundary = np.partition(everything, -max_features - 1)[-max_features - 1]
         room = max_features - int(np.count_nonzero(everything > boundary))
         # Of those at the boundary the first words by name: the numbers of units are up to the threads.
-        ties = sorted(order[found.frequency[order] == boundary].tolist(), key=lambda unit: found.units[unit])[:room]
-        order = np.concatenate([order[found.frequency[order] > boundary], np.array(ties, np.int64)])
+        ties = order[found.frequency[order] == boundary]
+        names = found.names(ties)
+        ties = ties[sorted(range(ties.size), key=names.__getitem__)[:room]]
+        order = np.concatenate([order[found.frequency[order] > boundary], ties])
         is_kept = pair_frequency > boundary
         first, second, pair_frequency = first[is_kept], second[is_kept], pair_frequency[is_kept]
-    kept = [found.units[unit] for unit in order.tolist()]
+    kept = found.names(order)
     places = sorted(range(len(kept)), key=kept.__getitem__)
     # What begins an n-gram comes before all letters and digits; words come first here.
     n_grams = bisect_left(places, _AFTER_GRAMS, key=kept.__getitem__)
-    by_name = order[[*places[n_grams:], *places[:n_grams]]] if places else order
+    places = [*places[n_grams:], *places[:n_grams]]
+    by_name, names = order[places] if places else order, [kept[place] for place in places]
     n_words = len(places) - n_grams
-    column = np.full(len(found.units), -1, np.int64)
+    column = np.full(found.frequency.size, -1, np.int64)
     column[by_name] = np.arange(len(by_name))
     is_kept = (column[first] >= 0) & (column[second] >= 0)
     pairs = np.stack([column[first[is_kept]], column[second[is_kept]]], 1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     pairs, pair_frequency = pairs[order], pair_frequency[is_kept][order]
-    names = [found.units[unit] for unit in by_name.tolist()]
-    pair_names = [f"{names[a]} {names[b]}" for a, b in zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), strict=True)]
     frequency = found.frequency[by_name]
     vocabulary = Vocabulary(
-        [*names[:n_words], *pair_names, *names[n_words:]],
-        n_words,
+        names[:n_words],
         pairs,
+        names[n_words:],
         np.concatenate([frequency[:n_words], pair_frequency, frequency[n_words:]]),
         found.n_documents,
     )
     return vocabulary, np.where(column >= n_words, column + len(pairs), column)
 
 
-def _joined_pairs(lanes: list[_CountLane]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the pairs of all lanes, and the number of documents each is in."""
+def _joined_pairs(lanes: list[_CountLane], least: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the pairs of all lanes that are in at least so many documents, and in how many."""
     from labelfield.compiled.tokens import add_pairs
 
     table = _empty_table(1 << int(2 * sum(lane.n_pairs for lane in lanes)).bit_length())
     for lane in lanes:
         add_pairs(lane.pairs(), table)
-    keys, frequency = table[table[:, 0] != _FREE].T
+    keys, frequency = table[table[:, 1] >= least].T  # 0 beside free slots
     return keys, frequency.astype(np.int64)
 
 
@@ -556,7 +595,7 @@ class _CountLane:
         from labelfield.compiled.tokens import count_documents, count_pairs
 
         tokens, lane = self.lane.tokens(batch), self.lane
-        n_units = int(lane.units[: lane.pointers[lane.n_words]].max(initial=-1)) + 1
+        n_units = int(lane.units[: lane.pointers[len(lane.words)]].max(initial=-1)) + 1
         self.seen, self.frequency = grown(self.seen, n_units), grown(self.frequency, n_units)
         first = self.document  # documents are numbered from 1, because 0 means not seen
         self.document = (
@@ -573,14 +612,14 @@ class _CountLane:
         return tokens
 
     def _make_room(self) -> None:
-        """Double the table of pairs, or forget those that were seen once so far."""
+        """Enlarge the table of pairs, or forget those that were seen once so far."""
         from labelfield.compiled.tokens import place_pairs
 
         kept, n_slots, least = self.pairs(), len(self.table), 1
         while n_slots >= _MOST_SLOTS and 4 * len(kept) > n_slots:
             kept = kept[kept[:, 1] & np.uint64(0xFFFFFFFF) > least]
             least += 1
-        self.table = _empty_table(n_slots if n_slots >= _MOST_SLOTS else 2 * n_slots)
+        self.table = _empty_table(max(n_slots, min(4 * n_slots, _MOST_SLOTS)))
         place_pairs(kept, self.table)
         self.n_pairs = len(kept)
 

@@ -36,7 +36,7 @@ def test_three_commands_lead_from_a_csv_to_tags(toy, trained, tmp_path):
     assert "CSV: text from title + text, labels from labels split at '|', ids from id" in said
     assert "160 documents" in said
     assert "English stems (detected; --language decides)" in said
-    assert "a vocabulary of 13 labels; 1 of its labels are not used" in said
+    assert "a vocabulary of 13 labels; 1 of its labels is not used" in said
     lines = [json.loads(line) for line in run("tag", model, toy, "-k", 3).stdout.splitlines()]
     documents = labelfield.read_documents(toy, part="test")
     assert [line["id"] for line in lines] == documents.ids

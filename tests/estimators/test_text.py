@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -309,6 +310,18 @@ def test_scikit_learn_can_clone_and_chain_it():
     chain.fit(texts, LABELS)
     assert chain.predict(texts[:3]).shape == (3, 12)
     assert fitted(language="fi").get_params()["language"] == "fi"
+
+
+def test_scikit_learn_can_score_it():
+    texts = [text for _, text in TEXTS]
+    found = fitted().fit(texts, LABELS)
+    tags = [
+        {label for label, is_tag in zip(found.classes_, row, strict=True) if is_tag}
+        for row in found.predict(texts).toarray()
+    ]
+    assert found.score(texts, LABELS) == np.mean([own == set(true) for own, true in zip(tags, LABELS, strict=True)])
+    # scikit-learn itself refuses lists of labels where it chooses the folds
+    assert np.isfinite(cross_val_score(fitted(), texts, LABELS, cv=KFold(2))).all()
 
 
 def test_one_label_in_every_document_and_one_label_each():

@@ -28,11 +28,12 @@ def saved(folder, model):
     "model",
     [
         LinearClassifier(row_transform="log", cost=1.0),
+        LinearClassifier(row_transform="scaled", cost=0.1),
         LinearClassifier(row_transform="tfidf", cost=1.0, n_trees=2),
         AutoClassifier(quality="fast", random_state=0),
         AutoClassifier(time_budget=2.0, random_state=0),
     ],
-    ids=["machines", "trees", "fast", "mix"],
+    ids=["machines", "scaled", "trees", "fast", "mix"],
 )
 def test_it_says_what_the_estimator_says(tmp_path, model):
     full = saved(tmp_path / "model", model)
@@ -92,14 +93,14 @@ def test_what_the_estimators_would_refuse_is_left_to_them(tmp_path):
     assert load_light(tmp_path / "model") is None
 
 
-def test_the_command_imports_neither_torch_nor_scikit_learn(tmp_path):
+def test_the_command_imports_nothing_that_is_slow_to_import(tmp_path):
     saved(tmp_path / "model", LinearClassifier(row_transform="unit", cost=1.0))
     (tmp_path / "new.jsonl").write_text(json.dumps({"title": "", "text": "A violin concert"}), encoding="utf-8")
     code = (
         "import sys; from labelfield.cli.main import main\n"
         f"sys.argv = ['labelfield', 'tag', {str(tmp_path / 'model')!r}, {str(tmp_path / 'new.jsonl')!r}, '-k', '1']\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print(sorted({'torch', 'sklearn', 'numba', 'matplotlib'} & set(sys.modules)))"
+        "print(sorted({'torch', 'sklearn', 'numba', 'matplotlib', 'scipy.stats', 'scipy.optimize'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, imported = done.stdout.splitlines()

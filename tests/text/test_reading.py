@@ -247,12 +247,24 @@ def test_odd_but_right_files_are_read(tmp_path):
         read_documents(lines)
 
 
+@pytest.mark.parametrize("name", ["a.dat", "a.txt", "a", "a.export", "a.data.gz"])
+def test_a_table_is_known_by_its_header_whatever_it_is_called(tmp_path, name):
+    content = b"id;text;labels\n1;first text about bread;baking|food\n2;second text, about music;music\n"
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert is_documents(path)
+    found = read_documents(path)
+    assert (found.ids, ["".join(text) for text in found.texts], found.labels) == (["1", "2"], TEXTS, LABELS)
+
+
 def test_rows_of_numbers_are_no_documents(tmp_path):
     for name, content in (
         ("a.csv", "x,y,label\n1,2,a\n3,4,b\n"),
         ("a.txt", "2 3 2\n0 1:0.5\n1 0:1\n"),
         ("a.svm", "1 1:2\n"),
         ("b.txt", "0,3 1:2 4:1\n"),
+        ("a.dat", "0,3 1:2 4:1\n"),
+        ("a.arff", "@relation some words here\n@attribute text numeric\n"),
     ):
         (tmp_path / name).write_text(content)
         assert not is_documents(tmp_path / name), name

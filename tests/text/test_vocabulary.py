@@ -42,7 +42,7 @@ def test_unknown_and_unused_labels_are_said():
     said = vocabulary.compared([["a"], ["x", "y", "z", "w"]])
     assert (
         said
-        == "a vocabulary of 2 labels; 4 labels of documents are not in it (w, x, y and 1 more); 1 of its labels are not used"
+        == "a vocabulary of 2 labels; 4 labels of documents are not in it (w, x, y and 1 more); 1 of its labels is not used"
     )
 
 

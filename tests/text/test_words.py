@@ -15,6 +15,7 @@ from labelfield.text.lane import Lane
 from labelfield.text.languages import detect_language, normalise, stemmer
 from labelfield.text.letters import spans_of, words_of
 from labelfield.text.words import WordEncoder
+from labelfield.text.wordtable import Packed, WordTable
 
 CORPUS = [
     "The librarian catalogues books; the books are old.",
@@ -50,11 +51,11 @@ def test_columns_and_counts_are_those_of_scikit_learn(pairs):
     np.testing.assert_allclose(rows[:, order], expected, rtol=1e-5, atol=1e-6)
 
 
-@given(TEXTS)
-@settings(max_examples=60, deadline=None)
-def test_the_compiled_loops_do_as_their_plain_twin(texts):
+@given(TEXTS, st.sampled_from([("fi", "on"), ("none", "off")]))
+@settings(max_examples=80, deadline=None)
+def test_the_compiled_loops_do_as_their_plain_twin(texts, units):
     fields = [(text, text[::-1]) for text in texts]
-    options = {"language": "fi", "characters": "on", "min_documents": 1}
+    options = {"language": units[0], "characters": units[1], "min_documents": 1}
     compiled = WordEncoder(**options)
     rows = compiled.fit_transform(fields, (2.0, 1.0))
     with pytest.MonkeyPatch.context() as patch:
@@ -79,7 +80,7 @@ def test_words_and_their_places_agree(texts):
 
 
 def test_tables_grow_and_forget_without_losing_words(monkeypatch):
-    monkeypatch.setattr("labelfield.text.lane._FEW_WORDS", 4)
+    monkeypatch.setattr("labelfield.text.wordtable._FEW_WORDS", 4)
     monkeypatch.setattr("labelfield.text.lane._MOST_WORDS", 50)
     rng = np.random.default_rng(0)
     texts = [" ".join(f"word{i}" for i in rng.integers(0, 300, 60)) for _ in range(40)]
@@ -89,8 +90,22 @@ def test_tables_grow_and_forget_without_losing_words(monkeypatch):
     one_by_one = [encoder.transform([text]) for text in texts]
     assert (rows != again).nnz == 0
     assert all((rows[[i]] != own).nnz == 0 for i, own in enumerate(one_by_one))
-    lane = Lane(lambda words: ([1] * len(words), list(range(len(words)))))
+    lane = Lane(lambda words: ([1] * (words.starts.size - 1), np.arange(words.starts.size - 1, dtype=np.int32)))
     assert len({*lane.tokens(["a b aa bb aa cc"]).tolist()}) == 4  # three words and the end
+
+
+@given(st.lists(st.lists(st.text("ab\U0001f600\ud800", max_size=3), max_size=20), max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_a_table_numbers_words_as_a_dict_does(batches):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("labelfield.text.wordtable._FEW_WORDS", 1)
+        table, numbers = WordTable(), {}
+        for words in batches:
+            expected = [numbers.setdefault(word, len(numbers)) for word in words]
+            assert table.add(Packed.of(words)).tolist() == expected
+        assert table.names(np.arange(len(table))) == table.since(0).words() == list(numbers)
+        asked = ["", "a", "b", "zz"]
+        assert table.find(Packed.of(asked)).tolist() == [numbers.get(word, -1) for word in asked]
 
 
 def test_pairs_seen_once_are_forgotten_when_there_are_too_many(monkeypatch):
