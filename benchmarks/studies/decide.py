@@ -214,7 +214,7 @@ def retrained(name: str, n_splits: int, labelfield: Any) -> dict[str, Any]:
         known = model.evidence_
         best = model.predict_topk(gather_rows(X, test), known.n_listed)
         fresh = Evidence.of_scores(best, gather_rows(Y, test))
-        warned.append(Drift(compare(known, fresh.p), [], known.n_rows, fresh.n_rows).is_new_kind)
+        warned.append(Drift(compare(known, fresh.labels, fresh.p), [], known.n_rows, fresh.n_rows).is_new_kind)
         for title, aim in AIMS.items():
             found[title].append(kept(known, aim, fresh))
     results: dict[str, Any] = {"splits": n_splits, "`check` warns, % of splits": 100 * float(np.mean(warned))}
