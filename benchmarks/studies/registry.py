@@ -55,6 +55,7 @@ STUDIES = {
     "decide-retrained": Study(
         "promises of models that are trained anew on random splits", "decide", "run_retrained", "bibtex"
     ),
+    "decide-cost": Study("what evidence for decisions costs in training", "decide_cost", data="bibtex"),
     "uncertainty": Study(
         "which uncertainty finds mistakes, other rows and unknown labels", "uncertainty", data="yeast"
     ),
