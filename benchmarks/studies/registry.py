@@ -52,6 +52,14 @@ STUDIES = {
     "trust": Study("whether uncertainty finds mistakes, and intervals contain the truth", "trust", data="eurlex-4k"),
     "decide": Study("whether promises about tags are kept, beside omikuji's Bonsai", "decide", data="bibtex"),
     "cluster": Study("one process of two threads, and two processes of one", "cluster", data="eurlex-4k"),
+    "decide-large": Study("the same on the larger data sets", "decide", "run_large", "eurlex-4k"),
+    "decide-retrained": Study(
+        "promises of models that are trained anew on random splits", "decide", "run_retrained", "bibtex"
+    ),
+    "decide-cost": Study("what evidence for decisions costs in training", "decide_cost", data="bibtex"),
+    "uncertainty": Study(
+        "which uncertainty finds mistakes, other rows and unknown labels", "uncertainty", data="yeast"
+    ),
     "scale": Study("the cost of a step as labels and features grow", "scale"),
     "multiclass": Study("rings, and steps with many classes", "multiclass"),
     "covertype": Study("one-vs-each on Covertype, beside scikit-learn", "multiclass", "run_covertype", "covertype"),

@@ -76,7 +76,7 @@ def drift_of(estimator: FittedClassifier, dataset: Dataset, aims: dict[str, floa
     if dataset.Y.nnz:
         policies = [_policy(estimator, name, value, confidence) for name, value in aims.items()]
         promises = judge_promises(new, [policy for policy in policies if policy is not None])
-    return Drift(compare(known, new.p), promises, known.n_rows, dataset.n_rows)
+    return Drift(compare(known, new.labels, new.p), promises, known.n_rows, dataset.n_rows)
 
 
 def _policy(estimator: FittedClassifier, name: str, value: float | None, confidence: float) -> Policy | None:
@@ -93,12 +93,11 @@ def _policy(estimator: FittedClassifier, name: str, value: float | None, confide
 
 def _print(found: Drift) -> None:
     lines: list[list[Any]] = [
-        [one.name, f"{one.held_out:.3f}", f"{one.new:.3f}"]
-        + [f"{value:.3f} of {most:.3f}" for value, most in ((one.lower, one.most_lower), (one.higher, one.most_higher))]
+        [one.name, f"{one.held_out:.3f}", f"{one.new:.3f}", f"{one.distance:.4f}", f"{one.most:.4f}"]
         for one in found.comparisons
     ]
     title = f"{found.n_new:,} new rows beside {found.n_held_out:,} that were held out in training"
-    print_table(title, ["mean over rows", "held out", "new", "lower by", "higher by"], lines)
+    print_table(title, ["what is compared", "held out", "new", "distance", "by chance"], lines)
     if found.promises:
         header = ["promise", "promised", "reached", "p-value of its being kept"]
         lines = [

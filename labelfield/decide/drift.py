@@ -1,11 +1,14 @@
 """Whether new rows look like the training rows, so that promises may be believed.
 
 A promise holds for rows that are drawn as the held-out rows were. Then what the model says of new rows is distributed
-as what it said of held-out rows. Labels are not needed to test that: the distributions of a few numbers per row are
-compared by the largest distance between them (Kolmogorov and Smirnov). With labels, promises themselves are tested.
+as what it said of held-out rows, which can be tested without labels. Two things are compared: the probability of the
+first label, by the largest distance between distributions (Kolmogorov and Smirnov), and the mean probability of each
+label, by the squared distance between means. With labels, promises themselves are tested.
 
-The final model has learned from the held-out rows too, and is a little surer of new rows than it was of these.
-Distances up to `USUAL` are therefore no reason to warn, however many rows there are, unless it is less sure.
+The map of probabilities was learned from the held-out rows. Its noise is about that of as many rows once more, and so
+these count twice in what chance explains of probabilities. The final model may be a little surer than the one that
+spoke of held-out rows, since these have joined the training: only distances above `USUAL` in that direction are a
+reason to warn.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from labelfield.csr import from_counts
 from labelfield.decide.bounds import betting_p_value
 from labelfield.decide.evidence import Evidence
 from labelfield.decide.policies import Policy, reached_by, tagged
@@ -28,25 +33,20 @@ ALARM = 0.01
 USUAL = 0.05
 # With fewer rows, no difference but the largest would be seen.
 LEAST_NEW_ROWS = 20
-_FIRST = "probability of the first label"
+_N_COMPARISONS = 3
+# Draws from which it is known how far labels are apart by chance, rows of each part in them, and labels per row.
+_N_DRAWS, _MOST_EXCHANGED, _N_FIRST = 599, 3000, 10
 
 
 class Comparison(NamedTuple):
-    """A number of each row: its mean over held-out and new rows, how far the two distributions are apart, from 0 to 1,
-    because it is lower or because it is higher, and the distance from which on each is a reason to warn."""
+    """A comparison of held-out and new rows: what each says in a number, how far the two are apart, and the distance
+    from which on that is a reason to warn."""
 
     name: str
     held_out: float
     new: float
-    lower: float
-    higher: float
-    most_lower: float
-    most_higher: float
-
-    @property
-    def excess(self) -> float:
-        """By how much the distance is above what is usual; negative where it is not."""
-        return max(self.lower - self.most_lower, self.higher - self.most_higher)
+    distance: float
+    most: float
 
 
 class Promise(NamedTuple):
@@ -70,7 +70,7 @@ class Drift:
     @property
     def is_new_kind(self) -> bool:
         """Whether new rows are not like the training rows."""
-        return any(one.excess > 0 for one in self.comparisons)
+        return any(one.distance > one.most for one in self.comparisons)
 
     @property
     def is_broken(self) -> bool:
@@ -84,40 +84,63 @@ class Drift:
             names = ", ".join(f"{one.name} {one.reached:.3f} instead of {one.promised:.3f}" for one in self.promises)
             return f"Promises do not hold on these rows ({names}). Train again with rows like these."
         if self.is_new_kind:
-            worst = max(self.comparisons, key=lambda one: one.excess)
+            worst = max(self.comparisons, key=lambda one: one.distance / one.most)
             return (
-                f"These rows are not like the training rows ({worst.name}: {worst.new:.3f} on average, "
-                f"{worst.held_out:.3f} before). Promises may not hold; label some of these rows and check again."
+                f"These rows are not like the training rows ({worst.name}: {worst.new:.3f}, {worst.held_out:.3f} "
+                "before). Promises may not hold; label some of these rows and check again."
             )
         return "These rows look like the training rows: nothing speaks against believing promises."
 
 
-def row_numbers(p: NDArray[np.floating]) -> dict[str, NDArray[np.float64]]:
-    """Return what is compared of each row, from the probabilities of its labels (n, k), the most probable first."""
-    p = p.astype(np.float64).clip(0)
-    others = p[:, 1:].sum(1)
-    return {_FIRST: p[:, 0], "expected number of further labels": others}
-
-
-def compare(evidence: Evidence, new: NDArray[np.floating]) -> list[Comparison]:
-    """Compare the probabilities of listed labels of new rows (n, k), the most probable first, with held-out ones."""
-    if len(new) < LEAST_NEW_ROWS:
+def compare(evidence: Evidence, labels: NDArray[np.integer], p: NDArray[np.floating]) -> list[Comparison]:
+    """Compare the listed labels of new rows (n, k), the most probable first, and their probabilities with those of
+    held-out rows. All comparisons together warn about rows of the same kind with a probability of `ALARM`."""
+    if len(p) < LEAST_NEW_ROWS:
         expected = f"at least {LEAST_NEW_ROWS} to compare"
-        raise DataError(f"{len(new)} rows", expected, "Check more rows at once.")
-    found, before, after = [], row_numbers(evidence.p), row_numbers(new)
-    size = np.sqrt(1 / len(new) + 1 / evidence.n_rows)
+        raise DataError(f"{len(p)} rows", expected, "Check more rows at once.")
+    before, after = evidence.p[:, 0].astype(np.float64), p[:, 0].astype(np.float64)
+    lower, higher = _distances(before, after)
+    size = np.sqrt(1 / len(after) + 2 / len(before))
+    by_chance = float(np.sqrt(np.log(_N_COMPARISONS / ALARM) / 2) * size)
+    means = float(before.mean()), float(after.mean())
+    return [
+        Comparison("probability of the first label, lower", *means, lower, by_chance),
+        Comparison("probability of the first label, higher", *means, higher, USUAL + by_chance),
+        _label_shares(
+            _sparse(evidence.labels, evidence.p, evidence.n_labels),
+            _sparse(labels, p, evidence.n_labels),
+            ALARM / _N_COMPARISONS,
+        ),
+    ]
 
-    def by_chance(share: float) -> float:
-        """Return the distance in one direction that chance exceeds in this share of all warnings."""
-        return float(np.sqrt(np.log(1 / (share * ALARM)) / 2) * size)
 
-    for name, held_out in before.items():
-        lower, higher = _distances(held_out, after[name])
-        usual = USUAL + by_chance(1 / 6)
-        most_lower = by_chance(1 / 2) if name == _FIRST else usual
-        means = float(held_out.mean()), float(after[name].mean())
-        found.append(Comparison(name, *means, lower, higher, most_lower, usual))
-    return found
+def _label_shares(before: sparse.csr_array, after: sparse.csr_array, level: float) -> Comparison:
+    """Compare the mean probability of each label: Σ (mean - mean)², and how large chance makes it, by exchanging rows.
+
+    The number of each part is the sum over the ten labels that are most probable on average in held-out rows.
+    """
+    n, m = before.shape[0], after.shape[0]
+    rows = sparse.csr_array(sparse.vstack([before, after]))
+    # Which rows stand for held-out ones: those that are, and then as many drawn again and again.
+    is_own = np.repeat(np.array([1, 0], np.float32), [n, m])
+    drawn = np.random.default_rng(0).permuted(np.tile(is_own, (_N_DRAWS, 1)), axis=1)
+    own = np.asarray(rows.T @ np.vstack([is_own, drawn]).T, np.float64).T
+    rest = np.asarray(rows.sum(0), np.float64).ravel() - own
+    distances = np.square(own / n - rest / m).sum(1)
+    most = float(np.quantile(distances[1:], 1 - level, method="higher"))
+    usual = np.argsort(-own[0], kind="stable")[:10]
+    sums = float(own[0, usual].sum() / n), float(rest[0, usual].sum() / m)
+    return Comparison("expected number of the ten usual labels", *sums, float(distances[0]), most)
+
+
+def _sparse(labels: NDArray[np.integer], p: NDArray[np.floating], n_labels: int) -> sparse.csr_array:
+    """Return the first labels of some rows, evenly among all, with their probabilities."""
+    kept = np.unique(np.linspace(0, len(p) - 1, min(len(p), _MOST_EXCHANGED)).astype(np.int64))
+    labels, p = labels[kept, :_N_FIRST], p[kept, :_N_FIRST].clip(0)
+    order = np.argsort(labels, axis=1)
+    data = np.take_along_axis(p, order, 1).ravel().astype(np.float32)
+    columns = np.take_along_axis(labels, order, 1).ravel().astype(np.int32)
+    return from_counts(np.full(len(p), labels.shape[1]), columns, data, n_labels)
 
 
 def _distances(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[float, float]:

@@ -43,8 +43,6 @@ class Evidence:
     true_counts: NDArray[np.int64]
     true_labels: NDArray[np.int32]
     n_labels: int
-    # The share of the training rows that the model which spoke had not seen, and the final one has; 0 if they are one.
-    joined: float = 0.0
 
     @classmethod
     def of(
@@ -78,8 +76,7 @@ class Evidence:
     @classmethod
     def restore(cls, arrays: dict[str, NDArray[Any]], n_labels: int) -> Evidence:
         """Make evidence of arrays from anyone; raise a ValueError where they do not fit together."""
-        joined = float(arrays["joined"].sum()) if "joined" in arrays else 0.0
-        found = cls(**{name: arrays[name] for name in _ARRAYS}, n_labels=n_labels, joined=joined)
+        found = cls(**{name: arrays[name] for name in _ARRAYS}, n_labels=n_labels)
         labels, p, counts, true = (getattr(found, name) for name in _ARRAYS)
         fits = (
             labels.ndim == 2
@@ -93,7 +90,6 @@ class Evidence:
             and p.dtype.kind == "f"
             and bool(((p >= 0) & (p <= 1) | (p == -1)).all())
             and bool((np.diff(p, axis=1) <= 0).all())
-            and 0 <= joined <= 1
         )
         if not fits:
             raise ValueError("what was said of held-out rows does not fit together")
@@ -101,8 +97,7 @@ class Evidence:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all of it, as arrays that a model folder can hold."""
-        found = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
-        return found | {"joined": np.array([self.joined])}
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
 
     @property
     def n_rows(self) -> int:
@@ -140,9 +135,7 @@ class Evidence:
     def take(self, rows: NDArray[Any]) -> Evidence:
         """Return some of the rows."""
         Y = self.truth[rows]
-        return Evidence(
-            self.labels[rows], self.p[rows], np.diff(Y.indptr).astype(np.int64), Y.indices, self.n_labels, self.joined
-        )
+        return Evidence(self.labels[rows], self.p[rows], np.diff(Y.indptr).astype(np.int64), Y.indices, self.n_labels)
 
     def held_out_positives(self) -> NDArray[np.int64]:
         """Return in how many held-out rows each label (K,) holds."""

@@ -36,9 +36,6 @@ _SHARES = {"one": 0.4, "several": 0.4, "one, higher": 0.1, "several, higher": 0.
 # The share of 1 - confidence that a search for a recall spends. Part of it is left over there, and with one tag per
 # row, so that promises are kept about as often if they are judged on no more new rows than there were held-out ones.
 _CAUTION = 0.5
-# By how much the precision at a threshold falls when held-out rows have joined the training, because the final model is
-# surer: about 1.5 points for a fifth of the rows, and at most this share of all mistakes.
-SURER, _MOST_SURER = 0.075, 0.2
 # Thresholds between 0 and 1 that are looked at.
 _N_THRESHOLDS = 200
 # Thresholds of which the precision is bounded at once, where the share of rows decides.
@@ -201,10 +198,9 @@ def precision_p_value(evidence: Evidence, threshold: float, max_tags: int, preci
     """Return a p-value of "of all tags of at least this probability, at most this share are right".
 
     With one tag per row that is a share of independent draws. With several, the hits of a row minus `precision` times
-    its tags have a mean of at most 0. Where held-out rows have joined the training since, a little more must be right.
+    its tags have a mean of at most 0.
     """
     n_tags, n_hits = evidence.outcome(threshold, max_tags)
-    precision += min(SURER * evidence.joined, _MOST_SURER * (1 - precision))
     if max_tags == 1:
         return share_p_value(int(n_hits.sum()), int(n_tags.sum()), precision)
     return betting_p_value(n_hits - precision * n_tags, -precision * max_tags, level)

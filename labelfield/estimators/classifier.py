@@ -8,7 +8,7 @@ asks (`labelfield.estimators.protocol`).
 from abc import ABC
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
@@ -41,7 +41,7 @@ from labelfield.inference.signals import Interrupted, stop_requests
 from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
-from labelfield.models.predictor import Latent, Predictor
+from labelfield.models.predictor import MOST_IN_SETS, LabelSets, Latent, Predictor
 from labelfield.text.parts import TextParts
 from labelfield.version import __version__
 
@@ -320,6 +320,21 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         rows = self.rows(X)
         return self.predictor_.latent(rows)
 
+    def predict_sets(self, X: Any, k: int = 8, n_sets: int = 3, n_draws: int = 200) -> LabelSets:
+        """Return sets of labels that go together: the most probable sets of the k most probable labels of each row.
+
+        Factor models alone can tell: given the processes h the labels of a row are independent, and what is unknown
+        about h moves all of them together through Φ. The probability that a set is exactly what holds of these labels
+        is the mean over draws of h, always the same ones. It is that of the model, not calibrated on held-out rows;
+        `decide` has a calibrated one of the tags that it gives.
+        """
+        for name, value in {"k": k, "n_sets": n_sets, "n_draws": n_draws}.items():
+            count_of(value, name)
+        if k > MOST_IN_SETS:
+            raise ValueError(f"k={k}; expected at most {MOST_IN_SETS}: all 2^k sets are looked at")
+        rows = self.rows(X)
+        return self.predictor_.sets(rows, k, n_sets, n_draws)
+
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Return the log-odds of raw probabilities, or the log-probabilities of classes (N, K).
 
@@ -550,12 +565,7 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
     # Further training goes by the options of that time, and is on other rows.
     estimator.fitted_.trainer = estimator.fitted_.mask = None
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
-    evidence = evidence_of(run.memory, estimator.spec_.n_labels)
-    if evidence is not None:
-        # Where all rows are held out in turn, the model that speaks of a row has not seen a fifth.
-        share = min(evidence.n_rows, estimator.settings_.held_out or data.n_rows // 5) / data.n_rows
-        evidence = replace(evidence, joined=0.2 if evidence.n_rows == data.n_rows else share)
-    estimator.fitted_.evidence = evidence
+    estimator.fitted_.evidence = evidence_of(run.memory, estimator.spec_.n_labels)
     return run
 
 

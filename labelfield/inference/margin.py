@@ -8,7 +8,9 @@ can only be evidence against all of these labels, which the margin has little us
 before the features, whose weight moves the intercept.
 
 Rows of a fold are scored by weights that have not seen them: their α are set to 0, and a few more passes over the other
-rows correct the rest.
+rows correct the rest. Machines of all rows are surer of new rows than those are, and what is learned from the scores of
+folds, probabilities and promises, would not hold for them. Where every row is in a fold, the weights are therefore the
+mean of those beside each fold: on average the score of a new row is then distributed as that of a held-out one.
 """
 
 from __future__ import annotations
@@ -82,6 +84,7 @@ class MarginRows:
         self.rows_of = sparse.csc_array(Y)
         self.arrays = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data
         self.squares = np.asarray(X.multiply(X).sum(1), np.float64).ravel()
+        self.is_covered = sum(fold.size for fold in self.folds) == X.shape[0] > 0
 
     def passes(self, problem: Problem) -> tuple[int, int]:
         """Return how many passes to take at the most, on all rows and beside a fold.
@@ -179,7 +182,7 @@ def solve_compiled(
             break
     gain = float(2 * alpha[positive, place].sum(dtype=np.float64))
     objective = gain - 0.5 * float(np.vdot(W, W)) - 0.5 * ridge * float(np.vdot(alpha, alpha))
-    found = [np.zeros((0, labels.size), np.float32)]
+    found, beside = [np.zeros((0, labels.size), np.float32)], np.zeros_like(W)
     for fold in rows.folds:
         own, theirs = W.copy(), alpha.copy()
         forget(*csr, signs, own, theirs, fold)
@@ -189,7 +192,8 @@ def solve_compiled(
                 break
         found.append(np.empty((fold.size, labels.size), np.float32))
         dense_scores(*csr, own, fold, found[-1])
-    return _solved(features, torch.from_numpy(W), objective, found)
+        beside += own / len(rows.folds)
+    return _solved(features, torch.from_numpy(beside if rows.is_covered else W), objective, found)
 
 
 def _solved(features: NDArray[np.int32], W: Tensor, objective: float, held_out: list[NDArray[np.float32]]) -> Solved:
@@ -264,7 +268,7 @@ def solve_plain(
             break
     gain = 2 * alpha[positive, place].sum(dtype=torch.float64)
     objective = float(gain - 0.5 * W.double().square().sum() - 0.5 * ridge * alpha.double().square().sum())
-    found = [np.zeros((0, labels.size), np.float32)]
+    found, beside = [np.zeros((0, labels.size), np.float32)], torch.zeros_like(W)
     for fold in rows.folds:
         chosen = torch.from_numpy(fold).to(device)
         is_other = torch.ones(n_rows, 1, device=device)
@@ -275,7 +279,8 @@ def solve_plain(
             for at in rng.permutation(len(batches)):
                 _improve(batches[at], signs, own, theirs, ridge, is_other)
         found.append(dot(own_rows, own).cpu().numpy())
-    return _solved(features, W, objective, found)
+        beside += own / len(rows.folds)
+    return _solved(features, beside if rows.is_covered else W, objective, found)
 
 
 def _batches(

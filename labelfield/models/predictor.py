@@ -29,6 +29,8 @@ Answer = TypeVar("Answer")
 # Blocks of rows, with what is known about each.
 Blocks = Iterable[tuple[Any, ...]]
 Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
+# Labels of which all sets are looked at.
+MOST_IN_SETS = 12
 _TINY = float(np.finfo(np.float32).tiny)
 _ALMOST_ONE = 1 - float(np.finfo(np.float32).epsneg)
 
@@ -48,6 +50,15 @@ class Latent(NamedTuple):
     f_var: NDArray[np.float32]
     h_mean: NDArray[np.float32] | None = None
     h_var: NDArray[np.float32] | None = None
+
+
+class LabelSets(NamedTuple):
+    """The most probable labels of rows (N, k), sets of them, the most probable first, as members (N, n, k), and the
+    probability (N, n) that a set is exactly what holds among these labels."""
+
+    labels: NDArray[np.int64]
+    is_member: NDArray[np.bool_]
+    probability: NDArray[np.float32]
 
 
 class Bound(NamedTuple):
@@ -180,6 +191,10 @@ class Predictor(ABC):
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of utilities and latent processes."""
         raise CannotAnswerError("this model has no utilities with means and variances")
+
+    def sets(self, rows: sparse.csr_array, k: int, n_sets: int, n_draws: int) -> LabelSets:
+        """Return the most probable sets of the k most probable labels, by joint draws of what labels share."""
+        raise CannotAnswerError("sets of labels are drawn by factor models (mlgpf) alone; a mix has one in members()")
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound of rows with labels Y, exact over rows and labels."""

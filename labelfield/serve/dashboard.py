@@ -47,14 +47,14 @@ def drift(service: Service, served: Served) -> dict[str, Any] | None:
         return None
     best = estimator.predict_topk(recent, known.n_listed)
     nothing = sparse.csr_array((recent.shape[0], best.shape[1]), dtype=np.float32)
-    found = Drift(compare(known, Evidence.of_scores(best, nothing).p), [], known.n_rows, recent.shape[0])
+    new = Evidence.of_scores(best, nothing)
+    found = Drift(compare(known, new.labels, new.p), [], known.n_rows, recent.shape[0])
     return {
         "message": found.said,
         "is_new_kind": found.is_new_kind,
-        "columns": ["in training", "now", "lower by", "higher by"],
+        "columns": ["in training", "now", "distance", "by chance"],
         "rows": [
-            [one.name, f"{one.held_out:.3f}", f"{one.new:.3f}"]
-            + [f"{by:.3f} of {most:.3f}" for by, most in ((one.lower, one.most_lower), (one.higher, one.most_higher))]
+            [one.name, f"{one.held_out:.3f}", f"{one.new:.3f}", f"{one.distance:.4f}", f"{one.most:.4f}"]
             for one in found.comparisons
         ],
     }

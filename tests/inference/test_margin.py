@@ -141,6 +141,18 @@ def test_rows_of_folds_are_scored_as_if_they_were_never_seen(solve, monkeypatch)
 
 
 @both
+def test_where_every_row_is_in_a_fold_weights_are_the_mean_of_those_beside_each(solve, monkeypatch):
+    """So that new rows get scores on the scale of those that probabilities and promises are learned from."""
+    monkeypatch.setattr(margin, "FOLD_PASSES", 300)
+    folds, own = [np.arange(0, 50), np.arange(50, 120)], features_of(LABELS)
+    solved, A = solve(MarginRows(X, Y, folds), LABELS, Problem(1.0, **SOLVED)), with_constant(X[:, own])
+    for place, label in enumerate(LABELS):
+        beside = [np.setdiff1d(np.arange(120), fold) for fold in folds]
+        expected = np.mean([optimum(A[kept], signs(label)[kept], 1.0) for kept in beside], 0)
+        np.testing.assert_allclose(weights(solved)[np.r_[0, 1 + own], place], expected, atol=2e-3)
+
+
+@both
 def test_a_few_passes_forget_nearly_all(solve):
     """With the passes that there are, a row's own label moves its score by far less than training on it does."""
     fold, kept = np.arange(40), np.arange(40, 120)

@@ -15,10 +15,20 @@ from labelfield.linalg.rows import device_of, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.calibration import N_RANKS, ranks_of
 from labelfield.models.mlgpf.condition import condition
+from labelfield.models.mlgpf.joint import probable_sets, rows_at_once
 from labelfield.models.mlgpf.model import MLGPF, InducingState
 from labelfield.models.mlgpf.topk import label_blocks, top_k, top_k_by_mean, top_k_of_mean
 from labelfield.models.mlgpf.weighting import ranked_calibrated
-from labelfield.models.predictor import Block, Bound, Latent, LatentProcesses, Predictor, tensor_blocks, to_csr
+from labelfield.models.predictor import (
+    Block,
+    Bound,
+    LabelSets,
+    Latent,
+    LatentProcesses,
+    Predictor,
+    tensor_blocks,
+    to_csr,
+)
 from labelfield.models.sparse import unexplained_share
 from labelfield.variational.families import Moments
 
@@ -147,6 +157,20 @@ class FactorPredictor(Predictor):
                 for labels, f in label_blocks(self.model, h, X):
                     f_mean[block, labels], f_var[block, labels] = (part.cpu().numpy() for part in f)
         return Latent(f_mean, f_var, h_mean, h_var)
+
+    def sets(self, rows: sparse.csr_array, k: int, n_sets: int, n_draws: int) -> LabelSets:
+        k, model = min(k, self.n_labels), self.model
+        noise = np.random.default_rng(0).standard_normal((n_draws, model.Phi.shape[1]), np.float32)
+        drawn = torch.from_numpy(noise).to(device_of(model))
+        blocks = tensor_blocks(rows, device_of(model), entries=rows_at_once(k, *noise.shape))
+
+        def ask(X: Tensor) -> tuple[Tensor, ...]:
+            return probable_sets(model, model.latent(X, self.state)[0], X, k, n_sets, drawn)
+
+        n = min(n_sets, 2**k)
+        shapes = (rows.shape[0], k), (rows.shape[0], n, k), (rows.shape[0], n)
+        labels, is_member, p = self.filled(self.answers(blocks, ask), *shapes)
+        return LabelSets(labels.astype(np.int64), is_member.astype(np.bool_), p)
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         def share(X: Tensor) -> list[Tensor]:
