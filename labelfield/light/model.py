@@ -13,7 +13,7 @@ from scipy import sparse
 
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
-from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, stacked
+from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, small, stacked
 from labelfield.memory import row_blocks
 from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
 from labelfield.text.parts import TextParts
@@ -35,7 +35,7 @@ class LightModel:
     """Linear machines, or a mix of them with a factor model, and the encoder that makes rows of documents."""
 
     def __init__(self, config: dict[str, Any], arrays: Arrays, names: list[str], text: TextParts) -> None:
-        self.text_, self._names, self._arrays = text, names, arrays
+        self.text_, self._names, self._arrays = text, names, small(arrays)
         self._last: tuple[sparse.csr_array, F4] | None = None
         n_threads = _threads()
         self._is_mix = "members" in config
@@ -47,9 +47,10 @@ class LightModel:
 
     def prepare(self) -> None:
         """Get ready for many questions about a few rows each, as a server has them; takes more memory."""
+        n_features = self.text_.rows([""]).shape[1]
         for _, member in self._members:
             if isinstance(member, LightLinear):
-                member.keeps_order = True
+                member.prepare(n_features)
 
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
