@@ -12,6 +12,15 @@ _ZERO = np.float32(0)
 
 
 @njit(cache=True, nogil=True)
+def count_features(features: I4, n_features: int) -> I8:
+    """Return how often each feature occurs; as np.bincount, without a copy of the features."""
+    counts = np.zeros(n_features, np.int64)
+    for feature in features:
+        counts[feature] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
 def lay_out(pointers: I8, features: I4, weights: F4, place: I4, dense: F4, ends: I8, machines: I4, values: F4) -> None:
     """Copy the weights of machines, which lie one after another, to where their features have them.
 

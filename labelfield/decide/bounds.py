@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom
 
 # The share of the largest bet that could lose everything which is dared at the most.
 _MOST_BET = 0.9
@@ -37,12 +36,16 @@ def betting_p_value(values: NDArray[np.floating], least: float, level: float) ->
 
 def share_p_value(n_hits: int, n: int, share: float) -> float:
     """Return a p-value of "at most this share of draws are hits" from hits among n independent draws: exact."""
+    from scipy.stats import binom  # takes longer to import than a server takes to load a model
+
     return float(binom.sf(n_hits - 1, n, share)) if n else 1.0
 
 
 def share_bounds(n_hits: float, n: float, level: float) -> tuple[float, float]:
     """Return the ends of a confidence interval of a share at this level (Jeffreys): its coverage is near the level for
     any share, rather than above it for all."""
+    from scipy.stats import beta
+
     outside = (1 - level) / 2
     low = 0.0 if n_hits <= 0 else float(beta.ppf(outside, n_hits + 0.5, n - n_hits + 0.5))
     high = 1.0 if n_hits >= n else float(beta.ppf(1 - outside, n_hits + 0.5, n - n_hits + 0.5))

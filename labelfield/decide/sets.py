@@ -8,7 +8,6 @@ held-out rows teach a map from that product to how often the tags were exactly r
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit
 
 # Probabilities closer to 0 or 1 than this are set to it.
@@ -25,6 +24,8 @@ def log_parts(p: NDArray[np.floating], is_tag: NDArray[np.bool_]) -> NDArray[np.
 
 def learn_map(log_product: NDArray[np.float64], is_exact: NDArray[np.bool_]) -> tuple[float, float]:
     """Learn a and c ≥ 0 from held-out rows; a weak prior at 0 and 1 keeps a few rows from deciding."""
+    from scipy.optimize import minimize  # a server starts without it
+
     z = _logit(log_product)
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:

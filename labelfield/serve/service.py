@@ -96,6 +96,8 @@ class Service:
 
     async def _complete(self, served: Served) -> None:
         """Load the whole classifier, so that the first explanation does not wait for it."""
+        if self.store.models.get(served.name) is not served:  # replaced meanwhile
+            return
         try:
             await asyncio.to_thread(served.estimator)
         except Exception as error:  # who needs it will be told

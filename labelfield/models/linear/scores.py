@@ -34,15 +34,16 @@ class ByFeature:
         self.plain = None if has_numba() else _transposed(*machines, n_features)
         if self.plain is not None:
             return
-        from labelfield.compiled.scores import lay_out
+        from labelfield.compiled.scores import count_features, lay_out
 
-        counts = np.bincount(machines.features, minlength=n_features)
+        features = machines.features.astype(np.int32, copy=False)
+        counts = count_features(features, n_features)
         is_dense = counts >= _DENSE * self.n_machines
         self.place = np.where(is_dense, np.cumsum(is_dense) - 1, -1).astype(np.int32)
         self.dense = np.zeros((int(is_dense.sum()), self.n_machines), np.float32)
         self.starts = np.concatenate([[0], np.cumsum(np.where(is_dense, 0, counts))])
         self.machines, self.values = np.empty(self.starts[-1], np.int32), np.empty(self.starts[-1], np.float32)
-        own = machines.pointers.astype(np.int64), machines.features.astype(np.int32, copy=False), machines.weights
+        own = machines.pointers.astype(np.int64, copy=False), features, machines.weights
         lay_out(*own, self.place, self.dense, self.starts[:-1].copy(), self.machines, self.values)
 
     def scores(self, X: sparse.csr_array) -> NDArray[np.float32]:
