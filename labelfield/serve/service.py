@@ -53,6 +53,7 @@ class Service:
         self.on_failure: Callable[[], None] = lambda: None
         self._held = 0
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._completing = asyncio.Lock()
         self.metrics.queue.set_function(lambda: len(self.batcher.waiting)) if settings.workers == 1 else None
 
     # Starting and stopping
@@ -96,10 +97,10 @@ class Service:
 
     async def _complete(self, served: Served) -> None:
         """Load the whole classifier, so that the first explanation does not wait for it."""
-        if self.store.models.get(served.name) is not served:  # replaced meanwhile
-            return
         try:
-            await asyncio.to_thread(served.estimator)
+            async with self._completing:  # one at a time, so that reloads in a row do not pile up in memory
+                if self.store.models.get(served.name) is served:
+                    await asyncio.to_thread(served.estimator)
         except Exception as error:  # who needs it will be told
             self.log.failure("not complete", error, model=served.name, reason=_reason(error))
 

@@ -145,6 +145,44 @@ def test_a_document_is_tagged_corrected_and_undone_by_keys_alone(browser, addres
     assert not [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
 
 
+@pytest.mark.slow
+def test_corrections_are_learned_and_that_is_undone_by_keys_alone(browser, address):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    def enter(id):
+        button = until(lambda: found if (found := browser.find_element(By.ID, id)).is_enabled() else None, 60)
+        button.send_keys(Keys.ENTER)
+
+    def tags():
+        return [one.text for one in browser.find_elements(By.CSS_SELECTOR, ".tags .label")]
+
+    visit(browser, address)
+    before = browser.find_element(By.ID, "about").text
+    for place in range(12):
+        field = browser.find_element(By.NAME, "text")
+        field.clear()
+        field.send_keys(f"zeppelin airship {place} above the harbour")
+        browser.find_element(By.CSS_SELECTOR, "#form .primary").send_keys(Keys.ENTER)
+        until(lambda place=place: f"airship {place} " in browser.find_element(By.CSS_SELECTOR, ".text").text)
+        assert "aviation" not in tags()
+        browser.find_element(By.CSS_SELECTOR, "[data-key=add]").send_keys("aviation", Keys.ENTER)
+        browser.find_element(By.CSS_SELECTOR, "[data-key=save]").send_keys(Keys.ENTER)
+        until(lambda: text_of(browser, "status") == "The correction is stored.")
+    until(lambda: text_of(browser, "corrections-summary").startswith("12 corrections not learned yet"))
+    enter("learn")
+    until(lambda: browser.find_element(By.ID, "progress").is_displayed())
+    until(lambda: text_of(browser, "status").startswith("Learned."), 120)
+    until(lambda: "aviation" in tags())  # the shown document is tagged again, by the new model
+    assert browser.find_element(By.ID, "about").text != before
+    assert "learned" in text_of(browser, "corrections-list")
+    enter("undo-learning")
+    until(lambda: text_of(browser, "corrections-summary").startswith("12 corrections not learned yet"), 60)
+    until(lambda: "aviation" not in tags())
+    assert browser.find_element(By.ID, "about").text == before
+    assert not [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+
+
 def test_the_slider_promises_and_files_are_read(browser, address, tmp_path):
     from selenium.webdriver.common.by import By
 
