@@ -88,6 +88,17 @@ def test_scores_by_feature_are_the_same_bits_wherever_weights_are_dense(monkeypa
     np.testing.assert_array_equal(scores.ByFeature(machines, 60).scores(X), scores.products(X, machines, 1))
 
 
+@pytest.mark.parametrize("k", [1, 5, 11, 12])
+def test_the_best_labels_are_those_of_a_stable_sort(k):
+    from labelfield.light.model import _compiled_best, _plain_best
+
+    P = np.random.default_rng(2).integers(0, 9, (200, 12)).astype(np.float32)  # with many equals
+    expected = np.argsort(-P, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(_compiled_best(P, k), expected)
+    found = _plain_best(P, k)  # of equals at the end any may be chosen
+    np.testing.assert_array_equal(np.take_along_axis(P, found, 1), np.take_along_axis(P, expected, 1))
+
+
 def test_a_prepared_model_says_the_same_and_forgets_the_other_order_of_its_weights(tmp_path):
     saved(tmp_path / "model", LinearClassifier(row_transform="unit", cost=1.0))
     light, prepared = load_light(tmp_path / "model"), load_light(tmp_path / "model")
