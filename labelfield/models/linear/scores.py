@@ -12,7 +12,7 @@ from labelfield.compiled import has_numba
 # Rows that are too few to load compiled loops for.
 _FEW_ROWS = 16
 # Share of machines with a weight of a feature from which its weights are a dense vector.
-_DENSE = 0.25
+_DENSE = 0.125
 
 
 class Weights(NamedTuple):
