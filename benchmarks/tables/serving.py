@@ -28,11 +28,15 @@ def serving(records: dict[str, Record]) -> str:
         rows.append(["… in Annif's protocol", f"{both['labelfield']['per_second']:.0f} per second"])
         rows.append(["… Annif with omikuji Bonsai, two workers", f"{both['annif']['per_second']:.0f} per second"])
         rows.append(["… ours over Annif's", f"{both['ratio']:.1f}×"])
+        if "cpu_ratio" in both:
+            rows.append(["… CPU time per answer, Annif's over ours", f"{both['cpu_ratio']:.1f}×"])
     if "serve-soak" in records:
         soak = records["serve-soak"]["results"]
         what = f"{soak['seconds']:.0f} s at full load, a reload every 10 s, 1 % of requests broken"
         rows.append([f"{what}: answers that are 5xx but not 503", f"{soak['bad']}"])
-        rows.append(["… memory at the end over memory after the first reloads", f"{100 * soak['growth']:+.1f} %"])
+        if "growth_of_high" in soak:
+            grown = f"{100 * soak['growth']:+.1f} %, {100 * soak['growth_of_high']:+.1f} %"
+            rows.append(["… growth of the least and of the most memory per minute, first fifth to last", grown])
     where = machine_shown(record["machine"])
     return markdown_table(["eurovoc-text", "measured"], rows) + f"\nOn {where}; `python -m benchmarks bench serve`.\n"
 

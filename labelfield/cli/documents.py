@@ -27,11 +27,12 @@ from labelfield.data.reading import open_for_writing
 from labelfield.decide import Policy
 from labelfield.errors import CannotAnswerError, DataError
 from labelfield.models.artifact import DOCUMENTS
+from labelfield.serve.tagging import Question, promised_lines, ranked_lines, tag_names
 from labelfield.text.documents import Document, Documents, Wanted, usual_weights
 from labelfield.text.encoders import Encoder, described_encoder, field_weights, unfitted_encoder
 from labelfield.text.kept import KeptDocuments, read_kept
 from labelfield.text.languages import detect_language
-from labelfield.text.parts import TextParts, tags_of, written
+from labelfield.text.parts import TagNames, TextParts
 from labelfield.text.reading import DocumentFile, open_documents, split_of
 from labelfield.text.vocabulary import LabelVocabulary, read_vocabulary, vocabulary_beside
 
@@ -367,14 +368,14 @@ def tag(
     rule = Rule(k or 5, threshold or 0.0, 0.5 if review is None else review)
     if aims:
         rule = _promised(estimator, aims | {"confidence": confidence})
-    n, ids, n_review = 0, Counter[str](), 0
+    n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
     with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
         write = csv.writer(target, lineterminator="\n").writerow
         if is_csv:
             write(["id", "tags", "uris", "probabilities", "uncertainty", "review"])
         for batch in file.batches():
-            for line in tag_lines(estimator, batch, rule):
+            for line in _tagged(estimator, batch, rule, names):
                 n_review += line["review"]
                 write(_cells(line)) if is_csv else target.write(json.dumps(line, ensure_ascii=False) + "\n")
             n += len(batch)
@@ -420,20 +421,18 @@ def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> Fi
     return estimator
 
 
-def tag_lines(estimator: FittedClassifier | LightModel, documents: Documents, rule: Rule) -> Iterator[dict[str, Any]]:
+def _tagged(
+    tagger: FittedClassifier | LightModel, documents: Documents, rule: Rule, names: TagNames
+) -> Iterator[dict[str, Any]]:
     """Yield for each document what `tag` says of it."""
-    assert estimator.text_ is not None  # the model was trained on documents
-    rows = estimator.text_.rows(documents.texts)
-    best = estimator.predict_topk(rows, rule.k)
-    uncertainty = np.round(estimator.predict_uncertainty(rows, best).astype(np.float64), 4)
-    is_unsure = uncertainty >= rule.review
-    if rule.policy is not None:
-        decision = rule.policy.apply(best)
-        best, is_unsure = decision.tags, decision.review
-    tags = tags_of(estimator.label_names(), estimator.text_.vocabulary, best, rule.threshold)
-    each = zip(documents.ids, tags, uncertainty.tolist(), is_unsure.tolist(), strict=True)
-    for identifier, own, unsure, is_for_review in each:
-        yield {"id": identifier, "tags": written(own), "uncertainty": unsure, "review": is_for_review}
+    assert tagger.text_ is not None  # the model was trained on documents
+    rows = tagger.text_.rows(documents.texts)
+    if rule.policy is None:
+        question = Question(rule.k, rule.threshold, review=rule.review)
+        lines = ranked_lines(tagger, rows, [question] * len(documents), names)
+    else:
+        lines = promised_lines(tagger, rows, rule.policy, names)
+    return ({"id": identifier, **line} for identifier, line in zip(documents.ids, lines, strict=True))
 
 
 def _cells(line: dict[str, Any]) -> list[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.models.linear.scores import Weights, products, weights_by_feature
+from labelfield.models.linear.scores import ByFeature, Weights, products
 
 Arrays = dict[str, NDArray[Any]]
 F4 = NDArray[np.float32]
@@ -20,6 +20,11 @@ F4 = NDArray[np.float32]
 _NEVER, _LEAST_ODDS, _LEAST_TREE, _SMALLEST_ODDS = -30.0, -25.0, -10.0, 1e-7
 _LEAST_VARIANCE, _SMALLEST, _LARGEST = 1e-6, 1e-37, 1 - 6e-8
 _RAISES = 4
+
+
+def small(arrays: Arrays) -> Arrays:
+    """Return what mixes and calibrates, apart from the weights of members, which need much memory."""
+    return {name: own for name, own in arrays.items() if name.startswith(("stack.", "calibration."))}
 
 
 def expit(odds: F4) -> F4:
@@ -37,16 +42,26 @@ class LightLinear:
     """Linear machines: raw probabilities of rows as the machines see them."""
 
     def __init__(self, arrays: Arrays, n_threads: int) -> None:
-        self.arrays, self.n_threads = arrays, n_threads
-        self.machines = Weights(*(arrays[name] for name in ("weights", "features", "pointers")))
-        # Whether weights are put in the order in which a few rows at a time are answered fastest.
-        self.keeps_order, self.by_feature = False, None
+        self.machines: Weights | None = Weights(*(arrays[name] for name in ("weights", "features", "pointers")))
+        self.arrays, self.n_threads = (
+            small(arrays) | {name: arrays[name] for name in ("groups", "intercepts")},
+            n_threads,
+        )
+        self.by_feature: ByFeature | None = None
+
+    def prepare(self, n_features: int) -> None:
+        """Put weights in the order in which a few rows at a time are answered fastest, and forget the other order."""
+        if self.machines is not None:
+            self.by_feature, self.machines = ByFeature(self.machines, n_features), None
 
     def __call__(self, X: sparse.csr_array) -> tuple[F4, F4]:
         """Return the raw probabilities (N, K), and 0 for the novelty (N,) of each row."""
-        if self.keeps_order and self.by_feature is None:
-            self.by_feature = weights_by_feature(self.machines, X.shape[1])
-        scores = products(X, self.machines, self.n_threads, self.by_feature) + self.arrays["intercepts"]
+        if self.by_feature is not None:
+            scores = self.by_feature.scores(X)
+        else:
+            assert self.machines is not None
+            scores = products(X, self.machines, self.n_threads)
+        scores += self.arrays["intercepts"]
         return expit(stacked(self.arrays, "stack.", self._parts(scores))), np.zeros(X.shape[0], np.float32)
 
     def _parts(self, scores: F4) -> list[F4]:

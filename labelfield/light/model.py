@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.compiled import usable_threads
+from labelfield.compiled import has_numba, usable_threads
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
-from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, stacked
+from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, small, stacked
 from labelfield.memory import row_blocks
 from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
 from labelfield.text.parts import TextParts
@@ -35,9 +35,10 @@ class LightModel:
     """Linear machines, or a mix of them with a factor model, and the encoder that makes rows of documents."""
 
     def __init__(self, config: dict[str, Any], arrays: Arrays, names: list[str], text: TextParts) -> None:
-        self.text_, self._names, self._arrays = text, names, arrays
+        self.text_, self._names, self._arrays = text, names, small(arrays)
         self._last: tuple[sparse.csr_array, F4] | None = None
         n_threads = usable_threads()
+        self._best_labels = _plain_best  # compiled loops take longer to load than a few documents take
         self._is_mix = "members" in config
         self._members = (
             [_member(own, _under(f"member.{place}.", arrays), n_threads) for place, own in enumerate(config["members"])]
@@ -47,9 +48,11 @@ class LightModel:
 
     def prepare(self) -> None:
         """Get ready for many questions about a few rows each, as a server has them; takes more memory."""
+        self._best_labels = _compiled_best if has_numba() else _plain_best
+        n_features = self.text_.rows([""]).shape[1]
         for _, member in self._members:
             if isinstance(member, LightLinear):
-                member.keeps_order = True
+                member.prepare(n_features)
 
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
@@ -84,14 +87,28 @@ class LightModel:
         if self._is_mix:
             odds = stacked(self._arrays, "stack.", [log_odds(own) for own, _ in said])
             P = expit(odds)
-        # Calibration preserves the ranking, so that only the best need it. Of equals the smaller label is first.
-        labels = np.argpartition(-P, k - 1, axis=1)[:, :k] if k < P.shape[1] else np.tile(np.arange(k), (len(P), 1))
-        labels.sort(axis=1)
-        order = np.argsort(-np.take_along_axis(P, labels, 1), axis=1, kind="stable")
-        labels = np.take_along_axis(labels, order, 1)
+        # Calibration preserves the ranking, so that only the best need it.
+        labels = self._best_labels(P, k)
         best = np.take_along_axis(P, labels, 1)
         best = np.stack([calibrated(self._arrays, best[:, rank], rank) for rank in range(k)], 1)
         return labels, best, 1 - best[:, 0] * (1 - novelty)
+
+
+def _plain_best(P: F4, k: int) -> NDArray[np.int64]:
+    """Return the labels of the k largest entries of each row (N, k), best first; of equals the smaller one first."""
+    labels = np.argpartition(-P, k - 1, axis=1)[:, :k] if k < P.shape[1] else np.tile(np.arange(k), (len(P), 1))
+    labels.sort(axis=1)
+    order = np.argsort(-np.take_along_axis(P, labels, 1), axis=1, kind="stable")
+    return np.take_along_axis(labels, order, 1)
+
+
+def _compiled_best(P: F4, k: int) -> NDArray[np.int64]:
+    """Return the same in one pass; many equals, such as labels that were never seen, do not slow it down."""
+    from labelfield.compiled.scores import best_labels
+
+    labels = np.empty((len(P), k), np.int64)
+    best_labels(P, labels)
+    return labels
 
 
 def load_light(folder: Path) -> LightModel | None:

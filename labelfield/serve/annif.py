@@ -134,10 +134,10 @@ def routes(service: Service) -> list[Route]:
     """Return the routes of this shape."""
     one = "/v1/projects/{project}"
     return [
+        route(service, "POST", f"{one}/suggest", suggest),
+        route(service, "POST", f"{one}/suggest-batch", suggest_batch),
         route(service, "GET", "/v1/", about),
         route(service, "GET", "/v1/projects", projects),
         route(service, "GET", one, project),
-        route(service, "POST", f"{one}/suggest", suggest),
-        route(service, "POST", f"{one}/suggest-batch", suggest_batch),
         route(service, "POST", f"{one}/learn", learn),
     ]

@@ -24,8 +24,8 @@ def build_app(service: Service) -> ASGIApp:
         yield
         await service.stop()
 
-    # Label Studio's routes, which take any prefix, come last.
-    shapes = (operations, native, page_routes, annif, inference_protocol, hugging_face, label_studio)
+    # What is asked most often comes first, and Label Studio's routes, which take any prefix, come last.
+    shapes = (native, annif, inference_protocol, hugging_face, operations, page_routes, label_studio)
     routes = [one for shape in shapes for one in shape.routes(service)]
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: refuse})
     guarded: ASGIApp = Gate(app, service)

@@ -71,12 +71,23 @@ class Batcher:
         jobs = [_Job(model, item, own, loop.create_future()) for item, own in zip(items, questions, strict=True)]
         self.waiting.extend(jobs)
         self.arrived.set()
+        is_late = False
+
+        def give_up() -> None:
+            nonlocal is_late
+            is_late = True
+            for job in jobs:
+                job.future.cancel()
+
+        timer = loop.call_later(timeout_s, give_up)
         try:
-            async with asyncio.timeout(timeout_s):
-                return list(await asyncio.gather(*(job.future for job in jobs)))
-        except TimeoutError:
+            return [await job.future for job in jobs]
+        except asyncio.CancelledError:
+            if not is_late:
+                raise
             raise RefusedError(504, f"no answer within {timeout_s:g} s; send fewer or shorter documents") from None
         finally:
+            timer.cancel()
             self._forget(jobs)
 
     def _forget(self, jobs: list[_Job]) -> None:

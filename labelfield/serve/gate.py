@@ -6,12 +6,11 @@ import asyncio
 import base64
 import binascii
 import hmac
+import random
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -65,7 +64,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         started, status = time.perf_counter(), 500
-        facts: dict[str, Any] = {"route": "other", "documents": 0, "id": uuid.uuid4().hex[:12]}
+        facts: dict[str, Any] = {"route": "other", "documents": 0, "id": f"{random.getrandbits(48):012x}"}
         scope["labelfield"], has_begun = facts, False
 
         async def watched(message: Message) -> None:
@@ -100,9 +99,9 @@ class Gate:
 
     def _refusal(self, scope: Scope) -> RefusedError | None:
         """Return why a request may not come in, by its headers alone."""
-        headers = Headers(scope=scope)
-        token = self.service.settings.token
-        if token is not None and scope["path"] not in _OPEN and not is_known(headers.get("authorization"), token):
+        headers, token = dict(scope["headers"]), self.service.settings.token
+        given = headers.get(b"authorization", b"").decode("latin-1")
+        if token is not None and scope["path"] not in _OPEN and not is_known(given, token):
             challenge = {"WWW-Authenticate": 'Basic realm="labelfield", charset="UTF-8", Bearer realm="labelfield"'}
             return RefusedError(
                 401, "a token is needed: Authorization: Bearer TOKEN, or Basic with it as password", challenge
@@ -113,20 +112,20 @@ class Gate:
             )
         return None
 
-    def _is_own_origin(self, headers: Headers) -> bool:
-        origin = headers.get("origin")
-        if origin is None or headers.get("sec-fetch-site") in ("same-origin", "none"):
+    def _is_own_origin(self, headers: dict[bytes, bytes]) -> bool:
+        if b"origin" not in headers or headers.get(b"sec-fetch-site") in (b"same-origin", b"none"):
             return True
-        return origin in self.service.settings.cors_origins or urlsplit(origin).netloc == headers.get("host")
+        origin, host = (headers.get(name, b"").decode("latin-1") for name in (b"origin", b"host"))
+        return origin in self.service.settings.cors_origins or urlsplit(origin).netloc == host
 
 
 _QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready", "/page/{name}", "/dashboard")
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 
 
-def is_known(authorization: str | None, token: str) -> bool:
+def is_known(authorization: str, token: str) -> bool:
     """Return whether a header has the token, as Bearer or as the password of Basic; takes the same time for all."""
-    scheme, _, rest = (authorization or "").partition(" ")
+    scheme, _, rest = authorization.partition(" ")
     given = rest.strip().encode("latin-1", "replace")  # headers are read as Latin-1, whatever they were written in
     if scheme.lower() == "basic":
         try:

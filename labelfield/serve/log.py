@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 import sys
+import threading
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-_PACKAGE = Path(__file__).parents[1]
+# Events of which there may be thousands per second, and how long they wait to be written together: every write lets
+# the computing thread have its turn first.
+_MANY, _SOON_S = "request", 0.05
 
 
 class Log:
@@ -19,15 +24,29 @@ class Log:
 
     def __init__(self, with_text: bool = False, file: IO[str] | None = None) -> None:
         self.with_text, self.file = with_text, file
+        self._lines: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._lock = threading.Lock()
 
     def __call__(self, event: str, level: str = "info", *, text: Any = None, **facts: Any) -> None:
         """Write an event with its facts."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, "event": event, **facts}
         if self.with_text and text is not None:
             line["text"] = text
-        file = self.file or sys.stderr
-        file.write(json.dumps(line, ensure_ascii=True, default=str) + "\n")
-        file.flush()
+        with self._lock:
+            self._lines.append(json.dumps(line, ensure_ascii=True, default=str) + "\n")
+            if event == _MANY and level == "info":
+                with suppress(RuntimeError):  # no event loop runs in this thread
+                    self._timer = self._timer or asyncio.get_running_loop().call_later(_SOON_S, self.flush)
+                    return
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        with self._lock:
+            file, text, self._lines, self._timer = self.file or sys.stderr, "".join(self._lines), [], None
+            file.write(text)
+            file.flush()
 
     def failure(self, event: str, error: BaseException, **facts: Any) -> None:
         """Write what failed and where in our code; the message may quote a document, and is left out by default."""

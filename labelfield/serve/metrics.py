@@ -55,6 +55,7 @@ class Metrics:
         """Say which version of a model answers."""
         if old is not None and old != version:
             self.info.labels(name, old, method).set(0)
+            self.info.remove(name, old, method)  # or a series would stay for every version there ever was
         self.info.labels(name, version, method).set(1)
 
     def text(self) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import multiprocessing
 import os
@@ -29,6 +30,8 @@ _BACKLOG = 2048
 # How long the head of a request may take, at the most.
 _HEAD_S = 10.0
 _TICK_S = 0.1
+# Options of malloc by number: M_ARENA_MAX, M_MMAP_THRESHOLD (above what a batch needs) and M_TRIM_THRESHOLD.
+_MALLOC = {-8: 2, -3: 4 << 20, -1: 64 << 20}
 # A worker that ends sooner than this would do so again.
 _SOON_S = 5.0
 
@@ -90,11 +93,24 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def _keep_memory_together() -> None:
+    """Have the C library return the arrays of a model that was replaced to the system at once, where this is known.
+
+    By default every thread has a heap of its own, and arrays as large as any that was ever freed go to these heaps,
+    where what is still in use keeps what is not from being returned.
+    """
+    with suppress(OSError, AttributeError):
+        choose = ctypes.CDLL("libc.so.6").mallopt
+        for option, value in _MALLOC.items():
+            choose(option, value)
+
+
 def run_worker(settings: Settings, listening: socket.socket, parent: int | None = None) -> None:
     """Answer requests in this process until SIGTERM or SIGINT; SIGHUP loads all models again.
 
     One of several workers takes connections once its models are loaded, and ends with its parent.
     """
+    _keep_memory_together()
     service = Service(settings)
     if parent is not None:
         service.store.load_all()
@@ -104,6 +120,7 @@ def run_worker(settings: Settings, listening: socket.socket, parent: int | None 
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here depends on where a request came from
         backlog=_BACKLOG,
         timeout_keep_alive=max(5, int(min(settings.timeout, 75))),
         timeout_graceful_shutdown=max(1, int(settings.timeout)),

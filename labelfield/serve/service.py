@@ -53,6 +53,7 @@ class Service:
         self.on_failure: Callable[[], None] = lambda: None
         self._held = 0
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._completing = asyncio.Lock()
         self.metrics.queue.set_function(lambda: len(self.batcher.waiting)) if settings.workers == 1 else None
 
     # Starting and stopping
@@ -91,15 +92,19 @@ class Service:
             seconds = round(served.seconds, 2)
             self.log("loaded", model=served.name, version=served.version, seconds=seconds)
         self.log("ready", models=list(self.store.models))
-        for served in list(self.store.models.values()):
-            await self._complete(served)
+        for name in self.store.models:
+            await self._complete(name)
 
-    async def _complete(self, served: Served) -> None:
-        """Load the whole classifier, so that the first explanation does not wait for it."""
-        try:
-            await asyncio.to_thread(served.estimator)
-        except Exception as error:  # who needs it will be told
-            self.log.failure("not complete", error, model=served.name, reason=_reason(error))
+    async def _complete(self, name: str) -> None:
+        """Load the whole classifier of a model, so that the first explanation does not wait for it.
+
+        One at a time, and the one that answers by then: reloads in a row never hold on to models that were replaced.
+        """
+        async with self._completing:
+            try:
+                await asyncio.to_thread(self.store.models[name].estimator)
+            except Exception as error:  # who needs it will be told
+                self.log.failure("not complete", error, model=name, reason=_reason(error))
 
     async def _watch(self) -> None:
         while True:
@@ -121,7 +126,7 @@ class Service:
             raise RefusedError(503, message, {"Retry-After": "10"}) from None
         self.metrics.reloads.labels(name, "done").inc()
         if old.is_complete:
-            self.spawn(self._complete(new))
+            self.spawn(self._complete(name))
         self.metrics.show_model(name, new.version, new.method, old.version)
         self.log("reloaded", model=name, version=new.version, before=old.version, seconds=round(new.seconds, 2))
         return new

@@ -60,10 +60,13 @@ def tag_items(
     """
     parts = tagger.text_
     rows = stacked_rows(items, whole().n_features_in_) if parts is None else parts.rows(items)
-    lines = _ranked(tagger, rows, questions, names)
+    lines = ranked_lines(tagger, rows, questions, names)
     for precision in sorted({one.precision for one in questions if one.precision is not None}):
         policy = whole().policy(precision=precision) if promise is None else promise(precision)
-        _apply_promise(lines, whole(), rows, questions, policy, names)
+        places = [place for place, one in enumerate(questions) if one.precision == precision]
+        found = promised_lines(whole(), rows[places], policy, names)
+        for place, line in zip(places, found, strict=True):
+            lines[place] = line | {"guarantee": policy.guarantee}
     for place, (item, question) in enumerate(zip(items, questions, strict=True)):
         if question.explain:
             n_tags = len(lines[place]["tags"])
@@ -71,12 +74,11 @@ def tag_items(
     return lines, rows
 
 
-def _ranked(tagger: Tagger, rows: sparse.csr_array, questions: Sequence[Question], names: TagNames) -> list[Line]:
+def ranked_lines(tagger: Tagger, rows: sparse.csr_array, questions: Sequence[Question], names: TagNames) -> list[Line]:
     """Return the most probable tags of each row, as many as were asked for."""
     best = tagger.predict_topk(rows, max(one.k for one in questions))
-    uncertainty = np.round(tagger.predict_uncertainty(rows, best).astype(np.float64), 4).tolist()
     lines = []
-    for own, unsure, question in zip(names.tags(best), uncertainty, questions, strict=True):
+    for own, unsure, question in zip(names.tags(best), _uncertainty(tagger, rows, best), questions, strict=True):
         kept = [tag for tag in own[: question.k] if tag.probability >= question.threshold]
         lines.append({"tags": written(kept), "uncertainty": unsure, "review": unsure >= question.review})
     return lines
@@ -87,19 +89,17 @@ def tag_names(tagger: Tagger) -> TagNames:
     return TagNames(tagger.label_names(), None if tagger.text_ is None else tagger.text_.vocabulary)
 
 
-def _apply_promise(
-    lines: list[Line],
-    estimator: FittedClassifier,
-    rows: sparse.csr_array,
-    questions: Sequence[Question],
-    policy: Policy,
-    names: TagNames,
-) -> None:
-    """Replace the tags where the precision of a policy was asked for by those that are promised to have it."""
-    places = [place for place, one in enumerate(questions) if one.precision == policy.target]
-    decision = policy.apply(estimator.predict_topk(rows[places], policy.n_listed))
-    for place, own, review in zip(places, names.tags(decision.tags), decision.review.tolist(), strict=True):
-        lines[place] |= {"tags": written(own), "review": review, "guarantee": policy.guarantee}
+def promised_lines(tagger: Tagger, rows: sparse.csr_array, policy: Policy, names: TagNames) -> list[Line]:
+    """Return the tags of each row that a policy promises something of, and whether a person should see it."""
+    best = tagger.predict_topk(rows, policy.n_listed)
+    decision = policy.apply(best)
+    each = zip(names.tags(decision.tags), _uncertainty(tagger, rows, best), decision.review.tolist(), strict=True)
+    return [{"tags": written(own), "uncertainty": unsure, "review": review} for own, unsure, review in each]
+
+
+def _uncertainty(tagger: Tagger, rows: sparse.csr_array, best: sparse.csr_array) -> list[float]:
+    found: list[float] = np.round(tagger.predict_uncertainty(rows, best).astype(np.float64), 4).tolist()
+    return found
 
 
 def _explained(

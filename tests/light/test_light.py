@@ -69,7 +69,44 @@ def test_scores_are_the_same_bits_for_few_and_many_rows():
     for part in (X[:3], X[:1], X[:0]):
         np.testing.assert_array_equal(scores.products(part, machines, 1), whole[: part.shape[0]])
     np.testing.assert_array_equal(scores.products(X, machines, 3), whole)
+    for part in (X, X[:1], X[:0]):
+        np.testing.assert_array_equal(scores.ByFeature(machines, 300).scores(part), whole[: part.shape[0]])
     np.testing.assert_allclose(whole, (X @ W.T).toarray(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 2.0], ids=["all dense", "most dense", "some dense", "none dense"])
+@pytest.mark.parametrize("is_compiled", [True, False], ids=["compiled", "plain"])
+def test_scores_by_feature_are_the_same_bits_wherever_weights_are_dense(monkeypatch, share, is_compiled):
+    from scipy import sparse
+
+    rng = np.random.default_rng(1)
+    density = rng.random(60) ** 2
+    W = (rng.random((50, 60)) < density) * rng.standard_normal((50, 60)).astype(np.float32)
+    W, X = sparse.csr_array(W), sparse.random_array((40, 60), density=0.3, rng=rng, format="csr", dtype=np.float32)
+    machines = scores.Weights(W.data, W.indices.astype(np.int32), W.indptr.astype(np.int64))
+    monkeypatch.setattr(scores, "_DENSE", share)
+    monkeypatch.setattr(scores, "has_numba", lambda: is_compiled)
+    np.testing.assert_array_equal(scores.ByFeature(machines, 60).scores(X), scores.products(X, machines, 1))
+
+
+@pytest.mark.parametrize("k", [1, 5, 11, 12])
+def test_the_best_labels_are_those_of_a_stable_sort(k):
+    from labelfield.light.model import _compiled_best, _plain_best
+
+    P = np.random.default_rng(2).integers(0, 9, (200, 12)).astype(np.float32)  # with many equals
+    expected = np.argsort(-P, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(_compiled_best(P, k), expected)
+    found = _plain_best(P, k)  # of equals at the end any may be chosen
+    np.testing.assert_array_equal(np.take_along_axis(P, found, 1), np.take_along_axis(P, expected, 1))
+
+
+def test_a_prepared_model_says_the_same_and_forgets_the_other_order_of_its_weights(tmp_path):
+    saved(tmp_path / "model", LinearClassifier(row_transform="unit", cost=1.0))
+    light, prepared = load_light(tmp_path / "model"), load_light(tmp_path / "model")
+    prepared.prepare()
+    rows = light.text_.rows(NEW)
+    np.testing.assert_array_equal(prepared.predict_topk(rows, 12).toarray(), light.predict_topk(rows, 12).toarray())
+    assert all(member.machines is None for _, member in prepared._members)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The page in a real browser, driven by keys; and what can be said about its files without one."""
 
+import json
 import re
 import shutil
 import threading
@@ -38,7 +39,7 @@ def test_the_policy_allows_only_what_is_ours(client):
 
 
 @pytest.fixture(scope="module")
-def address(folder, tmp_path_factory):
+def address(folder, documents, tmp_path_factory):
     """The address of a server in a thread of this process."""
     import uvicorn
 
@@ -48,7 +49,13 @@ def address(folder, tmp_path_factory):
 
     own = tmp_path_factory.mktemp("page") / "topics"
     shutil.copytree(folder, own)
-    service = Service(Settings({"topics": own}, corrections=own.parent / "c.sqlite"))
+    kept = own.parent / "kept.jsonl"
+    given = [
+        {"title": title, "text": text, "labels": labels}
+        for (title, text), labels in list(zip(*documents, strict=True))[:150]
+    ]
+    kept.write_text("".join(json.dumps(one) + "\n" for one in given))
+    service = Service(Settings({"topics": own}, corrections=own.parent / "c.sqlite", data=kept))
     server = uvicorn.Server(uvicorn.Config(build_app(service), port=0, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -142,6 +149,48 @@ def test_a_document_is_tagged_corrected_and_undone_by_keys_alone(browser, addres
     tab_to("data-key", "undo")
     press(Keys.ENTER)
     until(lambda: text_of(browser, "corrections-summary").startswith("0 corrections"))
+    assert not [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+
+
+@pytest.mark.slow
+def test_corrections_are_learned_and_that_is_undone_by_keys_alone(browser, address):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    def enter(id):
+        button = until(lambda: found if (found := browser.find_element(By.ID, id)).is_enabled() else None, 60)
+        button.send_keys(Keys.ENTER)
+
+    def shown(selector):
+        script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)"
+        return browser.execute_script(script, selector)
+
+    def tags():
+        return shown(".tags .label")
+
+    visit(browser, address)
+    before = browser.find_element(By.ID, "about").text
+    for place in range(12):
+        field = browser.find_element(By.NAME, "text")
+        field.clear()
+        field.send_keys(f"zeppelin airship {place} above the harbour")
+        browser.find_element(By.CSS_SELECTOR, "#form .primary").send_keys(Keys.ENTER)
+        until(lambda place=place: any(f"airship {place} " in one for one in shown("#list .text")))
+        assert "aviation" not in tags()
+        browser.find_element(By.CSS_SELECTOR, "[data-key=add]").send_keys("aviation", Keys.ENTER)
+        browser.find_element(By.CSS_SELECTOR, "[data-key=save]").send_keys(Keys.ENTER)
+        until(lambda: text_of(browser, "status") == "The correction is stored.")
+    until(lambda: text_of(browser, "corrections-summary").startswith("12 corrections not learned yet"))
+    enter("learn")
+    until(lambda: browser.find_element(By.ID, "progress").is_displayed())
+    until(lambda: text_of(browser, "status").startswith("Learned."), 120)
+    until(lambda: "aviation" in tags())  # the shown document is tagged again, by the new model
+    assert browser.find_element(By.ID, "about").text != before
+    assert "learned" in text_of(browser, "corrections-list")
+    enter("undo-learning")
+    until(lambda: text_of(browser, "corrections-summary").startswith("12 corrections not learned yet"), 60)
+    until(lambda: "aviation" not in tags())
+    assert browser.find_element(By.ID, "about").text == before
     assert not [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
 
 

@@ -216,6 +216,33 @@ def test_termination_answers_what_is_under_way(server):
 
 
 @pytest.mark.slow
+def test_ten_thousand_open_connections_leave_room_for_those_that_ask(folder):
+    resource = pytest.importorskip("resource", reason="this system has no limits to raise")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < 10_500:
+        pytest.skip(f"a process may have {most} open files here; 10,500 are needed")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    server = Process(f"topics={folder}", "--port=0", "--timeout=30", "--connections=20000", "--device=cpu")
+    try:
+        started = time.monotonic()
+        with server.connect(10_000) as idle:
+            body = json.dumps({"text": TEXT}).encode()
+            for _ in range(20):
+                with urllib.request.urlopen(server.url + "tag", body, timeout=10) as answer:
+                    assert answer.status == 200
+            for one in idle[::500]:  # those that waited are answered too
+                one.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert b" 200 " in one.recv(1000).splitlines()[0]
+        assert time.monotonic() - started < 60
+        assert server.get("healthz") == {"status": "alive"}
+        assert all(line.get("status", 200) < 500 for line in server.lines)
+    finally:
+        server.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.slow
 def test_workers_share_a_port_and_end_together(folder):
     server = Process(folder, *OPTIONS, "--workers", 2)
     try:

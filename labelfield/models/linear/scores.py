@@ -11,6 +11,8 @@ from labelfield.compiled import has_numba
 
 # Rows that are too few to load compiled loops for.
 _FEW_ROWS = 16
+# Share of machines with a weight of a feature from which its weights are a dense vector.
+_DENSE = 0.125
 
 
 class Weights(NamedTuple):
@@ -21,18 +23,49 @@ class Weights(NamedTuple):
     pointers: NDArray[np.int64]
 
 
-def products(
-    X: sparse.csr_array, machines: Weights, n_threads: int, by_feature: sparse.csr_array | None = None
-) -> NDArray[np.float32]:
+class ByFeature:
+    """All weights by feature: takes as much memory again, and answers any number of rows without another order.
+
+    The features that most machines have weights of are dense vectors, which are added at many numbers a time.
+    """
+
+    def __init__(self, machines: Weights, n_features: int) -> None:
+        self.n_machines = len(machines.pointers) - 1
+        self.plain = None if has_numba() else _transposed(*machines, n_features)
+        if self.plain is not None:
+            return
+        from labelfield.compiled.scores import count_features, lay_out
+
+        features = machines.features.astype(np.int32, copy=False)
+        counts = count_features(features, n_features)
+        is_dense = counts >= _DENSE * self.n_machines
+        self.place = np.where(is_dense, np.cumsum(is_dense) - 1, -1).astype(np.int32)
+        self.dense = np.zeros((int(is_dense.sum()), self.n_machines), np.float32)
+        self.starts = np.concatenate([[0], np.cumsum(np.where(is_dense, 0, counts))])
+        self.machines, self.values = np.empty(self.starts[-1], np.int32), np.empty(self.starts[-1], np.float32)
+        own = machines.pointers.astype(np.int64, copy=False), features, machines.weights
+        lay_out(*own, self.place, self.dense, self.starts[:-1].copy(), self.machines, self.values)
+
+    def scores(self, X: sparse.csr_array) -> NDArray[np.float32]:
+        """Return the scores wᵀx of all machines (N, machines) for sparse rows X, in the order of their features."""
+        if self.plain is not None:
+            return np.asarray((X @ self.plain).toarray(), np.float32)
+        from labelfield.compiled.scores import scores_by_feature
+
+        out = np.empty((X.shape[0], self.n_machines), np.float32)
+        rows = X.indptr.astype(np.int32), X.indices.astype(np.int32, copy=False), X.data.astype(np.float32, copy=False)
+        scores_by_feature(*rows, self.place, self.dense, self.starts, self.machines, self.values, out)
+        return out
+
+
+def products(X: sparse.csr_array, machines: Weights, n_threads: int) -> NDArray[np.float32]:
     """Return the scores wᵀx of all machines (N, machines) for sparse rows X.
 
-    Sums are in the order of the features, however many rows there are. A few rows are answered faster with the weights
-    `by_feature`, from `weights_by_feature`, which take as much memory again.
+    Sums are in the order of the features, however many rows there are.
     """
     n_machines = len(machines.pointers) - 1
     if X.shape[0] <= _FEW_ROWS or not has_numba():
-        weights = _used_by_feature(X, machines) if by_feature is None else by_feature
-        return np.asarray((X @ weights).toarray(), np.float32)
+        return np.asarray((X @ _used_by_feature(X, machines)).toarray(), np.float32)
     from labelfield.compiled.descent import machine_scores
 
     by_feature = X.T.tocsr()
@@ -48,23 +81,19 @@ def products(
     return out
 
 
-def weights_by_feature(machines: Weights, n_features: int) -> sparse.csr_array:
-    """Return all weights by feature (D, machines)."""
-    features, pointers = machines.features, machines.pointers
-    if features.size <= np.iinfo(np.int32).max:  # as rows have them, so that no question converts them again
-        features, pointers = features.astype(np.int32, copy=False), pointers.astype(np.int32, copy=False)
-    found = sparse.csr_array((machines.weights, features, pointers), shape=(len(pointers) - 1, n_features))
-    result: sparse.csr_array = found.T.tocsr()
-    return result
-
-
 def _used_by_feature(X: sparse.csr_array, machines: Weights) -> sparse.csr_array:
     """Return weights by feature (D, machines), those of features that rows have alone: of many million, a few."""
     is_used = np.zeros(X.shape[1], np.bool_)
     is_used[X.indices] = True
     chosen = np.flatnonzero(is_used[machines.features])
     pointers = np.searchsorted(chosen, machines.pointers)
-    shape = (len(pointers) - 1, X.shape[1])
-    found = (machines.weights[chosen], machines.features[chosen], pointers)
-    result: sparse.csr_array = sparse.csr_array(found, shape=shape).T.tocsr()
+    return _transposed(machines.weights[chosen], machines.features[chosen], pointers, X.shape[1])
+
+
+def _transposed(
+    weights: NDArray[np.float32], features: NDArray[np.int32], pointers: NDArray[np.int64], n_features: int
+) -> sparse.csr_array:
+    result: sparse.csr_array = sparse.csr_array(
+        (weights, features, pointers), (len(pointers) - 1, n_features)
+    ).T.tocsr()
     return result

@@ -1,0 +1,98 @@
+"""Products of sparse rows with weights that lie by feature: frequent features as dense vectors, the others sparse."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelfield.compiled import compiled
+
+F4 = NDArray[np.float32]
+I4 = NDArray[np.int32]
+I8 = NDArray[np.int64]
+
+_ZERO = np.float32(0)
+
+
+@compiled()
+def count_features(features: I4, n_features: int) -> I8:
+    """Return how often each feature occurs; as np.bincount, without a copy of the features."""
+    counts = np.zeros(n_features, np.int64)
+    for feature in features:
+        counts[feature] += 1
+    return counts
+
+
+@compiled()
+def lay_out(pointers: I8, features: I4, weights: F4, place: I4, dense: F4, ends: I8, machines: I4, values: F4) -> None:
+    """Copy the weights of machines, which lie one after another, to where their features have them.
+
+    A feature with a `place` has a row of `dense`, which is 0 before; any other one has the entries of `machines` and
+    `values` from `ends[feature]` on. `ends` rises with every entry, and is where each feature ends afterwards.
+    """
+    for machine in range(pointers.shape[0] - 1):
+        for j in range(pointers[machine], pointers[machine + 1]):
+            feature = features[j]
+            if place[feature] >= 0:
+                dense[place[feature], machine] = weights[j]
+            else:
+                at = ends[feature]
+                machines[at], values[at] = machine, weights[j]
+                ends[feature] = at + 1
+
+
+@compiled()
+def scores_by_feature(
+    indptr: I4, indices: I4, data: F4, place: I4, dense: F4, starts: I8, machines: I4, values: F4, out: F4
+) -> None:
+    """Write the scores of all machines into `out` (N, machines), each summed in the order of a row's features.
+
+    Neighbours with dense weights are added together, up to four of them: the sums stay in registers meanwhile.
+    """
+    n = out.shape[1]
+    for row in range(out.shape[0]):
+        own = out[row]
+        own[:] = _ZERO
+        at, end = np.int64(indptr[row]), np.int64(indptr[row + 1])
+        while at < end:
+            feature, x = indices[at], data[at]
+            if place[feature] < 0:
+                for j in range(starts[feature], starts[feature + 1]):
+                    own[machines[j]] += x * values[j]
+                at += 1
+                continue
+            n_dense = 1
+            while n_dense < 4 and at + n_dense < end and place[indices[at + n_dense]] >= 0:
+                n_dense += 1
+            a = dense[place[feature]]
+            if n_dense == 4:
+                b, c, d = dense[place[indices[at + 1]]], dense[place[indices[at + 2]]], dense[place[indices[at + 3]]]
+                y, z, u = data[at + 1], data[at + 2], data[at + 3]
+                for j in range(n):
+                    own[j] = (((own[j] + x * a[j]) + y * b[j]) + z * c[j]) + u * d[j]
+                at += 4
+            elif n_dense >= 2:
+                b, y = dense[place[indices[at + 1]]], data[at + 1]
+                for j in range(n):
+                    own[j] = (own[j] + x * a[j]) + y * b[j]
+                at += 2
+            else:
+                for j in range(n):
+                    own[j] += x * a[j]
+                at += 1
+
+
+@compiled()
+def best_labels(P: F4, labels: I8) -> None:
+    """Write the most probable labels of each row into `labels` (N, k), best first; of equals the smaller one first."""
+    k = labels.shape[1]
+    for row in range(P.shape[0]):
+        own, found, n = P[row], labels[row], 0
+        for label in range(P.shape[1]):
+            p = own[label]
+            if n == k and p <= own[found[k - 1]]:
+                continue
+            at = min(n, k - 1)
+            while at > 0 and own[found[at - 1]] < p:
+                found[at] = found[at - 1]
+                at -= 1
+            found[at] = label
+            n = min(n + 1, k)
