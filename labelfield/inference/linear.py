@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from math import ceil
@@ -31,6 +30,7 @@ from labelfield.inference.margin import (
     similar_labels,
     solve,
 )
+from labelfield.inference.parallel import at_most_threads, single_threads
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.linalg.rows import device_of
 from labelfield.models.calibration import Calibration
@@ -121,7 +121,7 @@ class Blocks(Algorithm[list[Machines]]):
 
     def step(self, state: list[Machines], run: Run) -> tuple[list[Machines], Info]:
         some = self.blocks[run.step * _BLOCKS_PER_STEP :][:_BLOCKS_PER_STEP]
-        with ThreadPoolExecutor(self.n_threads) as pool:
+        with single_threads(self.n_threads) as pool:
             solved = list(pool.map(self.solve, some))
         found = [_machines(block.machines, one, block.tolerance) for block, one in zip(some, solved, strict=True)]
         # An epoch shows the mean over its steps, and the objective is the sum over all labels.
@@ -177,7 +177,8 @@ class LinearTrainer:
         found = _joined(loop.drive([] if saved is None else saved.restore(algorithm.restore)), algorithm.n_held_out)
         self._hold(found, np.bincount(data.Y.indices, minlength=data.n_labels))
         if folds:
-            run.memory = self._learn(found, data, folds)
+            with at_most_threads(1):
+                run.memory = self._learn(found, data, folds)
         self.finish()
         if monitor.validate is not None:  # now that the model holds its weights
             run.history[-1] = replace(run.history[-1], scores=monitor.validate())

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from labelfield.csr import gather_rows
 from labelfield.data.transform import RowTransform
 from labelfield.inference.log_odds import ScoredRows
 from labelfield.inference.margin import MarginRows, Problem, is_compiled, label_blocks, solve
+from labelfield.inference.parallel import at_most_threads, single_threads
 from labelfield.linalg.rows import dot, to_tensor
 from labelfield.metrics.ranking import score_ranking
 from labelfield.models.predictor import to_csr
@@ -69,13 +69,16 @@ def choose_machine(
     some, seen = (gather_rows(array, np.concatenate([kept, held_out])) for array in (some, X))
     views: dict[str, sparse.csr_array] = {}
     by_row: dict[tuple[str, float], NDArray[np.float64]] = {}
+    n_at_once = torch.get_num_threads() if is_compiled(device) else 1
 
     def attempt(name: str, cost: float) -> Trial:
         started = time.perf_counter()
         if name not in views:
             views[name] = RowTransform.fit(name, seen)(seen)
         problem = Problem(cost, _PASSES if is_compiled(device) else _PLAIN_PASSES, 0.0, seed)
-        scores = by_row[name, cost] = _scores(views[name], some, kept.size, problem, k, device, by_odds=not noise)
+        with at_most_threads(1 if is_compiled(device) else None):  # beside the threads that solve
+            scores = _scores(views[name], some, kept.size, problem, k, device, n_at_once, by_odds=not noise)
+        by_row[name, cost] = scores
         score = float(scores.mean()) if scores.size else 0.0
         return Trial(name, cost, score, time.perf_counter() - started)
 
@@ -121,6 +124,7 @@ def _scores(
     problem: Problem,
     k: int,
     device: torch.device,
+    n_at_once: int,
     by_odds: bool,
 ) -> NDArray[np.float64]:
     """Return nDCG@k in percent of each row after the first n_trained, by machines that were solved on the first.
@@ -139,7 +143,7 @@ def _scores(
         found = dot(to_tensor(sparse.csr_array(asked[:, solved.features]), device), solved.W)
         scores[:, labels] = (found + solved.intercepts).cpu().numpy()
 
-    with ThreadPoolExecutor(torch.get_num_threads() if is_compiled(device) else 1) as pool:
+    with single_threads(n_at_once) as pool:
         list(pool.map(fill, label_blocks(rows.X, gather_rows(Y, trained), device, problem.seed)))
     truth, known, k = gather_rows(Y, others), np.arange(Y.shape[1]), min(k, Y.shape[1])
     ranked_by = torch.from_numpy(scores)
