@@ -27,7 +27,7 @@ from labelfield.estimators.options import check_parameters, choose_device, choos
 from labelfield.inference.audition import LeftOutError, auditioning, is_worth_asking
 from labelfield.inference.calibrating import calibrate_mean, fit_stack, held_out_scores, remember
 from labelfield.inference.fitting import Past
-from labelfield.inference.parallel import train_in_parallel
+from labelfield.inference.parallel import at_most_threads, train_in_parallel
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.memory import free_bytes
 from labelfield.models.calibration import Calibration, Temperature
@@ -147,7 +147,8 @@ class EnsembleTrainer:
             if len(members) == 1:  # which has learned its log-odds and their calibration itself
                 calibration.load_state_dict(members[0].predictor_.calibration.state_dict())
                 return memories[0]
-            found, evidence = fit_stack(stack, calibration, memories, n_labels)
+            with at_most_threads(1):
+                found, evidence = fit_stack(stack, calibration, memories, n_labels)
         for member, scores in zip(members, found, strict=True):
             member.fitted_.held_out_scores = scores
         return evidence

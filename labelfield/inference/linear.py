@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from math import ceil
@@ -34,6 +33,7 @@ from labelfield.inference.margin import (
     similar_labels,
     solve,
 )
+from labelfield.inference.parallel import at_most_threads, single_threads
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.inference.shards import room_in_file, shard_path, take_over
 from labelfield.linalg.rows import device_of
@@ -104,7 +104,7 @@ class Blocks(Algorithm[list[Machines]]):
 
     def step(self, state: list[Machines], run: Run) -> tuple[list[Machines], Info]:
         numbers = [self.left[place] for place in self.claims.take(self.n_at_once)]
-        with ThreadPoolExecutor(self.n_threads) as pool:
+        with single_threads(self.n_threads) as pool:
             solved = list(pool.map(lambda number: self.solve(self.blocks[number]), numbers))
         found = [
             pruned(number, self.blocks[number].machines, one, self.blocks[number].tolerance)
@@ -176,7 +176,8 @@ class LinearTrainer:
         if cluster.is_first:
             self.model.stack.count(np.bincount(data.Y.indices, minlength=data.n_labels))
             if folds:
-                run.memory = self._learn(scores, data, folds)
+                with at_most_threads(1):
+                    run.memory = self._learn(scores, data, folds)
         self.finish()
         if monitor.validate is not None and cluster.is_first:  # now that the model holds its weights
             run.history[-1] = replace(run.history[-1], scores=monitor.validate())

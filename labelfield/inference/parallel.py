@@ -7,10 +7,12 @@ cores, take 0.7 times as long as one after the other, each on both (docs/DECISIO
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import cache
 from threading import Event, Lock
 from typing import TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 from labelfield.inference.run import Callback, Run
 from labelfield.inference.signals import stop_requests
@@ -24,7 +26,7 @@ class _AbandonedError(Exception):
 
 @contextmanager
 def at_most_threads(n_threads: int | None) -> Iterator[None]:
-    """Let torch use at most this many threads; None changes nothing.
+    """Let torch and NumPy use at most this many threads; None changes nothing.
 
     A thread that waits for another spins. Small steps wait more than they compute: beside other busy programs they take
     forty times as long on two threads as on one (docs/DECISIONS.md).
@@ -35,9 +37,22 @@ def at_most_threads(n_threads: int | None) -> Iterator[None]:
         return
     torch.set_num_threads(n_threads)
     try:
-        yield
+        with _blas().limit(limits=n_threads):
+            yield
     finally:
         torch.set_num_threads(before)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Return what sets the number of threads of NumPy's products."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+def single_threads(n_threads: int) -> ThreadPoolExecutor:
+    """Return a pool of threads, in each of which torch computes on that thread alone."""
+    # torch sets the number of threads for each of ours; that of the caller stays as it is.
+    return ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,))
 
 
 def train_in_parallel(

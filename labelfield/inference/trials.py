@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from labelfield.csr import gather_rows
 from labelfield.data.transform import RowTransform
 from labelfield.inference.log_odds import ScoredRows
 from labelfield.inference.margin import MarginRows, Problem, from_first, is_compiled, label_blocks, solve
+from labelfield.inference.parallel import at_most_threads, single_threads
 from labelfield.linalg.rows import dot, to_tensor
 from labelfield.metrics.ranking import score_ranking
 from labelfield.models.predictor import to_csr
@@ -72,14 +72,18 @@ def choose_machine(
     some, seen = (gather_rows(array, np.concatenate([kept, held_out])) for array in (some, X))
     views: dict[str, sparse.csr_array] = {}
     by_row: dict[tuple[str, float], NDArray[np.float64]] = {}
+    n_at_once = torch.get_num_threads() if is_compiled(device) else 1
 
     def attempt(name: str, cost: float) -> Trial:
         started = time.perf_counter()
         if name not in views:
             views[name] = RowTransform.fit(name, seen)(seen)
         problem = Problem(cost, _PASSES if is_compiled(device) else _PLAIN_PASSES, 0.0, seed)
-        found = _scores(views[name], some, kept.size, problem, k, device, by_odds=not noise, cluster=cluster)
-        scores = by_row[name, cost] = found
+        with at_most_threads(1 if is_compiled(device) else None):  # beside the threads that solve
+            scores = _scores(
+                views[name], some, kept.size, problem, k, device, n_at_once, by_odds=not noise, cluster=cluster
+            )
+        by_row[name, cost] = scores
         score = float(scores.mean()) if scores.size else 0.0
         return Trial(name, cost, score, time.perf_counter() - started)
 
@@ -131,6 +135,7 @@ def _scores(
     problem: Problem,
     k: int,
     device: torch.device,
+    n_at_once: int,
     by_odds: bool,
     cluster: Cluster = ALONE,
 ) -> NDArray[np.float64]:
@@ -156,9 +161,8 @@ def _scores(
             found.append({"labels": labels, "scores": own.cpu().numpy()})
         return found
 
-    n_threads = torch.get_num_threads() if is_compiled(device) else 1
-    with ThreadPoolExecutor(n_threads) as pool:
-        own = [part for some in pool.map(lambda _: solve_some(), range(n_threads)) for part in some]
+    with single_threads(n_at_once) as pool:
+        own = [part for some in pool.map(lambda _: solve_some(), range(n_at_once)) for part in some]
     scores = np.full((others.size, Y.shape[1]), -1.0, np.float32)
     for _, part in cluster.gather("a trial", iter(own)):
         scores[:, part["labels"]] = part["scores"]

@@ -11,12 +11,15 @@ _PRECISE = 1e-7
 
 def logistic_regression(
     features: NDArray[np.float64],
-    is_true: NDArray[np.bool_],
+    target: NDArray[np.bool_ | np.floating],
     start: NDArray[np.float64],
     least: NDArray[np.float64],
     caution: float,
+    weight: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the w ≥ least that minimises Σ log(1 + exp(-y xᵀw)) + caution/2 ‖w - start‖².
+    """Return the w ≥ least that minimises Σ_i c_i (log(1 + exp(xᵢᵀw)) - t_i xᵢᵀw) + caution/2 ‖w - start‖².
+
+    The target t is whether an entry holds, or the share that does of c entries (weight, 1 for all by default).
 
     The objective is strictly convex. Weights at their bound whose gradient pushes against it stay there in a step; the
     others take a Newton step, shortened until the objective falls by its share. That is a handful of passes over the
@@ -25,17 +28,19 @@ def logistic_regression(
 
     def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         u, away = features @ w, w - start
-        return float(np.logaddexp(0, u).sum() - u @ is_true + 0.5 * caution * away @ away), u
+        return float(np.logaddexp(0, u) @ c - u @ expected + 0.5 * caution * away @ away), u
 
+    c = np.ones(len(target)) if weight is None else weight
+    expected, precise = c * target, _PRECISE * float(c.sum())
     w = np.maximum(start, least)
     value, u = objective(w)
     for _ in range(_MOST_STEPS):
         p = expit(u)
-        gradient = features.T @ (p - is_true) + caution * (w - start)
+        gradient = features.T @ (c * p - expected) + caution * (w - start)
         is_free = (w > least) | (gradient < 0)
-        if np.abs(gradient[is_free]).max(initial=0) <= _PRECISE * len(u):
+        if np.abs(gradient[is_free]).max(initial=0) <= precise:
             break
-        curvature = features.T @ (features * (p * (1 - p))[:, None]) + caution * np.eye(w.size)
+        curvature = features.T @ (features * (c * p * (1 - p))[:, None]) + caution * np.eye(w.size)
         step = np.zeros(w.size)
         step[is_free] = -np.linalg.solve(curvature[np.ix_(is_free, is_free)], gradient[is_free])
         length = 1.0

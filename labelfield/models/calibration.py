@@ -11,10 +11,12 @@ first label may have a steeper slope beyond a knot of its own, which preserves t
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize, minimize_scalar
-from scipy.special import expit, log_softmax, logit
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, logit
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
+
+from labelfield.linalg.newton import logistic_regression
 
 # Ranks with an offset of their own; the last one is for all later ranks.
 N_RANKS = 6
@@ -101,22 +103,15 @@ class Calibration(nn.Module):
         between = zip(knots, np.r_[knots[1:], np.inf], strict=True)
         design = [np.minimum(z, knots[0]), *(np.clip(z - low, 0, high - low) for low, high in between)]
         # Offsets decrease: each is the one before it minus something positive.
-        steps = [place >= step for step in range(N_RANKS)]
+        steps = [place >= 0, *(-1.0 * (place >= step) for step in range(1, N_RANKS))]
         lead = [np.maximum(z - lead_knot, 0) * (place == 0)] if self.has_lead else []
         features = np.stack([*design, *steps, *lead], axis=-1).astype(np.float64)
         start = np.r_[np.ones(_N_KNOTS + 1), np.zeros(N_RANKS + len(lead))]
 
-        def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            u = features @ weights
-            away = weights - start
-            value = weight @ (np.logaddexp(0, u) - target * u) + 0.5 * _CAUTION * away @ away
-            return float(value), features.T @ (weight * (expit(u) - target)) + _CAUTION * away
-
-        bounds = [(_LEAST_SLOPE, None)] * (_N_KNOTS + 1) + [(None, None)] + [(None, 0.0)] * (N_RANKS - 1)
-        bounds += [(0.0, None)] * len(lead)
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        least = np.r_[np.full(_N_KNOTS + 1, _LEAST_SLOPE), -np.inf, np.zeros(N_RANKS - 1 + len(lead))]
+        found = logistic_regression(features, target, start, least, _CAUTION, weight)
         slopes, offsets, steeper = np.split(found, [_N_KNOTS + 1, _N_KNOTS + 1 + N_RANKS])
-        learned = {"knots": knots, "slopes": slopes, "offsets": np.cumsum(offsets)}
+        learned = {"knots": knots, "slopes": slopes, "offsets": offsets[0] - np.r_[0, np.cumsum(offsets[1:])]}
         if self.has_lead:
             learned["lead"] = np.array([lead_knot, *steeper])
         for name, values in learned.items():

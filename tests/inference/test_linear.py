@@ -290,7 +290,7 @@ class TestTrials:
         """Smaller costs lose `loss` points, 20 more or less on each of 40 rows: an error of 20 / √40 = 3.2."""
         noise = np.tile([-20.0, 20.0], 20)
 
-        def told(X, Y, n_trained, problem, k, device, by_odds, cluster):
+        def told(X, Y, n_trained, problem, *_, **__):
             return np.full(40, 50.0) if problem.cost == 1 else 50 - loss + noise
 
         monkeypatch.setattr(trials, "_scores", told)

@@ -5,8 +5,9 @@ import time
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
-from labelfield.inference.parallel import at_most_threads, train_in_parallel
+from labelfield.inference.parallel import at_most_threads, single_threads, train_in_parallel
 
 
 def test_results_come_in_order_and_each_has_its_share_of_the_cores():
@@ -52,8 +53,16 @@ def test_threads_are_limited_only_inside():
     try:
         with at_most_threads(1):
             assert torch.get_num_threads() == 1
+            assert {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"} <= {1}
             with at_most_threads(4), at_most_threads(None):  # never more than before
                 assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_torch_computes_on_each_thread_of_a_pool_alone():
+    before = torch.get_num_threads()
+    with single_threads(2) as pool:
+        assert set(pool.map(lambda _: torch.get_num_threads(), range(4))) == {1}
+    assert torch.get_num_threads() == before

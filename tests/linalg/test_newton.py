@@ -50,3 +50,15 @@ def test_what_pushes_against_its_bound_stays_there():
     features, is_true, start, least = problem(0)
     features[:, 0] = -5.0 * (2 * is_true - 1)
     assert logistic_regression(features, is_true, start, least, 3.0)[0] == 0
+
+
+def test_entries_may_be_grouped_into_shares_with_weights():
+    features, is_true, start, least = problem(1, n=60)
+    each = np.arange(60) % 3 + 1
+    together = logistic_regression(features, is_true, start, least, 3.0, each.astype(np.float64))
+    apart = logistic_regression(np.repeat(features, each, axis=0), np.repeat(is_true, each), start, least, 3.0)
+    np.testing.assert_allclose(together, apart, atol=1e-6)
+    twice = np.concatenate([features, features])
+    halves = logistic_regression(features, np.full(60, 0.5), start, least, 3.0, np.full(60, 2.0))
+    both = logistic_regression(twice, np.r_[np.ones(60), np.zeros(60)], start, least, 3.0)
+    np.testing.assert_allclose(halves, both, atol=1e-6)
