@@ -341,8 +341,9 @@ def tag(
     ] = None,
     f1: Annotated[bool, typer.Option("--f1", help="A threshold for each label, with the best F1.")] = False,
     confidence: Annotated[
-        float, typer.Option("--confidence", help="How sure a promise is to be; see docs/DECIDE.md.")
-    ] = 0.95,
+        float | None,
+        typer.Option("--confidence", help="How sure a promise is to be; see docs/DECIDE.md. Default: 0.95."),
+    ] = None,
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
 ) -> None:
@@ -354,7 +355,9 @@ def tag(
     Example: labelfield tag model new.csv --precision 0.95 --out tags.jsonl
     """
     aims = {"precision": precision, "recall": recall, "review_rate": review_rate, "max_tags": max_tags, "f1": f1}
-    aims = {name: value for name, value in aims.items() if value not in (None, False)}
+    aims = {name: value for name, value in aims.items() if value is not None and value is not False}
+    if not aims and confidence is not None:
+        raise typer.BadParameter("--confidence is that of a promise; ask for one, such as --precision 0.95")
     if aims and any(value is not None for value in (k, threshold, review)):
         raise typer.BadParameter("-k, --threshold and --review do not go with a promise; --max-tags limits its tags")
     if out is not None:
@@ -367,7 +370,7 @@ def tag(
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
     rule = Rule(k or 5, threshold or 0.0, 0.5 if review is None else review)
     if aims:
-        rule = _promised(estimator, aims | {"confidence": confidence})
+        rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
     n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
     with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")

@@ -24,7 +24,7 @@ _N_LABELS = 12
 
 
 class LabelCost(NamedTuple):
-    """A label under a policy: how often it became a tag, how often rightly, and how often it was left to a person."""
+    """A label under a policy: how often it became a tag, how often rightly, and how often it holds without one."""
 
     label: int
     n_tags: int

@@ -28,6 +28,13 @@ _HOW_TO_NAME = (
     "names them."
 )
 
+# What a policy of each kind is asked for, in words.
+_ASKED_FOR = {
+    "precision": "at least {} of all tags right",
+    "recall": "at least {} of a row's labels found",
+    "review_rate": "at most {} of the rows for a person",
+}
+
 
 def what_it_would_decide(facts: Facts) -> str:
     """Show how much can be tagged automatically at which precision, with what is promised, and what labels cost."""
@@ -44,7 +51,7 @@ def what_it_would_decide(facts: Facts) -> str:
     ]
     rows = [
         [
-            text(f"{policy.kind.replace('_', ' ')} {percent(policy.target or 0, 0)}"),
+            text(_ASKED_FOR[policy.kind].format(percent(policy.target or 0, 0))),
             *(percent(own[name]) for name in ("automatic", "precision", "recall")),
             f"{own['tags_per_row']:.2f}",
         ]
@@ -66,9 +73,9 @@ def what_it_would_decide(facts: Facts) -> str:
         table(["asked for", "rows tagged", "tags right", "labels found", "tags per row"], rows),
         paragraph(
             "What the marked rule costs the most frequent labels of these rows: how often each was tagged, how often "
-            "rightly, and how often it holds and was left to a person."
+            "rightly, and how often it holds and was not tagged. A person sees these only in rows without any tag."
         ),
-        table(["label", "tagged", "rightly", "left to a person"], costs),
+        table(["label", "tagged", "rightly", "not tagged"], costs),
     )
 
 

@@ -67,6 +67,22 @@ def test_tags_as_csv_and_compressed(toy, trained, tmp_path):
     assert "name it .jsonl or .csv" in message(run("tag", model, toy, "--out", tmp_path / "tags.xml", check=2))
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("--precision", 0), "precision=0.0; expected a number between 0 and 1"),
+        (("--precision", 1.5), "precision=1.5; expected a number between 0 and 1"),
+        (("--precision", "nan"), "precision=nan; expected a number between 0 and 1"),
+        (("--recall", 0), "recall=0.0; expected a number between 0 and 1"),
+        (("--precision", 0.9, "--recall", 0.9), "precision and recall are different aims"),
+        (("--precision", 0.9, "-k", 3), "do not go with a promise"),
+        (("--confidence", 0.9), "--confidence is that of a promise"),
+    ],
+)
+def test_promises_that_make_no_sense_are_refused(toy, trained, asked, said):
+    assert said in message(run("tag", trained[0], toy, *asked, check=2))
+
+
 def test_stdin_is_tagged(trained, monkeypatch):
     model, _ = trained
     text = b'{"text": "a violin concert with the orchestra", "title": ""}\n'
