@@ -53,7 +53,8 @@ class Service:
         self.on_failure: Callable[[], None] = lambda: None
         self._held = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._completing = asyncio.Lock()
+        self._completing, self._reloading = asyncio.Lock(), asyncio.Lock()
+        self._reloads: dict[str, asyncio.Task[Served]] = {}
         self.metrics.queue.set_function(lambda: len(self.batcher.waiting)) if settings.workers == 1 else None
 
     # Starting and stopping
@@ -115,7 +116,22 @@ class Service:
                         await self.reload(name)
 
     async def reload(self, name: str) -> Served:
-        """Load a model again; if it fails, the old one goes on answering, and a 503 says so without a path."""
+        """Load a model again; if it fails, the old one goes on answering, and a 503 says so without a path.
+
+        Who asks while a reload waits for another one gets the answer of the one that waits: there is never a queue.
+        """
+        self.store.find(name)
+        waiting = self._reloads.get(name)
+        if waiting is None:
+            waiting = self._reloads[name] = asyncio.ensure_future(self._reload(name))
+        return await asyncio.shield(waiting)
+
+    async def _reload(self, name: str) -> Served:
+        async with self._reloading:
+            del self._reloads[name]  # who comes now may have seen a newer folder
+            return await self._reload_now(name)
+
+    async def _reload_now(self, name: str) -> Served:
         old = self.store.find(name)
         try:
             new = await asyncio.to_thread(self.store.reload, name)

@@ -7,6 +7,17 @@ from contextlib import contextmanager
 MARKUP = '<b onmouseover="alert(1)">software</b>'
 
 
+class Written:
+    """What a service logged, with the lines that would be written soon."""
+
+    def __init__(self, log, file):
+        self.log, self.file = log, file
+
+    def getvalue(self):
+        self.log.flush()
+        return self.file.getvalue()
+
+
 @contextmanager
 def serving(models, **options):
     """Yield a client of an application with these models, once they are loaded; `client.log` is what it logged."""
@@ -25,5 +36,5 @@ def serving(models, **options):
             if service.store.is_ready or service.failure:
                 break
             time.sleep(0.01)
-        client.service, client.written = service, written
+        client.service, client.written = service, Written(service.log, written)
         yield client

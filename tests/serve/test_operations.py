@@ -192,6 +192,29 @@ def test_a_watched_folder_is_loaded_again(changing, documents):
     assert before not in metrics  # versions that are gone leave no series behind
 
 
+def test_reloads_that_come_faster_than_they_are_done_do_not_queue(changing, monkeypatch):
+    import asyncio
+
+    client, _ = changing
+    store, n_loaded = client.service.store, 0
+    load = store.reload
+
+    def slowly(name):
+        nonlocal n_loaded
+        n_loaded += 1
+        time.sleep(0.3)
+        return load(name)
+
+    monkeypatch.setattr(store, "reload", slowly)
+
+    async def ask():
+        return await asyncio.gather(*(client.service.reload("topics") for _ in range(20)))
+
+    found = client.portal.call(ask)
+    assert n_loaded == 1 and all(one is found[0] for one in found)
+    assert store.find("topics") is found[0]
+
+
 def test_a_model_answers_until_its_successor_does(folder):
     """Whoever came before a reload is answered by the old model, though the new one is there already."""
     with serving({"topics": folder}) as client:
