@@ -251,15 +251,19 @@ def joined() -> Iterator[Cluster]:
         yield ALONE
         return
     from torch import distributed
-    from torch.distributed.rendezvous import rendezvous
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # they are in its documentation
 
     timeout = _seconds(os.environ.get(_TIMEOUT_VARIABLE, ""))
-    rank = _number("RANK", told["RANK"])
+    rank, size, port = (_number(name, told[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    # torchrun has a store of its own, which lives through restarts; else rank 0 has it.
+    is_ours = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    limit = timedelta(seconds=timeout)
     try:
-        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+        found = TCPStore(str(told["MASTER_ADDR"]), port, size, is_master=is_ours, timeout=limit, wait_for_workers=False)
+        store = PrefixStore(f"labelfield-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", found)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        where = f"{told['MASTER_ADDR']}:{told['MASTER_PORT']}"
+        where = f"{told['MASTER_ADDR']}:{port}"
         raise ClusterError(
             f"rank {rank} finds no rank 0 at {where} within {timeout:g} s ({reason}). Check that rank 0 runs, and that "
             "MASTER_ADDR and MASTER_PORT can be reached"
@@ -267,7 +271,6 @@ def joined() -> Iterator[Cluster]:
     cluster = Cluster(rank, size, store, timeout)
     try:
         cluster.meet("the start")
-        limit = timedelta(seconds=max(timeout, 1.0))
         distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
         yield cluster
     finally:

@@ -25,6 +25,7 @@ LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 def run() -> dict[str, Any]:
     alone, together, shares, digests = list[_Run](), list[_Run](), list[float](), set[str]()
+    load = os.getloadavg()[0]
     with TemporaryDirectory() as scratch:
         for number in range(REPEATS):  # in turn, so that a slow moment of the machine affects both
             for ranks, runs in ((1, alone), (2, together)):
@@ -38,6 +39,7 @@ def run() -> dict[str, Any]:
     cpu_seconds = [median(run.cpu_seconds for run in runs) for runs in (alone, together)]
     return {
         "data": "eurlex-4k",
+        "load": load,
         "repeats": REPEATS,
         "one_process_of_two_threads_seconds": seconds[0],
         "two_processes_of_one_thread_seconds": seconds[1],
