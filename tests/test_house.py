@@ -93,7 +93,9 @@ def test_an_arrow_that_turns_back_is_seen(tmp_path):
 def test_the_package_imports_nothing_of_the_benchmarks():
     for path in MODULES:
         for line, parts in imported_names(path):
-            assert parts[0] not in ("benchmarks", "tests", "torture"), f"{path.relative_to(ROOT)}:{line}: {'.'.join(parts)}"
+            assert parts[0] not in ("benchmarks", "tests", "torture"), (
+                f"{path.relative_to(ROOT)}:{line}: {'.'.join(parts)}"
+            )
 
 
 @pytest.mark.parametrize("room", ["metrics", "decide"])
