@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from math import inf
 from typing import NamedTuple
 
 from torture.record import add_record, next_seed, totals
-from torture.running import Failure, Trial, run_trials
+from torture.running import Trial, run_trials
 
 # Limits of memory hold for what is used, not for what an allocator sets aside.
 _SETTINGS = {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
@@ -47,13 +48,10 @@ def run_case(
     """Run trials of one case; return how many failed."""
     of = KINDS[kind]
     first = next_seed(kind, case) if seed is None else seed
-    started, tried = time.monotonic(), 0
-    failures: list[Failure] = []
-    goal = 1 if seed is not None else count or (10**9 if seconds is not None else of.step)
-    while tried < goal and (seconds is None or time.monotonic() - started < seconds):
-        some = min(of.step, goal - tried)
-        failures += run_trials(of.make(case), first + tried, some, of.extra_bytes, of.seconds)
-        tried += some
+    started = time.monotonic()
+    goal = 1 if seed is not None else count or (10**9 if seconds is not None else of.count)
+    until = inf if seconds is None else started + seconds
+    failures, tried = run_trials(of.make(case), first, goal, of.extra_bytes, of.seconds, until)
     took = time.monotonic() - started
     if seed is None and is_recorded and tried:
         add_record(kind, case, first, tried, failures, took)
@@ -81,8 +79,8 @@ class Kind(NamedTuple):
     module: str
     cases: str
     extra_bytes: int | None = None
-    # How many to run between two looks at the clock.
-    step: int = 10
+    # How many to run if neither a number nor a time is asked for.
+    count: int = 10
     seconds: float = 300
 
     def names(self) -> list[str]:

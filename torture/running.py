@@ -14,6 +14,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -40,18 +41,32 @@ Trial = Callable[[int], str | None]
 
 
 def run_trials(
-    make: Callable[[], Trial], first: int, count: int, extra_bytes: int | None, seconds: float
-) -> list[Failure]:
-    """Run trials with these seeds, each process with `extra_bytes` of memory more than it has at first."""
+    make: Callable[[], Trial],
+    first: int,
+    count: int,
+    extra_bytes: int | None,
+    seconds: float,
+    until: float = inf,
+) -> tuple[list[Failure], int]:
+    """Run trials with these seeds, each process with `extra_bytes` of memory more than it has at first.
+
+    None begins after the time `until`. Return what failed, and how many were tried.
+    """
     failures: list[Failure] = []
     seed, end = first, first + count
-    while seed < end:
-        seed = _run_chunk(make, seed, min(seed + _CHUNK, end), extra_bytes, seconds, failures)
-    return failures
+    while seed < end and time.monotonic() < until:
+        seed = _run_chunk(make, seed, min(seed + _CHUNK, end), extra_bytes, seconds, until, failures)
+    return failures, seed - first
 
 
 def _run_chunk(
-    make: Callable[[], Trial], first: int, end: int, extra_bytes: int | None, seconds: float, failures: list[Failure]
+    make: Callable[[], Trial],
+    first: int,
+    end: int,
+    extra_bytes: int | None,
+    seconds: float,
+    until: float,
+    failures: list[Failure],
 ) -> int:
     """Run some trials in one process; return the first seed that was not tried."""
     out, into = os.pipe()
@@ -62,7 +77,7 @@ def _run_chunk(
         os.close(out)
         status = 1
         try:
-            _work(make, first, end, extra_bytes, seconds, into)
+            _work(make, first, end, extra_bytes, seconds, until, into)
             status = 0
         except BaseException:  # of the preparations
             traceback.print_exc()
@@ -96,14 +111,24 @@ def _run_chunk(
         how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an exit"
         failures.append(Failure(max(begun, first), f"the process ended with {how}"))
         return max(begun, first) + 1
-    return max(begun, first) + 1 if not is_over else end
+    return max(begun, first) + 1
 
 
-def _work(make: Callable[[], Trial], first: int, end: int, extra_bytes: int | None, seconds: float, into: int) -> None:
+def _work(
+    make: Callable[[], Trial],
+    first: int,
+    end: int,
+    extra_bytes: int | None,
+    seconds: float,
+    until: float,
+    into: int,
+) -> None:
     trial = make()
     limit_memory(extra_bytes)
     signal.signal(signal.SIGALRM, _too_slow)
     for seed in range(first, end):
+        if seed > first and time.monotonic() > until:
+            return
         os.write(into, json.dumps([seed, None]).encode() + b"\n")
         what = attempt(trial, seed, seconds)
         if what is not None:
