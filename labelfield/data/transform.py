@@ -70,11 +70,11 @@ class RowTransform:
             allowed = f"one of {', '.join(VIEWS)}, or some of the first four joined by +"
             raise ValueError(f"row_transform={self.name!r}; expected {allowed}")
         if bool(set(views) & set(_WEIGHTED)) != (self.weights is not None):
-            raise ValueError(f"{', '.join(_WEIGHTED)} need a weight for each feature; other row transforms need none")
+            raise ValueError(f"{', '.join(_WEIGHTED)} need one weight per feature; other row transforms take none")
         if (self.name in ("scaled", "coded")) != (self.shifts is not None):
-            raise ValueError("scaled and coded need a shift for each feature; other row transforms need none")
+            raise ValueError("scaled and coded need one shift per feature; other row transforms take none")
         if (self.name == "coded") != (self.codes is not None):
-            raise ValueError("coded needs the codes of categories; other row transforms need none")
+            raise ValueError("coded needs the codes of categories; other row transforms take none")
         if self.name == "deskew" and self.weights is not None and isqrt(self.weights.size) ** 2 != self.weights.size:
             raise ValueError(f"row_transform='deskew' takes square images; {self.weights.size} is not a square number")
 
@@ -233,7 +233,7 @@ def deskew(images: NDArray[Any]) -> NDArray[np.float32]:
     if images.ndim != 3:
         raise ValueError(f"images of shape {images.shape}; expected (images, rows, columns)")
     if images.size and float(images.min()) < 0:
-        fix = "Use another row_transform than deskew."
+        fix = "Use a row_transform other than deskew."
         raise DataError("an image with values below 0", expected="values of at least 0", fix=fix)
     n, height, width = images.shape
     y, x = (np.arange(size) - (size - 1) / 2 for size in (height, width))

@@ -460,11 +460,11 @@ def _missing_entries(estimator: Classifier, Y: Any, observed: Any, missing: Any)
     is_told = observed is not None or missing is not None
     if not estimator.takes_missing:
         if is_told:
-            raise ValueError(f"{type(estimator).__name__} needs all labels; pass neither observed nor missing")
+            raise ValueError(f"{type(estimator).__name__} needs all labels observed; pass neither observed nor missing")
         return Y, None  # a gap in Y is refused where Y is read
     Y, gaps = split_missing(Y)
     if gaps is not None and is_told:
-        raise ValueError("Y has missing entries of its own; pass neither observed nor missing")
+        raise ValueError("Y already marks missing entries; pass neither observed nor missing")
     return Y, missing if gaps is None else gaps
 
 
@@ -521,7 +521,7 @@ def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:
     with _changing_model(estimator):
         run = estimator.trainer_.train_more(data, past)
     estimator.fitted_.mask = estimator.fitted_.evidence = None
-    estimator.fitted_.no_evidence = "the model was trained by partial_fit, which holds no rows out. Train it by fit"
+    estimator.fitted_.no_evidence = "the model was trained with partial_fit, which holds out no rows. Train it with fit"
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
 
 
@@ -547,7 +547,7 @@ def evidence_for(fitted: Fitted) -> Evidence:
             f"the model was trained on {fitted.n_rows:,} rows or for too few epochs, and none were held out. Train it "
             "on more rows, at least 1,000"
         )
-    raise CannotAnswerError(f"nothing can be promised: {why}")
+    raise CannotAnswerError(f"no promise can be made: {why}")
 
 
 def training_bytes(estimator: Classifier) -> int:

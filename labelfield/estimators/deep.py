@@ -121,7 +121,7 @@ def _stage_settings(options: Any, n_rows: int, seed: int, held_out_seed: int | N
     counts = (options.network_epochs, options.process_epochs, options.max_epochs)
     epochs = {name: count for name, count in zip(STAGE_TIME, counts, strict=True) if count}
     if not epochs:
-        raise ValueError("network_epochs, process_epochs and max_epochs are all 0; expected something to train")
+        raise ValueError("network_epochs, process_epochs and max_epochs are all 0; at least one must be positive")
     rates, last = _rates(options), list(epochs)[-1]
     final = SimpleNamespace(**vars(options) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
     whole = training_settings(final, n_rows, seed, held_out_seed)
@@ -148,7 +148,9 @@ def _choose_subsets(options: Any, chosen: DeepPlan, n_outputs: int | None) -> tu
     size, n_processes = options.subset_size, options.n_processes
     if options.subsets is not None:
         if n_processes not in (None, len(options.subsets)):
-            raise ValueError(f"n_processes={n_processes} with {len(options.subsets)} subsets; expected as many")
+            raise ValueError(
+                f"n_processes={n_processes} with {len(options.subsets)} subsets; expected one subset per process"
+            )
         return checked_subsets(options.subsets)
     n_processes = n_processes or (chosen.n_processes if n_outputs is None else max(1, n_outputs // size))
     if n_outputs not in (None, n_processes * size):
@@ -164,7 +166,9 @@ def _network_spec(options: Any, n_features: int, n_outputs: int) -> NetworkSpec:
     if options.network == "cnn" and shape is None:
         shape = square_image_shape(n_features)
         if shape is None:
-            raise ValueError(f"{n_features} features are no square image; pass image_shape=(channels, height, width)")
+            raise ValueError(
+                f"{n_features} features do not form a square image; pass image_shape=(channels, height, width)"
+            )
     parts = {"channels": options.channels, "image_shape": shape, "dropout": options.dropout}
     return NetworkSpec(options.network, n_features, n_outputs, options.hidden, **parts)
 

@@ -48,7 +48,7 @@ def encode_labels(Y: Any, n_rows: int, classes: Any = None) -> tuple[sparse.csr_
         known = Labels(given.kind, _classes_of(given) if classes is None else np.unique(classes))
         return _place(given, known), known
     if classes is not None and len(classes) != given.shape[1]:
-        raise DataError(f"Y has {given.shape[1]} labels and {len(classes)} classes are named", expected="as many")
+        raise DataError(f"Y has {given.shape[1]} labels, but {len(classes)} classes are named", expected="as many")
     return given, Labels("indicator", np.arange(given.shape[1]))
 
 
@@ -58,7 +58,7 @@ def encode_known(Y: Any, n_rows: int, known: Labels) -> sparse.csr_array:
     if isinstance(given, _Lists):
         return _place(given, known)
     if given.shape[1] != known.classes.size:
-        raise DataError(f"Y has {given.shape[1]} labels", expected=f"{known.classes.size} as in the first fit")
+        raise DataError(f"Y has {given.shape[1]} labels", expected=f"{known.classes.size}, as in the first fit")
     return given
 
 
@@ -111,7 +111,7 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
     if any(label is None or label != label for label in labels):  # NaN is not itself
         raise ValueError("Input y contains NaN or missing labels")
     if len({isinstance(label, str) for label in labels}) > 1:
-        raise DataError("Y holds text and other things", expected="one kind of label", fix="Pass all labels as text.")
+        raise DataError("Y mixes text with other types", expected="one kind of label", fix="Pass all labels as text.")
     return np.array(labels)
 
 
@@ -125,7 +125,7 @@ def _classes_of(given: _Lists) -> NDArray[Any]:
     if largest >= _MOST_NUMBERS:
         raise DataError(
             f"the label number {largest}",
-            expected=f"numbers of columns, below {_MOST_NUMBERS}",
+            expected=f"column numbers below {_MOST_NUMBERS}",
             fix="Pass such labels as strings.",
         )
     return np.arange(largest + 1)

@@ -382,7 +382,7 @@ def as_known(observed: Any, shape: tuple[int, int]) -> sparse.csr_array:
     known.eliminate_zeros()
     if not np.isin(known.data, (-1, 1)).all():
         raise DataError(
-            "observed holds other values than -1, 0 and 1",
+            "observed holds values other than -1, 0 and 1",
             fix="Use 1 for a label that holds, -1 for one that does not.",
         )
     if known.shape != shape:

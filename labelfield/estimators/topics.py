@@ -43,7 +43,9 @@ class Topic(NamedTuple):
 def _design(given: Any, rows: TrainingRows) -> Design:
     X, Y, device, seed, mask = rows.X, rows.Y, rows.device, rows.seed, rows.mask
     if Y.nnz == 0 and not rows.names_all_labels:
-        raise DataError("no row has a label that was observed", expected="some", fix="Check Y and what was observed.")
+        raise DataError(
+            "no row has a label that was observed", expected="some", fix="Check Y and the mask of observed labels."
+        )
     options = resolve(given, plan(given.algorithm, Y.shape[1]))
     transform = RowTransform.fit(options.row_transform or choose_transform(X), X, Y)
     # Online, rows are transformed when they are needed: X may be larger than memory.

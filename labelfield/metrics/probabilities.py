@@ -138,7 +138,9 @@ def _classes(y: Any, n_rows: int, n_classes: int) -> NDArray[np.int64]:
         if Y.shape != (n_rows, n_classes):
             raise DataError(f"classes of shape {Y.shape}", expected=f"({n_rows}, {n_classes})", fix="Pass a vector.")
         if (np.diff(Y.indptr) != 1).any():
-            raise DataError("a row without exactly one class", "one class per row", "Use multi-label scores.")
+            raise DataError(
+                "a row that does not have exactly one class", "one class per row", "Use multi-label scores."
+            )
         y = Y.indices
     y = np.asarray(y)
     if y.shape != (n_rows,) or y.dtype.kind not in "iub" or (y.size and not 0 <= y.min() <= y.max() < n_classes):

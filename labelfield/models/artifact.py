@@ -97,14 +97,14 @@ def load_artifact(folder: Path, framework: str = "pt") -> tuple[dict[str, Any], 
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder. Check the path")
     if not (folder / _CONFIG).is_file() and (folder / CHECKPOINT).exists():
-        raise ModelError(f"{folder}: training has not ended; train with --resume to go on")
+        raise ModelError(f"{folder}: training has not finished; train with --resume to continue")
     config = _read_config(folder / _CONFIG)
     expected = config.get("sha256")
     if not isinstance(expected, dict) or expected.get(_CONFIG) != _digest_of_config(config):
         raise _damaged(folder / _CONFIG, "changed since it was saved")
     for name, digest in expected.items():
         if name in _CHECKED and (folder / name).is_file() and _digest_of_file(folder / name) != digest:
-            raise _damaged(folder / name, "changed since it was saved, or of another model")
+            raise _damaged(folder / name, "changed since it was saved, or from another model")
     path = folder / _ARRAYS
     try:
         with safe_open(path, framework) as file:
@@ -153,4 +153,6 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, found: str) -> ModelError:
-    return ModelError(f"{path}: {found}; expected what labelfield saved. Copy the model again, or train it again")
+    return ModelError(
+        f"{path}: {found}; expected the files that labelfield saved. Copy the model again, or train it again"
+    )

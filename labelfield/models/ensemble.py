@@ -85,7 +85,7 @@ class EnsemblePredictor(Predictor):
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K)."""
         if not self._ranks_means():
-            raise CannotAnswerError("only factor models (mlgpf) can take up known labels")
+            raise CannotAnswerError("only factor models (mlgpf) can use known labels")
         return self._top_k_of_mean(rows, k, True, observed)
 
     def _ranks_means(self) -> bool:
@@ -122,7 +122,7 @@ class EnsemblePredictor(Predictor):
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of the utilities of the mixture of all members; their processes h are not comparable."""
         if self.stack is not None:
-            raise CannotAnswerError("a mix of unlike models has no utilities of its own; ask each of its members()")
+            raise CannotAnswerError("a mix of different models has no utilities of its own; ask each of its members()")
         found = [predictor.latent(own) for predictor, own in self._parts(rows)]
         mean = np.mean([one.f_mean for one in found], axis=0)
         spread = np.mean([one.f_var + (one.f_mean - mean) ** 2 for one in found], axis=0)

@@ -147,7 +147,7 @@ class Predictor(ABC):
     def top_k_by_utility(self, rows: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels of each row with the largest mean utility, as CSR (N, K) of σ of it: the probability if
         utilities had no variance."""
-        raise CannotAnswerError("labels are ranked by mean utility by factor models alone")
+        raise CannotAnswerError("only factor models can rank labels by mean utility")
 
     def reached(self, rows: sparse.csr_array, threshold: float) -> sparse.csr_array:
         """Return the labels whose probability reaches the threshold, as a CSR indicator (N, K)."""
@@ -183,7 +183,7 @@ class Predictor(ABC):
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound of rows with labels Y, exact over rows and labels."""
-        raise CannotAnswerError("this model has no evidence lower bound to show")
+        raise CannotAnswerError("this model has no evidence lower bound")
 
     def loadings(self) -> Tensor | None:
         """Return coordinates (K, ...) in which labels that go together have a small angle; None if there are none."""

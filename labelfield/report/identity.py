@@ -34,7 +34,7 @@ def identify(estimator: FittedClassifier) -> Identity:
     is_alike = all(member.method == method for member in members)
     if len(members) > 1 and is_alike:
         sentence += (
-            f" This is an ensemble: the mean of the probabilities of {len(members)} different ones. Kernel and sizes "
+            f" This is an ensemble: it averages the probabilities of {len(members)} different models. Kernel and sizes "
             "are those of the first."
         )
     facts = {

@@ -74,9 +74,9 @@ class TopicModel(nn.Module):
         """Check the arrays of a file."""
         ends = self.labels.new_tensor([-1, self.n_labels])
         if not bool((torch.cat([ends[:1], self.labels, ends[1:]]).diff() > 0).all()):
-            raise ValueError("labels that are not there, or not in order")
+            raise ValueError("labels that do not exist, or are not in order")
         for name in ("r", "precision", "eta"):
             if not bool((self.get_buffer(name) > 0).all()):
                 raise ValueError(f"{name} is not positive")
         if any(bool((part < 0).any()) for part in (self.V, self.rest, self.share)):
-            raise ValueError("negative weights of labels, or shares of topics")
+            raise ValueError("negative label weights or topic shares")

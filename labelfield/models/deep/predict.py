@@ -70,7 +70,7 @@ class DeepPredictor(Predictor):
         for found in self.whole_rows(blocks, lambda h: model.predict_proba(model.latent(h, prior)), calibrated):
             if not bool(torch.isfinite(found.P).all()):
                 raise DataError(
-                    f"the probabilities of rows from {found.rows.start} on are not numbers",
+                    f"the probabilities of rows {found.rows.start} and later are not numbers",
                     fix="The model is broken; train it again.",
                 )
             yield found
@@ -124,7 +124,7 @@ class DeepPredictor(Predictor):
         except FactorisationError as error:
             raise ValueError(str(error)) from None
         if not all(bool(torch.isfinite(part).all()) for part in f):
-            raise ValueError("the processes give values that are not finite")
+            raise ValueError("the processes return values that are not finite")
 
 
 class BaselinePredictor(Predictor):

@@ -71,14 +71,14 @@ class DeepSpec:
             try:
                 object.__setattr__(self, "network", NetworkSpec(**described))
             except TypeError as error:
-                raise ValueError(f"the network is described by other words: {error}") from None
+                raise ValueError(f"the description of the network is not valid: {error}") from None
         elif not isinstance(described, NetworkSpec | None):
             raise ValueError(f"network={described!r}; expected its description")
         object.__setattr__(self, "subsets", checked_subsets(self.subsets, self.n_outputs))
         if isinstance(self.network, NetworkSpec) and (
             self.network.n_outputs != self.n_outputs or self.network.n_features != self.n_features
         ):
-            raise ValueError("the network takes or gives another number of features")
+            raise ValueError("the network takes or returns a different number of features")
         n, d = self.grid_size, self.n_dimensions
         if self.n_processes * max(n**d, d * n * n) > _MOST_NUMBERS:
             found = f"grid_size={n} for {self.n_processes} processes on {d} features each"

@@ -169,5 +169,5 @@ class _Labels(NamedTuple):
 
 def _with_features(X: Rows) -> Tensor:
     if isinstance(X, Projected):
-        raise ValueError("projected rows have lost the features that the labels' own linear processes need")
+        raise ValueError("projected rows no longer have the features that the labels' linear processes need")
     return X

@@ -145,7 +145,7 @@ class LinearSubset(NamedTuple):
 
     def moments(self, X: Rows) -> Moments:
         if isinstance(X, Projected):
-            raise ValueError("projected rows have lost the features that linear utilities need")
+            raise ValueError("projected rows no longer have the features that linear utilities need")
         mean = dot(X, self.weights.T.contiguous())
         return Moments(mean, torch.zeros_like(mean))
 
