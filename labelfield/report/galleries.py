@@ -75,7 +75,7 @@ def what_it_would_decide(facts: Facts) -> str:
 def ten_rows(facts: Facts) -> str:
     """Show rows with what the model predicts for them."""
     said = (
-        "You can learn from these rows: the model is very sure and right, very sure and wrong (start here: is the model "
+        "These rows are worth a look: the model is very sure and right, very sure and wrong (start here: is the model "
         "wrong, or the label?), or very unsure, right and wrong, with different first labels if possible. Rows are "
         "counted from 0."
     )

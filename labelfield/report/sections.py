@@ -28,9 +28,7 @@ def headline(facts: Facts) -> str:
     tiles = []
     for name, value, popularity, _ in facts.scores:
         if not name.startswith(("PSP@", "R@", "ECE@3", "ECE@5")):
-            below = (
-                "mean gap to observed frequency" if popularity is None else f"popularity: {_shown(name, popularity)}"
-            )
+            below = "mean gap to frequency" if popularity is None else f"popularity: {_shown(name, popularity)}"
             tiles.append((name, _shown(name, value), below))
     tiles.append(("AUROC", number(facts.errors.auroc, 2), "how well its uncertainty finds its mistakes; chance: 0.50"))
     items = (

@@ -183,7 +183,7 @@ class TestErrors:
         data = synth.make_multilabel(5, 60, 12)
         labelfield.write(labelfield.Dataset(data.X, data.Y, feature_names=WORDS[::-1]), tmp_path / "turned")
         done = run("explain", model, tmp_path / "turned", "--row", 0, check=3)
-        assert "expected the names of the training rows in their order" in done.stderr
+        assert "expected the names of the training rows, in the same order" in done.stderr
         assert not done.stdout
 
 
