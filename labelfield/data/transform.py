@@ -1,4 +1,4 @@
-"""Row transforms: what is done to rows before a model sees them. A transform is saved with its model."""
+"""Row transforms, applied to rows before a model sees them. A transform is saved with its model."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float3
 
 
 def _upright(X: sparse.csr_array, weights: NDArray[np.float32]) -> sparse.csr_array:
-    """Deskew rows that are square images, in blocks, so that little is dense at a time."""
+    """Deskew rows that are square images, in blocks, so that only a few rows are dense at a time."""
     n, d = X.shape
     side, parts = isqrt(d), []
     for start in range(0, n, _BLOCK_IMAGES):
@@ -253,7 +253,7 @@ def deskew(images: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _moved(lines: NDArray[np.float32], shift: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Move each line (L, n, …): entry i becomes entry i + shift, interpolated linearly, and 0 beyond the ends."""
+    """Shift each line (L, n, …): entry i becomes entry i + shift, interpolated linearly, and 0 beyond the ends."""
     n_lines, length = lines.shape[:2]
     padded = np.zeros((n_lines, length + 2, *lines.shape[2:]), np.float32)
     padded[:, 1:-1] = lines

@@ -40,7 +40,7 @@ def parameters(estimator: type[Any]) -> dict[str, Parameter]:
 
 
 def check_parameters(estimator: Any) -> None:
-    """Raise a ValueError that names the first option whose value is not what its constraint says."""
+    """Raise a ValueError that names the first option whose value violates its constraint."""
     defaults = inspect.signature(type(estimator)).parameters
     optional = [name for name in estimator.constraints if defaults[name].default is None]
     check_options(vars(estimator), estimator.constraints, optional)

@@ -23,7 +23,7 @@ def relevant_features(
 ) -> list[tuple[str, float]] | None:
     """Return the n features that matter most, by name, with their relevance (`feature_relevance` of the classifier).
 
-    Return None for a model that does not weigh features.
+    Return None for a model that does not weight features.
     """
     relevance = estimator.feature_relevance()
     if relevance is None:

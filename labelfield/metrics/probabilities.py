@@ -192,7 +192,7 @@ def evaluate(
     over. The inverse propensities can be given instead of the training labels.
 
     With `rank_by` ("propensity", or a power of the inverse propensity) labels are ranked by score times inverse
-    propensity. That decides which labels are listed, and so all scores at k. Everything else, and the probabilities
+    propensity. This decides which labels are listed, and so all scores at k. Everything else, and the probabilities
     that ECE compares with frequencies, are the scores themselves.
     """
     Y = as_positives(Y)

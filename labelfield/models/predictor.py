@@ -1,8 +1,8 @@
-"""What a fitted model answers about rows, in blocks that bound the memory for any number of rows and labels.
+"""Predictions of a fitted model for rows, in blocks that bound the memory for any number of rows and labels.
 
-`Predictor` is the one interface between models and everything above them. A final class of each model package says what
-probabilities are; whatever it does not override is answered by the documented default: None for what a model has not
-learned (`loadings`, `feature_relevance`, `processes`), a CannotAnswerError for a question that makes no sense for it.
+`Predictor` is the one interface between models and everything above them. A final class in each model package defines
+its probabilities; whatever it does not override has a documented default: None for what a model has not learned
+(`loadings`, `feature_relevance`, `processes`), a CannotAnswerError for a question that makes no sense for it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class LatentProcesses(NamedTuple):
 
 
 class Predictor(ABC):
-    """Answers about rows (CSR) as the model sees them."""
+    """Predictions for rows (CSR) as the model sees them."""
 
     n_labels: int
     # Whether the model has labels exclude each other: the probabilities of a row sum to one.
@@ -128,7 +128,7 @@ class Predictor(ABC):
         return P
 
     def separate_proba(self, rows: sparse.csr_array, calibrated: bool = True) -> NDArray[np.float32]:
-        """Return the probability of each label (N, K) as the model has it, whether or not rows have one class each."""
+        """Return the model's own probability of each label (N, K), even where rows have one class each."""
         blocks = ((block[:2], block[2:]) for block in self.probabilities(rows, calibrated))
         return self.filled(blocks, (rows.shape[0], self.n_labels))[0]
 
@@ -190,7 +190,7 @@ class Predictor(ABC):
         return None
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
-        """Return how much each feature matters (D,); None for a model that does not weigh features."""
+        """Return how much each feature matters (D,); None for a model that does not weight features."""
         return None
 
     def processes(self, labels: Tensor | None = None) -> LatentProcesses | None:

@@ -1,4 +1,4 @@
-"""Which labels a step uses, where using all would cost too much."""
+"""The labels that a step uses, where using all would cost too much."""
 
 from typing import NamedTuple
 

@@ -103,7 +103,7 @@ def square_image_shape(n_features: int) -> tuple[int, int, int] | None:
 
 
 def count_outputs(own: nn.Module, X: Tensor) -> int:
-    """Return how many features a network gives for rows X, by asking a copy of it; raise a ValueError if it gives none.
+    """Return how many features a copy of a network gives for rows X; raise a ValueError if it gives none.
 
     A warning says if no gradient would reach its parameters.
     """
@@ -125,7 +125,7 @@ def count_outputs(own: nn.Module, X: Tensor) -> int:
 
 
 def _try(network: nn.Module, X: Tensor) -> Any:
-    """Return what a network makes of rows; anything that it raises becomes one error."""
+    """Return the output of a network for rows; anything that it raises becomes one error."""
     try:
         # Torch's generators are afterwards as they were, even if the network draws from them.
         with torch.random.fork_rng(devices=[X.device] if X.device.type == "cuda" else []):

@@ -137,7 +137,7 @@ def _draw_truth(
 def _relevance(X: sparse.csr_array) -> NDArray[np.float32]:
     """Return ARD weights (D,) that grow with the frequency of a word, for a mean squared row norm of 1.
 
-    Rows of one topic share its frequent words, so that they are near each other and one can be learned from another.
+    Rows of one topic share its frequent words, so they are close together, and a model can generalise.
     """
     frequency, mass, step = np.zeros(X.shape[1]), np.zeros(X.shape[1]), 1 << 22
     for start in range(0, X.nnz, step):

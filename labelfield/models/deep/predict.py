@@ -1,4 +1,4 @@
-"""What a fitted deep kernel model answers, and the plain network that it started from."""
+"""Predictions of a fitted deep kernel model, and of the plain network that it started from."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def features_of(
 
 
 class DeepPredictor(Predictor):
-    """Answers of a network with Gaussian processes on its features."""
+    """Predictions of a network with Gaussian processes on its features."""
 
     def __init__(self, model: DeepKernel) -> None:
         self.model, self.n_labels, self.is_exclusive = model, model.n_labels, not model.is_multilabel
@@ -128,7 +128,7 @@ class DeepPredictor(Predictor):
 
 
 class BaselinePredictor(Predictor):
-    """Answers of the plain network that a deep kernel model started from."""
+    """Predictions of the plain network that a deep kernel model started from."""
 
     title, meaning = "network alone", "The network alone is the one that the Gaussian processes were added to."
 

@@ -1,4 +1,4 @@
-"""What a deep kernel model is made of, in words and numbers, as options and saved models write it."""
+"""The specification of a deep kernel model, in words and numbers, as options and saved models write it."""
 
 from dataclasses import dataclass
 from math import inf
@@ -41,7 +41,7 @@ _SPEC_CONSTRAINTS = {
 
 @dataclass(frozen=True)
 class DeepSpec:
-    """What a model is made of, apart from its numbers. A `network` of None stands for the user's own."""
+    """The structure of a model, without its arrays. A `network` of None stands for the user's own."""
 
     n_features: int
     n_labels: int
@@ -93,12 +93,12 @@ class DeepSpec:
 
     @property
     def n_dimensions(self) -> int:
-        """The number of features that each process is on."""
+        """The number of features per process."""
         return len(self.subsets[0])
 
 
 def checked_subsets(subsets: Any, n_outputs: float = inf) -> tuple[tuple[int, ...], ...]:
-    """Check which features each process is on: as many for each, and only those of the n_outputs that exist."""
+    """Check the features of each process: the same number for each, and only those of the n_outputs that exist."""
     expected = f"a list for each process of 1 to {MOST_DIMENSIONS} numbers of features, as many in each"
     if not isinstance(subsets, list | tuple) or not subsets or not all(isinstance(s, list | tuple) for s in subsets):
         raise ValueError(f"subsets={subsets!r}; expected {expected}")
@@ -116,7 +116,7 @@ def checked_subsets(subsets: Any, n_outputs: float = inf) -> tuple[tuple[int, ..
 
 
 def build(spec: DeepSpec, network: nn.Module | None = None, *, is_mixed: bool = False) -> DeepKernel:
-    """Build a model as the spec describes it, with nothing in it yet, around the user's network if it has one."""
+    """Build the model that the spec describes, not yet filled, around the user's network if it has one."""
     is_own = spec.network is None
     if spec.network is not None:
         network = build_network(spec.network)

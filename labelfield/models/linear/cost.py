@@ -1,4 +1,4 @@
-"""What solving linear machines costs in memory."""
+"""The memory that solving linear machines takes."""
 
 from labelfield.memory import FLOAT
 from labelfield.models.linear.spec import LinearSpec
@@ -10,7 +10,7 @@ _FEATURES, _FEATURES_WITHIN = 10_000, 500
 
 
 def training_bytes(spec: LinearSpec, n_rows: int) -> int:
-    """Return about how many bytes a step takes beside the rows, and all weights if none could be dropped."""
+    """Estimate the bytes that a step takes besides the rows, and those of all weights if none could be dropped."""
     block = _ARRAYS * FLOAT * (n_rows + spec.n_features) * min(spec.n_labels, _LABELS)
     n_within = spec.n_trees * spec.n_labels
     n_whole = max(spec.n_machines - n_within, spec.n_labels)

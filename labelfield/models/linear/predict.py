@@ -1,4 +1,4 @@
-"""What linear machines answer."""
+"""Predictions of linear machines."""
 
 from collections.abc import Iterator
 from functools import cached_property

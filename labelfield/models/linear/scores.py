@@ -59,7 +59,7 @@ def weights_by_feature(machines: Weights, n_features: int) -> sparse.csr_array:
 
 
 def _used_by_feature(X: sparse.csr_array, machines: Weights) -> sparse.csr_array:
-    """Return weights by feature (D, machines), those of features that rows have alone: of many million, a few."""
+    """Return weights by feature (D, machines), only for features that the rows have: a few of many millions."""
     is_used = np.zeros(X.shape[1], np.bool_)
     is_used[X.indices] = True
     chosen = np.flatnonzero(is_used[machines.features])

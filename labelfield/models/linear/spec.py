@@ -1,4 +1,4 @@
-"""What linear machines are made of, apart from their numbers."""
+"""The specification of linear machines, without their weights."""
 
 from dataclasses import dataclass
 
@@ -37,6 +37,6 @@ class LinearSpec:
 
 
 def build(spec: LinearSpec) -> LinearMachines:
-    """Build machines as the spec describes them, with nothing in them yet."""
+    """Build the machines that the spec describes, not yet filled."""
     n_machines = spec.n_machines or spec.n_labels
     return LinearMachines(spec.n_features, spec.n_labels, spec.n_weights, spec.n_trees, n_machines)
