@@ -104,7 +104,7 @@ def _is_dense(X: sparse.csr_array) -> bool:
 
 
 def _require_dense(network: str, X: sparse.csr_array) -> None:
-    """Refuse wide sparse rows for a network of dense rows, which would make them dense."""
+    """Refuse wide sparse rows for a network that would make them dense."""
     n_features = X.shape[1]
     if n_features > _MOST_DENSE and not _is_dense(X):
         whose = "your network takes" if network == "own" else f"network={network!r} takes"
@@ -144,7 +144,7 @@ def _rates(options: Any) -> dict[str, float]:
 
 
 def _choose_subsets(options: Any, chosen: DeepPlan, n_outputs: int | None) -> tuple[tuple[int, ...], ...]:
-    """Return which features each process is on: as the user says, or one after the other; all of a user's network."""
+    """Return the features of each process: as the user says, or in order; for a user's network, all of them."""
     size, n_processes = options.subset_size, options.n_processes
     if options.subsets is not None:
         if n_processes not in (None, len(options.subsets)):
@@ -422,7 +422,7 @@ class DeepKernelClassifier(Classifier):
         return self.fit(X, y, **options).transform(X)
 
     def baseline_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
-        """Return the probability of each label (N, K) under the plain network, before the processes came."""
+        """Return the probability of each label (N, K) under the plain network, before the processes were added."""
         return self._baseline().proba(self.rows(X), calibrated)
 
     def baseline_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:

@@ -1,4 +1,4 @@
-"""Rows and labels in the forms in which users pass them, brought to the one form that the package works with."""
+"""Convert rows and labels from the forms in which users pass them to the one form that the package uses."""
 
 from typing import Any, NamedTuple
 from warnings import warn
@@ -26,7 +26,7 @@ class Labels(NamedTuple):
 
 
 def as_rows(estimator: Any, X: Any, *, reset: bool) -> sparse.csr_array:
-    """Return X as CSR float32, checked as scikit-learn checks it; `reset` in fit, where any width will do."""
+    """Return X as CSR float32, checked as scikit-learn checks it; `reset` in fit, where any width is allowed."""
     X = validate_data(
         estimator,
         X,
@@ -41,7 +41,7 @@ def as_rows(estimator: Any, X: Any, *, reset: bool) -> sparse.csr_array:
 def encode_labels(Y: Any, n_rows: int, classes: Any = None) -> tuple[sparse.csr_array, Labels]:
     """Return Y as CSR of positives, from an indicator matrix, lists of labels, or one class per row.
 
-    `classes` names all labels that there are, where Y may not show them all.
+    `classes` names all labels, in case Y does not show them all.
     """
     given = _read(Y, n_rows, None)
     if isinstance(given, _Lists):
@@ -53,7 +53,7 @@ def encode_labels(Y: Any, n_rows: int, classes: Any = None) -> tuple[sparse.csr_
 
 
 def encode_known(Y: Any, n_rows: int, known: Labels) -> sparse.csr_array:
-    """Return Y in the columns of labels that are known already; others are refused."""
+    """Return Y in the columns of labels that are already known; refuse others."""
     given = _read(Y, n_rows, known.kind)
     if isinstance(given, _Lists):
         return _place(given, known)

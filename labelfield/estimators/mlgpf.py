@@ -154,7 +154,7 @@ def _positive_weight(power: float, fitted: Fitted) -> torch.Tensor:
 
 
 def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
-    """Return rows from the data, or projected once onto the subspace where that loses nothing."""
+    """Return rows from the data, or projected once onto the subspace if that loses nothing."""
     inducing, device = fitted.model.inducing, device_of(fitted.model)
     can = isinstance(inducing, Subspace) and not inducing.basis.requires_grad and fitted.model.label_linear is None
     can = can and fitted.model.kernel.feature_relevance() is None
@@ -197,7 +197,7 @@ class MLGPFClassifier(Classifier):
     """Multi-label Gaussian-process factor model: f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli per label.
 
     With likelihood="squared_hinge" each label has a margin instead, as in a support vector machine. Entries of Y may be
-    missing, and then count for nothing: NaN in a dense Y, or as arguments of `fit` say.
+    missing, and are then ignored: mark them by NaN in a dense Y, or by arguments of `fit`.
 
     Options left at None are chosen from the size of the data (`labelfield.models.mlgpf.plan`).
 

@@ -1,4 +1,4 @@
-"""Masks: which entries of Y were observed, in the forms in which users say it."""
+"""Masks: which entries of Y were observed, in the forms in which users pass them."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Label
 
 
 def _is_table_of(values: Any, shape: tuple[int, int]) -> bool:
-    """Return whether lists of 0 and 1 have the shape of Y: then they are no lists of labels."""
+    """Return whether lists of 0 and 1 have the shape of Y: then they are not lists of labels."""
     rows = values if isinstance(values, list | tuple) and len(values) == shape[0] else ()
     return bool(rows) and all(
         isinstance(row, list | tuple) and len(row) == shape[1] and all(entry in (0, 1) for entry in row) for row in rows

@@ -1,4 +1,4 @@
-"""Saving fitted classifiers to folders, and loading them: functions of what a folder holds, which nothing inherits."""
+"""Functions that save fitted classifiers to folders and load them."""
 
 from dataclasses import asdict, replace
 from os import PathLike
@@ -68,7 +68,7 @@ def save(estimator: Classifier, folder: Path, label_names: Any = None) -> None:
 
 
 def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
-    """Return what a model is, in words and in arrays."""
+    """Return the description of a model: words and arrays."""
     fitted = estimator.fitted()
     if isinstance(fitted.model, EnsembleModel):
         return _describe_members(estimator, fitted.model)
@@ -98,7 +98,7 @@ def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
 
 
 def _describe_members(estimator: Classifier, model: EnsembleModel) -> tuple[Config, Arrays]:
-    """Return what an ensemble or a mix is: itself, and each of its members."""
+    """Return the description of an ensemble or a mix, and of each of its members."""
     members, arrays = [], {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
     for number, member in enumerate(model.members):
         config, own = _describe(member)
@@ -229,7 +229,7 @@ def _restore_members(config: Config, arrays: Arrays, names: list[str] | None, ne
 def _restore_one(
     config: Config, arrays: Arrays, classes: Any, names: list[str] | None, network: nn.Module | None
 ) -> Classifier:
-    """Make one classifier of what a folder says; whatever does not fit raises."""
+    """Make one classifier from the contents of a folder; raise an error for anything that does not fit."""
     if not isinstance(config["method"], str) or config["method"] not in METHODS:
         raise ModelError(f"a model of the unknown method {config['method']!r}; known are {', '.join(METHODS)}")
     method, options = METHODS[config["method"]].load(), dict(config["options"])

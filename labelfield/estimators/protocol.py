@@ -1,7 +1,7 @@
-"""The narrow waist: what explanations, reports and commands may ask of a fitted classifier, and nothing else.
+"""The narrow waist: everything that explanations, reports and commands may ask of a fitted classifier.
 
-They never look at the class of a classifier, nor at a name that begins with an underscore. A question that a model has
-no answer to is answered by None (loadings, relevance, topics, processes, baseline) or, where an array is expected, by a
+They never look at the class of a classifier, or at a name that begins with an underscore. If a model cannot answer a
+question, it returns None (loadings, relevance, topics, processes, baseline) or, where an array is expected, raises a
 CannotAnswerError that says why.
 """
 

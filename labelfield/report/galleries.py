@@ -30,7 +30,7 @@ _HOW_TO_NAME = (
 
 
 def what_it_would_decide(facts: Facts) -> str:
-    """Show how much can be tagged automatically at which precision, with what is promised, and what labels cost."""
+    """Show how much can be tagged automatically at which precision, the promises, and the effect on labels."""
     found = facts.decisions
     if found is None:
         return ""
@@ -73,7 +73,7 @@ def what_it_would_decide(facts: Facts) -> str:
 
 
 def ten_rows(facts: Facts) -> str:
-    """Show rows with what the model predicts for them."""
+    """Show rows with the model's predictions."""
     said = (
         "These rows are worth a look: the model is very sure and right, very sure and wrong (start here: is the model "
         "wrong, or the label?), or very unsure, right and wrong, with different first labels if possible. Rows are "
@@ -140,7 +140,7 @@ def _piece(piece: Piece) -> str:
 
 
 def _with_value(facts: Facts, name: str, value: float) -> str:
-    """Return a feature, with its value where that means something."""
+    """Return a feature, with its value if that is meaningful."""
     if not facts.learned.has_values:
         return name
     shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -24,7 +24,7 @@ _MEANINGS = {
 
 
 def headline(facts: Facts) -> str:
-    """Show the numbers to remember, each with what the most frequent labels alone would get."""
+    """Show the main scores, each with that of the popularity baseline."""
     tiles = []
     for name, value, popularity, _ in facts.scores:
         if not name.startswith(("PSP@", "R@", "ECE@3", "ECE@5")):
