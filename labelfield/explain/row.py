@@ -36,7 +36,7 @@ class LabelExplanation(NamedTuple):
     (`labelfield.explain.occlusion`), the largest effects first, whether for or against the label. `inducing` are
     inducing inputs and what each adds to the mean `utility`, which is the sum over all of them, `label_linear` and
     `bias` (`labelfield.explain.inducing`). `topics` are those that contribute most to its rate. Parts that a model
-    does not have is empty or None.
+    does not have are empty or None.
     """
 
     number: int

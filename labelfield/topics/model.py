@@ -1,4 +1,4 @@
-"""A fitted topic model, to be saved: one estimate or several draws of what the model knows."""
+"""A fitted topic model, to be saved: one estimate or several draws of its parameters."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ class TopicModel(nn.Module):
         return self.r.device
 
     def hold(self, draws: Sequence[Topics]) -> None:
-        """Take over these draws, or the one estimate."""
+        """Set these draws, or the one estimate."""
         for name in ("V", "rest", "W", "r"):
             self.get_buffer(name).copy_(torch.stack([getattr(topics, name) for topics in draws]))
         self.precision.copy_(draws[-1].precision)
