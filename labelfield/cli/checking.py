@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from labelfield.data import Dataset
     from labelfield.estimators.protocol import FittedClassifier
 
-# Promises that are tested, of each kind the first that can be made.
+# The promises to test: of each kind, the first that can be made.
 _USUAL: dict[str, tuple[float, ...]] = {"precision": (0.95, 0.9, 0.8, 0.6, 0.4), "recall": (0.8, 0.6, 0.4)}
 
 

@@ -31,7 +31,7 @@ _N_TRUE = 10
 _MARGIN = 12
 # A topic with a smaller share is not shown: it would read 0 %.
 _LEAST_SHARE = 0.005
-# How words for a label, against it, and others look.
+# Styles of words for a label, against it, and others.
 _STYLES = {1: "bold green", -1: "red", 0: ""}
 # Features shown per inducing input.
 _N_OF_INPUT = 5

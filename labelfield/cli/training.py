@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     Method = str
     Preset = str
-else:  # for those who read the signature when it runs
+else:  # for tools that read the signature at run time
     Method = Literal[tuple(METHODS)]
     Preset = Literal[tuple(PRESETS)]
 
@@ -138,7 +138,7 @@ def train(
             told["observed"] = read_entries(observed, dataset.n_rows, dataset.n_labels, (0, 1), what)
         started = time.perf_counter()
         try:
-            # A model that is in the folder stays until the new one is saved.
+            # A model already in the folder stays until the new one is saved.
             prepared = estimator.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y, **told)
             estimator.name_features(dataset.feature_names, text)
             checkpoint = out / CHECKPOINT
@@ -376,7 +376,7 @@ def config(
         value = own.get(name, option.default)
         text = f"# {name} =" if value is None else f"{name} = {json.dumps(value)}"
         meaning, expected = option.meaning, str(option.constraint)
-        if isinstance(option.constraint, Integer | Real):  # the words that an option may be are in its meaning already
+        if isinstance(option.constraint, Integer | Real):  # the meaning already lists the words that an option may be
             meaning += f" {expected[0].upper()}{expected[1:]}."
         print(f"{text:<36} # {meaning}")
 

@@ -95,15 +95,15 @@ class Fitted:
     # Of a member of an ensemble: P@1, 3 and 5 on held-out rows, alone and together with those before it.
     held_out_scores: dict[str, list[float]] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
-    # What was said of held-out rows, for decisions; where there is none, why not.
+    # The predictions for held-out rows, for decisions; if there are none, why not.
     evidence: Evidence | None = None
     no_evidence: str = ""
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None
-    # What makes rows of documents; None for a model of rows.
+    # The parts that turn documents into rows; None for a model of rows.
     text: TextParts | None = None
-    # Which labels were observed of the rows to be trained on next, None for all.
+    # The observed entries of the labels of the next training rows, None for all.
     mask: Mask | None = None
     options: Any = None  # as they were when the model was built: those of the estimator may change
     trainer: Any = None  # a Trainer
@@ -149,19 +149,19 @@ class Blueprint:
     """
 
     spec: type[Any]
-    # build(spec, options) → a model with nothing in it yet
+    # build(spec, options) → a model, not yet filled
     build: Callable[[Any, Any], nn.Module]
     # design(options, rows) → what the model will be
     design: Callable[[Any, TrainingRows], Design]
-    # predictor(fitted) → what answers; made again whenever the model has changed
+    # predictor(fitted) → the predictor, made again whenever the model has changed
     predictor: Callable[[Fitted], Predictor] = _utility_predictor
-    # trainer(options, fitted) → what trains it, at first and later
+    # trainer(options, fitted) → the trainer, for the first training and later ones
     trainer: Callable[[Any, Fitted], Trainer] = _gradient_trainer
-    # training_bytes(options, fitted) → memory of a training step, beside the rows
+    # training_bytes(options, fitted) → memory of a training step, besides the rows
     training_bytes: Callable[[Any, Fitted], int] = lambda options, fitted: 0
-    # summary(options, fitted) → one line about what the model is made of
+    # summary(options, fitted) → a one-line description of the model
     summary: Callable[[Any, Fitted], str] = lambda options, fitted: f"{fitted.spec.n_labels} labels"
-    # facts(options, fitted) → the sizes and choices that say most about the model, by name
+    # facts(options, fitted) → the most important sizes and choices, by name
     facts: Callable[[Any, Fitted], dict[str, str]] = lambda options, fitted: {}
     # check_labels(fitted, Y): raise if labels given later do not suit the model
     check_labels: Callable[[Fitted, sparse.csr_array], None] = lambda fitted, Y: None

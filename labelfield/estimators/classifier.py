@@ -485,7 +485,7 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     hint = estimator.blueprint.memory_hint
     needed, free = estimator.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
     if free is not None and needed > free:
-        # Refused before the system kills the process for it.
+        # Refuse now, before the system kills the process.
         sizes = [f"{name}={value}" for name, value in vars(design.spec).items() if name in estimator.blueprint.to_lower]
         raise OutOfMemoryError(
             f"training needs about {needed / 2**30:,.1f} GiB and {rows.device} has {free / 2**30:,.1f} GiB free; "
@@ -504,12 +504,12 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
     """Train under a monitor, keep the history, and return the run."""
     with stop_requests(), _changing_model(estimator):
         run = estimator.trainer_.train(data, monitor)
-    # Further training goes by the options of that time, and is on other rows.
+    # Further training uses the options of that time, on other rows.
     estimator.fitted_.trainer = estimator.fitted_.mask = None
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
     evidence = evidence_of(run.memory, estimator.spec_.n_labels)
     if evidence is not None:
-        # Where all rows are held out in turn, the model that speaks of a row has not seen a fifth.
+        # Where all rows are held out in turn, the model that predicts a row has not seen a fifth of them.
         share = min(evidence.n_rows, estimator.settings_.held_out or data.n_rows // 5) / data.n_rows
         evidence = replace(evidence, joined=0.2 if evidence.n_rows == data.n_rows else share)
     estimator.fitted_.evidence = evidence

@@ -93,7 +93,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     settings = replace(list(stages.values())[-1], time_budget=given.time_budget)
     # A softmax has one class per row, in whatever form it was given.
     read = Labels("classes" if likelihood == "softmax" else labels.kind, labels.classes)
-    # Codes of a dense table become indicators, which are mostly 0: it is held dense all the same.
+    # Codes of a dense table become indicators, which are mostly 0: the table is still held as dense.
     are_dense = not takes_sparse and (_is_dense(data.X) or (transform.codes is not None and _is_dense(X)))
     return Design(data, transform, spec, settings, n_negatives, begin, read, are_dense)
 
@@ -405,7 +405,7 @@ class DeepKernelClassifier(Classifier):
         is_new = not hasattr(self, "fitted_")
         try:
             return super().partial_fit(X, Y, classes)
-        finally:  # also of a call that was interrupted
+        finally:  # even after an interrupted call
             if is_new and hasattr(self, "fitted_") and self.spec_.has_baseline:
                 self.model_.baseline, self.fitted_.spec = None, replace(self.spec_, has_baseline=False)
 

@@ -214,7 +214,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     for variant in first.blueprint.variants(first.fitted_, MOST_MEMBERS):
         if len(members) == n_members:
             break
-        # What the user chose stays; a smaller learning rate goes with more epochs.
+        # The user's options stay; a smaller learning rate goes with more epochs.
         own = {name: value for name, value in variant.items() if name == "random_state" or getattr(first, name) is None}
         if "max_epochs" not in own:
             own.pop("learning_rate", None)

@@ -14,7 +14,7 @@ from labelfield.csr import as_features, as_positives, from_counts
 from labelfield.errors import DataError
 
 LABEL_KINDS = ("indicator", "lists", "classes")
-# Lists of label numbers get a column for each number up to the largest; larger numbers are no columns.
+# Lists of label numbers get a column for each number up to the largest; larger numbers cannot be columns.
 _MOST_NUMBERS = 50_000_000
 
 

@@ -43,7 +43,7 @@ from labelfield.models.sparse import MOST_POINTS, STARTS
 
 # By how much the log-odds of a label may change when its smallest weights are dropped after training.
 _PRUNED = 0.1
-# Features on which a label may have weights of its own.
+# The most features on which a label may have its own weights.
 _MOST_FEATURES = 10_000
 
 
@@ -52,7 +52,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     is_subspace = "subspace" in given.inducing
     options = resolve(given, plan(X.shape[0], X.shape[1], Y.shape[1]))
     if is_subspace and given.label_linear is None:
-        options.label_linear = "off"  # rows that are only seen through a subspace have no words of their own
+        options.label_linear = "off"  # rows that are only seen through a subspace have no words
     data, transform = rows.transformed(options.row_transform)
     settings = training_settings(options, X.shape[0], seed, rows.held_out_seed, rows.n_held_out)
     pattern = None

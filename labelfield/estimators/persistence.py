@@ -37,7 +37,7 @@ from labelfield.text.parts import TextParts
 Config: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, torch.Tensor]
 _ENSEMBLE = "ensemble"
-# What the names of arrays of an encoder begin with.
+# Prefix of the names of an encoder's arrays.
 _TEXT = "text."
 
 
@@ -207,7 +207,7 @@ def _restore_members(config: Config, arrays: Arrays, names: list[str] | None, ne
     parts = first.fitted_.labels, first.label_counts_, first.n_rows_, first.n_negatives_
     transform = restore_transform("none", n_features=first.n_features_in_)
     settings = first.settings_
-    if is_mix:  # whose members each have a share of the time, and batches of their own
+    if is_mix:  # whose members each have a share of the time, and their own batches
         whole = {"time_budget": estimator.get_params()["time_budget"], "batch_size": first.n_rows_}
         settings = replace(settings, **whole)
     fitted = Fitted(

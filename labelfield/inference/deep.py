@@ -83,7 +83,7 @@ class DeepTrainer:
         return seconds_per_step(self.model, self.objective(self.whole), some, data.n_rows)
 
     def fingerprint(self) -> tuple[Any, ...]:
-        # How long to go on may change when a training is resumed; what has been done may not.
+        # The remaining length may change when a training is resumed; what has been done may not.
         done = {
             name: {key: value for key, value in asdict(settings).items() if key not in HOW_LONG}
             for name, settings in self.stages.items()
@@ -153,7 +153,7 @@ class DeepTrainer:
         model = self.model
         network, processes = list(model.features.parameters()), list(model.processes.parameters())
         if stage == "network":
-            # A square mixing stays the identity until the processes come.
+            # A square mixing stays the identity until the processes are added.
             head = [model.b] if model.A.shape[0] == model.A.shape[1] else [model.A, model.b]
             return dict.fromkeys([*network, *head], 1.0)
         if stage == "processes":

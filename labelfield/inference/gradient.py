@@ -21,7 +21,7 @@ from labelfield.inference.stepper import Objective, Stepper, all_finite
 from labelfield.linalg.cholesky import FactorisationError
 
 _MOST_BAD_STEPS = 20
-# Steps that a GPU is given before it is asked how they went.
+# Steps that a GPU is given before their outcome is read.
 _STEPS_AHEAD = 64
 
 # From the rows of an epoch in random order, the size of a batch, the number of batches, and a generator: the batches.

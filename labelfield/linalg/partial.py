@@ -9,8 +9,8 @@ from torch import Tensor
 
 from labelfield.linalg.rows import entry_rows
 
-# A utility at which a label is as good as impossible. Where nobody looked, means are set to it and variances to 0: then
-# not having the label costs nothing, and neither has a gradient.
+# A utility at which a label is practically impossible. Where a label was not observed, the mean is set to it and the
+# variance to 0: then not having the label costs nothing, and neither has a gradient.
 _IMPOSSIBLE = -1e4
 
 

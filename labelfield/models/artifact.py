@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _FORMAT = "labelfield model"
 _VERSION = 7
-# Layouts that `labelfield.models.upgrade` can bring to the present one.
+# Layouts that `labelfield.models.upgrade` can convert to the present one.
 _READABLE = (4, 5, 6, 7)
 _CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
 FEATURES, VOCABULARY = "features.txt", "vocabulary.jsonl"
-# The documents that a model was trained on, where they are kept. Nothing but learning on reads them.
+# The documents that a model was trained on, if they are kept. Only further learning reads them.
 DOCUMENTS = "documents.jsonl.gz"
-# What config.json has checksums of.
+# The files whose checksums are in config.json.
 _CHECKED = (_ARRAYS, _LABELS, FEATURES, VOCABULARY)
 CHECKPOINT = "checkpoint.safetensors"
 # An ensemble has one for each member.

@@ -16,7 +16,7 @@ from scipy.special import expit, log_softmax, logit
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-# Ranks with an offset of their own; the last one is for all later ranks.
+# Ranks with their own offset; the last one is for all later ranks.
 N_RANKS = 6
 _N_KNOTS = 4
 _LEAST_SLOPE = 0.05

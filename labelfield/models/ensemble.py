@@ -16,7 +16,7 @@ from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.predictor import Block, Latent, Predictor, to_csr
 from labelfield.models.stack import Stack, log_odds_of
 
-# Rows times labels of each member whose probabilities exist at once, and rows at the most.
+# The most rows times labels of each member whose probabilities exist at once, and the most rows.
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 2000
 
 

@@ -11,7 +11,7 @@ from labelfield.decide.policies import reached_by, tagged
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.protocol import FittedClassifier
 
-# What is asked, in the order of the table.
+# The questions, in the order of the table.
 _ASKED: tuple[tuple[str, float], ...] = (
     ("precision", 0.95),
     ("precision", 0.9),

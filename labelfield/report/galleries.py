@@ -19,7 +19,7 @@ from labelfield.report.markup import (
     verdict,
 )
 
-# Missed labels of a row that are named.
+# The most missed labels of a row that are named.
 _MOST_MISSED = 6
 # Classes of a row that are less probable are left out.
 _HARDLY = 0.005
@@ -175,7 +175,7 @@ def features(facts: Facts) -> str:
             "Look for names that should not matter, such as row numbers or dates: they would mean that the model has "
             f"found a shortcut. Bars show relevance relative to the strongest feature, {found[0][0]}."
         )
-        if not (facts.learned.has_names or facts.learned.topics):  # with topics, it is said there
+        if not (facts.learned.has_names or facts.learned.topics):  # with topics, that section says it
             said += _HOW_TO_NAME
         items = (
             f'<li><span class="label">{text(name)}</span>{bar(value / most)}</li>' for name, value in found if value > 0
@@ -206,7 +206,7 @@ def inputs(facts: Facts) -> str:
             " The ones listed here affect labels most; each is described by its strongest features. Look for features "
             "that belong together: each line should be a theme."
         )
-        if not (learned.has_names or learned.features):  # with features, it is said there
+        if not (learned.has_names or learned.features):  # with features, that section says it
             said += _HOW_TO_NAME
         rows = [
             [_speaks_for(own), text(", ".join(_with_value(facts, name, value) for name, value in own.features))]

@@ -15,7 +15,7 @@ from labelfield.memory import row_blocks
 
 # Beyond it e^ψ has no place in float32; every label of the topic holds long before.
 LARGEST_LOG_ODDS = 80.0
-# Numbers that are made at a time.
+# The most numbers formed at once.
 _CHUNK = 1 << 22
 
 

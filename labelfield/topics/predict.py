@@ -17,7 +17,7 @@ from labelfield.topics.density import LARGEST_LOG_ODDS, log_odds, topic_proporti
 from labelfield.topics.model import TopicModel
 from labelfield.topics.spec import TopicSpec
 
-# Rows times labels whose probabilities exist at once, and rows at the most.
+# The most rows times labels whose probabilities exist at once, and the most rows.
 BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 4096
 _SMALLEST = 1e-30
 

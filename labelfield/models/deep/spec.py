@@ -18,7 +18,7 @@ MOST_DIMENSIONS = 3
 # The most numbers that q(u) may have: beyond it no machine has the memory.
 _MOST_NUMBERS = 1 << 33
 _POSTERIORS = {"whitened_kronecker": WhitenedKronecker, "kronecker": Kronecker}
-# What each option of the model may be; the estimator adds those of the training.
+# Constraints on the options of the model; the estimator adds those of training.
 CONSTRAINTS: dict[str, Constraint] = {
     "grid_size": Integer(LEAST_GRID, 100_000),
     "kernel": OneOf(LAG_KERNELS),

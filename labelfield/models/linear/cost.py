@@ -5,7 +5,7 @@ from labelfield.models.linear.spec import LinearSpec
 
 # Labels that are solved at the same time, and arrays that exist for each row and feature.
 _LABELS, _ARRAYS = 128, 4
-# Features that a machine has weights for at the most, and one within a group of labels, which sees few rows.
+# The most features that a machine has weights for; and one within a group of labels, which sees few rows.
 _FEATURES, _FEATURES_WITHIN = 10_000, 500
 
 

@@ -13,7 +13,7 @@ COSTS = (1.0, 0.3, 0.1, 3.0)
 # Labels per group, of each tree in turn: trees that differ make fewer of the same mistakes.
 _GROUP_SIZES = (64, 16, 32)
 
-# Rows held out, times machines, at the most: their scores are in memory.
+# The most held-out rows times machines: their scores are in memory.
 _HELD_OUT_ENTRIES = 1 << 26
 # The cost of the machines of trees, for which no trials are made.
 TREE_COST = 1.0

@@ -6,7 +6,7 @@ from labelfield.constraints import Constraint, Integer, Real, check_options
 from labelfield.models.linear.model import LinearMachines
 
 MOST_TREES = 16
-# What each option of the model may be; the estimator adds those of the training.
+# Constraints on the options of the model; the estimator adds those of training.
 CONSTRAINTS: dict[str, Constraint] = {"cost": Real(1e-6)}
 _SPEC_CONSTRAINTS = {
     **CONSTRAINTS,

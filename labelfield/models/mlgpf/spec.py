@@ -15,7 +15,7 @@ from labelfield.variational.families import POSTERIORS
 
 LIKELIHOODS = ("bernoulli", "squared_hinge")
 INDUCING = ("free", "fixed", "subspace", "subspace_fixed", "subspace_basis")
-# What each option of the model may be; the estimator adds those of the training.
+# Constraints on the options of the model; the estimator adds those of training.
 CONSTRAINTS: dict[str, Constraint] = {
     "n_latent": Integer(1),
     "n_inducing": Integer(1),

@@ -14,7 +14,7 @@ from labelfield.models.sparse import MOST_POINTS, make_shared
 from labelfield.variational.families import POSTERIORS
 
 LIKELIHOODS = ("one_vs_each", "robustmax", "softmax")
-# What each option of the model may be; the estimator adds those of the training.
+# Constraints on the options of the model; the estimator adds those of training.
 CONSTRAINTS: dict[str, Constraint] = {
     "likelihood": OneOf(LIKELIHOODS),
     "n_inducing": Integer(1),
