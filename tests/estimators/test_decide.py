@@ -99,7 +99,9 @@ def test_a_model_of_very_few_rows_says_so():
 def test_a_model_that_was_trained_further_says_so():
     model = MLGPFClassifier(n_latent=2, n_inducing=4, max_epochs=3).fit(TRAIN.X, TRAIN.Y)
     model.partial_fit(TEST.X, TEST.Y)
-    with pytest.raises(CannotAnswerError, match=r"trained with partial_fit, which holds out no rows. Train it with fit"):
+    with pytest.raises(
+        CannotAnswerError, match=r"trained with partial_fit, which holds out no rows. Train it with fit"
+    ):
         model.decide(TEST.X)
 
 
