@@ -123,7 +123,7 @@ class Checkpoint:
             differs = [name for name in ours if name not in HOW_LONG and ours[name] != theirs[name]]
             if differs or self.facts["identity"] != self.identity:
                 other = differs[0] if differs else "model or other training data"
-                raise self._differs(f"with a different {other}", "the same options and data")
+                raise self._differs(f"with another {other}", "the same options and data")
             run = dict(self.facts["run"])
             run["history"] = [Epoch(**epoch) for epoch in run["history"]]
             return Run(**run | {"memory": under(_MEMORY, self.tensors)})

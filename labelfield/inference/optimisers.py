@@ -94,7 +94,7 @@ class RowOptimiser(ABC):
             moments = dict.fromkeys(self.moments, parameter.shape)
             allowed = [{}, *({**moments, "step": counted} for counted in (torch.Size(), parameter.shape[:1]))]
             if shapes not in allowed:
-                raise ValueError("the optimiser state of a parameter has a different shape")
+                raise ValueError("the optimiser state of a parameter has another shape")
 
 
 class Rule(NamedTuple):

@@ -41,7 +41,7 @@ _TIMED_ROWS = 5_000
 # Rows times labels of the held-out rows that probabilities are calibrated on, at most.
 _CALIBRATED_ENTRIES = 1 << 25
 _CALIBRATION = "calibration."
-_NOT_FINITE = "the objective is not finite; scale the rows, or lower weight_scale"
+_NOT_FINITE = "the objective is not finite. Scale the rows, or lower weight_scale"
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def test_hiding_does_not_lower_probabilities_as_zeros_do(fitted, X, Y):
 
 
 EVERY = np.ones((80, N_LABELS), bool)
-SHAPE = r"has the shape .*; expected \(80, 30\) as Y has"
+SHAPE = r"has the shape .*; expected \(80, 30\), like Y"
 
 
 @pytest.mark.parametrize(
