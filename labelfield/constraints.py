@@ -1,4 +1,4 @@
-"""What the value of an option may be, said once: estimators, specs and documentation read the same constraint."""
+"""Constraints on the values of options, declared once: estimators, specs and documentation all read them."""
 
 from collections.abc import Collection, Mapping
 from math import inf
@@ -59,7 +59,7 @@ class Flag(NamedTuple):
 
 
 class Word(NamedTuple):
-    """Any text; what it may say is checked where it is read."""
+    """Any text; its contents are checked where they are used."""
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, str)
@@ -69,7 +69,7 @@ class Word(NamedTuple):
 
 
 class Auto(NamedTuple):
-    """The word "auto", or what another constraint says."""
+    """The word "auto", or a value that another constraint allows."""
 
     other: Integer | Real
 
@@ -86,7 +86,7 @@ Constraint = Integer | Real | OneOf | Flag | Word | Auto
 def check_options(
     values: Mapping[str, Any], constraints: Mapping[str, Constraint], optional: Collection[str] = ()
 ) -> None:
-    """Raise a ValueError that names the first option whose value is not what its constraint says.
+    """Raise a ValueError that names the first option whose value violates its constraint.
 
     Options in `optional` may be None: the data then decide.
     """

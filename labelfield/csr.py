@@ -1,6 +1,6 @@
 """Our form of sparse arrays: CSR, float32, int32 columns that rise within each row, no stored zeros, all values finite.
 
-`as_features` and `as_positives` bring any matrix to this form. They look at all of it each time: an array keeps no mark
+`as_features` and `as_positives` bring any matrix to this form. They check all of it each time: an array keeps no mark
 of an earlier check, since its buffers can be edited. What the package itself builds in this form goes to `Dataset` with
 `trusted=True` and is not checked again.
 """

@@ -56,4 +56,4 @@ def locating(path: str | PathLike[str] | None, line: int | None = None) -> Itera
 
 
 class CannotAnswerError(LabelfieldError, ValueError):
-    """A question that this kind of model has no answer to, such as a bound of linear machines."""
+    """A question that this kind of model cannot answer, such as the bound of linear machines."""

@@ -18,14 +18,14 @@ FEWER_ROWS = "the number of rows per call, or predict on the CPU"
 
 
 def row_blocks(n_rows: int, width: int, *, entries: int, most: int) -> Iterator[slice]:
-    """Yield slices of at most `most` rows, and so few that rows times `width` stays within `entries`."""
+    """Yield slices of at most `most` rows, small enough that rows times `width` stays within `entries`."""
     step = max(1, min(most, entries // max(width, 1)))
     for first in range(0, n_rows, step):
         yield slice(first, min(first + step, n_rows))
 
 
 class OutOfMemoryError(MemoryError):
-    """Says what to lower, and the reason on one line."""
+    """A failed allocation: which option to lower, and the reason, on one line."""
 
     def __init__(self, reason: str, lower: str) -> None:
         lines = reason.splitlines()
@@ -48,7 +48,7 @@ def advising_on_memory(lower: str) -> Iterator[None]:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Return how much memory is left on a device, or None where the system does not tell."""
+    """Return how much memory is free on a device, or None if the system does not say."""
     if device.type == "cuda":
         import torch
 

@@ -1,6 +1,6 @@
 """The methods by name: the one place where they are listed, which commands, reports, model folders and docs read.
 
-It imports no torch, so that `labelfield --help` need not wait for it.
+It does not import torch, so that `labelfield --help` need not wait for it.
 """
 
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ METHODS: dict[str, Method] = {
 
 
 def methods_by_labels() -> str:
-    """Return in words which methods take which labels."""
+    """Return a phrase that says which methods take which labels."""
     parts = []
     for labels in (SEVERAL, CLASSES, EITHER):
         *others, last = [name for name, method in METHODS.items() if method.labels == labels]

@@ -1,7 +1,7 @@
-"""The papers' models to the letter, by name: options that make a method the model of a paper, with its objective.
+"""The papers' models, exactly as published, by name: options that turn a method into the model of a paper.
 
 Our defaults depart from the papers where that predicts better or takes less time: a weighted divergence, three
-quadrature points, a diagonal covariance. A preset has none of that. Where a paper does not say something, the comment
+quadrature points, a diagonal covariance. A preset has none of these. Where a paper leaves something open, the comment
 beside it does, and our choice follows what the same authors write elsewhere. What differs by data set (P, M, R, epochs)
 is in `recipes/`.
 """
@@ -42,7 +42,7 @@ _CLASSES: dict[str, Any] = {
 
 
 class Preset(NamedTuple):
-    """A model of a paper: a sentence about it, the method that it is, and its options."""
+    """A model of a paper: a sentence about it, its method, and its options."""
 
     sentence: str
     method: str

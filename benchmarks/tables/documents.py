@@ -24,21 +24,21 @@ def tags(records: dict[str, Record]) -> str:
         reference = results[REFERENCE]
         rows = [_row(peer, results[peer], reference) for peer in ("labelfield", *PEERS)]
         header = [title, "P@1 / 3 / 5", "F1@5", "ECE@1 / 5", "train, × Bonsai", "tag, × Bonsai", "model"]
-        sizes = f"{results['documents']:,} documents to learn from, {results['test documents']:,} to tag"
+        sizes = f"{results['documents']:,} training documents, {results['test documents']:,} to tag"
         parts.append(f"{markdown_table(header, rows)}\n{sizes}, {results['labels']:,} labels.\n")
     where = machine_shown(records["documents-eurovoc"]["machine"])
     note = (
-        "Ours are the two commands `labelfield train DATA --out M` and `labelfield tag M DATA`, start included; peers "
-        "are timed from texts in a file to lists of labels, without their start. Annif has Snowball stems and the "
+        "Ours are the two commands `labelfield train DATA --out M` and `labelfield tag M DATA`, including start-up; "
+        "peers are timed from texts in a file to lists of labels, without start-up. Annif uses Snowball stems and the "
         "settings that its documentation gives for each backend; sentences are split at . ! ?, since the data for its "
-        "splitter are not on PyPI. ECE of LinearSVC is that of the sigmoid of its margins, which are no probabilities. "
+        "splitter are not on PyPI. The ECE of LinearSVC uses the sigmoid of its margins, which are not probabilities. "
         f"On {where}; `python -m benchmarks bench documents-eurovoc`, and the same for `documents-makupalat`."
     )
     return "\n".join([*parts, f"{note}\n"])
 
 
 def _missing(name: str) -> str:
-    return f"nothing was measured yet (`python -m benchmarks bench {name}`).\n"
+    return f"nothing has been measured yet (`python -m benchmarks bench {name}`).\n"
 
 
 def _row(peer: str, found: dict[str, Any], reference: dict[str, Any]) -> list[str]:
@@ -61,8 +61,8 @@ def encoding(records: dict[str, Record]) -> str:
         else:
             n, of = name.split(" ", 1)
             large.append([f"{int(n):,} {of}", f"{found['seconds']:.0f} s", f"{found['peak_mb']:.0f} MB"])
-    header = ["what, and how many cores it may use", "times as fast as TfidfVectorizer", "columns"]
+    header = ["encoder and cores", "speed relative to TfidfVectorizer", "columns"]
     where = machine_shown(records["encoding"]["machine"])
-    note = f"Words as they are and pairs, in two documents at least. On {where}; `python -m benchmarks bench encoding`."
-    streams = markdown_table(["a stream, learned from and then made rows of", "time", "peak memory"], large)
+    note = f"Plain words and pairs, in at least two documents. On {where}; `python -m benchmarks bench encoding`."
+    streams = markdown_table(["a stream: fit the encoder, then make rows", "time", "peak memory"], large)
     return f"{markdown_table(header, rows)}\n{note}\n\n{streams}"

@@ -68,18 +68,18 @@ def _section(recipe: Recipe, records: Records) -> str:
     lines = compare(recipe, records)
     came_from = _provenance(lines)
     if not came_from:
-        return f"{head}: nothing was measured yet.\n"
+        return f"{head}: nothing has been measured yet.\n"
     shown = markdown_table(*table(recipe, lines, bold="**"))
     notes = f"\n{recipe.notes}\n" if recipe.notes else ""
     if is_shared(recipe, lines):
-        notes += "\nOther rows ran at the same time, which can only have slowed ours.\n"
+        notes += "\nOther rows ran at the same time, which can only have slowed ours down.\n"
     return f"{head}; {came_from}.\n\n{shown}{notes}{_reasons(recipe, lines)}"
 
 
 def _figure(recipe: Recipe, records: Records) -> str:
     record = records.studies.get(recipe.name)
     if record is None:
-        return ": nothing was drawn yet.\n"
+        return ": nothing has been drawn yet.\n"
     came_from = _source(record)
     if recipe.suite is not None:  # it shows runs of another recipe
         runs = compare(replace(recipe, kind="runs"), records)
@@ -109,7 +109,7 @@ def _reasons(recipe: Recipe, lines: Sequence[Line]) -> str:
     """Say why ours is worse, where it is: one sentence for each row."""
     worse: dict[tuple[str, str], list[str]] = {}
     for line in behind(recipe, lines):
-        reason = (line.worse or "no reason is known.").strip()
+        reason = (line.worse or "The reason is not known.").strip()
         worse.setdefault((line.row, reason), []).append(line.dataset or "")
     reasons = []
     for (row, why), datasets in worse.items():

@@ -16,10 +16,10 @@ def serving(records: dict[str, Record]) -> str:
     found = record["results"]
     alone, load, ready = found["alone"], found["connections_64"], found["ready_s"]
     rows = [
-        ["start until ready, median of three", f"{sorted(ready)[len(ready) // 2]:.1f} s"],
+        ["start-up until ready, median of three", f"{sorted(ready)[len(ready) // 2]:.1f} s"],
         ["one title, median", f"{alone['p50_ms']:.1f} ms"],
         ["… 99th percentile", f"{alone['p99_ms']:.0f} ms"],
-        ["… the tags of `labelfield tag`", "yes" if alone["same_as_tag"] else "no"],
+        ["… same tags as `labelfield tag`", "yes" if alone["same_as_tag"] else "no"],
         ["64 connections, one document per request", f"{load['per_second']:.0f} per second"],
         ["… answers by status", ", ".join(f"{code}: {n:,}" for code, n in load["answers"].items())],
     ]
@@ -33,7 +33,7 @@ def serving(records: dict[str, Record]) -> str:
     if "serve-soak" in records:
         soak = records["serve-soak"]["results"]
         what = f"{soak['seconds']:.0f} s at full load, a reload every 10 s, 1 % of requests broken"
-        rows.append([f"{what}: answers that are 5xx but not 503", f"{soak['bad']}"])
+        rows.append([f"{what}: 5xx answers other than 503", f"{soak['bad']}"])
         if "growth_of_high" in soak:
             grown = f"{100 * soak['growth']:+.1f} %, {100 * soak['growth_of_high']:+.1f} %"
             rows.append(["… growth of the least and of the most memory per minute, first fifth to last", grown])
@@ -52,5 +52,5 @@ def labelling(records: dict[str, Record]) -> str:
             for strategy, own in found["strategies"].items():
                 error = own["standard_error"]
                 rows.append([f"{data}, {found['pool']:,} rows", strategy, f"{own['mean']:,.0f} ± {error:,.0f}"])
-    note = "\nRows to be labelled until the score is 95 % of that with all rows; ten starts, with standard errors.\n"
+    note = "\nRows to label to reach 95 % of the score with all rows: mean of ten starts, with standard errors.\n"
     return markdown_table(["pool", "strategy", "rows needed"], rows) + note

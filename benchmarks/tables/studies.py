@@ -16,10 +16,10 @@ def summary(records: dict[str, Record]) -> str:
     """Show reading, scoring, drawing, and a step beside GPyTorch's and GPflow's."""
     reading, scores, large = (records[name]["results"] for name in ("reading", "scores", "large"))
     rows = [
-        ["read EUR-Lex-4K text (gzip), time against scikit-learn's reader", f"{reading['time_ratio']:.2f}×"],
-        ["… peak memory against the arrays that result", f"{reading['memory_ratio']:.1f}×"],
+        ["read EUR-Lex-4K text (gzip), time relative to scikit-learn's reader", f"{reading['time_ratio']:.2f}×"],
+        ["… peak memory relative to the resulting arrays", f"{reading['memory_ratio']:.1f}×"],
         [f"open a folder of {large['large']['rows']:,} rows", f"{1000 * large['large']['open_seconds']:.0f} ms"],
-        ["15 ranking scores of 3,809 top-5 lists, time against napkinXC", f"{scores['time_ratio']:.2f}×"],
+        ["15 ranking scores of 3,809 top-5 lists, time relative to napkinXC", f"{scores['time_ratio']:.2f}×"],
         ["15 ranking scores of 1,000,000 top-5 lists", f"{scores['million_seconds']:.1f} s"],
         ["… peak memory", f"{scores['million_peak_mb']:.0f} MB"],
         ["draw and write 1,000,000 × 200,000 × 13,000", f"{large['draw_seconds'] / 60:.1f} min"],
@@ -35,7 +35,7 @@ def summary(records: dict[str, Record]) -> str:
 # The peers in the record of steps, and what each is.
 PEERS = {
     "gpytorch": "GPyTorch, Z shared by all processes, a kernel for each",
-    "gpytorch_documented": "GPyTorch as its documentation writes it, a Z and a kernel for each process",
+    "gpytorch_documented": "GPyTorch as in its documentation, with a Z and a kernel for each process",
     "gpytorch_one_kernel": "GPyTorch made to share Z and one kernel by broadcasting",
     "gpflow": "GPflow, compiled",
 }
@@ -68,10 +68,10 @@ def gpu(records: dict[str, Record]) -> str:
     header = ["data", "P@1 / 3 / 5", "PSP@1 / 3 / 5", "ECE@1 / 5", "train", "first in a process"]
     floor = max(step["arithmetic_floor_ms"], step["memory_floor_ms"])
     note = (
-        f"On one {records['gpu']['machine']['accelerator']}, from rows in memory, start included. A step on "
+        f"On one {records['gpu']['machine']['accelerator']}, from rows in memory, start-up included. A step on "
         f"EUR-Lex-4K takes {step['captured_ms']:.1f} ms ({step['eager_ms']:.0f} ms if its operations are launched one "
         f"by one); its arithmetic alone would take {floor:.1f} ms. The best single model was chosen among about twenty "
-        "by these same test scores, which flatters it; the others were not."
+        "by these same test scores, which flatters it; the others were not chosen that way."
     )
     return markdown_table(header, rows) + f"\n{note}\n"
 
@@ -208,7 +208,7 @@ def topics(records: dict[str, Record]) -> str:
         f"{gpu['seconds of training']:.1f} s. "
         "On Delicious, seconds per step against positive labels, from 20 to 100 % of them, fit a line with r² "
         f"{cost['r squared of a line']:.3f}; {padded}: {cost[padded]:.2f}×.{counted} Probabilities are calibrated on a "
-        "tenth of the rows, which are then used for training too."
+        "tenth of the rows, which then join the training."
     )
     header = ["", "paper: AUC", "AUC micro / label / row", "P@1 / 3 / 5", "ECE@1 / 5", "train"]
     return "\n".join([markdown_table(header, rows), f"{note}\n"])

@@ -1,4 +1,4 @@
-"""Choosing rows of a pool to be labelled next: those from which the model would learn most.
+"""Choose the rows of a pool to label next: those that would teach the model the most.
 
 The letters: p_j is the calibrated probability of label j for a row, n_j the number of training rows that have it.
 

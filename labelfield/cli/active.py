@@ -33,7 +33,7 @@ def query(
     n: Annotated[int, typer.Option("-n", min=1, help="How many to choose.")] = 50,
     strategy: Annotated[
         Literal["uncertainty", "information", "diverse", "random"],
-        typer.Option("--strategy", help="By what documents are chosen."),
+        typer.Option("--strategy", help="How documents are chosen."),
     ] = "diverse",
     tool: Annotated[
         Literal["jsonl", "label-studio", "doccano", "argilla", "prodigy"],
@@ -44,9 +44,9 @@ def query(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the documents of a pool from which a model would learn most, for a person to label.
+    """Choose the documents in a pool that would teach a model the most, for a person to label.
 
-    They are written with the tags that the model proposes. For a model of rows, lines have the numbers of rows.
+    They are written with the tags that the model proposes. For a model of rows, each line has the number of a row.
 
     Example: labelfield query model pool.csv -n 50 --out next.jsonl
     """
@@ -99,7 +99,7 @@ def collect(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read what people labelled in a labelling tool, and write it as documents with labels.
+    """Convert the results of a labelling tool to documents with labels.
 
     Example: labelfield collect export.json --out corrected.jsonl; labelfield learn model corrected.jsonl
     """

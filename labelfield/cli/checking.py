@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from labelfield.data import Dataset
     from labelfield.estimators.protocol import FittedClassifier
 
-# Promises that are tested, of each kind the first that can be made.
+# The promises to test: of each kind, the first that can be made.
 _USUAL: dict[str, tuple[float, ...]] = {"precision": (0.95, 0.9, 0.8, 0.6, 0.4), "recall": (0.8, 0.6, 0.4)}
 
 
@@ -34,13 +34,12 @@ def check(
     recall: Annotated[
         float | None, typer.Option("--recall", help="The promise to test with labels. Default: 0.8 or less.")
     ] = None,
-    confidence: Annotated[float, typer.Option("--confidence", help="How sure the promise is to be.")] = 0.95,
+    confidence: Annotated[float, typer.Option("--confidence", help="The confidence of the promise.")] = 0.95,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether new rows look like the training rows, and so whether promises of `tag` may be believed.
-
-    Labels are not needed. Where rows have them, promises are tested too.
+    """Check whether new rows look like the training rows, and so whether the promises of `tag` can be trusted.  Labels
+    are not needed. If the rows have them, the promises are tested too.
 
     Example: labelfield check model new.csv
     """
@@ -68,7 +67,7 @@ def check(
 
 
 def drift_of(estimator: FittedClassifier, dataset: Dataset, aims: dict[str, float | None], confidence: float) -> Drift:
-    """Compare what a model says of new rows with what it said of held-out rows; test promises if rows have labels."""
+    """Compare a model's predictions for new rows with those for held-out rows; test promises if rows have labels."""
     known = estimator.held_out_evidence()
     best = estimator.predict_topk(dataset.X, known.n_listed)
     new = Evidence.of_scores(best, dataset.Y)
@@ -99,7 +98,7 @@ def _print(found: Drift) -> None:
     title = f"{found.n_new:,} new rows beside {found.n_held_out:,} that were held out in training"
     print_table(title, ["what is compared", "held out", "new", "distance", "by chance"], lines)
     if found.promises:
-        header = ["promise", "promised", "reached", "p-value of its being kept"]
+        header = ["promise", "promised", "reached", "p-value that it is kept"]
         lines = [
             [
                 one.name,

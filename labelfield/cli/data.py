@@ -40,7 +40,7 @@ _ROWS_PER_LABEL = {"median": "median rows per label", "max": "most rows per labe
 
 @reads_files(classes=True, documents=True, model=False)
 def info(reading: Reading, path: Source, as_json: AsJson = False) -> None:
-    """Show the contents of a data set, rows or documents: sizes, what is empty, label frequencies.
+    """Show the contents of a data set of rows or documents: sizes, empty rows, label frequencies.
 
     Example: labelfield info data/eurlex-4k
     """
@@ -70,8 +70,8 @@ def _print_cards(title: str, cards: list[dict[str, Any]], names: list[str], feat
     most = ", ".join(f"{one['name'] or one['label']} ({shown(one['rows'])})" for one in cards[0]["most_frequent"])
     print(f"most frequent labels: {most}")
     if coded := cards[0]["coded_features"]:
-        print(f"features whose numbers look like codes of categories: {named(coded, features)}")
-        print("  models of classes take them as such (row_transform=coded); row_transform=scaled takes them as numbers")
+        print(f"features whose values look like codes of categories: {named(coded, features)}")
+        print("  models of classes treat them as codes; row_transform=scaled treats them as numbers")
 
 
 @reads_files(classes=True)
@@ -80,12 +80,12 @@ def convert(
     source: Source,
     target: Annotated[Path, typer.Argument(help="A file name with a suffix, or a folder, which opens memory-mapped.")],
     format: Annotated[
-        str | None, typer.Option("--format", help="Format, if not that of the suffix: " + ", ".join(FORMATS))
+        str | None, typer.Option("--format", help="The format, if the suffix does not say: " + ", ".join(FORMATS))
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a data set in another format; without a suffix, as a folder that opens at once at any size.
+    """Convert a data set to another format, or to a folder that opens at once at any size.
 
     Example: labelfield convert data/eurlex-4k eurlex
     """
@@ -143,7 +143,7 @@ def synth(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a data set from the multi-label GP factor model; or small documents as CSV, for a first try.
+    """Draw a data set from the multi-label GP factor model, or write small documents as CSV for a first try.
 
     Example: labelfield synth --out toy --rows 3000 --labels 200
     """

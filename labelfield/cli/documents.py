@@ -92,7 +92,7 @@ def read_again(
     path = model / DOCUMENTS if data is None else data
     if data is None and not path.exists():
         fix = "Pass the documents that it was trained on: --data FILE."
-        raise DataError("the model does not hold its documents", path=model, fix=fix)
+        raise DataError("the model folder does not hold its documents", path=model, fix=fix)
     encoder, weights = unfitted_encoder(known.encoder), field_weights(known.encoder, len(known.fields))
     vocabulary, columns, names = known.vocabulary, known.columns, dict[str, str]()
     with ExitStack() as stack:
@@ -178,7 +178,7 @@ def _each(documents: Documents) -> list[Document]:
 
 
 def read_corrections(text: TextParts, reading: Reading, path: Path) -> Documents:
-    """Read corrected documents; of several with the same id, the last counts, and this is said."""
+    """Read corrected documents; if several have the same id, the last one counts, with a message."""
     found = read_for(text, reading, path, "train")
     every = _each(found)
     _say_repeated(Counter(one.id for one in every if one.has_id), "the last correction of each counts")
@@ -238,7 +238,7 @@ def _positives(lists: list[list[str]], columns: dict[str, int], n_labels: int) -
 def opened(
     reading: Reading, path: Path, known: TextParts | None, part: str, *, labelled: bool
 ) -> Iterator[DocumentFile]:
-    """Open documents by the options; what these leave open is as in the training file, where it has such columns."""
+    """Open documents as the options say; where they say nothing, use the training file's columns."""
     text = None if reading.text is None else [name.strip() for name in reading.text.split(",")]
     wanted = Wanted(text, reading.labels, reading.label_sep, reading.id)
     usual = None if known is None else Wanted(known.fields, **known.columns)
@@ -318,26 +318,28 @@ def tag(
     documents: Annotated[Path, typer.Argument(help="Documents in any format that train reads, or - for stdin.")],
     out: Annotated[Path | None, typer.Option("--out", help="A file; .gz is compressed. Default: stdout.")] = None,
     format: Annotated[
-        Literal["jsonl", "csv"] | None, typer.Option("--format", help="Default: by the name of --out, else jsonl.")
+        Literal["jsonl", "csv"] | None, typer.Option("--format", help="Default: from the name of --out, or jsonl.")
     ] = None,
-    k: Annotated[int | None, typer.Option("-k", min=1, help="Tags per document at most. Default: 5.")] = None,
+    k: Annotated[int | None, typer.Option("-k", min=1, help="The most tags per document. Default: 5.")] = None,
     threshold: Annotated[
         float | None, typer.Option("--threshold", min=0, max=1, help="Least probability of a tag. Default: 0.")
     ] = None,
     review: Annotated[
-        float | None, typer.Option("--review", min=0, max=1, help="Uncertainty for a person to look. Default: 0.5.")
+        float | None,
+        typer.Option("--review", min=0, max=1, help="Uncertainty from which a person should look. Default: 0.5."),
     ] = None,
     precision: Annotated[
         float | None, typer.Option("--precision", help="Promise that this share of all tags is right, such as 0.95.")
     ] = None,
     recall: Annotated[
-        float | None, typer.Option("--recall", help="Promise that tags hold this share of a document's labels.")
+        float | None, typer.Option("--recall", help="Promise that tags include this share of a document's labels.")
     ] = None,
     review_rate: Annotated[
         float | None, typer.Option("--review-rate", help="Leave at most this share of documents to a person.")
     ] = None,
     max_tags: Annotated[
-        int | None, typer.Option("--max-tags", min=1, help="Tags per document at most, with what that promises.")
+        int | None,
+        typer.Option("--max-tags", min=1, help="The most tags per document, with the precision that this promises."),
     ] = None,
     f1: Annotated[bool, typer.Option("--f1", help="A threshold for each label, with the best F1.")] = False,
     confidence: Annotated[
@@ -349,8 +351,8 @@ def tag(
 ) -> None:
     """Tag documents: a line {"id", "tags": [{"label", "uri", "probability"}], "uncertainty", "review"} for each.
 
-    With --precision, --recall, --review-rate, --max-tags or --f1, held-out documents of the training decide about tags
-    and about which documents a person should see, and the promise is printed.
+    With --precision, --recall, --review-rate, --max-tags or --f1, documents held out in training decide which tags to
+    give and which documents to leave to a person, and the promise is printed.
 
     Example: labelfield tag model new.csv --precision 0.95 --out tags.jsonl
     """
@@ -359,7 +361,9 @@ def tag(
     if not aims and confidence is not None:
         raise typer.BadParameter("--confidence is that of a promise; ask for one, such as --precision 0.95")
     if aims and any(value is not None for value in (k, threshold, review)):
-        raise typer.BadParameter("-k, --threshold and --review do not go with a promise; --max-tags limits its tags")
+        raise typer.BadParameter(
+            "-k, --threshold and --review cannot be combined with a promise; use --max-tags to limit its tags"
+        )
     if out is not None:
         require_file_name(out, overwrite)
         suffix = Path(out.name.removesuffix(".gz")).suffix.lower()
@@ -427,7 +431,7 @@ def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> Fi
 def _tagged(
     tagger: FittedClassifier | LightModel, documents: Documents, rule: Rule, names: TagNames
 ) -> Iterator[dict[str, Any]]:
-    """Yield for each document what `tag` says of it."""
+    """Yield the line of `tag` for each document."""
     assert tagger.text_ is not None  # the model was trained on documents
     rows = tagger.text_.rows(documents.texts)
     if rule.policy is None:

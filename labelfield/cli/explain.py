@@ -31,7 +31,7 @@ _N_TRUE = 10
 _MARGIN = 12
 # A topic with a smaller share is not shown: it would read 0 %.
 _LEAST_SHARE = 0.005
-# How words for a label, against it, and others look.
+# Styles of words for a label, against it, and others.
 _STYLES = {1: "bold green", -1: "red", 0: ""}
 # Features shown per inducing input.
 _N_OF_INPUT = 5
@@ -53,10 +53,9 @@ def explain(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a row gets its most probable labels: by which features, and by which inducing inputs or topics.
-
-    If the file has the true labels of the row, they are marked. Of a document, or a --text, the words that carried each
-    label are shown and highlighted.
+    """Explain why a row gets its most probable labels: which features, inducing inputs or topics are behind them.  If
+    the file has the true labels of the row, they are marked. For a document, or a --text, the words behind each label
+    are listed and highlighted.
 
     Example: labelfield explain model data/bibtex --row 3
     """
@@ -127,7 +126,7 @@ def _explain_document(
         return
     console = Console(highlight=False, markup=False)
     if not any(one.words for one in found):
-        console.print("no word of the text is known to the model: these are the labels of a document without words")
+        console.print("the model knows no word of this text: these are the labels of a document without words")
     for one in found:
         mark = ("✓ ", "bold green") if one.tag.label in true else ("✗ ", "bold red") if true else ""
         console.print(Text.assemble(mark, (printable(one.tag.label), "bold"), f"   {100 * one.tag.probability:.1f} %"))
@@ -140,7 +139,7 @@ def _explain_document(
     others = [name for name in true if name not in {one.tag.label for one in found}]
     if others:
         console.print(printable(f"true as well: {', '.join(others[:_N_TRUE])}"))
-    console.print(Text("words: by how much the label's log-odds fall when one is taken out of the text", style="dim"))
+    console.print(Text("words: how much the label's log-odds fall if the word is removed from the text", style="dim"))
 
 
 def _true_labels(one: Dataset, estimator: FittedClassifier) -> list[str]:
@@ -269,15 +268,15 @@ def _value(value: float, digits: int) -> str:
 
 def _legend(found: RowExplanation, has_truth: bool, has_names: bool) -> list[str]:
     """Return lines that say what the numbers mean."""
-    lines = ["features: by how much the label's log-odds fall when one is taken out of the row"]
+    lines = ["features: how much the label's log-odds fall if the feature is removed from the row"]
     if not has_names:
-        lines.append("  features are counted from 0; features.txt beside the rows would name them")
+        lines.append("  features are counted from 0; put features.txt beside the rows to name them")
     if any(label.inducing for label in found.labels):
         lines.append("inputs: what inducing inputs (learned points) add to the label's utility,")
-        lines.append("  how similar to the row they are and why, → the labels that they stand for")
+        lines.append("  how similar they are to the row and why, → the labels that they stand for")
         lines.append("utility: the sum that becomes the probability, before calibration")
     if any(label.topics for label in found.labels):
-        lines.append("topics: the share of each in the rate at which such a row gets the label")
+        lines.append("topics: the share of each topic in the rate at which such a row gets the label")
     if has_truth:
         lines.append("✓ the row has this label, ✗ it does not")
     return lines
@@ -291,15 +290,14 @@ def topics(
     n_features: Annotated[int, typer.Option("--features", min=0, help="Features shown per topic.")] = 0,
     n_sampled: Annotated[int, typer.Option("--sample", min=0, help="Draw this many sets of labels instead.")] = 0,
     rows: Annotated[
-        Path | None, typer.Option("--rows", help="Rows, of which --sample draws the labels; for two splits, test rows.")
+        Path | None, typer.Option("--rows", help="Rows for which --sample draws labels; for two splits, the test rows.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same labels.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Print the topics of a model: their share in the labels of the training rows, and their first labels.
-
-    With --sample, print sets of labels drawn from the model: of the first of --rows or, without these, of rows of which
-    nothing is known.
+    """Print the topics of a model: their share of the labels of the training rows, and their first labels.  With
+    --sample, print sets of labels drawn from the model, for the first of --rows or, without --rows, for rows about
+    which nothing is known.
 
     Example: labelfield topics model -n 5
     """
@@ -311,7 +309,7 @@ def topics(
     known, names = estimator.topics(n), estimator.feature_names()
     if known is None:
         kind = "an ensemble" if len(estimator.members()) > 1 else "a model"
-        raise LabelfieldError(f"{model}: {kind} of the method {estimator.method!r} has no topics of its own")
+        raise LabelfieldError(f"{model}: {kind} of the method {estimator.method!r} has no topics")
     if n_sampled:
         _print_sample(estimator, reading, model, rows, n_sampled, seed, as_json)
         return

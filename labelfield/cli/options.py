@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Import the encoder that a model names, if that is none of ours.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Import the encoder that a model names, even if labelfield does not provide it.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote there.")]
 
 
@@ -58,7 +60,7 @@ class Reading:
     ] = None
     labels: Annotated[str | None, typer.Option("--labels", help="The column of labels. Default: guessed.")] = None
     label_sep: Annotated[
-        str | None, typer.Option("--label-sep", help="What joins labels in one cell, such as |. Default: guessed.")
+        str | None, typer.Option("--label-sep", help="What separates labels in one cell, such as |. Default: guessed.")
     ] = None
     id: Annotated[str | None, typer.Option("--id", help="The column of ids. Default: guessed.")] = None
     vocabulary: Annotated[
@@ -74,7 +76,7 @@ class Reading:
         """Read a data set as `labelfield.read` does, with a progress bar, and verify it where reading is lazy."""
         own = {name: getattr(self, name) for name in ("one_based", "one_based_labels", "classes", "label_column")}
         if is_documents(path):
-            fix = "Documents are for labelfield train, and for models that were trained on documents."
+            fix = "Pass documents to labelfield train, or to a model that was trained on documents."
             raise DataError("documents", path=path, expected="rows of numbers", fix=fix)
         with Bar(f"reading {path.name}") as bar:
             dataset = read(path, **(own | options), progress=bar)
@@ -155,7 +157,7 @@ def require_columns(dataset: Dataset, path: Path, n_features: int, n_labels: int
             raise DataError(
                 f"{found} {what}",
                 path=path,
-                expected=f"{known} as the model has",
+                expected=f"{known}, like the model",
                 fix="Use data with the same columns, or train on a folder with both files, as train.* and test.*.",
             )
     if n_labels is not None and dataset.n_labels > n_labels:
@@ -171,7 +173,7 @@ def require_features(dataset: Dataset, path: Path, estimator: FittedClassifier, 
         raise DataError(
             f"features named {', '.join(list(names)[:3])}, …",
             path=path,
-            expected="the names of the training rows in their order",
+            expected="the names of the training rows, in the same order",
             fix="Put the columns in the order of the training file.",
         )
 

@@ -65,7 +65,8 @@ def predict(
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per row.")] = 5,
     rank_by: RankBy = "probability",
     known: Annotated[
-        Path | None, typer.Option("--known", help="Lines `label:1 label:-1 …` of labels that hold or do not, or .npz.")
+        Path | None,
+        typer.Option("--known", help="Known labels: lines `label:1 label:-1 …` (holds, does not hold), or .npz."),
     ] = None,
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
@@ -73,8 +74,8 @@ def predict(
 ) -> None:
     """Write the k best labels of each row with their probabilities, in the order of --rank-by.
 
-    With --known, a factor model takes labels that are known into account, and lists others: a file with a line for each
-    row, empty where nothing is known.
+    With --known, a factor model takes known labels into account and lists the others. The file has one line per row,
+    empty where nothing is known.
 
     Example: labelfield predict model data/bibtex -k 5 --out predictions.txt
     """
@@ -118,9 +119,10 @@ def evaluate(
     ],
     truth: Annotated[Path, typer.Argument(help="Rows with true labels; for two splits, the test rows.")],
     train: Annotated[
-        Path | None, typer.Option("--train", help="Training data, for propensities. Default: those beside the truth.")
+        Path | None,
+        typer.Option("--train", help="Training data, for propensities. Default: the training rows beside the truth."),
     ] = None,
-    k: Annotated[str, typer.Option("-k", help="Lengths at which lists are cut.")] = "1,3,5",
+    k: Annotated[str, typer.Option("-k", help="The list lengths k to score.")] = "1,3,5",
     rank_by: RankBy = "probability",
     unlabelled: Annotated[
         Literal["miss", "drop"], typer.Option("--unlabelled", help="Count rows without labels as misses, or drop them.")
@@ -130,10 +132,9 @@ def evaluate(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Score a model or predictions: P@k, nDCG@k, recall@k, ECE@k; with training data PSP@k and PSnDCG@k; in percent.
-
-    With --rank-by, labels are ranked by probability times a power of the inverse propensity; ECE@k is then that of the
-    probabilities of the labels that are listed.
+    """Score a model or predictions, in percent: P@k, nDCG@k, recall@k, ECE@k; with training data also PSP@k, PSnDCG@k.
+    With --rank-by, labels are ranked by probability times a power of the inverse propensity; ECE@k then uses the
+    probabilities of the listed labels.
 
     For a model of documents, also F1@k, and micro and macro F1 of the labels whose probability reaches the threshold.
 
@@ -237,7 +238,7 @@ def _read_truth(
     if training is None and dataset.test is not None:
         training = dataset.train
     if training is not None and training.n_labels > rows.n_labels:
-        wanted = f"{rows.n_labels} as {truth} has"
+        wanted = f"{rows.n_labels}, as in {truth}"
         raise DataError(f"{training.n_labels} labels", path=train, expected=wanted, fix="Use one label set.")
     if training is not None and training.n_labels < rows.n_labels:
         training = replace(training, Y=_widen(training.Y, rows.n_labels), label_names=None)
@@ -262,7 +263,7 @@ def _number_classes(dataset: Dataset, path: Path, n_labels: int = 0) -> Dataset:
     """Return the rows with their classes in the columns that `predict` writes them in."""
     numbers = class_numbers(dataset.label_names or ())
     if numbers is None:
-        wanted = "numbers, as predictions have"
+        wanted = "numbers, as in the predictions"
         raise DataError("classes that are not numbers", path=path, expected=wanted, fix="Evaluate the model itself.")
     test = None if dataset.test is None else _number_classes(dataset.test, path, n_labels)
     return replace(dataset, Y=by_number(dataset.Y, numbers, n_labels), label_names=None, test=test)
@@ -287,7 +288,7 @@ def _score_classes(estimator: FittedClassifier, rows: Dataset, ks: list[int]) ->
             scores[f"{prefix}nlpd"] = nlpd(y[is_known], P[is_known])
     if n_unseen := int(np.count_nonzero(~is_known)):
         unseen = sorted({rows.label_names[column] for column in y[~is_known]}) if rows.label_names else []
-        say(f"{n_unseen} rows are of classes that the model has not seen ({', '.join(unseen[:5])})")
+        say(f"{n_unseen} rows belong to classes that the model has not seen ({', '.join(unseen[:5])})")
         scores["rows of unseen classes"] = n_unseen
     return scores
 
@@ -298,7 +299,7 @@ def _given_known(estimator: Any, dataset: Dataset, path: Path, k: int) -> sparse
     known = read_entries(path, dataset.n_rows, estimator.spec_.n_labels, (-1, 1), what)
     if not hasattr(estimator, "condition") or estimator.label_kind_ == "classes":
         raise LabelfieldError(
-            f"a model of the method {estimator.method!r} cannot take known labels; train one of mlgpf"
+            f"a model of the method {estimator.method!r} cannot use known labels; train a model with --method mlgpf"
         )
     found: sparse.csr_array = estimator.condition(dataset.X, known, k)
     return found
@@ -366,7 +367,7 @@ def report(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older page.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write one self-contained page about a model: what it is, its scores, its calibration, and what it has learned.
+    """Write a self-contained page about a model: what it is, its scores, its calibration, and what it has learned.
 
     Example: labelfield report model data/bibtex --out report.html
     """

@@ -18,12 +18,14 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8000,
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes; each holds all models.")] = 1,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Documents computed at once at most.")] = 64,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="The most documents computed at once.")] = 64,
     batch_wait_ms: Annotated[
-        float, typer.Option("--batch-wait-ms", min=0, max=1000, help="How long a document waits for company.")
+        float, typer.Option("--batch-wait-ms", min=0, max=1000, help="How long a document waits for others.")
     ] = 1.0,
     queue: Annotated[int, typer.Option("--queue", min=1, help="Documents that may wait; more get a 503.")] = 1024,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.01, help="Seconds to an answer, else a 504.")] = 30.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.01, help="Seconds until an unanswered request gets a 504.")
+    ] = 30.0,
     max_body: Annotated[
         str, typer.Option("--max-body", help="Largest request, such as 20MB; larger get a 413.")
     ] = "20MB",
@@ -35,7 +37,8 @@ def serve(
         str | None, typer.Option("--token-env", help=f"The variable that has the token. Default: {_TOKEN}, if set.")
     ] = None,
     cors_origin: Annotated[
-        list[str] | None, typer.Option("--cors-origin", help="An origin whose pages may ask; can be repeated.")
+        list[str] | None,
+        typer.Option("--cors-origin", help="An origin whose pages may send requests; can be repeated."),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Load a model again when its folder changes.")] = False,
     corrections: Annotated[
@@ -50,7 +53,7 @@ def serve(
 ) -> None:
     """Serve models over HTTP: a page at /, POST /tag, and the protocols of Annif, KServe, Hugging Face, Label Studio.
 
-    SIGHUP loads the models again, SIGTERM answers what is under way and ends. /openapi.json lists all routes.
+    SIGHUP reloads the models; SIGTERM answers requests in progress and exits. /openapi.json lists all routes.
 
     Example: labelfield serve model --port 8000
     """

@@ -17,7 +17,7 @@ from labelfield.errors import DataError
 def export(
     model: Annotated[Path, typer.Argument(help="The folder of a model.")],
     out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
-    format: Annotated[Literal["mlflow", "hub"], typer.Option("--format", help="For which tool.")] = "hub",
+    format: Annotated[Literal["mlflow", "hub"], typer.Option("--format", help="The tool to write for.")] = "hub",
     push: Annotated[
         str | None, typer.Option("--push", help="Push to this repository of the Hugging Face hub, such as me/tags.")
     ] = None,
@@ -29,7 +29,7 @@ def export(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model as an MLflow folder, or with a model card for the Hugging Face hub; with --push also push it.
+    """Export a model for MLflow, or with a model card for the Hugging Face hub; with --push, also push it.
 
     Training documents that the model keeps are not exported. A pushed repository is private.
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     Method = str
     Preset = str
-else:  # for those who read the signature when it runs
+else:  # for tools that read the signature at run time
     Method = Literal[tuple(METHODS)]
     Preset = Literal[tuple(PRESETS)]
 
@@ -66,11 +66,17 @@ def train(
     ],
     out: Annotated[Path, typer.Option("--out", help="The folder of the model.")],
     method: Annotated[Method, typer.Option("--method", help=methods_by_labels())] = "auto",
-    preset: Annotated[Preset | None, typer.Option("--preset", help="The model of a paper, to the letter.")] = None,
-    config_file: Annotated[Path | None, typer.Option("--config", help="TOML, as labelfield config prints.")] = None,
-    set_options: Annotated[list[str] | None, typer.Option("--set", help="key=value; can be repeated.")] = None,
+    preset: Annotated[
+        Preset | None, typer.Option("--preset", help="The model of a paper, exactly as published.")
+    ] = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", help="A TOML file, as labelfield config prints.")
+    ] = None,
+    set_options: Annotated[
+        list[str] | None, typer.Option("--set", help="An option as key=value; can be repeated.")
+    ] = None,
     observed: Annotated[
-        Path | None, typer.Option("--observed", help="Lines `label:1 …` of the labels that were looked at, or .npz.")
+        Path | None, typer.Option("--observed", help="The labels that were checked: lines `label:1 …`, or .npz.")
     ] = None,
     valid: Annotated[Path | None, typer.Option("--valid", help="Rows to score after each epoch.")] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option("--device", help="Where to train.")] = None,
@@ -79,10 +85,11 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed gives the same model.")] = None,
     language: Annotated[
-        str, typer.Option("--language", help="Of documents: a code such as fi, auto, or none for words as they are.")
+        str,
+        typer.Option("--language", help="For documents: a code such as fi, auto, or none to leave words as they are."),
     ] = "auto",
     encoder: Annotated[
-        str, typer.Option("--encoder", help=f"Of documents: {', '.join(ENCODER_NAMES)}, or several joined by commas.")
+        str, typer.Option("--encoder", help=f"For documents: {', '.join(ENCODER_NAMES)}, or several joined by commas.")
     ] = "words",
     keep_documents: Annotated[
         bool, typer.Option(help="Keep the documents in the folder of the model, which labelfield learn needs.")
@@ -92,13 +99,10 @@ def train(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on rows or on documents. Without options, what suits the data is found on held-out training rows.
-
+    """Train a model on rows or documents. Without options, held-out training rows decide what suits the data.
     Documents are CSV, TSV, JSON lines, JSON, Parquet, fastText, PECOS, or files and folders of Annif. Columns are
-    guessed, and the guess is said.
-
-    With --observed, labels that were not looked at count for nothing, for the methods mlgpf and topics: a file with a
-    line for each training row.
+    guessed, and the guess is printed.  With --observed, labels that nobody checked are ignored (for the methods mlgpf
+    and topics). The file has one line per training row.
 
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """
@@ -110,7 +114,7 @@ def train(
     seconds = None if time_budget is None else _parse_seconds(time_budget)
     method = _method_of(method, preset)
     if quality is not None and method != "auto":
-        raise typer.BadParameter(f"--quality {quality} is for --method auto; {method} has options of its own")
+        raise typer.BadParameter(f"--quality {quality} is for --method auto; {method} has its own options")
     given = {"device": device, "random_state": seed, "time_budget": seconds, "quality": quality}
     options: dict[str, Any] = {} if preset is None else dict(PRESETS[preset].options)
     options |= _gather_options(method, config_file, set_options or [])
@@ -137,11 +141,11 @@ def train(
         if observed is not None:
             if not estimator.takes_missing or has_classes:
                 raise typer.BadParameter(f"--observed: {method} needs all labels; use --method mlgpf or topics")
-            what = "1 for a label that was looked at, 0 for one that was not"
+            what = "1 for a label that was checked, 0 for one that was not"
             told["observed"] = read_entries(observed, dataset.n_rows, dataset.n_labels, (0, 1), what)
         started = time.perf_counter()
         try:
-            # A model that is in the folder stays until the new one is saved.
+            # A model already in the folder stays until the new one is saved.
             truth = _classes_of(dataset, dataset) if has_classes else dataset.Y
             prepared = estimator.prepare(dataset.X, truth, **told, cluster=cluster)
             estimator.name_features(dataset.feature_names, text)
@@ -241,8 +245,8 @@ def learn(
 ) -> None:
     """Learn from corrected documents: train again on all documents, old and new, and replace the model.
 
-    A correction takes the place of the document with the same id; others are added. Documents are those that the model
-    keeps in its folder. The old model stays until the new one is complete.
+    A correction replaces the document with the same id; corrections with a new id are added. The old documents are
+    those that the model keeps in its folder. The old model stays in place until the new one is complete.
 
     Example: labelfield learn model corrections.jsonl
     """
@@ -299,7 +303,7 @@ def _read_training(reading: Reading, path: Path, method: str, options: dict[str,
     require_rows(dataset, path)
     if is_classes and len(names := _class_names(dataset)) < 2:
         raise DataError(
-            f"all rows are of the class {names[0]!r}", path=path, expected="at least two classes", fix="Check the file."
+            f"all rows have the class {names[0]!r}", path=path, expected="at least two classes", fix="Check the file."
         )
     return dataset, is_classes
 
@@ -350,7 +354,7 @@ def _announce(estimator: FittedClassifier, data: Dataset, n_ranks: int = 1) -> d
     )
     if transform.codes is not None:
         coded = named(np.unique(transform.codes.columns).tolist(), estimator.feature_names())
-        say(f"codes of categories: {coded} (row_transform=scaled takes them as numbers)")
+        say(f"codes of categories: {coded} (row_transform=scaled treats them as numbers)")
     n_steps, epochs = -(-data.n_rows // estimator.settings_.batch_size), ""
     if n_steps > 1:
         parts = [f"{stage.max_epochs} {name}".strip() for name, stage in cost.stages.items()]
@@ -373,7 +377,7 @@ def _parse_seconds(text: str) -> float:
 
 def config(
     method: Annotated[Method, typer.Argument(help="A method of labelfield train.")] = "auto",
-    preset: Annotated[Preset | None, typer.Option("--preset", help="With the values of a paper's model.")] = None,
+    preset: Annotated[Preset | None, typer.Option("--preset", help="Print the values of a paper's model.")] = None,
 ) -> None:
     """Print all options of a method with their defaults and meanings, as a file for `train --config`.
 
@@ -389,7 +393,7 @@ def config(
         value = own.get(name, option.default)
         text = f"# {name} =" if value is None else f"{name} = {json.dumps(value)}"
         meaning, expected = option.meaning, str(option.constraint)
-        if isinstance(option.constraint, Integer | Real):  # the words that an option may be are in its meaning already
+        if isinstance(option.constraint, Integer | Real):  # the meaning already lists the words that an option may be
             meaning += f" {expected[0].upper()}{expected[1:]}."
         print(f"{text:<36} # {meaning}")
 
@@ -487,8 +491,8 @@ def _left_out(estimator: FittedClassifier) -> dict[str, Any]:
     if "together" not in scores:
         return {}
     without, with_it = (" / ".join(f"{value:.1f}" for value in scores[kind]) for kind in ("alone", "together"))
-    what = "left out: a factor model, as it adds nothing; P@1 / 3 / 5 on held-out rows"
-    return {what: f"{without} without it, {with_it} with half of its training"}
+    what = "left out: a factor model that adds nothing; P@1 / 3 / 5 on held-out rows"
+    return {what: f"{without} without it, {with_it} with it after half of its training"}
 
 
 def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Mulan data: an ARFF file with its label list in an XML file, or, as in MEKA, in the `-C n` of its relation.
+"""Mulan data: an ARFF file with its label list in an XML file or, as in MEKA, in the `-C n` of its relation.
 
 Numeric attributes are features. A nominal attribute becomes a number if its values are numbers, 0 or 1 if it has two
 values, and otherwise one feature per value. Rows may be dense or sparse (`{index value, …}`).

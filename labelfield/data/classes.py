@@ -51,7 +51,7 @@ def listed_names(names: Names, listed: Names, first: int) -> Names:
         if not first <= int(name) < first + len(listed):
             found = f"the class {name} has no name in the list beside the file"
             expected = f"a class from {first} to {first + len(listed) - 1}"
-            raise DataError(found, expected, "Correct the list, or remove it to go without names.")
+            raise DataError(found, expected, "Correct the list, or remove it to use no names.")
     return Names(listed[int(name) - first] for name in names)
 
 

@@ -1,8 +1,8 @@
 """Columns whose numbers are codes of categories: which ones they are, and an indicator for each code.
 
-A kernel or a network takes 0, 1, 2 for points on a line. Where they stand for categories without an order, that order
-misleads it. Labels show the difference: along a measurement their frequencies change smoothly, from code to code they
-jump.
+A kernel or a network treats 0, 1, 2 as points on a line. Where they stand for categories without an order, that order
+misleads it. Labels show the difference: their frequencies change smoothly along a measurement, but jump from code to
+code.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _BLOCK_ROWS = 4096
 
 
 class Codes(NamedTuple):
-    """The codes of some columns, by column and then by value: as many as there will be indicators."""
+    """The codes of some columns, by column and then by value; each becomes one indicator."""
 
     columns: NDArray[np.int32]
     values: NDArray[np.int32]
 
     def indicators(self, X: sparse.csr_array) -> sparse.csr_array:
-        """Return a 1 for the code that each row has in each column (N, codes); a code that is not known has none."""
+        """Return a 1 for the code that each row has in each column (N, codes); an unknown code gets no 1."""
         coded, first = np.unique(self.columns, return_index=True)
         ends = np.append(first[1:], self.columns.size)
         counts, found = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
@@ -54,7 +54,7 @@ class Codes(NamedTuple):
         return from_counts(np.concatenate(counts), indices, np.ones(indices.size, np.float32), self.columns.size)
 
     def unknown(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the columns that hold codes, and for each a value that is none of them."""
+        """Return the columns that hold codes, and for each a value that is not one of its codes."""
         coded, first = np.unique(self.columns, return_index=True)
         return coded, self.values[first] - 1
 
@@ -65,7 +65,7 @@ def find_codes(X: sparse.csr_array, Y: sparse.csr_array | None = None) -> Codes 
     A column may hold codes if its values are 3 to 100 different integers, close together, with at least 20 rows for
     each on average. It does if the frequencies of labels, as a function of the value, jump: a polynomial of low degree
     misses a quarter of their variation. Columns with the same values, such as the squares of a board, are judged
-    together. Without labels every column that may hold codes is taken to do so.
+    together. Without labels, every such column is taken to hold codes.
     """
     by_column, groups = X.tocsc(), dict[bytes, list[int]]()
     for column in range(X.shape[1]):
@@ -86,7 +86,7 @@ def find_codes(X: sparse.csr_array, Y: sparse.csr_array | None = None) -> Codes 
 
 
 def _few_integers(stored: NDArray[np.float32], n_rows: int) -> NDArray[np.int32] | None:
-    """Return the different values of a column, 0 among them if some rows store none; None if these are no codes."""
+    """Return the different values of a column, including 0 if some rows store none; None if they cannot be codes."""
     if stored.size == 0:
         return None
     low, high = min(float(stored.min()), 0.0), max(float(stored.max()), 0.0)
@@ -103,7 +103,7 @@ def _few_integers(stored: NDArray[np.float32], n_rows: int) -> NDArray[np.int32]
 def _jumps(columns: sparse.csc_array, known: NDArray[np.int32], Y: sparse.csr_array) -> bool:
     """Return whether the frequencies of labels jump from value to value of these columns, which have the same values.
 
-    It is an analysis of variance, in which a polynomial takes its part first: of the rank of a value, since
+    This is an analysis of variance after removing a polynomial fit. The polynomial is in the rank of a value, since
     measurements such as counts may have a long tail.
     """
     size = known.size

@@ -81,9 +81,9 @@ def _columns_of(cells: list[str], label_column: str | int | None, bare_width: in
     is_header = is_header or not any(is_value for i, is_value in enumerate(are_values) if i != label)
     if not is_header and label_column is None and usual is not None:
         if lower[usual] != "y":  # which is a class of its own in many tables
-            found = f"the first line contains numbers, and {names[usual]!r} like a header"
+            found = f"the first line contains numbers, but also {names[usual]!r}, as a header would"
             fix = f"Name the columns, or pass --label-column {names[usual]} for a header, {usual} for a row of data."
-            raise DataError(found, "a header with names for all columns, or none", fix)
+            raise DataError(found, "a header that names all columns, or no header", fix)
         label = last
     if len(names) - (label is not None) < 1:
         raise DataError("one column", "a label and at least one feature", "Separate columns by commas.")

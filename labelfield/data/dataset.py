@@ -140,7 +140,7 @@ class Dataset:
             if names is not None and len(names) != size:
                 found = f"{len(names)} {what} names for {size} {what}s"
                 expected = "one name per line for each index, starting with 0"
-                fix = "Correct the list, or remove it to go without names."
+                fix = "Correct the list, or remove it to use no names."
                 raise DataError(found, expected, fix, path=names.path)
 
     def _matching(self, test: Dataset) -> Dataset:
@@ -193,10 +193,10 @@ class Dataset:
     def split(self, test: float = 0.2, seed: int = 0) -> Dataset:
         """Split at random: `round(test * N)` rows become the test split; both keep the original order of rows."""
         if self.test is not None:
-            raise DataError("the data set has two splits already", fix="Split its train or its test rows.")
+            raise DataError("the data set already has two splits", fix="Split its train or its test rows.")
         n_test = round(test * self.n_rows) if 0 < test < 1 else 0
         if not 0 < n_test < self.n_rows:
-            expected = "a share between 0 and 1 that leaves rows on both sides"
+            expected = "a share between 0 and 1 that leaves rows in both splits"
             raise DataError(f"a test share of {test} of {self.n_rows} rows", expected, "Choose another share.")
         is_test = np.zeros(self.n_rows, np.bool_)
         is_test[np.random.default_rng(seed).choice(self.n_rows, n_test, replace=False)] = True

@@ -66,7 +66,7 @@ def read(
     """
     path = Path(path)
     if narrow and not n_features:
-        raise ValueError("narrow=True needs n_features, beyond which features are left out")
+        raise ValueError("narrow=True needs n_features: features beyond it are left out")
     options = Options(one_based, one_based_labels, n_features, n_labels, classes, unlabelled, label_column, progress)
     if not path.exists():
         raise DataError("there is no such file or folder", path=path, fix="Check the path.")
@@ -229,7 +229,7 @@ def write(
     if chosen not in FORMATS:
         raise ValueError(f"format {chosen!r}; expected one of {', '.join(FORMATS)}")
     if re.search(r"(\A|\.)(labels|features)\.txt\Z", path.name):
-        raise ValueError(f"{path.name}: such a name is reserved for lists of names; choose another")
+        raise ValueError(f"{path.name}: this name is reserved for lists of names; choose another")
     if chosen == "folder":
         with replacing_folder(path, OURS) as folder:
             write_store(dataset, folder)
@@ -238,7 +238,7 @@ def write(
         _write_file(dataset, path, chosen, progress)
         return
     if format is None:
-        raise ValueError(f"{path.name}: two splits do not fit into one file; name a folder and pass format={chosen!r}")
+        raise ValueError(f"{path.name}: one file cannot hold two splits; name a folder and pass format={chosen!r}")
     with replacing_folder(path, OURS) as folder:
         for name, split in dataset.splits.items():
             _write_file(split, folder / f"{name}.{chosen}", chosen, progress, names_for_all=True)

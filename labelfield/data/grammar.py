@@ -125,7 +125,7 @@ def _parse_index(token: bytes, what: str, first: int, n: int) -> int:
         if token.removeprefix(b"-").isdigit():
             raise DataError(f"the {what} index {_show(token)} is negative", expected, f"Number {what}s from {first}.")
         fix = "Write a row as label,label index:value index:value."
-        raise DataError(f"{_show(token)} where a {what} index should be", expected, fix)
+        raise DataError(f"{_show(token)} instead of a {what} index", expected, fix)
     # A number of more than 18 digits is out of every range; Python refuses to convert very long ones.
     index = int(token) if len(token) <= 18 else 10**18
     if index < first:

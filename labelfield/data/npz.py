@@ -122,7 +122,7 @@ def read_npz(path: Path, options: Options) -> FileContents:
 
 
 def unusable(arrays: Collection[str], expected: str, fix: str) -> DataError:
-    """Return the error of a file with other arrays than expected."""
+    """Return the error for a file with unexpected arrays."""
     return DataError(f"arrays {', '.join(sorted(arrays)[:8]) or '(none)'}", expected, fix)
 
 

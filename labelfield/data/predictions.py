@@ -25,10 +25,10 @@ _HEADER = re.compile(rb"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t\r]*\n")
 def read_predictions(
     path: str | PathLike[str], n_rows: int, n_labels: int, *, progress: Progress = ignore, like: str = "the truth has"
 ) -> Any:
-    """Read the predictions for n_rows rows: a CSR array whose stored entries are the listed labels, or a dense array.
+    """Read predictions for n_rows rows: a CSR array whose stored entries are the listed labels, or a dense array.
 
     Text has a line for each row, empty for a row without predictions; a first line `rows labels` is allowed. `like`
-    says in messages what the numbers of rows and labels are those of.
+    names, in messages, where the numbers of rows and labels come from.
     """
     path = Path(path)
     if not path.is_file():

@@ -180,7 +180,7 @@ class FileContents(NamedTuple):
 
 
 def no_data(found: str) -> DataError:
-    """Return the error of a file without rows."""
+    """Return the error for a file without rows."""
     return DataError(found, "rows of data", "Check where the file came from.")
 
 

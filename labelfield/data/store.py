@@ -123,14 +123,14 @@ def _map(path: Path, size: int, *types: str) -> NDArray[Any]:
 
 
 def _advise(mapped: Any, advice: str) -> None:
-    """Tell the operating system how a mapped array will be read, if it takes advice."""
+    """Tell the operating system how a mapped array will be read, if it accepts such hints."""
     if isinstance(mapped, np.memmap) and mapped.size and hasattr(mmap, advice):
         mapped._mmap.madvise(getattr(mmap, advice))  # type: ignore[attr-defined]  # NumPy has no public name for it
 
 
 @contextmanager
 def read_through(dataset: Dataset) -> Iterator[None]:
-    """Have the arrays of a mapped data set read ahead, while they are read from end to end."""
+    """Ask the system to read the arrays of a mapped data set ahead, while they are read from end to end."""
     X, Y = dataset.X, dataset.Y
     mapped = [part.base for part in (X.data, X.indices, X.indptr, Y.indices, Y.indptr)]
     for part in mapped:

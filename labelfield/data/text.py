@@ -42,7 +42,7 @@ def read_text(path: Path, options: Options) -> FileContents:
         if header is not None:
             for name, size in zip(("rows", "features", "labels"), header.groups(), strict=True):
                 if len(size) > 18 or (name != "rows" and int(size) > MAX_COLUMNS):
-                    found = f"the header asks for {size.decode()[:40]} {name}"
+                    found = f"the header declares {size.decode()[:40]} {name}"
                     raise DataError(found, f"at most {MAX_COLUMNS}", "Correct the header.", line=1)
             n, d, k = map(int, header.groups())
             is_one_based = ours is not None if options.one_based is None else options.one_based
@@ -54,7 +54,7 @@ def read_text(path: Path, options: Options) -> FileContents:
         if _BARE_NUMBERS.match(head) and b" " in head[:line_end].strip():
             found = f"the first line is {head[:line_end].decode().strip()!r}"
             expected = "a header `rows features labels`, or a row `label,label index:value index:value`"
-            raise DataError(found, expected, "Complete the header or remove it.", line=1)
+            raise DataError(found, expected, "Complete or remove the header.", line=1)
         return _read_headerless(_without_comments(chain([head], blocks)), options)
 
 
@@ -101,7 +101,7 @@ def read_rows(
             n_left = n_rows - n_found
             surplus = np.flatnonzero(~rows.blank[n_left:])
             if surplus.size:  # blank lines after the last row are allowed
-                fix = "Remove the rest, or correct the number of rows."
+                fix = "Remove the extra rows, or correct the number of rows."
                 raise DataError("one row too many", expected, fix, line=line + n_left + int(surplus[0]))
             rows = _only(rows, slice(n_left))
         for i, part in enumerate(parts):
@@ -109,7 +109,7 @@ def read_rows(
         n_found += rows.counts.size
         line += block.count(b"\n")
     if n_rows is not None and n_found < n_rows:
-        fix = "The file may be truncated: make it again, or correct the number of rows."
+        fix = "The file may be truncated: write it again, or correct the number of rows."
         raise DataError(f"the file ends after {n_found} rows", expected, fix, line=line - 1)
     return Rows(*(part.finish() for part in parts))
 

@@ -1,4 +1,4 @@
-"""Row transforms: what is done to rows before a model sees them. A transform is saved with its model."""
+"""Row transforms, applied to rows before a model sees them. A transform is saved with its model."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class RowTransform:
             allowed = f"one of {', '.join(VIEWS)}, or some of the first four joined by +"
             raise ValueError(f"row_transform={self.name!r}; expected {allowed}")
         if bool(set(views) & set(_WEIGHTED)) != (self.weights is not None):
-            raise ValueError(f"{', '.join(_WEIGHTED)} need a weight for each feature; other row transforms need none")
+            raise ValueError(f"{', '.join(_WEIGHTED)} need one weight per feature; other row transforms take none")
         if (self.name in ("scaled", "coded")) != (self.shifts is not None):
-            raise ValueError("scaled and coded need a shift for each feature; other row transforms need none")
+            raise ValueError("scaled and coded need one shift per feature; other row transforms take none")
         if (self.name == "coded") != (self.codes is not None):
-            raise ValueError("coded needs the codes of categories; other row transforms need none")
+            raise ValueError("coded needs the codes of categories; other row transforms take none")
         if self.name == "deskew" and self.weights is not None and isqrt(self.weights.size) ** 2 != self.weights.size:
             raise ValueError(f"row_transform='deskew' takes square images; {self.weights.size} is not a square number")
 
@@ -214,7 +214,7 @@ def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float3
 
 
 def _upright(X: sparse.csr_array, weights: NDArray[np.float32]) -> sparse.csr_array:
-    """Deskew rows that are square images, in blocks, so that little is dense at a time."""
+    """Deskew rows that are square images, in blocks, so that only a few rows are dense at a time."""
     n, d = X.shape
     side, parts = isqrt(d), []
     for start in range(0, n, _BLOCK_IMAGES):
@@ -233,7 +233,7 @@ def deskew(images: NDArray[Any]) -> NDArray[np.float32]:
     if images.ndim != 3:
         raise ValueError(f"images of shape {images.shape}; expected (images, rows, columns)")
     if images.size and float(images.min()) < 0:
-        fix = "Use another row_transform than deskew."
+        fix = "Use a row_transform other than deskew."
         raise DataError("an image with values below 0", expected="values of at least 0", fix=fix)
     n, height, width = images.shape
     y, x = (np.arange(size) - (size - 1) / 2 for size in (height, width))
@@ -253,7 +253,7 @@ def deskew(images: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _moved(lines: NDArray[np.float32], shift: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Move each line (L, n, …): entry i becomes entry i + shift, interpolated linearly, and 0 beyond the ends."""
+    """Shift each line (L, n, …): entry i becomes entry i + shift, interpolated linearly, and 0 beyond the ends."""
     n_lines, length = lines.shape[:2]
     padded = np.zeros((n_lines, length + 2, *lines.shape[2:]), np.float32)
     padded[:, 1:-1] = lines

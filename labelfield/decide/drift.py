@@ -1,4 +1,4 @@
-"""Whether new rows look like the training rows, so that promises may be believed.
+"""Check whether new rows look like the training rows, so that promises can be trusted.
 
 A promise holds for rows that are drawn as the held-out rows were. Then what the model says of new rows is distributed
 as what it said of held-out rows, which can be tested without labels. Two things are compared: the probability of the
@@ -60,7 +60,7 @@ class Promise(NamedTuple):
 
 @dataclass(frozen=True)
 class Drift:
-    """What comparing new rows with held-out ones has found, and in words what follows."""
+    """The result of comparing new rows with held-out ones, and the conclusion in words."""
 
     comparisons: list[Comparison]
     promises: list[Promise]

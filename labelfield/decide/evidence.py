@@ -1,4 +1,4 @@
-"""What a model said of rows that it had not seen, and what was true: the evidence that promises rest on."""
+"""A model's predictions for rows that it had not seen, and the true labels: the evidence for promises."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARRAYS = ("labels", "p", "true_counts", "true_labels")
 
 
 class Outcome(NamedTuple):
-    """What a threshold would have done to each held-out row: its number of tags, and of right ones."""
+    """The effect of a threshold on each held-out row: its number of tags, and of correct ones."""
 
     n_tags: NDArray[np.int64]
     n_hits: NDArray[np.int64]
@@ -127,7 +127,7 @@ class Evidence:
         return np.pad(np.cumsum(self.hit, axis=1), ((0, 0), (1, 0)))
 
     def outcome(self, threshold: float, max_tags: int) -> Outcome:
-        """Return what tagging labels of at least this probability, so many at the most, would have done."""
+        """Return the outcome of tagging labels of at least this probability, up to a number per row."""
         # The most probable come first: no more of them can become tags.
         n_tags = np.count_nonzero(self.p[:, :max_tags] >= np.float32(threshold), axis=1)
         return Outcome(n_tags, self._n_hits_of_first[np.arange(self.n_rows), n_tags])

@@ -1,7 +1,7 @@
-"""Policies: which labels become tags and which rows a person sees, with what is promised about that.
+"""Policies: which labels become tags and which rows go to a person, with a promise about the result.
 
-A policy is a threshold on probabilities and a number of tags per row at the most. Thresholds are found on held-out rows
-so that what is promised holds for any number of them and any distribution, as long as new rows are drawn as they were:
+A policy is a threshold on probabilities and a largest number of tags per row. Thresholds are found on held-out rows so
+that what is promised holds for any number of them and any distribution, as long as new rows are drawn as they were:
 
 - precision: learn then test (Angelopoulos et al., 2021). The hypotheses "tags of at least this probability are right
   too rarely" are tested one after another, from where a calibrated model would be surest, until one stands.

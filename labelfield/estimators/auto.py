@@ -110,7 +110,7 @@ def _spread(fitted: Fitted, cluster: Cluster) -> Predictor:
 
 
 def _are_measurements(X: Any) -> bool:
-    """Return whether rows are dense: through these a line is no match for a process."""
+    """Return whether rows are dense: for such rows, linear machines are no match for processes."""
     return bool(X.nnz > X.shape[0] * X.shape[1] / 2)
 
 
@@ -138,7 +138,7 @@ def _trainer(options: Any, fitted: Fitted) -> EnsembleTrainer:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AutoClassifier(Classifier):
-    """The default for several labels per row: what suits the data is found on held-out training rows.
+    """The default for several labels per row: held-out training rows decide what suits the data.
 
     Linear max-margin machines are best where labels are rare and rows are words, a Gaussian-process factor model where
     labels are frequent or correlated. Both are trained, and their log-odds mixed by weights that depend on how frequent
@@ -200,7 +200,7 @@ class AutoClassifier(Classifier):
         return list(self.model_.members)
 
     def n_parameters(self) -> int:
-        """Return how many numbers are learned by all members."""
+        """Return the number of learned parameters of all members."""
         return sum(member.n_parameters() for member in self.members())
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
@@ -208,7 +208,7 @@ class AutoClassifier(Classifier):
         raise CannotAnswerError("a mix of models cannot be fitted in parts; MLGPFClassifier can")
 
     def to(self, device: str) -> Self:
-        """Move all members to "cpu", "cuda", or the best device there is ("auto")."""
+        """Move all members to "cpu", "cuda", or the best available device ("auto")."""
         for member in self.members():
             member.to(device)
         self.device = device

@@ -1,4 +1,4 @@
-"""What a kind of model gives its classifier: functions that decide, build, train and answer.
+"""The parts that a model gives to its classifier: functions that decide, build, train and predict.
 
 A classifier knows scikit-learn and nothing of any model; a blueprint knows one model and nothing of scikit-learn.
 Fitting goes `design → build → start → trainer.train`; loading goes `build → predictor`. Both end in a `Fitted`, which
@@ -33,7 +33,7 @@ _LEAST_ROWS_TO_CALIBRATE = 300
 
 
 class TrainingRows(NamedTuple):
-    """Checked training rows X and labels Y (both CSR), how labels were given, and where and from which seed to train.
+    """Checked training rows X and labels Y (both CSR), the form of the labels, the device and the seed.
 
     `mask` says which entries of Y were observed, None for all. Where `names_all_labels`, further rows may have labels
     that these do not show. With a `held_out_seed` and the same number `n_held_out` (None for a tenth), the same rows
@@ -61,7 +61,7 @@ class TrainingRows(NamedTuple):
 
 @dataclass
 class Design:
-    """All decisions about a model that need no training: what it is made of and how it will be trained.
+    """All decisions about a model that need no training: its structure, and how it will be trained.
 
     `data` are the rows as the model will see them, and `start` fills a model that was built from `spec`.
     """
@@ -82,7 +82,7 @@ class Design:
 
 @dataclass
 class Fitted:
-    """A model with everything that goes into its folder, and the two objects that train it and answer for it."""
+    """A model with everything that goes into its folder, its trainer and its predictor."""
 
     spec: Any
     settings: Settings
@@ -97,15 +97,15 @@ class Fitted:
     # Of a member of an ensemble: P@1, 3 and 5 on held-out rows, alone and together with those before it.
     held_out_scores: dict[str, list[float]] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
-    # What was said of held-out rows, for decisions; where there is none, why not.
+    # The predictions for held-out rows, for decisions; if there are none, why not.
     evidence: Evidence | None = None
     no_evidence: str = ""
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None
-    # What makes rows of documents; None for a model of rows.
+    # The parts that turn documents into rows; None for a model of rows.
     text: TextParts | None = None
-    # Which labels were observed of the rows to be trained on next, None for all.
+    # The observed entries of the labels of the next training rows, None for all.
     mask: Mask | None = None
     n_ranks: int = 1  # how many processes train it
     options: Any = None  # as they were when the model was built: those of the estimator may change
@@ -113,7 +113,7 @@ class Fitted:
     predictor: Any = None  # a Predictor
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what trains and answers: it is made again where it is needed."""
+        """Leave out the trainer and the predictor, which are made again when needed."""
         return self.__dict__ | {"trainer": None, "predictor": None}
 
     @property
@@ -123,7 +123,7 @@ class Fitted:
 
     @property
     def n_labels_per_step(self) -> int:
-        """About how many labels a step looks at: all, or those that hold in a batch and the drawn negatives."""
+        """About how many labels a step uses: all, or those that hold in a batch and the drawn negatives."""
         n_labels = int(self.spec.n_labels)
         if not self.n_negatives:
             return n_labels
@@ -132,7 +132,7 @@ class Fitted:
 
 
 def _utility_predictor(fitted: Fitted) -> Predictor:
-    """Answer from moments and likelihood. Classes exclude each other if the calibration says so, else by division."""
+    """Predict from moments and likelihood. Classes exclude each other if the calibration says so, else by division."""
     is_exclusive = isinstance(fitted.model.calibration, Temperature)
     predictor = UtilityPredictor(fitted.model, fitted.spec.n_labels, is_exclusive)
     predictor.normalises = fitted.labels.kind == "classes" and not is_exclusive
@@ -156,21 +156,21 @@ class Blueprint:
     """
 
     spec: type[Any]
-    # build(spec, options) → a model with nothing in it yet
+    # build(spec, options) → a model, not yet filled
     build: Callable[[Any, Any], nn.Module]
     # design(options, rows) → what the model will be
     design: Callable[[Any, TrainingRows], Design]
-    # predictor(fitted) → what answers; made again whenever the model has changed
+    # predictor(fitted) → the predictor, made again whenever the model has changed
     predictor: Callable[[Fitted], Predictor] = _utility_predictor
-    # trainer(options, fitted) → what trains it, at first and later
+    # trainer(options, fitted) → the trainer, for the first training and later ones
     trainer: Callable[[Any, Fitted], Trainer] = _gradient_trainer
-    # spread(fitted, cluster) → what answers in one of several processes
+    # spread(fitted, cluster) → the predictor in one of several processes
     spread: Callable[[Fitted, Cluster], Predictor] = _answers_alone
-    # training_bytes(options, fitted) → memory of a training step, beside the rows
+    # training_bytes(options, fitted) → memory of a training step, besides the rows
     training_bytes: Callable[[Any, Fitted], int] = lambda options, fitted: 0
-    # summary(options, fitted) → one line about what the model is made of
+    # summary(options, fitted) → a one-line description of the model
     summary: Callable[[Any, Fitted], str] = lambda options, fitted: f"{fitted.spec.n_labels} labels"
-    # facts(options, fitted) → the sizes and choices that say most about the model, by name
+    # facts(options, fitted) → the most important sizes and choices, by name
     facts: Callable[[Any, Fitted], dict[str, str]] = lambda options, fitted: {}
     # check_labels(fitted, Y): raise if labels given later do not suit the model
     check_labels: Callable[[Fitted, sparse.csr_array], None] = lambda fitted, Y: None
@@ -199,13 +199,13 @@ class Blueprint:
 
     @property
     def memory_hint(self) -> str:
-        """What to lower when memory is short, in words."""
+        """Which options to lower when memory is short, in words."""
         *others, last = self.to_lower
         return f"{', '.join(others)}{' or ' if others else ''}{last}{self.memory_advice}"
 
 
 def resolve(options: Any, chosen: Any) -> Any:
-    """Return the options, where the user left one open as the plan chose it."""
+    """Return the options, with the plan's choice where the user left one open."""
     left_open = {name: value for name, value in vars(chosen).items() if getattr(options, name, None) is None}
     return SimpleNamespace(**vars(options) | left_open)
 
@@ -218,7 +218,7 @@ def spec_options(spec: type[Any], options: Any) -> dict[str, Any]:
 def training_settings(
     options: Any, n_rows: int, seed: int, held_out_seed: int | None = None, n_held_out: int | None = None
 ) -> Settings:
-    """Return how to train, by options that are resolved. Enough rows leave some for calibration, by default a tenth."""
+    """Return the training settings for resolved options. Given enough rows, hold out some (by default a tenth)."""
     can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE and options.max_epochs >= 3
     held_out = (n_held_out or n_rows // 10) if can_calibrate else 0
     return Settings(

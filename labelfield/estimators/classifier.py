@@ -1,8 +1,8 @@
 """The one base of all classifiers: scikit-learn's interface over a blueprint, and nothing of any model.
 
 A final class declares options (dataclass fields, documented in its docstring), `constraints` beside them, and a
-`blueprint` of functions that decide, build, train and answer. What it inherits is the protocol that everything above
-asks (`labelfield.estimators.protocol`).
+`blueprint` of functions that decide, build, train and predict. It inherits the protocol that everything above
+uses (`labelfield.estimators.protocol`).
 """
 
 from abc import ABC
@@ -49,7 +49,7 @@ Value = TypeVar("Value")
 
 
 class TrainingCost(NamedTuple):
-    """What training will take: memory beside the rows, time, and the settings of each stage."""
+    """The cost of training: memory besides the rows, time, and the settings of each stage."""
 
     n_bytes: int
     seconds: float
@@ -120,7 +120,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         Factor models, topics and ensembles of them leave out missing entries of Y: NaN in a dense Y, those not
         `observed`, or those that are `missing`, each a boolean or sparse matrix or a list of labels for each row.
 
-        With `checkpoint` an interrupted run can go on later with `resume=True`. `validation` rows are scored after
+        With `checkpoint`, an interrupted run can continue later with `resume=True`. `validation` rows are scored after
         each epoch. `on_step(run, n_steps)` is called after each step.
         """
         data = self.prepare(X, Y, observed=observed, missing=missing)
@@ -138,7 +138,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     ) -> Dataset:
         """Decide everything that needs no training, build the model, and return the rows as training takes them.
 
-        `classes` names all labels there will be, where Y may not show them all; for the others see `fit`. All processes
+        `classes` names all labels, in case Y does not show them all; for the other arguments see `fit`. All processes
         of a `cluster` call this with the same rows, and then `train_prepared`; the first has the model at the end.
         """
         rows = read_rows(self, X, Y, classes, observed, missing)
@@ -175,8 +175,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Train for one more epoch, on these rows; the first call also builds the model.
 
-        The optimiser goes on where the last call left it; that of a loaded model starts fresh. `classes` names all
-        labels there will be, where the first rows do not show them all. NaN in Y is missing, where a method allows it.
+        The optimiser continues where the last call left it; that of a loaded model starts fresh. `classes` names all
+        labels, in case the first rows do not show them all. NaN in Y means missing, if the method allows it.
         """
         if not hasattr(self, "fitted_"):
             data = self.prepare(X, Y, classes)
@@ -235,9 +235,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     ) -> sparse.csr_array:
         """Return the k best labels of each row and their probabilities, as CSR (N, K).
 
-        The best are the most probable ones. With rank_by="propensity" they are those with the largest probability times
-        inverse propensity, which leans to rare labels and is best for PSP@k; a number such as 0.5 is a power of the
-        inverse propensity. The values are probabilities all the same: `metrics.evaluate`, given the same `rank_by` and
+        By default the best are the most probable. With rank_by="propensity" they have the largest probability times
+        inverse propensity, which favours rare labels and is best for PSP@k; a number such as 0.5 is a power of the
+        inverse propensity. The values are still probabilities: `metrics.evaluate`, given the same `rank_by` and
         the training labels, ranks them in that order.
 
         With rank_by="utility" factor models rank by mean utility, as the papers do [TH 4.36]. The values are then the
@@ -252,10 +252,10 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return best
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the lower and upper ends (N, K) of an interval of each calibrated probability, by held-out rows.
+        """Return the lower and upper ends (N, K) of an interval for each calibrated probability, from held-out rows.
 
-        Of all labels with such a probability, the share that holds is between the ends with this probability: it is a
-        confidence interval of what the probability ought to be, and narrow where many held-out rows tell. A model
+        Among all labels with this probability, the share that holds lies in the interval with probability `level`: a
+        confidence interval for the true frequency, narrow where there are many such labels in held-out rows. A model
         without held-out rows raises a CannotAnswerError.
         """
         if not 0 < level < 1:
@@ -270,11 +270,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         p is the calibrated probability of the row's first label. ν is how unlike the training rows the row is: the
         share of the prior variance there that the inducing inputs leave open, or that the posterior of a deep kernel
         has left; it is 0 for plain networks, point estimates and topics, which cannot tell. The result reads as the
-        chance that the first label is wrong, if whatever is unknown about a row counts as wrong. Under a stationary
+        chance that the first label is wrong, if everything unknown about a row counts as wrong. Under a stationary
         kernel it tends to 1 as a row moves away from all others; p alone may tend to anything. For rows of known kinds
         1 - p orders mistakes a little better.
 
-        Probabilities need not be computed again if `best`, what `predict_topk` said of these rows, is at hand.
+        Pass the result of `predict_topk` for these rows as `best` to avoid computing probabilities again.
         """
         rows = self.rows(X)
         first = self.predictor_.top_k(rows, 1).data if best is None else best.max(axis=1).toarray().ravel()
@@ -291,13 +291,13 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         f1: bool = False,
         confidence: float | None = 0.95,
     ) -> Decision:
-        """Return tags for rows, and which rows a person should see, with a promise learned from held-out rows.
+        """Return tags for rows, and which rows to leave to a person, with a promise learned from held-out rows.
 
-        Ask for one of: a `precision` of all tags (0.95 if nothing is asked), a `recall` of the true labels of a row, a
-        `review_rate` of rows for a person at the most, or, without any promise, the best `f1` of each label. Rows get
-        at most `max_tags` tags: as many as were looked at for recall and f1, else 5, and one for classes. A promise
-        fails with a probability of 1 - confidence at the most, if rows are drawn as the training rows were; with
-        confidence=None a recall is promised on average. What cannot be promised raises a CannotAnswerError.
+        Ask for one of these: a `precision` of all tags (0.95 by default), a `recall` of the true labels of a row, a
+        largest `review_rate` of rows left to a person, or, without any promise, the best `f1` of each label. Rows get
+        at most `max_tags` tags; the default is as many as were ranked for recall and f1, 1 for classes, and 5
+        otherwise. A promise fails with probability at most 1 - confidence, if rows are drawn as the training rows were;
+        with confidence=None a recall is promised on average. If no promise can be made, a CannotAnswerError is raised.
         """
         rows = self.rows(X)
         aims = {"precision": precision, "recall": recall, "review_rate": review_rate, "max_tags": max_tags, "f1": f1}
@@ -305,11 +305,11 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return policy.apply(self.predictor_.top_k(rows, policy.n_listed))
 
     def policy(self, **asked: Any) -> Policy:
-        """Return the rule by which `decide` decides if it is asked the same."""
+        """Return the rule that `decide` uses for the same arguments."""
         return fit_policy(self.held_out_evidence(), one_each=self.label_kind_ == "classes", **asked)
 
     def held_out_evidence(self) -> Evidence:
-        """Return what was said of rows that were held out; raise a CannotAnswerError that says why there is nothing."""
+        """Return the predictions for held-out rows; raise a CannotAnswerError that says why there are none."""
         return evidence_for(self.fitted())
 
     def predict_latent(self, X: Any) -> Latent:
@@ -372,7 +372,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
     @property
     def trainer_(self) -> Trainer:
-        """What trains the model, made when it is needed from the options of that time."""
+        """The trainer of the model, made when needed from the current options."""
         fitted = self.fitted()
         if fitted.trainer is None:
             fitted.trainer = self.blueprint.trainer(plain_options(self), fitted)
@@ -380,19 +380,19 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return trainer
 
     def summary(self) -> str:
-        """Return one line about what the model is made of."""
+        """Return a one-line description of the model."""
         return self.blueprint.summary(self.fitted().options, self.fitted_)
 
     def facts(self) -> dict[str, str]:
-        """Return the sizes and choices that say most about the model, by name; for an ensemble, of its first member."""
+        """Return the most important sizes and choices, by name; for an ensemble, those of its first member."""
         return self.blueprint.facts(self.fitted().options, self.fitted_)
 
     def n_parameters(self) -> int:
-        """Return how many numbers are learned."""
+        """Return the number of learned parameters."""
         return sum(parameter.numel() for parameter in self.model_.parameters())
 
     def training_cost(self, data: Dataset) -> TrainingCost:
-        """Return what training on the rows that `prepare` returned will take, by trying a step."""
+        """Estimate the cost of training on the rows that `prepare` returned, by trying a step."""
         hint, stages = self.blueprint.memory_hint, self.trainer_.stage_settings()
         with advising_on_memory(hint):
             n_steps = -(-data.n_rows // self.settings_.batch_size)
@@ -401,25 +401,25 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return TrainingCost(training_bytes(self), min(seconds, sum(budgets)) if budgets else seconds, stages)
 
     def members(self) -> list[Any]:
-        """Return the classifiers that the answers are the mean of: an ensemble's members, else this one alone."""
+        """Return the members of an ensemble or a mix; for any other classifier, itself alone."""
         return [self]
 
     def label_names(self) -> list[str]:
-        """Return what labels are called: as they were saved, or as their classes are written in files."""
+        """Return the names of labels: as they were saved, or as their classes are written in files."""
         names = self.fitted().label_names
         if names is not None:
             return names
         return [class_name(str(int(label) if isinstance(label, bool) else label)) for label in self.classes_.tolist()]
 
     def feature_names(self) -> list[str] | None:
-        """Return what features were called in training, by a file or by the table that was fitted; None if unknown."""
+        """Return the names of features in training, from a file or the fitted table; None if unknown."""
         names = self.fitted().feature_names
         if names is None and hasattr(self, "feature_names_in_"):
             names = [str(name) for name in self.feature_names_in_]
         return names
 
     def name_features(self, names: Names | None, text: TextParts | None = None) -> None:
-        """Keep the names of features, and what makes rows of documents, so that the model folder has them."""
+        """Store the names of features, and the parts that turn documents into rows, for the model folder."""
         self.fitted().text = text
         if names is not None:
             self.fitted().feature_names, self.fitted_.feature_names_digest = list(names), names.digest()
@@ -447,7 +447,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return transform(as_rows(self, X, reset=False))
 
     def encode(self, Y: Any, n_rows: int) -> sparse.csr_array:
-        """Return labels in the columns that the first fit gave them; labels that it did not see are refused."""
+        """Return labels in the columns of the first fit; raise a DataError for labels that it did not see."""
         encoded = encode_known(Y, n_rows, Labels(self.label_kind_, self.classes_))
         self.blueprint.check_labels(self.fitted(), encoded)
         return encoded
@@ -461,7 +461,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         save(self, Path(folder), label_names)
 
     def to(self, device: str) -> Self:
-        """Move the fitted model to "cpu", "cuda", or the best device there is ("auto")."""
+        """Move the fitted model to "cpu", "cuda", or the best available device ("auto")."""
         self.fitted().model.to(choose_device(device))
         self.device = device
         hold(self, self.fitted_)  # an optimiser would stay where it was
@@ -482,7 +482,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 def read_rows(
     estimator: Classifier, X: Any, Y: Any, classes: Any = None, observed: Any = None, missing: Any = None
 ) -> TrainingRows:
-    """Check options, rows and labels for a new fit, and forget the old one: parts of two would not go together."""
+    """Check options, rows and labels for a new fit, and discard the old one, whose parts would not fit."""
     estimator.__dict__.pop("fitted_", None)
     check_parameters(estimator)
     device, seed = choose_device(estimator.device), choose_seed(estimator.random_state)
@@ -501,16 +501,16 @@ def _missing_entries(estimator: Classifier, Y: Any, observed: Any, missing: Any)
     is_told = observed is not None or missing is not None
     if not estimator.takes_missing:
         if is_told:
-            raise ValueError(f"{type(estimator).__name__} needs all labels; pass neither observed nor missing")
+            raise ValueError(f"{type(estimator).__name__} needs all labels observed; pass neither observed nor missing")
         return Y, None  # a gap in Y is refused where Y is read
     Y, gaps = split_missing(Y)
     if gaps is not None and is_told:
-        raise ValueError("Y has missing entries of its own; pass neither observed nor missing")
+        raise ValueError("Y already marks missing entries; pass neither observed nor missing")
     return Y, missing if gaps is None else gaps
 
 
 def hold(estimator: Classifier, fitted: Fitted) -> None:
-    """Give a classifier a state, newly built or loaded, with what answers for it."""
+    """Give a classifier a new or loaded state, with a predictor for it."""
     estimator.fitted_ = fitted
     fitted.trainer, fitted.predictor = None, estimator.blueprint.predictor(fitted)
 
@@ -536,7 +536,7 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     hint = estimator.blueprint.memory_hint
     needed, free = estimator.blueprint.training_bytes(options, fitted), free_bytes(rows.device)
     if free is not None and needed > free:
-        # Refused before the system kills the process for it.
+        # Refuse now, before the system kills the process.
         sizes = [f"{name}={value}" for name, value in vars(design.spec).items() if name in estimator.blueprint.to_lower]
         raise OutOfMemoryError(
             f"training needs about {needed / 2**30:,.1f} GiB and {rows.device} has {free / 2**30:,.1f} GiB free; "
@@ -562,7 +562,7 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
         if monitor.cluster.size > 1:
             monitor.cluster.while_waiting = stop
         run = estimator.trainer_.train(data, monitor)
-    # Further training goes by the options of that time, and is on other rows.
+    # Further training uses the options of that time, on other rows.
     estimator.fitted_.trainer = estimator.fitted_.mask = None
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
     estimator.fitted_.evidence = evidence_of(run.memory, estimator.spec_.n_labels)
@@ -570,17 +570,17 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
 
 
 def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:
-    """Train for one more epoch on rows as the model sees them, after what it was trained on before."""
+    """Train for one more epoch on rows as the model sees them."""
     with _changing_model(estimator):
         run = estimator.trainer_.train_more(data, past)
     estimator.fitted_.mask = estimator.fitted_.evidence = None
-    estimator.fitted_.no_evidence = "the model was trained by partial_fit, which holds no rows out. Train it by fit"
+    estimator.fitted_.no_evidence = "the model was trained with partial_fit, which holds out no rows. Train it with fit"
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
 
 
 @contextmanager
 def _changing_model(estimator: Classifier) -> Iterator[None]:
-    """Advise on memory, and let a new predictor answer for the changed model, also after half a training."""
+    """Advise on memory, and make a new predictor for the changed model, even after an interrupted training."""
     try:
         with advising_on_memory(estimator.blueprint.memory_hint):
             yield
@@ -589,7 +589,7 @@ def _changing_model(estimator: Classifier) -> Iterator[None]:
 
 
 def evidence_for(fitted: Fitted) -> Evidence:
-    """Return what was said of held-out rows; raise a CannotAnswerError that says why there is none."""
+    """Return the predictions for held-out rows; raise a CannotAnswerError that says why there are none."""
     if fitted.evidence is not None:
         return fitted.evidence
     why = fitted.no_evidence
@@ -600,17 +600,17 @@ def evidence_for(fitted: Fitted) -> Evidence:
             f"the model was trained on {fitted.n_rows:,} rows or for too few epochs, and none were held out. Train it "
             "on more rows, at least 1,000"
         )
-    raise CannotAnswerError(f"nothing can be promised: {why}")
+    raise CannotAnswerError(f"no promise can be made: {why}")
 
 
 def training_bytes(estimator: Classifier) -> int:
-    """Return about how much memory a training step takes, beside the rows."""
+    """Estimate the memory that a training step takes besides the rows."""
     return estimator.blueprint.training_bytes(plain_options(estimator), estimator.fitted())
 
 
 def fingerprint(estimator: Classifier, data: Dataset, cluster: Cluster = ALONE) -> str:
-    """Return a fingerprint of what is trained on what; in a cluster that of the first rank, since others may round
-    rows differently."""
+    """Return a fingerprint of the model and its training data; in a cluster, that of the first rank, since others
+    may round rows differently."""
 
     def own() -> Arrays:
         parts = (estimator.spec_, *estimator.trainer_.fingerprint(), estimator.row_transform_.name)
@@ -623,9 +623,9 @@ def fingerprint(estimator: Classifier, data: Dataset, cluster: Cluster = ALONE) 
 
 
 def _validation(estimator: Classifier, X: Any, Y: Any) -> Validate:
-    """Return what scores these rows after each epoch, when the model has changed.
+    """Return a function that scores these rows after each epoch.
 
-    Of an ensemble the first member is scored: the others are not trained at the same pace. Of a mix the whole is, once.
+    For an ensemble it scores the first member, since the others train at another pace; for a mix, the whole, once.
     """
     first: Classifier = estimator if estimator.validates_whole else estimator.members()[0]
     X = as_rows(estimator, X, reset=False)  # the ensemble, not its member, knows the names of a table's columns

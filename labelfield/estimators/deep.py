@@ -93,7 +93,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     settings = replace(list(stages.values())[-1], time_budget=given.time_budget)
     # A softmax has one class per row, in whatever form it was given.
     read = Labels("classes" if likelihood == "softmax" else labels.kind, labels.classes)
-    # Codes of a dense table become indicators, which are mostly 0: it is held dense all the same.
+    # Codes of a dense table become indicators, which are mostly 0: the table is still held as dense.
     are_dense = not takes_sparse and (_is_dense(data.X) or (transform.codes is not None and _is_dense(X)))
     return Design(data, transform, spec, settings, n_negatives, begin, read, are_dense)
 
@@ -104,7 +104,7 @@ def _is_dense(X: sparse.csr_array) -> bool:
 
 
 def _require_dense(network: str, X: sparse.csr_array) -> None:
-    """Refuse wide sparse rows for a network of dense rows, which would make them dense."""
+    """Refuse wide sparse rows for a network that would make them dense."""
     n_features = X.shape[1]
     if n_features > _MOST_DENSE and not _is_dense(X):
         whose = "your network takes" if network == "own" else f"network={network!r} takes"
@@ -121,7 +121,7 @@ def _stage_settings(options: Any, n_rows: int, seed: int, held_out_seed: int | N
     counts = (options.network_epochs, options.process_epochs, options.max_epochs)
     epochs = {name: count for name, count in zip(STAGE_TIME, counts, strict=True) if count}
     if not epochs:
-        raise ValueError("network_epochs, process_epochs and max_epochs are all 0; expected something to train")
+        raise ValueError("network_epochs, process_epochs and max_epochs are all 0; at least one must be positive")
     rates, last = _rates(options), list(epochs)[-1]
     final = SimpleNamespace(**vars(options) | {"max_epochs": epochs[last], "learning_rate": rates[last]})
     whole = training_settings(final, n_rows, seed, held_out_seed)
@@ -144,11 +144,13 @@ def _rates(options: Any) -> dict[str, float]:
 
 
 def _choose_subsets(options: Any, chosen: DeepPlan, n_outputs: int | None) -> tuple[tuple[int, ...], ...]:
-    """Return which features each process is on: as the user says, or one after the other; all of a user's network."""
+    """Return the features of each process: as the user says, or in order; for a user's network, all of them."""
     size, n_processes = options.subset_size, options.n_processes
     if options.subsets is not None:
         if n_processes not in (None, len(options.subsets)):
-            raise ValueError(f"n_processes={n_processes} with {len(options.subsets)} subsets; expected as many")
+            raise ValueError(
+                f"n_processes={n_processes} with {len(options.subsets)} subsets; expected one subset per process"
+            )
         return checked_subsets(options.subsets)
     n_processes = n_processes or (chosen.n_processes if n_outputs is None else max(1, n_outputs // size))
     if n_outputs not in (None, n_processes * size):
@@ -164,7 +166,9 @@ def _network_spec(options: Any, n_features: int, n_outputs: int) -> NetworkSpec:
     if options.network == "cnn" and shape is None:
         shape = square_image_shape(n_features)
         if shape is None:
-            raise ValueError(f"{n_features} features are no square image; pass image_shape=(channels, height, width)")
+            raise ValueError(
+                f"{n_features} features do not form a square image; pass image_shape=(channels, height, width)"
+            )
     parts = {"channels": options.channels, "image_shape": shape, "dropout": options.dropout}
     return NetworkSpec(options.network, n_features, n_outputs, options.hidden, **parts)
 
@@ -401,7 +405,7 @@ class DeepKernelClassifier(Classifier):
         is_new = not hasattr(self, "fitted_")
         try:
             return super().partial_fit(X, Y, classes)
-        finally:  # also of a call that was interrupted
+        finally:  # even after an interrupted call
             if is_new and hasattr(self, "fitted_") and self.spec_.has_baseline:
                 self.model_.baseline, self.fitted_.spec = None, replace(self.spec_, has_baseline=False)
 
@@ -418,7 +422,7 @@ class DeepKernelClassifier(Classifier):
         return self.fit(X, y, **options).transform(X)
 
     def baseline_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]:
-        """Return the probability of each label (N, K) under the plain network, before the processes came."""
+        """Return the probability of each label (N, K) under the plain network, before the processes were added."""
         return self._baseline().proba(self.rows(X), calibrated)
 
     def baseline_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> sparse.csr_array:

@@ -1,4 +1,4 @@
-"""Ensembles: the mean probability over several unlike classifiers of one kind, calibrated as a whole.
+"""Ensembles: the mean probability over several different classifiers of one kind, calibrated as a whole.
 
 Averaging models that see rows differently is worth far more than one larger model or more seeds of the same.
 """
@@ -48,7 +48,7 @@ class EnsembleSpec:
 
 
 class EnsembleModel(nn.Module):
-    """The models of all members, and the calibration of their mean, or of a stack of unlike ones."""
+    """The models of all members, and the calibration of their mean, or of a stack of different kinds."""
 
     def __init__(self, spec: EnsembleSpec, is_stacked: bool = False) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class EnsembleModel(nn.Module):
         self.rows = list[Dataset]()
 
     def fill(self, members: Sequence[Classifier], rows: Sequence[Dataset] = ()) -> None:
-        """Take over members, built or loaded, with a calibration like theirs that knows nothing yet."""
+        """Set the members, built or loaded, with a calibration like theirs that is not yet fitted."""
         self.members, self.rows = list(members), list(rows)
         self.models = nn.ModuleList(member.model_ for member in members)
         own = members[0].predictor_.calibration
@@ -67,19 +67,19 @@ class EnsembleModel(nn.Module):
         )
 
     def leave_out_last(self) -> None:
-        """Forget the last member of a stack, and all weights."""
+        """Remove the last member of a stack, and all weights."""
         self.spec = replace(self.spec, n_members=self.spec.n_members - 1)
         self.members, self.models = self.members[:-1], self.models[:-1]
         self.stack = Stack(self.spec.n_members, self.spec.n_labels)
 
 
 def _remembered(member: Classifier, held_out: Dataset) -> dict[str, Tensor]:
-    """Return what a member says of held-out rows at this point of its training."""
+    """Return a member's predictions for held-out rows at this point of its training."""
     return remember(member.blueprint.predictor(member.fitted_), held_out.X, held_out.Y)
 
 
 class EnsembleTrainer:
-    """Trains all members and calibrates what they say together on the rows that all of them held out.
+    """Trains all members, and calibrates their joint predictions on the rows that all of them held out.
 
     Members of one kind train several at a time; those of a stack one after another, each on all cores.
     """
@@ -135,7 +135,7 @@ class EnsembleTrainer:
         return runs
 
     def _combine(self, data: Dataset, memories: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Learn from what each member remembers of the held-out rows how they speak together; return the evidence."""
+        """Learn how to combine members from their predictions for the held-out rows; return the evidence."""
         members, stack, calibration = self.model.members, self.model.stack, self.model.calibration
         n_labels, found = members[0].spec_.n_labels, list[dict[str, list[float]]]()
         if stack is None:
@@ -198,7 +198,7 @@ def _train_member(member: Classifier, rows: Dataset, monitor: Monitor, on_step: 
 
 
 def _checkpoint(path: Path, number: int) -> Path:
-    """Return the checkpoint of a member; those of the others stand beside that of the first."""
+    """Return the checkpoint of a member; all checkpoints are beside that of the first."""
     return path if number == 0 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
@@ -215,7 +215,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
     for variant in first.blueprint.variants(first.fitted_, MOST_MEMBERS):
         if len(members) == n_members:
             break
-        # What the user chose stays; a smaller learning rate goes with more epochs.
+        # The user's options stay; a smaller learning rate goes with more epochs.
         own = {name: value for name, value in variant.items() if name == "random_state" or getattr(first, name) is None}
         if "max_epochs" not in own:
             own.pop("learning_rate", None)
@@ -282,7 +282,7 @@ def _are_alike(one: Classifier, other: Classifier) -> bool:
 
 
 def members_predictor(fitted: Fitted) -> EnsemblePredictor:
-    """Return what answers for all members together."""
+    """Return a predictor for all members together."""
     members = [Member(member.row_transform_, member.predictor_) for member in fitted.model.members]
     return EnsemblePredictor(members, fitted.model.calibration, fitted.model.stack)
 
@@ -300,11 +300,11 @@ def _n_at_once(member: Classifier, n_members: int) -> int:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EnsembleClassifier(Classifier):
-    """An ensemble of unlike classifiers of one kind: the mean of their probabilities, calibrated as a whole.
+    """An ensemble of different classifiers of one kind: the mean of their probabilities, calibrated as a whole.
 
     Members differ in what helps most for their kind: scalings of rows, kernels and sizes for MLGPF, seeds for the
-    others. What the user chose stays as it is. Intervals are those of the mixture of all members, uncertainty is the
-    mean over them, latent moments are those of the mixture, and known labels condition every member.
+    others. Options that the user set stay as they are. Intervals are those of the mixture of all members, uncertainty
+    is the mean over them, latent moments are those of the mixture, and known labels condition every member.
 
     Parameters
     ----------
@@ -369,7 +369,7 @@ class EnsembleClassifier(Classifier):
         return list(self.model_.members)
 
     def n_parameters(self) -> int:
-        """Return how many numbers are learned by all members."""
+        """Return the number of learned parameters of all members."""
         return sum(member.n_parameters() for member in self.members())
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
@@ -389,7 +389,7 @@ class EnsembleClassifier(Classifier):
         return without_known(self.predictor_.given(rows, known, k + longest), known, k)
 
     def to(self, device: str) -> Self:
-        """Move all members to "cpu", "cuda", or the best device there is ("auto")."""
+        """Move all members to "cpu", "cuda", or the best available device ("auto")."""
         for member in self.members():
             member.to(device)
         self.model_.calibration.to(choose_device(device))

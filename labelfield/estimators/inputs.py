@@ -1,4 +1,4 @@
-"""Rows and labels in the forms in which users pass them, brought to the one form that the package works with."""
+"""Convert rows and labels from the forms in which users pass them to the one form that the package uses."""
 
 from typing import Any, NamedTuple
 from warnings import warn
@@ -14,7 +14,7 @@ from labelfield.csr import as_features, as_positives, from_counts
 from labelfield.errors import DataError
 
 LABEL_KINDS = ("indicator", "lists", "classes")
-# Lists of label numbers get a column for each number up to the largest; larger numbers are no columns.
+# Lists of label numbers get a column for each number up to the largest; larger numbers cannot be columns.
 _MOST_NUMBERS = 50_000_000
 
 
@@ -26,7 +26,7 @@ class Labels(NamedTuple):
 
 
 def as_rows(estimator: Any, X: Any, *, reset: bool) -> sparse.csr_array:
-    """Return X as CSR float32, checked as scikit-learn checks it; `reset` in fit, where any width will do."""
+    """Return X as CSR float32, checked as scikit-learn checks it; `reset` in fit, where any width is allowed."""
     X = validate_data(
         estimator,
         X,
@@ -41,24 +41,24 @@ def as_rows(estimator: Any, X: Any, *, reset: bool) -> sparse.csr_array:
 def encode_labels(Y: Any, n_rows: int, classes: Any = None) -> tuple[sparse.csr_array, Labels]:
     """Return Y as CSR of positives, from an indicator matrix, lists of labels, or one class per row.
 
-    `classes` names all labels that there are, where Y may not show them all.
+    `classes` names all labels, in case Y does not show them all.
     """
     given = _read(Y, n_rows, None)
     if isinstance(given, _Lists):
         known = Labels(given.kind, _classes_of(given) if classes is None else np.unique(classes))
         return _place(given, known), known
     if classes is not None and len(classes) != given.shape[1]:
-        raise DataError(f"Y has {given.shape[1]} labels and {len(classes)} classes are named", expected="as many")
+        raise DataError(f"Y has {given.shape[1]} labels, but {len(classes)} classes are named", expected="as many")
     return given, Labels("indicator", np.arange(given.shape[1]))
 
 
 def encode_known(Y: Any, n_rows: int, known: Labels) -> sparse.csr_array:
-    """Return Y in the columns of labels that are known already; others are refused."""
+    """Return Y in the columns of labels that are already known; refuse others."""
     given = _read(Y, n_rows, known.kind)
     if isinstance(given, _Lists):
         return _place(given, known)
     if given.shape[1] != known.classes.size:
-        raise DataError(f"Y has {given.shape[1]} labels", expected=f"{known.classes.size} as in the first fit")
+        raise DataError(f"Y has {given.shape[1]} labels", expected=f"{known.classes.size}, as in the first fit")
     return given
 
 
@@ -111,7 +111,7 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
     if any(label is None or label != label for label in labels):  # NaN is not itself
         raise ValueError("Input y contains NaN or missing labels")
     if len({isinstance(label, str) for label in labels}) > 1:
-        raise DataError("Y holds text and other things", expected="one kind of label", fix="Pass all labels as text.")
+        raise DataError("Y mixes text with other types", expected="one kind of label", fix="Pass all labels as text.")
     return np.array(labels)
 
 
@@ -125,7 +125,7 @@ def _classes_of(given: _Lists) -> NDArray[Any]:
     if largest >= _MOST_NUMBERS:
         raise DataError(
             f"the label number {largest}",
-            expected=f"numbers of columns, below {_MOST_NUMBERS}",
+            expected=f"column numbers below {_MOST_NUMBERS}",
             fix="Pass such labels as strings.",
         )
     return np.arange(largest + 1)

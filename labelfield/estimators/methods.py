@@ -31,7 +31,7 @@ def new_estimator(method: str, options: dict[str, Any]) -> Classifier:
 
 def preset(name: str, **options: Any) -> Classifier:
     """Make the estimator of a paper (`labelfield.presets`): "journal", "subspace", "thesis", "thesis-robustmax",
-    "svdkl" or "bmlpl". Options given here go before those of the paper."""
+    "svdkl" or "bmlpl". Options given here override those of the paper."""
     if name not in PRESETS:
         raise ValueError(f"preset {name!r}; expected one of {', '.join(PRESETS)}")
     return new_estimator(PRESETS[name].method, {**PRESETS[name].options, **options})

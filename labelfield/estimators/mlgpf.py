@@ -43,7 +43,7 @@ from labelfield.models.sparse import MOST_POINTS, STARTS
 
 # By how much the log-odds of a label may change when its smallest weights are dropped after training.
 _PRUNED = 0.1
-# Features on which a label may have weights of its own.
+# The most features on which a label may have its own weights.
 _MOST_FEATURES = 10_000
 
 
@@ -52,7 +52,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     is_subspace = "subspace" in given.inducing
     options = resolve(given, plan(X.shape[0], X.shape[1], Y.shape[1]))
     if is_subspace and given.label_linear is None:
-        options.label_linear = "off"  # rows that are only seen through a subspace have no words of their own
+        options.label_linear = "off"  # rows that are only seen through a subspace have no words
     data, transform = rows.transformed(options.row_transform)
     settings = training_settings(options, X.shape[0], seed, rows.held_out_seed, rows.n_held_out)
     pattern = None
@@ -154,7 +154,7 @@ def _positive_weight(power: float, fitted: Fitted) -> torch.Tensor:
 
 
 def _source(options: Any, fitted: Fitted, data: Dataset) -> Source:
-    """Return rows from the data, or projected once onto the subspace where that loses nothing."""
+    """Return rows from the data, or projected once onto the subspace if that loses nothing."""
     inducing, device = fitted.model.inducing, device_of(fitted.model)
     can = isinstance(inducing, Subspace) and not inducing.basis.requires_grad and fitted.model.label_linear is None
     can = can and fitted.model.kernel.feature_relevance() is None
@@ -197,7 +197,7 @@ class MLGPFClassifier(Classifier):
     """Multi-label Gaussian-process factor model: f = Φ h(x) + b with h_p ~ GP(0, k), and a Bernoulli per label.
 
     With likelihood="squared_hinge" each label has a margin instead, as in a support vector machine. Entries of Y may be
-    missing, and then count for nothing: NaN in a dense Y, or as arguments of `fit` say.
+    missing, and are then ignored: mark them by NaN in a dense Y, or by arguments of `fit`.
 
     Options left at None are chosen from the size of the data (`labelfield.models.mlgpf.plan`).
 
@@ -382,7 +382,7 @@ def as_known(observed: Any, shape: tuple[int, int]) -> sparse.csr_array:
     known.eliminate_zeros()
     if not np.isin(known.data, (-1, 1)).all():
         raise DataError(
-            "observed holds other values than -1, 0 and 1",
+            "observed holds values other than -1, 0 and 1",
             fix="Use 1 for a label that holds, -1 for one that does not.",
         )
     if known.shape != shape:

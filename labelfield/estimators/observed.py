@@ -1,4 +1,4 @@
-"""Masks: which entries of Y were observed, in the forms in which users say it."""
+"""Masks: which entries of Y were observed, in the forms in which users pass them."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Label
         matrix = np.asarray(given)
     if matrix is not None:
         if matrix.shape != shape:
-            raise DataError(f"{name} has the shape {matrix.shape}", expected=f"{shape} as Y has")
+            raise DataError(f"{name} has the shape {matrix.shape}", expected=f"{shape}, like Y")
         if not np.isin(matrix.data if sparse.issparse(matrix) else matrix, (0, 1)).all():
             raise DataError(f"{name} is not binary", expected="0 and 1, or True and False")
         places = as_positives(matrix)
@@ -69,7 +69,7 @@ def read_mask(observed: Any, missing: Any, shape: tuple[int, int], labels: Label
 
 
 def _is_table_of(values: Any, shape: tuple[int, int]) -> bool:
-    """Return whether lists of 0 and 1 have the shape of Y: then they are no lists of labels."""
+    """Return whether lists of 0 and 1 have the shape of Y: then they are not lists of labels."""
     rows = values if isinstance(values, list | tuple) and len(values) == shape[0] else ()
     return bool(rows) and all(
         isinstance(row, list | tuple) and len(row) == shape[1] and all(entry in (0, 1) for entry in row) for row in rows
@@ -85,7 +85,7 @@ def _read_lists(values: Any, n_rows: int, labels: Labels, name: str) -> sparse.c
             f"{name} is {type(values).__name__}", expected="a matrix of 0 and 1, or a list of labels for each row"
         ) from None
     if len(rows) != n_rows:
-        raise DataError(f"{name} has {len(rows)} rows", expected=f"{n_rows} as Y has")
+        raise DataError(f"{name} has {len(rows)} rows", expected=f"{n_rows}, like Y")
     try:
         return encode_known(rows, n_rows, Labels("lists", labels.classes))
     except DataError as error:

@@ -1,4 +1,4 @@
-"""Options of estimators: what each means and may be, read from the one place where it is declared.
+"""Options of estimators: their meanings and constraints, read from the one place where they are declared.
 
 An option is declared by a field of the estimator, its entry in the docstring's Parameters section, and its constraint
 beside the fields. `help()`, `labelfield config`, error messages and the documentation read these.
@@ -19,7 +19,7 @@ _ENTRY = re.compile(r"^(\w+) : (.+)\n((?:    .+\n?)+)", re.MULTILINE)
 
 
 class Parameter(NamedTuple):
-    """An option: its name, type in words, default, meaning, and what it may be, where that is more than its type."""
+    """An option: its name, type in words, default, meaning, and constraint, if there is one beyond its type."""
 
     name: str
     kind: str
@@ -40,7 +40,7 @@ def parameters(estimator: type[Any]) -> dict[str, Parameter]:
 
 
 def check_parameters(estimator: Any) -> None:
-    """Raise a ValueError that names the first option whose value is not what its constraint says."""
+    """Raise a ValueError that names the first option whose value violates its constraint."""
     defaults = inspect.signature(type(estimator)).parameters
     optional = [name for name in estimator.constraints if defaults[name].default is None]
     check_options(vars(estimator), estimator.constraints, optional)

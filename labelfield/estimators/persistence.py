@@ -1,4 +1,4 @@
-"""Saving fitted classifiers to folders, and loading them: functions of what a folder holds, which nothing inherits."""
+"""Functions that save fitted classifiers to folders and load them."""
 
 from dataclasses import asdict, replace
 from os import PathLike
@@ -37,7 +37,7 @@ from labelfield.text.parts import TextParts
 Config: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, torch.Tensor]
 _ENSEMBLE = "ensemble"
-# What the names of arrays of an encoder begin with.
+# Prefix of the names of an encoder's arrays.
 _TEXT = "text."
 
 
@@ -68,7 +68,7 @@ def save(estimator: Classifier, folder: Path, label_names: Any = None) -> None:
 
 
 def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
-    """Return what a model is, in words and in arrays."""
+    """Return the description of a model: words and arrays."""
     fitted = estimator.fitted()
     if isinstance(fitted.model, EnsembleModel):
         return _describe_members(estimator, fitted.model)
@@ -98,7 +98,7 @@ def _describe(estimator: Classifier) -> tuple[Config, Arrays]:
 
 
 def _describe_members(estimator: Classifier, model: EnsembleModel) -> tuple[Config, Arrays]:
-    """Return what an ensemble or a mix is: itself, and each of its members."""
+    """Return the description of an ensemble or a mix, and of each of its members."""
     members, arrays = [], {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
     for number, member in enumerate(model.members):
         config, own = _describe(member)
@@ -207,7 +207,7 @@ def _restore_members(config: Config, arrays: Arrays, names: list[str] | None, ne
     parts = first.fitted_.labels, first.label_counts_, first.n_rows_, first.n_negatives_
     transform = restore_transform("none", n_features=first.n_features_in_)
     settings = first.settings_
-    if is_mix:  # whose members each have a share of the time, and batches of their own
+    if is_mix:  # whose members each have a share of the time, and their own batches
         whole = {"time_budget": estimator.get_params()["time_budget"], "batch_size": first.n_rows_}
         settings = replace(settings, **whole)
     fitted = Fitted(
@@ -229,7 +229,7 @@ def _restore_members(config: Config, arrays: Arrays, names: list[str] | None, ne
 def _restore_one(
     config: Config, arrays: Arrays, classes: Any, names: list[str] | None, network: nn.Module | None
 ) -> Classifier:
-    """Make one classifier of what a folder says; whatever does not fit raises."""
+    """Make one classifier from the contents of a folder; raise an error for anything that does not fit."""
     if not isinstance(config["method"], str) or config["method"] not in METHODS:
         raise ModelError(f"a model of the unknown method {config['method']!r}; known are {', '.join(METHODS)}")
     method, options = METHODS[config["method"]].load(), dict(config["options"])

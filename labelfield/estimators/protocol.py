@@ -1,7 +1,7 @@
-"""The narrow waist: what explanations, reports and commands may ask of a fitted classifier, and nothing else.
+"""The narrow waist: everything that explanations, reports and commands may ask of a fitted classifier.
 
-They never look at the class of a classifier, nor at a name that begins with an underscore. A question that a model has
-no answer to is answered by None (loadings, relevance, topics, processes, baseline) or, where an array is expected, by a
+They never look at the class of a classifier, or at a name that begins with an underscore. If a model cannot answer a
+question, it returns None (loadings, relevance, topics, processes, baseline) or, where an array is expected, raises a
 CannotAnswerError that says why.
 """
 
@@ -48,12 +48,12 @@ class FittedClassifier(Protocol):
     history_: list[dict[str, Any]]
     held_out_scores_: dict[str, list[float]]
     trials_: list[dict[str, Any]]
-    # What was said of rows that were held out, for decisions; None if none were
+    # The predictions for held-out rows, for decisions; None if there are none
     evidence_: Evidence | None
     row_transform_: RowTransform
     n_negatives_: int | None
     feature_names_digest_: str | None
-    # What makes rows of documents; None for a model of rows
+    # The parts that turn documents into rows; None for a model of rows
     text_: TextParts | None
 
     def label_names(self) -> list[str]: ...
@@ -90,10 +90,10 @@ class FittedClassifier(Protocol):
     def feature_relevance(self) -> NDArray[np.float32] | None: ...
     def topics(self, n: int = 10, label_names: Any = None) -> list[Any] | None: ...
 
-    # What answers for rows as the model sees them: log-odds, novelty, loadings of labels, processes, topics, baseline
+    # The predictor for rows as the model sees them: log-odds, novelty, loadings of labels, processes, topics, baseline
     predictor_: Predictor
 
-    # What commands do with it
+    # Used by commands
     @property
     def device(self) -> str: ...
     @property

@@ -43,7 +43,9 @@ class Topic(NamedTuple):
 def _design(given: Any, rows: TrainingRows) -> Design:
     X, Y, device, seed, mask = rows.X, rows.Y, rows.device, rows.seed, rows.mask
     if Y.nnz == 0 and not rows.names_all_labels:
-        raise DataError("no row has a label that was observed", expected="some", fix="Check Y and what was observed.")
+        raise DataError(
+            "no row has a label that was observed", expected="some", fix="Check Y and the mask of observed labels."
+        )
     options = resolve(given, plan(given.algorithm, Y.shape[1]))
     transform = RowTransform.fit(options.row_transform or choose_transform(X), X, Y)
     # Online, rows are transformed when they are needed: X may be larger than memory.
@@ -95,7 +97,7 @@ class TopicClassifier(Classifier):
     epochs are on all rows: four of EM, a third of online EM, half of Gibbs sampling. EM then ends its first part at
     five times `tol`. `partial_fit` takes steps of online EM and keeps the map.
 
-    Entries of Y may be missing, and then count as nothing at all: NaN in a dense Y, or as arguments of `fit` say.
+    Entries of Y may be missing, and are then ignored: mark them by NaN in a dense Y, or by arguments of `fit`.
 
     Parameters
     ----------
@@ -211,7 +213,7 @@ class TopicClassifier(Classifier):
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
         """Take a step of online EM on these rows; the first call also builds the model.
 
-        `classes` names all labels there will be, where the first rows do not show them all. NaN in Y is missing.
+        `classes` names all labels, in case the first rows do not show them all. NaN in Y means missing.
         """
         check_parameters(self)
         before, is_new = {**self.__dict__}, not hasattr(self, "fitted_")
@@ -258,7 +260,7 @@ class TopicClassifier(Classifier):
         trainer.mask, trainer.options = mask, _topic_options(plain_options(self))
 
     def n_parameters(self) -> int:
-        """Return how many numbers are learned."""
+        """Return the number of learned parameters."""
         return sum(part.numel() for part in (self.model_.V, self.model_.W, self.model_.r))
 
     def topic_trainer(self) -> TopicTrainer:

@@ -26,7 +26,7 @@ def restore_history(history: Any) -> list[dict[str, Any]]:
             raise ValueError("the history holds a stage that is not text")
         numbers = [epoch[name] for name in ("epoch", "bound", "learning_rate", "seconds")] + [*epoch["scores"].values()]
         if not all(isinstance(number, int | float) for number in numbers):
-            raise ValueError("the history holds other things than numbers")
+            raise ValueError("the history holds something other than numbers")
     return epochs
 
 
@@ -59,7 +59,7 @@ def _restore_codes(codes: torch.Tensor, n_features: int) -> Codes:
     found = Codes(*codes.numpy())
     step = np.diff(found.columns.astype(np.int64) << 32 | found.values.astype(np.int64) + (1 << 31))
     if found.columns.min() < 0 or found.columns.max() >= n_features or (step <= 0).any():
-        raise ValueError("codes of categories that are of no feature, or not in order")
+        raise ValueError("codes of categories that belong to no feature, or are not in order")
     return found
 
 
@@ -81,16 +81,18 @@ def restore_model(
     for name, array in arrays.items():
         is_foreign = bool(blueprint.foreign_arrays) and name.startswith(blueprint.foreign_arrays)
         if name in own and array.dtype != own[name].dtype:
-            found = f"{name} is of {array.dtype}; expected {own[name].dtype}"
-            raise ModelError(f"{found}. Build the network as it was") if is_foreign else ValueError(found)
+            found = f"{name} has dtype {array.dtype}; expected {own[name].dtype}"
+            raise ModelError(f"{found}. Build the network as it was when saved") if is_foreign else ValueError(found)
         if array.is_floating_point() and not torch.isfinite(array).all():
-            raise ValueError(f"{name} is not of finite numbers")
+            raise ValueError(f"{name} holds numbers that are not finite")
     try:
         model.load_state_dict(blueprint.with_training_arrays(spec, arrays), assign=True)
     except RuntimeError as error:
         if not getattr(spec, "network_class", ""):
             raise
         lines = [line.strip() for line in str(error).splitlines()]
-        raise ModelError(f"the network does not fit its weights: {lines[-1][:200]}. Build it as it was") from None
+        raise ModelError(
+            f"the network does not fit its weights: {lines[-1][:200]}. Build it as it was when saved"
+        ) from None
     check_modules(model)
     return counts.numpy(), model

@@ -1,4 +1,4 @@
-"""Why a model predicts what it does: for one row, and for what it has learned as a whole."""
+"""Explain why a model predicts what it does, for one row, and what it has learned as a whole."""
 
 from labelfield.explain.features import relevant_features
 from labelfield.explain.inducing import InducingInput, inducing_inputs

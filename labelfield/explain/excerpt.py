@@ -1,4 +1,4 @@
-"""The part of a document around the words that carried a tag, in pieces: marked words and what is between them."""
+"""The part of a document around the words behind a tag, in pieces: marked words and the text between them."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from labelfield.estimators.text import TagExplanation
 
 
 class Piece(NamedTuple):
-    """A piece of text, and what the word that it is does for the tag; 0 for what lies between marked words."""
+    """A piece of text, and the effect of this word on the tag; 0 for the text between marked words."""
 
     text: str
     effect: float = 0.0
@@ -27,7 +27,7 @@ def excerpt(found: TagExplanation, width: int = 300) -> list[Piece]:
 
 
 def _best_start(starts: list[int], width: int) -> int:
-    """Return where a window begins that shows as many of these places as possible, the first such one."""
+    """Return the start of the first window that shows as many of these places as possible."""
     if not starts or starts[-1] < width:
         return 0
     counts = [sum(start <= other < start + width for other in starts) for start in starts]

@@ -1,4 +1,4 @@
-"""What features are called, and which of them matter most over all rows."""
+"""The names of features, and which of them matter most over all rows."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ Namer = Callable[[int], str]
 
 
 def feature_namer(estimator: FittedClassifier, given: Sequence[str] | None = None) -> Namer:
-    """Return a function from the number of a feature to its name: the model's, else that given, else "feature 17"."""
+    """Return a function from a feature's number to its name: the model's, else the given one, else "feature 17"."""
     names = estimator.feature_names()
     if names is None and given is not None and len(given) != estimator.n_features_in_:
         raise ValueError(f"{len(given)} feature names; expected {estimator.n_features_in_}")
@@ -23,7 +23,7 @@ def relevant_features(
 ) -> list[tuple[str, float]] | None:
     """Return the n features that matter most, by name, with their relevance (`feature_relevance` of the classifier).
 
-    Return None for a model that does not weigh features.
+    Return None for a model that does not weight features.
     """
     relevance = estimator.feature_relevance()
     if relevance is None:

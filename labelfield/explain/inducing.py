@@ -1,6 +1,6 @@
-"""Inducing inputs in words, and what each of them does for the labels of a row.
+"""Inducing inputs in words, and the effect of each on the labels of a row.
 
-The mean utility of a label is a sum over the inducing inputs, plus what does not come from them:
+The mean utility of a label is a sum over the inducing inputs, plus terms that do not come from them:
 
     E f_l(x) = Σ_m s_m(x) Σ_p φ_lp v_pm  +  w_lᵀ x  +  b_l,        s(x) = K_Z^-½ k_Z(x),  v_p = K_Z^½ α_p
 
@@ -11,7 +11,7 @@ The terms k(x, z_m) α_pm have the same sum, but where inducing inputs are simil
 and -30 in a utility of 2). K_Z^-½ replaces the inducing inputs by the uncorrelated ones nearest to them, so that
 ‖s(x)‖² ≤ k(x, x), and no term is larger than it must be.
 
-The members of an ensemble have no inducing inputs in common: for an ensemble there are none to explain with.
+The members of an ensemble have no inducing inputs in common, so its explanations show none.
 """
 
 from collections.abc import Sequence

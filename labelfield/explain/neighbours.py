@@ -21,10 +21,10 @@ class LabelNeighbours(NamedTuple):
 
 
 def label_neighbours(estimator: FittedClassifier, labels: Sequence[int], n: int = 5) -> list[LabelNeighbours] | None:
-    """Return the n labels most similar to each of these, given by number; None if labels share nothing in this model.
+    """Return the n labels most similar to each of these, given by number; None if the model has no loadings.
 
     Similarity is the cosine of loadings: for factor models the correlation of utilities under the prior, from Φ; for
-    deep kernels the same from the mixing A; for topics it compares how much of each topic two labels are. For an
+    deep kernels the same from the mixing A; for topics it compares the weights of two labels in each topic. For an
     ensemble the loadings of all members count. Labels without training rows are similar to none. Similarities are
     formed for a block of the given labels at a time, so there may be very many labels.
     """

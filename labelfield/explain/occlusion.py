@@ -1,4 +1,4 @@
-"""What each feature of a row does for some labels: predict the row again without it, one feature at a time.
+"""The effect of each feature of a row on some labels: predict the row again without it, one feature at a time.
 
     effect_dl = s_l(x) - s_l(x without d),     s the log-odds of the raw probability of label l
 
@@ -28,7 +28,7 @@ class Effects(NamedTuple):
 
 
 def feature_effects(estimator: FittedClassifier, x: sparse.csr_array, labels: NDArray[np.int64]) -> Effects:
-    """Return what each feature of the row x (1, D) does for these labels, from blocks of rows that stay sparse."""
+    """Return the effect of each feature of the row x (1, D) on these labels, from blocks of rows that stay sparse."""
     nothing = estimator.members()[0].row_transform_.absent()  # members differ in scale, not in the means of features
     columns = x.indices.astype(np.int64)
     if nothing is not None:

@@ -1,4 +1,4 @@
-"""Why a model gives one row the labels it gives."""
+"""Explain why a model gives one row its labels."""
 
 import warnings
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ class TopicShare(NamedTuple):
 
 
 class LabelExplanation(NamedTuple):
-    """A label of a row, and what carried it.
+    """A label of a row, and the evidence for it.
 
     `features` are (name, value, effect): by how much the log-odds of its raw probability fall without the feature
     (`labelfield.explain.occlusion`), the largest effects first, whether for or against the label. `inducing` are
     inducing inputs and what each adds to the mean `utility`, which is the sum over all of them, `label_linear` and
-    `bias` (`labelfield.explain.inducing`). `topics` are those that most of the label's rate comes from. What a model
-    does not have is empty or None.
+    `bias` (`labelfield.explain.inducing`). `topics` are those that contribute most to its rate. Parts that a model
+    does not have are empty or None.
     """
 
     number: int
@@ -70,11 +70,11 @@ def explain_row(
     level: float = 0.9,
     feature_names: Sequence[str] | None = None,
 ) -> RowExplanation:
-    """Explain the k most probable labels of one row x, a vector or a matrix of one row: return what carried each.
+    """Explain the k most probable labels of one row x, a vector or a matrix of one row, by the evidence for each.
 
     `labels` are the numbers of labels to explain instead of the most probable ones.
     Features are called as the model knows them, else as in `feature_names`. Up to `n_inducing` inducing inputs and as
-    many topics are listed. For an ensemble there are no inducing inputs; all else is that of the whole.
+    many topics are listed. An ensemble has no inducing inputs; everything else describes the whole ensemble.
     """
     is_vector = not sparse.issparse(x) and np.ndim(x) == 1
     row = as_rows(estimator, np.asarray(x)[None] if is_vector else x, reset=False)
@@ -120,7 +120,7 @@ def intervals(
 def _inputs(
     estimator: FittedClassifier, row: sparse.csr_array, labels: NDArray[np.int64], n: int, n_features: int, name: Namer
 ) -> list[_Carried]:
-    """Return the n inducing inputs that do most for or against each label, and the parts of its mean utility."""
+    """Return the n inducing inputs with the largest effect on each label, and the parts of its mean utility."""
     parts = contributions(estimator, row, labels)
     if parts is None:
         return [([], None, None, None) for _ in labels]
@@ -140,7 +140,7 @@ def _inputs(
 def _topics(
     estimator: FittedClassifier, row: sparse.csr_array, labels: NDArray[np.int64], n: int, names: list[str]
 ) -> list[list[TopicShare]]:
-    """Return the n topics that each label comes from most."""
+    """Return the n topics that contribute most to each label."""
     shares = estimator.predictor_.topic_shares(estimator.rows(row), labels)
     first = estimator.predictor_.first_labels(_N_FIRST)
     if shares is None or first is None:

@@ -1,4 +1,4 @@
-"""Inducing inputs with own coordinates: learned ("free"), fixed at the start ("FX"), or per class [TH 3.24]."""
+"""Inducing inputs with their own coordinates: learned ("free"), fixed at the start ("FX"), or per class [TH 3.24]."""
 
 from __future__ import annotations
 

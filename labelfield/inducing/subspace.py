@@ -57,7 +57,7 @@ class SubspacePoints:
     def cross(self, X: Rows, squared_weights: Tensor | None) -> Tensor:
         if isinstance(X, Projected):
             if squared_weights is not None:
-                raise ValueError("projected rows have lost their features and take no weights per feature")
+                raise ValueError("projected rows no longer have features, so they take no weights per feature")
             return X.coordinates @ self.A.T
         basis = self.basis if squared_weights is None else self.basis * squared_weights.unsqueeze(1)
         return dot(X, basis) @ self.A.T

@@ -1,4 +1,4 @@
-"""Whether a further member of a mix is worth its training: held-out rows decide when a part of it is done."""
+"""Decide on held-out rows, partway through its training, whether a further member of a mix is worth finishing."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -25,7 +25,7 @@ class LeftOutError(Exception):
 
 
 def is_worth_asking(n_rows: int, n_labels: int, memory: dict[str, Tensor]) -> bool:
-    """Return whether a member should audition, after one that remembers this of the held-out rows."""
+    """Return whether a member should audition, given the first member's predictions for the held-out rows."""
     return n_rows * n_labels >= _LARGE and "p" in memory and bool(memory["p"].numel())
 
 
@@ -36,10 +36,10 @@ def auditioning(
     ask: Callable[[], dict[str, Tensor]],
     on_step: Callback | None,
 ) -> Callback:
-    """Return what to call after each step of a member: halfway through its schedule it may raise a LeftOutError.
+    """Return a callback for each step of a member: halfway through its schedule it may raise a LeftOutError.
 
-    `before` is what the first member remembers of the held-out rows, and `ask` what this one says of them by now. The
-    stack, of two members, stays as it is.
+    `before` has the first member's predictions for the held-out rows, and `ask` returns those of this one. The
+    stack of the two members is not changed.
     """
     last = max(1, (settings.max_epochs - settings.finishing_epochs) // 2) - 1
 

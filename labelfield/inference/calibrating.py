@@ -1,4 +1,4 @@
-"""Calibration on held-out rows: fit the map of probabilities, and remember what was said of these rows."""
+"""Calibration on held-out rows: fit the map of probabilities, and keep the predictions for these rows."""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -39,7 +39,7 @@ def calibrate_predictor(
     is_known: IsKnown | None = None,
     n_ranked: int = N_RANKED,
 ) -> dict[str, Tensor]:
-    """Learn the map of probabilities from held-out rows X and their labels Y, and return what to remember of them.
+    """Learn the map of probabilities from held-out rows X and their labels Y, and return the predictions to keep.
 
     That is the best labels with their raw probabilities and the true ones, and the evidence for decisions, as tensors
     that a checkpoint can hold. Where some labels are missing, those that are not known count for nothing.
@@ -108,7 +108,7 @@ def evidence_of(memory: dict[str, Tensor], n_labels: int) -> Evidence | None:
 
 
 def remember(predictor: Predictor, X: sparse.csr_array, Y: sparse.csr_array) -> dict[str, Tensor]:
-    """Return what a predictor says of held-out rows by now, with nothing learned from them."""
+    """Return a predictor's current predictions for held-out rows, before anything is learned from them."""
     ranked = score_ranking(
         Y, predictor.top_k(X, N_REMEMBERED, calibrated=False), min(N_REMEMBERED, predictor.n_labels)
     ).ranked
@@ -134,7 +134,7 @@ def holds(Y: sparse.csr_array, labels: NDArray[np.int64], rows: NDArray[np.int64
 def calibrate_mean(
     calibration: Calibration | Temperature, memories: Sequence[dict[str, Tensor]], n_labels: int
 ) -> dict[str, Tensor]:
-    """Fit the map of mean probabilities, from what each member said of the rows that were held out, if any were.
+    """Fit the map of mean probabilities to each member's predictions for held-out rows, if there are any.
 
     Return the evidence for decisions, as `cross_fitted` does.
     """
@@ -233,7 +233,7 @@ class _Entries:
 def fit_stack(
     stack: Stack, calibration: Calibration, memories: Sequence[dict[str, Tensor]], n_labels: int
 ) -> tuple[list[dict[str, list[float]]], dict[str, Tensor]]:
-    """Learn the weights of members and the map of their probabilities, from what each said of the rows held out.
+    """Learn the weights of members and the map of their probabilities from their predictions for held-out rows.
 
     Return P@1, 3 and 5 on these rows of each member alone and, for the last, of all together; and the evidence for
     decisions, as `cross_fitted` does.

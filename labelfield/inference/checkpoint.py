@@ -1,4 +1,4 @@
-"""A run in one file, replaced whole: a kill at any moment leaves the older or the newer one."""
+"""A run in one file, replaced as a whole: a kill at any moment leaves the older or the newer one."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def save_run(monitor: Monitor, run: Run, settings: Settings, tensors: Tensors) -> None:
-    """Write a run, with the tensors from which its algorithm can go on, to the checkpoint of the monitor."""
+    """Write a run, with the tensors from which its algorithm can continue, to the checkpoint of the monitor."""
     assert monitor.checkpoint is not None
     facts = {"settings": asdict(settings), "identity": monitor.identity, "run": asdict(replace(run, memory={}))}
     memory = {_MEMORY + name: value for name, value in run.memory.items()}
@@ -101,7 +101,7 @@ def save_run(monitor: Monitor, run: Run, settings: Settings, tensors: Tensors) -
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A saved run to go on from."""
+    """A saved run to continue from."""
 
     path: Path
     identity: str
@@ -110,7 +110,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, monitor: Monitor) -> Checkpoint | None:
-        """Return the checkpoint that a monitor wants to resume, or None if the run has to start."""
+        """Return the checkpoint that a monitor wants to resume, or None if the run starts from the beginning."""
         path = monitor.checkpoint
         if path is None or not monitor.resume or not path.exists():
             return None
@@ -129,7 +129,7 @@ class Checkpoint:
         return DataError(f"the checkpoint was made {how}", path=self.path, expected=expected, fix=fix)
 
     def run(self, settings: Settings) -> Run:
-        """Return the run. It may go on for longer or shorter; nothing else may differ."""
+        """Return the run. Its length may differ from the saved one; nothing else may."""
         with _as_damage(self.path):
             theirs, ours = self.facts["settings"], asdict(settings)
             differs = [name for name in ours if name not in HOW_LONG and ours[name] != theirs[name]]
@@ -141,7 +141,7 @@ class Checkpoint:
             return Run(**run | {"memory": under(_MEMORY, self.tensors)})
 
     def restore(self, restore: Callable[[dict[str, Tensor]], State]) -> State:
-        """Return what the `restore` of an algorithm makes of the tensors, which are handed over to it."""
+        """Return the result of an algorithm's `restore`, which takes over the tensors."""
         own = {name: value for name, value in self.tensors.items() if not name.startswith(_MEMORY)}
         self.tensors.clear()
         with _as_damage(self.path):

@@ -33,7 +33,7 @@ _SEEN_ROWS = 5_000
 
 
 class DeepTrainer:
-    """Trains a deep kernel model through its stages, each with settings of its own.
+    """Trains a deep kernel model through its stages, each with its own settings.
 
     `settings` are those of the whole training, and `rates` the learning rates of the processes and of all else in the
     joint stage. Rows that `are_dense` are held as one dense tensor while there is room.
@@ -83,7 +83,7 @@ class DeepTrainer:
         return seconds_per_step(self.model, self.objective(self.whole), some, data.n_rows)
 
     def fingerprint(self) -> tuple[Any, ...]:
-        # How long to go on may change when a training is resumed; what has been done may not.
+        # The remaining length may change when a training is resumed; what has been done may not.
         done = {
             name: {key: value for key, value in asdict(settings).items() if key not in HOW_LONG}
             for name, settings in self.stages.items()
@@ -91,7 +91,7 @@ class DeepTrainer:
         return self.n_negatives, self.is_mixed, self.rates["processes"], done
 
     def objective(self, stage: str) -> Objective:
-        """Return what a stage maximises. While processes are fitted, rows come as features: the network rests."""
+        """Return the objective of a stage. While processes are fitted, rows are features and the network is frozen."""
         model = self.model
         estimate = model.plain_log_prob if stage == "network" else model.elbo
 
@@ -103,7 +103,7 @@ class DeepTrainer:
         return bound
 
     def source(self, data: Dataset) -> Source:
-        """Return dense rows as one tensor if they take at most a quarter of what is free; else some rows at a time."""
+        """Return dense rows as one tensor if they take at most a quarter of the free memory, else in batches."""
         device = device_of(self.model)
         free = free_bytes(device) if self.are_dense else None
         if not self.are_dense or (free is not None and 16 * data.n_rows * data.n_features > free):
@@ -139,7 +139,7 @@ class DeepTrainer:
         follow_features(self.model, data, self.settings.seed)
 
     def _calibrate(self, held_out: Dataset, stage: str) -> dict[str, Tensor]:
-        """Calibrate the model, or the plain network before the processes come."""
+        """Calibrate the model, or the plain network before the processes are added."""
         some = held_out.take(slice(min(held_out.n_rows, max(1, 8 * BLOCK_ENTRIES // self.spec.n_labels))))
         if stage == "network" and not self.spec.is_plain:
             plain = BaselinePredictor(Baseline(self.model), self.model)
@@ -149,11 +149,11 @@ class DeepTrainer:
         return calibrate_predictor(DeepPredictor(self.model), some.X, some.Y)
 
     def _scales(self, stage: str) -> dict[nn.Parameter, float]:
-        """Return what a stage trains, each parameter at that many times the learning rate."""
+        """Return the parameters that a stage trains, each with its multiple of the learning rate."""
         model = self.model
         network, processes = list(model.features.parameters()), list(model.processes.parameters())
         if stage == "network":
-            # A square mixing stays the identity until the processes come.
+            # A square mixing stays the identity until the processes are added.
             head = [model.b] if model.A.shape[0] == model.A.shape[1] else [model.A, model.b]
             return dict.fromkeys([*network, *head], 1.0)
         if stage == "processes":
@@ -162,13 +162,13 @@ class DeepTrainer:
         return dict.fromkeys([*network, model.A, model.b], 1.0) | dict.fromkeys(processes, scale)
 
     def _feature_source(self, data: Dataset) -> Source:
-        """Return the features of all rows: the network rests while the processes are fitted."""
+        """Return the features of all rows: the network is frozen while the processes are fitted."""
         parts = [h for _, h in features_of(self.model.features, data.X, device_of(self.model))]
         return _dense_source(torch.cat(parts), data)
 
 
 def follow_features(model: DeepKernel, data: Dataset, seed: int) -> None:
-    """Put the grid where the features of some rows lie, and start the processes there."""
+    """Place the grid over the features of some rows, and start the processes there."""
     rows: NDArray[np.int64] = np.random.default_rng(seed).permutation(data.n_rows)[:_SEEN_ROWS]
     device = device_of(model)
     try:
@@ -187,5 +187,5 @@ def follow_features(model: DeepKernel, data: Dataset, seed: int) -> None:
 
 
 def _dense_source(X: Tensor, data: Dataset) -> Source:
-    """Return dense rows that stand for those of a data set, on a GPU or here."""
+    """Return dense rows in place of those of a data set, on a GPU or on the CPU."""
     return ResidentSource(data, X.device, X) if X.device.type == "cuda" else TensorSource(X, data)

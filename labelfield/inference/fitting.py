@@ -1,6 +1,6 @@
-"""Trainers: what trains a model, at first on all its rows and later on further ones.
+"""Trainers, which train a model, first on all its rows and later on further ones.
 
-`Trainer` is what a classifier is given. `GradientTrainer` serves every model with a bound; deep kernels train in stages
+A classifier is given a `Trainer`. `GradientTrainer` serves every model with a bound; deep kernels train in stages
 (`labelfield.inference.deep`), topics by EM or sampling (`labelfield.inference.topics`).
 """
 
@@ -27,7 +27,7 @@ from labelfield.models.predictor import Predictor
 
 
 class Past(NamedTuple):
-    """What a model was trained on so far: how many rows, how often each label held in them, and the epochs."""
+    """The training of a model so far: how many rows, how often each label held in them, and the epochs."""
 
     n_rows: int
     label_counts: NDArray[np.int64]
@@ -39,16 +39,16 @@ class Past(NamedTuple):
 
 
 class Trainer(Protocol):
-    """What trains a model."""
+    """The interface of objects that train a model."""
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
-        """Train on these rows from the start, or from where a checkpoint left off."""
+        """Train on these rows from the start, or continue from a checkpoint."""
 
     def train_more(self, data: Dataset, past: Past) -> Run:
         """Train for one more epoch, on these rows."""
 
     def stage_settings(self) -> dict[str, Settings]:
-        """Return how each stage of the training goes, by name; a training in one stage has the empty name."""
+        """Return the settings of each stage, by name; a training in one stage has the empty name."""
 
     def n_whole_epochs(self) -> float:
         """Return how many epochs of the whole model take as long as the training, unless something ends it earlier."""
@@ -57,7 +57,7 @@ class Trainer(Protocol):
         """Return how long a step takes on these rows, by trying one; the model stays as it is."""
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """Return what the result depends on beside the spec, the settings and the rows."""
+        """Return what the result depends on besides the spec, the settings and the rows."""
 
 
 class GradientTrainer:
@@ -134,7 +134,7 @@ class GradientTrainer:
 
 
 def rows_source(data: Dataset, device: torch.device) -> Source:
-    """Return rows that stay on the GPU if they take at most a quarter of what is free there, else batch by batch."""
+    """Return rows that stay on the GPU if they take at most a quarter of its free memory, else batch by batch."""
     free = free_bytes(device) if device.type == "cuda" else None
     parts = [part for array in (data.X, data.Y) for part in (array.data, array.indices, array.indptr)]
     is_small = free is not None and 4 * sum(part.nbytes for part in parts) < free

@@ -21,7 +21,7 @@ from labelfield.inference.stepper import Objective, Stepper, all_finite
 from labelfield.linalg.cholesky import FactorisationError
 
 _MOST_BAD_STEPS = 20
-# Steps that a GPU is given before it is asked how they went.
+# Steps that a GPU is given before their outcome is read.
 _STEPS_AHEAD = 64
 
 # From the rows of an epoch in random order, the size of a batch, the number of batches, and a generator: the batches.
@@ -41,7 +41,7 @@ def _optimiser(settings: Settings, parameters: list[nn.Parameter], scales: list[
 class Gradient(Algorithm[nn.Module]):
     """Steps of an optimiser. The state is the model, which each step changes in place.
 
-    A step that fails is left out: its rows come again in the next epoch. Too many in succession are no accident.
+    A step that fails is skipped: its rows come again in the next epoch. Too many in a row end the run.
     """
 
     def __init__(self, model: nn.Module, settings: Settings, seed: int, rates: Rates | None = None) -> None:
@@ -66,7 +66,7 @@ class Gradient(Algorithm[nn.Module]):
         )
 
     def close(self) -> None:
-        """Let go of the rows, which belong to the caller."""
+        """Release the rows, which belong to the caller."""
         del self.source, self.batches, self.stepper
 
     def part(self, run: Run) -> Gradient:
@@ -117,7 +117,7 @@ class Gradient(Algorithm[nn.Module]):
         return Info(tally.sum_bound, tally.n_good, problem)
 
     def _skip(self, run: Run, problem: str, n_steps: int) -> str:
-        """Count bad steps and warn of them, or raise if they are too many; return the problem and what to do."""
+        """Count bad steps and warn about them, or raise if there are too many; return the problem and what to do."""
         self.n_bad_steps += n_steps
         rate = self.settings.learning_rate
         advice = f"{problem}. Lower learning_rate (now {rate:g}), set clip_norm, or scale the rows"

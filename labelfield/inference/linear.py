@@ -1,4 +1,4 @@
-"""Training linear machines: one block of labels after another, each to its optimum, and then what scores mean."""
+"""Train linear machines: solve one block of labels after another to its optimum, then learn log-odds from scores."""
 
 import time
 from collections.abc import Callable, Collection
@@ -147,7 +147,7 @@ class _Pace:
 
 
 class LinearTrainer:
-    """Solves the machines of all labels and learns on held-out rows what their scores mean; then it calls `finish`."""
+    """Solves the machines of all labels, learns log-odds from scores of held-out rows, and calls `finish`."""
 
     def __init__(
         self, model: LinearMachines, settings: Settings, problem: Problem, finish: Callable[[], None] = lambda: None

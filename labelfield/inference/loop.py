@@ -1,7 +1,7 @@
 """The training loop: it drives any algorithm that goes in steps, whether by gradients, EM or sampling.
 
-It knows when to stop, when held-out rows calibrate the model and then join the others, and how to save a run; what a
-step does is up to the algorithm.
+It knows when to stop, when held-out rows calibrate the model and then join the others, and how to save a run; each
+step is up to the algorithm.
 """
 
 import time
@@ -23,16 +23,16 @@ _RARER = 20.0
 
 
 class TrainingError(LabelfieldError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 def breakdown(run: Run, problem: str) -> TrainingError:
-    """Return the error for a run that cannot go on; `problem` says why and what to do."""
+    """Return the error for a run that cannot continue; `problem` says why and what to do."""
     return TrainingError(f"training broke down in epoch {run.epoch + 1}: {problem}")
 
 
 class Info(NamedTuple):
-    """What steps report: the sum of their bounds (nats per row), how many were good, what went wrong in the others."""
+    """A report of steps: the sum of their bounds (nats per row), how many were good, what went wrong in the rest."""
 
     sum_bound: float = 0.0
     n_good: int = 0
@@ -46,10 +46,10 @@ class Algorithm(Protocol[State]):
     """Steps per epoch."""
 
     def step(self, state: State, run: Run) -> tuple[State, Info]:
-        """Return the state after step `run.step` of epoch `run.epoch`, and what is known of the steps so far."""
+        """Return the state after step `run.step` of epoch `run.epoch`, and a report of the steps so far."""
 
     def collect(self, run: Run) -> Info:
-        """Return what is known of the steps that `step` has not reported yet."""
+        """Return a report of the steps that `step` has not reported yet."""
         return Info()
 
     def step_size(self, state: State, run: Run) -> float:
@@ -65,14 +65,14 @@ class Algorithm(Protocol[State]):
         return state
 
     def attach(self, state: State) -> State:
-        """Return where to go on, on these rows, from a detached state that steps on other rows have led to."""
+        """Return the state in which to continue on these rows, from a detached state."""
         return state
 
     def tensors(self, state: State) -> Tensors:
-        """Return everything that is needed to go on later."""
+        """Return everything that is needed to continue later."""
 
     def restore(self, tensors: dict[str, Tensor]) -> State:
-        """Return the state that `tensors` was given."""
+        """Return the state from which `tensors` was called."""
 
 
 class Loop(Generic[State]):
@@ -103,7 +103,7 @@ class Loop(Generic[State]):
         self.run.n_steps = self.algorithm.n_steps
 
     def drive(self, state: State) -> State:
-        """Return the state at the end of the run that goes on from this one."""
+        """Run from this state, and return the state at the end."""
         run, clock = self.run, self.clock
         with stop_requests() as requests:
             self._save(state)

@@ -87,7 +87,7 @@ class MarginRows:
         self.is_covered = sum(fold.size for fold in self.folds) == X.shape[0] > 0
 
     def passes(self, problem: Problem) -> tuple[int, int]:
-        """Return how many passes to take at the most, on all rows and beside a fold.
+        """Return the largest number of passes, on all rows and besides a fold.
 
         Rows of norm 1 are done after a few; others, such as measurements, need many, which are cheap where such data
         are small.

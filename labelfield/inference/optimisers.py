@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 
 class RowOptimiser(ABC):
-    """Reads and writes only those rows of a parameter that its sparse gradient has.
+    """An optimiser that reads and writes only those rows of a parameter that its sparse gradient has.
 
-    A step whose tensor `is_bad` is 1 changes nothing; a GPU finds that out without being asked. Each optimiser keeps
+    A step whose tensor `is_bad` is 1 changes nothing; a GPU checks this without synchronising. Each optimiser keeps
     `moments` for each parameter, of its shape, and how many steps it, or each of its rows, has taken.
     """
 
@@ -40,7 +40,7 @@ class RowOptimiser(ABC):
             self._rate = value
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Discard all gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -80,11 +80,11 @@ class RowOptimiser(ABC):
         """Move some rows of a parameter along their gradient."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return everything that is needed to go on later."""
+        """Return everything that is needed to continue later."""
         return {f"{i}.{name}": value for i, state in enumerate(self.state) for name, value in state.items()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `tensors` returned."""
+        """Continue from what `tensors` returned."""
         self.state = [{} for _ in self.parameters]
         for key, value in tensors.items():
             number, _, name = key.partition(".")
@@ -98,7 +98,7 @@ class RowOptimiser(ABC):
 
 
 class Rule(NamedTuple):
-    """How a gradient becomes a step: what is kept of earlier ones, and the step at a rate of 1, which updates that."""
+    """How a gradient becomes a step: the statistics it keeps, and the step at a rate of 1, which updates them."""
 
     moments: tuple[str, ...]
     step: Callable[..., Tensor]
@@ -111,13 +111,13 @@ def _adagrad(gradient: Tensor, total: Tensor) -> Tensor:
 
 
 def _rmsprop(gradient: Tensor, square: Tensor) -> Tensor:
-    """Divide by the root of the mean square of late (Hinton et al. 2012)."""
+    """Divide by the root of the recent mean square (Hinton et al. 2012)."""
     square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
     return gradient / square.sqrt().add_(1e-8)
 
 
 def _adadelta(gradient: Tensor, square: Tensor, moved: Tensor) -> Tensor:
-    """Multiply by the ratio of how far steps and gradients went of late (Zeiler 2012)."""
+    """Multiply by the ratio of the recent sizes of steps and gradients (Zeiler 2012)."""
     square.mul_(0.9).addcmul_(gradient, gradient, value=0.1)
     step = (moved + 1e-6).sqrt_().div_((square + 1e-6).sqrt_()).mul_(gradient)
     moved.mul_(0.9).addcmul_(step, step, value=0.1)

@@ -58,7 +58,7 @@ def single_threads(n_threads: int) -> ThreadPoolExecutor:
 def train_in_parallel(
     trainings: Sequence[Callable[[Callback | None], Result]], n_at_once: int, on_step: Callback | None = None
 ) -> list[Result]:
-    """Return what these trainings return, with n_at_once of them at a time; each is given what to call after a step.
+    """Return the results of these trainings, n_at_once of them at a time; each is given a callback for its steps.
 
     They share the requests to stop: one signal ends them all, each with its checkpoint. When one fails, all end.
     """

@@ -1,4 +1,4 @@
-"""What describes a training run: its settings, where it stands, how far it is, its history, and who watches it."""
+"""The description of a training run: its settings, state, progress and history, and its callbacks."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -82,7 +82,7 @@ class Epoch:
 
 @dataclass
 class Run:
-    """Where a run stands. The history includes earlier stages; everything else is about the current one."""
+    """The state of a run. The history includes earlier stages; everything else is about the current one."""
 
     epoch: int = 0
     step: int = 0
@@ -101,7 +101,7 @@ class Run:
 
     @property
     def is_finishing(self) -> bool:
-        """Whether rows that were held out take part by now."""
+        """Whether the held-out rows have joined the training."""
         return self.finishing_epoch is not None
 
     def begin_epoch(self) -> None:
@@ -136,7 +136,7 @@ def _between(start: float, end: float, share: float) -> float:
 
 @dataclass(frozen=True)
 class Clock:
-    """How far a run is, by epochs or by the clock, whichever is further; hence its rate, and when it finishes and ends.
+    """The progress of a run, by epochs or by the clock, whichever is further; hence its rate, and when it ends.
 
     The schedule takes the first epochs; in the last `finishing_epochs` all rows take part.
     """
@@ -193,13 +193,14 @@ Validate = Callable[[], dict[str, float]]
 
 @dataclass(frozen=True)
 class Monitor:
-    """Who watches a run, and where it is saved.
+    """The callbacks of a run, and where it is saved.
 
     With `checkpoint` the state is written there at the start and at the end, every `checkpoint_every` seconds, and when
-    SIGINT or SIGTERM asks to stop (`Interrupted` is raised then). With `resume` a run goes on from there and, on a CPU,
-    ends in the same arrays as one that was never interrupted. `identity` says what is trained on what; a checkpoint of
-    anything else is refused. `on_step` is called with the run and the number of steps per epoch after each step;
-    `validate` returns scores after each epoch. The processes of a `cluster` train one model together.
+    SIGINT or SIGTERM asks to stop (`Interrupted` is raised then). With `resume` a run continues from there and, on a
+    CPU, ends in the same arrays as one that was never interrupted. `identity` identifies the model and its data; a
+    checkpoint of anything else is refused. `on_step` is called with the run and the number of steps per epoch after
+    each step; `validate` returns scores after each epoch. The processes of a `cluster` train one
+    model together.
     """
 
     checkpoint: Path | None = None

@@ -117,7 +117,7 @@ class TensorSource:
 
 
 class MaskedSource:
-    """Rows of another source, with what was observed of their labels."""
+    """Rows of another source, with the observed entries of their labels."""
 
     def __init__(self, source: Source, mask: Mask) -> None:
         self.source, self.mask, self.n_rows = source, mask, source.n_rows

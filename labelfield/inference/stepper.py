@@ -1,6 +1,6 @@
 """One step of gradient training: the bound, its gradient, the update. On a GPU it is captured once and then replayed.
 
-What a step finds out, such as that the bound is not finite, stays on the device until it is read: a GPU that is asked
+The outcome of a step, such as a bound that is not finite, stays on the device until it is read: a GPU that is queried
 after every step is idle most of the time.
 """
 
@@ -39,7 +39,7 @@ class Tally(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A step that was taken, so that it can be repeated."""
+    """A step that was taken, kept so that it can be repeated."""
 
     rows: NDArray[np.int64]
     n_data: int

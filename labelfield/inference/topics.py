@@ -204,7 +204,7 @@ def _info(run: Run, objective: float, n_rows: int) -> Info:
 
 
 class _Rows(NamedTuple):
-    """Training rows, what was observed of their labels (None for everything), and what is still to be done to them."""
+    """Training rows, the observed entries of their labels (None for all), and the transform still to be applied."""
 
     data: Dataset
     mask: Mask | None
@@ -334,16 +334,16 @@ class TopicTrainer:
         return np.setdiff1d(np.arange(n_rows), self.settings.held_out_rows(n_rows), assume_unique=True)
 
     def _hold(self, draws: list[Topics]) -> None:
-        """Put what was found into the model."""
+        """Put the result into the model."""
         n = self.spec.n_draws
         kept = draws[-n:]
         # A run that ended early has fewer draws, each of which then counts several times.
         self.model.hold([kept[number * len(kept) // n] for number in range(n)])
 
     def _go_on(self, data: Dataset, past: Past) -> tuple[EMState, TopicRows]:
-        """Return where online EM stands, and the next rows.
+        """Return the state of online EM, and the next rows.
 
-        A model that was fitted or loaded stands where online EM would have come to what it is.
+        A fitted or loaded model gets the state from which online EM would have reached it.
         """
         state = self._online or EMState(self.model.topics(), n_steps=len(past.history))
         topics, sums, mask = state.topics, state.sums, self.mask
@@ -362,7 +362,7 @@ class TopicTrainer:
     # After the steps
 
     def _calibrate(self, rows: _Rows, held_out: NDArray[np.int64]) -> dict[str, Tensor]:
-        """Fit the map of probabilities to held-out rows, and return it with what was said of them."""
+        """Fit the map of probabilities to held-out rows, and return it with the predictions for them."""
         chosen = held_out[: max(1, _CALIBRATED_ENTRIES // self.spec.n_labels)]
         if self.spec.is_exclusive:
             chosen = chosen[np.diff(rows.data.Y.indptr)[chosen] == 1]  # rows whose class was observed

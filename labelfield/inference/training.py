@@ -1,4 +1,4 @@
-"""Training a model by gradients: in one stage, in several, or with rows that come in parts.
+"""Train a model by gradients: in one stage, in several, or with rows that come in parts.
 
 Each stage has its own objective, rows, parameters and schedule. One checkpoint serves all of them: it names its stage,
 and its arrays hold what the stages before it have learned.
@@ -65,7 +65,7 @@ def train(
 
 
 def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = Monitor()) -> Run:
-    """Train a model through all stages; a run that was interrupted goes on in the stage where it was."""
+    """Train a model through all stages; an interrupted run continues in the stage where it stopped."""
     saved = Checkpoint.of(monitor)
     first = 0 if saved is None else saved.place([stage.name for stage in stages])
     run = Run()
@@ -95,7 +95,7 @@ def _seed(settings: Settings, n_epochs_before: int) -> int:
 
 
 class PartialTraining:
-    """Training that goes on with other rows: one epoch per call, at a constant rate, with the same optimiser."""
+    """Training that continues with other rows: one epoch per call, at a constant rate, with the same optimiser."""
 
     def __init__(
         self, model: nn.Module, settings: Settings, history: Iterable[Epoch] = (), rates: Rates | None = None

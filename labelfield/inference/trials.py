@@ -1,4 +1,4 @@
-"""Short comparisons on held-out rows, by which linear machines choose their row transform and their cost."""
+"""Short trials on held-out rows, from which linear machines choose their row transform and their cost."""
 
 import time
 from collections.abc import Iterable

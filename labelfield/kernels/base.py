@@ -23,7 +23,7 @@ class Points(Protocol):
         """Return Σ_d w_d² z_id² (…, M), the diagonal of the gram matrix, without the rest of it."""
 
     def cross_and_norms(self, X: Rows, squared_weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return both, which distances need; together they may cost less."""
+        """Return both, as distances need; together they may cost less."""
 
 
 class DensePoints:

@@ -54,7 +54,9 @@ class Stationary(Kernel):
         """Return the covariance at distances (n,) of two numbers: (P, n) with lengths per process or (1, n) with a
         shared one, in the type of the distances."""
         if self.is_ard:
-            raise ValueError("this kernel has one weight per feature; a distance of two numbers takes one length")
+            raise ValueError(
+                "this kernel has one weight per feature; a distance between two numbers takes a single length"
+            )
         inverse = self.log_inverse_length.to(lag.dtype).exp().view(-1, 1)
         return self._of_distance((inverse * lag).square())
 

@@ -1,4 +1,4 @@
-"""What linear machines, factor models and mixes of the two say, from the arrays of their folder.
+"""Predictions of linear machines, factor models and mixes of the two, from the arrays of their folder.
 
 These are the formulas of `models/linear`, `models/mlgpf`, `models/stack.py` and `models/calibration.py`, explained in
 those files: without torch, for a model that is not trained further. A test holds both to the same answers.

@@ -1,4 +1,4 @@
-"""A model of documents from its folder, for tagging alone: an encoder, and what says which labels its rows have."""
+"""A model of documents loaded for tagging alone: an encoder and a predictor of labels."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _is_known(config: dict[str, Any]) -> bool:
 def _member(
     config: dict[str, Any], arrays: Arrays, n_threads: int
 ) -> tuple[RowTransform, Callable[[sparse.csr_array], tuple[F4, F4]]]:
-    """Return what a member does to rows, and what it then says of them."""
+    """Return the row transform of a member, and its predictor."""
     transform = RowTransform(config["row_transform"], arrays.get("rows.weights"), arrays.get("rows.shifts"))
     if config["method"] == "linear":
         return transform, LightLinear(arrays, n_threads)

@@ -1,4 +1,4 @@
-"""Rows that are processed some at a time, with derivatives that are found in the same pass."""
+"""Rows processed in chunks, with derivatives computed in the same pass."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -10,7 +10,7 @@ class MultiClass(ABC):
     """p(y | f) of one class y out of K, with q(f) = ∏_k N(mean_k, var_k) in each row."""
 
     needs_all_classes: bool
-    """Whether the bound needs all classes, rather than being estimated without bias from some of them."""
+    """Whether the bound needs all classes. If not, a sample of classes gives an unbiased estimate."""
 
     def expected_log_prob(
         self,

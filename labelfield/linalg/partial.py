@@ -1,4 +1,4 @@
-"""Labels of which some were not observed: which entries of a batch count for nothing."""
+"""Partly observed labels: which entries of a batch to ignore."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 
 from labelfield.linalg.rows import entry_rows
 
-# A utility at which a label is as good as impossible. Where nobody looked, means are set to it and variances to 0: then
-# not having the label costs nothing, and neither has a gradient.
+# A utility at which a label is practically impossible. Where a label was not observed, the mean is set to it and the
+# variance to 0: then not having the label costs nothing, and neither has a gradient.
 _IMPOSSIBLE = -1e4
 
 
@@ -22,7 +22,7 @@ class PartialLabels(NamedTuple):
     is_missing: bool
 
     def hidden(self, labels: Tensor | None) -> Hidden:
-        """Return what was not observed of these labels, or of all."""
+        """Return the unobserved entries of these labels, or of all labels."""
         column = self.places.col_indices().long()
         row = entry_rows(self.places.crow_indices(), column.numel())
         if labels is None:
@@ -41,7 +41,7 @@ class Hidden(NamedTuple):
     is_missing: bool
 
     def take_out(self, mean: Tensor, var: Tensor, first: int = 0) -> None:
-        """Let entries that were not observed count for nothing, in moments (B, C) of the labels from `first` on."""
+        """Make unobserved entries count for nothing, in moments (B, C) of the labels from `first` on."""
         is_here = (self.column >= first) & (self.column < first + mean.shape[1])
         gone = torch.full(mean.shape, not self.is_missing, device=mean.device)
         gone[self.row[is_here], self.column[is_here] - first] = self.is_missing

@@ -123,7 +123,7 @@ def squared_norms(X: Rows, squared_weights: Tensor | None) -> Tensor:
     """Return Σ_d w_d² x_d² (B,), or (P, B) for weights (P, D) per process."""
     if isinstance(X, Projected):
         if squared_weights is not None:
-            raise ValueError("projected rows have lost their features and take no weights per feature")
+            raise ValueError("projected rows no longer have features, so they take no weights per feature")
         return X.norms
     if X.layout == torch.sparse_csr:
         squares = squared(X)

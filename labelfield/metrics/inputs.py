@@ -24,7 +24,7 @@ def as_scores(scores: Scores, shape: tuple[int, int] | None = None) -> Any:
         raise DataError(f"scores of shape {scores.shape} and type {values.dtype}", expected="a matrix of numbers")
     if shape is not None and tuple(scores.shape) != tuple(shape):
         found = f"scores of {scores.shape[0]} rows and {scores.shape[1]} labels"
-        expected = f"{shape[0]} rows and {shape[1]} labels as the truth has"
+        expected = f"{shape[0]} rows and {shape[1]} labels, as in the truth"
         raise DataError(found, expected, "Score the same rows and the same label set.")
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise DataError("a score is nan", expected="numbers that can be ranked", fix="Check the predictions.")

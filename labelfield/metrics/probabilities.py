@@ -138,7 +138,9 @@ def _classes(y: Any, n_rows: int, n_classes: int) -> NDArray[np.int64]:
         if Y.shape != (n_rows, n_classes):
             raise DataError(f"classes of shape {Y.shape}", expected=f"({n_rows}, {n_classes})", fix="Pass a vector.")
         if (np.diff(Y.indptr) != 1).any():
-            raise DataError("a row without exactly one class", "one class per row", "Use multi-label scores.")
+            raise DataError(
+                "a row that does not have exactly one class", "one class per row", "Use multi-label scores."
+            )
         y = Y.indices
     y = np.asarray(y)
     if y.shape != (n_rows,) or y.dtype.kind not in "iub" or (y.size and not 0 <= y.min() <= y.max() < n_classes):
@@ -190,7 +192,7 @@ def evaluate(
     over. The inverse propensities can be given instead of the training labels.
 
     With `rank_by` ("propensity", or a power of the inverse propensity) labels are ranked by score times inverse
-    propensity. That decides which labels are listed, and so all scores at k. Everything else, and the probabilities
+    propensity. This decides which labels are listed, and so all scores at k. Everything else, and the probabilities
     that ECE compares with frequencies, are the scores themselves.
     """
     Y = as_positives(Y)

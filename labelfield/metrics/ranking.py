@@ -242,7 +242,7 @@ def psndcg_at_k(Y: Any, scores: Scores, inverse_propensity: NDArray[np.float64],
 
 
 def popularity(Y_train: Any, n_rows: int, k: int = 5) -> sparse.csr_array:
-    """Return the predictions that every model must beat: in every row the k most frequent training labels.
+    """Return the predictions that every model must beat: the k most frequent training labels, for every row.
 
     They are CSR, with the frequency of each label as its probability.
     """

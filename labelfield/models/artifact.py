@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _FORMAT = "labelfield model"
 _VERSION = 7
-# Layouts that `labelfield.models.upgrade` can bring to the present one.
+# Layouts that `labelfield.models.upgrade` can convert to the present one.
 _READABLE = (4, 5, 6, 7)
 _CONFIG, _ARRAYS, _LABELS = "config.json", "arrays.safetensors", "labels.txt"
 FEATURES, VOCABULARY = "features.txt", "vocabulary.jsonl"
-# The documents that a model was trained on, where they are kept. Nothing but learning on reads them.
+# The documents that a model was trained on, if they are kept. Only further learning reads them.
 DOCUMENTS = "documents.jsonl.gz"
-# What config.json has checksums of.
+# The files whose checksums are in config.json.
 _CHECKED = (_ARRAYS, _LABELS, FEATURES, VOCABULARY)
 CHECKPOINT = "checkpoint.safetensors"
 # Of several processes each has one, such as checkpoint.1-of-2.safetensors.
@@ -113,14 +113,14 @@ def load_artifact(folder: Path, framework: str = "pt") -> tuple[dict[str, Any], 
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder. Check the path")
     if not (folder / _CONFIG).is_file() and is_unfinished(folder):
-        raise ModelError(f"{folder}: training has not ended; train with --resume to go on")
+        raise ModelError(f"{folder}: training has not finished; train with --resume to continue")
     config = _read_config(folder / _CONFIG)
     expected = config.get("sha256")
     if not isinstance(expected, dict) or expected.get(_CONFIG) != _digest_of_config(config):
         raise _damaged(folder / _CONFIG, "changed since it was saved")
     for name, digest in expected.items():
         if name in _CHECKED and (folder / name).is_file() and _digest_of_file(folder / name) != digest:
-            raise _damaged(folder / name, "changed since it was saved, or of another model")
+            raise _damaged(folder / name, "changed since it was saved, or from another model")
     path = folder / _ARRAYS
     if not path.is_file():
         raise _damaged(path, "missing, or not a file")
@@ -172,4 +172,6 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, found: str) -> ModelError:
-    return ModelError(f"{path}: {found}; expected what labelfield saved. Copy the model again, or train it again")
+    return ModelError(
+        f"{path}: {found}; expected the files that labelfield saved. Copy the model again, or train it again"
+    )

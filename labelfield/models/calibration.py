@@ -18,7 +18,7 @@ from torch.nn.functional import logsigmoid
 
 from labelfield.linalg.newton import logistic_regression
 
-# Ranks with an offset of their own; the last one is for all later ranks.
+# Ranks with their own offset; the last one is for all later ranks.
 N_RANKS = 6
 _N_KNOTS = 4
 _LEAST_SLOPE = 0.05

@@ -1,4 +1,4 @@
-"""Several predictors that see rows differently as one: their mean, or a stack of them, calibrated as a whole."""
+"""Several predictors that see rows differently, combined: their mean or a stack of them, calibrated as a whole."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -16,12 +16,12 @@ from labelfield.models.calibration import Calibration, Temperature
 from labelfield.models.predictor import Block, Latent, Predictor, to_csr
 from labelfield.models.stack import Stack, log_odds_of
 
-# Rows times labels of each member whose probabilities exist at once, and rows at the most.
+# The most rows times labels of each member whose probabilities exist at once, and the most rows.
 _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 2000
 
 
 class Transform(Protocol):
-    """What a member does to rows before its predictor sees them."""
+    """The transform that a member applies to rows before its predictor sees them."""
 
     def __call__(self, X: sparse.csr_array) -> sparse.csr_array: ...
 
@@ -29,16 +29,16 @@ class Transform(Protocol):
 
 
 class Member(NamedTuple):
-    """A member of an ensemble: what it does to rows, and what answers for them."""
+    """A member of an ensemble: its row transform and its predictor."""
 
     transform: Transform
     predictor: Predictor
 
 
 class EnsemblePredictor(Predictor):
-    """Answers of all members together. Rows come as they were given: each member transforms them in its own way.
+    """Predictions of all members together. Rows come untransformed: each member transforms them in its own way.
 
-    Probabilities are the mean over members, or what a stack makes of their log-odds.
+    Probabilities are the mean over members, or come from a stack of their log-odds.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class EnsemblePredictor(Predictor):
     def top_k(
         self, rows: sparse.csr_array, k: int, calibrated: bool = True, weight: NDArray[np.float64] | None = None
     ) -> sparse.csr_array:
-        """Return the k labels with the largest mean probability; some models need not ask for all labels."""
+        """Return the k labels with the largest mean probability; some models need not compute all labels."""
         if not self._ranks_means():
             return super().top_k(rows, k, calibrated, weight)
         return self._top_k_of_mean(rows, k, calibrated, weight=weight)
@@ -85,11 +85,11 @@ class EnsemblePredictor(Predictor):
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K)."""
         if not self._ranks_means():
-            raise CannotAnswerError("only factor models (mlgpf) can take up known labels")
+            raise CannotAnswerError("only factor models (mlgpf) can use known labels")
         return self._top_k_of_mean(rows, k, True, observed)
 
     def _ranks_means(self) -> bool:
-        """Return whether the members are of one kind that can rank its means."""
+        """Return whether all members are of the same kind, one that can rank means."""
         first = self.members[0].predictor
         are_alike = all(type(member.predictor) is type(first) for member in self.members)
         return self.stack is None and first.ranks_means and are_alike
@@ -115,14 +115,14 @@ class EnsemblePredictor(Predictor):
         return to_csr((found for _, found in self.answers(self._blocks(rows), ranked)), k, self.n_labels)
 
     def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        """Return the mean over members; in a stack the largest, since some members cannot tell."""
+        """Return the mean over members or, in a stack, the maximum, since some members cannot tell."""
         found = [predictor.novelty(own) for predictor, own in self._parts(rows)]
         return np.asarray((np.mean if self.stack is None else np.max)(found, axis=0), np.float32)
 
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of the utilities of the mixture of all members; their processes h are not comparable."""
         if self.stack is not None:
-            raise CannotAnswerError("a mix of unlike models has no utilities of its own; ask each of its members()")
+            raise CannotAnswerError("a mix of different models has no utilities of its own; ask each of its members()")
         found = [predictor.latent(own) for predictor, own in self._parts(rows)]
         mean = np.mean([one.f_mean for one in found], axis=0)
         spread = np.mean([one.f_var + (one.f_mean - mean) ** 2 for one in found], axis=0)
@@ -138,7 +138,7 @@ class EnsemblePredictor(Predictor):
         return torch.cat(known, 1) if known else None
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
-        """Return the mean over the members that weigh features."""
+        """Return the mean over the members that weight features."""
         each = [(member.transform, member.predictor.feature_relevance()) for member in self.members]
         found = [transform.fold(relevance) for transform, relevance in each if relevance is not None]
         return np.asarray(np.mean(found, axis=0), np.float32) if found else None

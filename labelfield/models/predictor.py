@@ -1,8 +1,8 @@
-"""What a fitted model answers about rows, in blocks that bound the memory for any number of rows and labels.
+"""Predictions of a fitted model for rows, in blocks that bound the memory for any number of rows and labels.
 
-`Predictor` is the one interface between models and everything above them. A final class of each model package says what
-probabilities are; whatever it does not override is answered by the documented default: None for what a model has not
-learned (`loadings`, `feature_relevance`, `processes`), a CannotAnswerError for a question that makes no sense for it.
+`Predictor` is the one interface between models and everything above them. A final class in each model package defines
+its probabilities; whatever it does not override has a documented default: None for what a model has not learned
+(`loadings`, `feature_relevance`, `processes`), a CannotAnswerError for a question that makes no sense for it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LatentProcesses(NamedTuple):
 
 
 class Predictor(ABC):
-    """Answers about rows (CSR) as the model sees them."""
+    """Predictions for rows (CSR) as the model sees them."""
 
     n_labels: int
     # Whether the model has labels exclude each other: the probabilities of a row sum to one.
@@ -139,7 +139,7 @@ class Predictor(ABC):
         return P
 
     def separate_proba(self, rows: sparse.csr_array, calibrated: bool = True) -> NDArray[np.float32]:
-        """Return the probability of each label (N, K) as the model has it, whether or not rows have one class each."""
+        """Return the model's own probability of each label (N, K), even where rows have one class each."""
         blocks = ((block[:2], block[2:]) for block in self.probabilities(rows, calibrated))
         return self.filled(blocks, (rows.shape[0], self.n_labels))[0]
 
@@ -158,7 +158,7 @@ class Predictor(ABC):
     def top_k_by_utility(self, rows: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels of each row with the largest mean utility, as CSR (N, K) of σ of it: the probability if
         utilities had no variance."""
-        raise CannotAnswerError("labels are ranked by mean utility by factor models alone")
+        raise CannotAnswerError("only factor models can rank labels by mean utility")
 
     def reached(self, rows: sparse.csr_array, threshold: float) -> sparse.csr_array:
         """Return the labels whose probability reaches the threshold, as a CSR indicator (N, K)."""
@@ -198,14 +198,14 @@ class Predictor(ABC):
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound of rows with labels Y, exact over rows and labels."""
-        raise CannotAnswerError("this model has no evidence lower bound to show")
+        raise CannotAnswerError("this model has no evidence lower bound")
 
     def loadings(self) -> Tensor | None:
         """Return coordinates (K, ...) in which labels that go together have a small angle; None if there are none."""
         return None
 
     def feature_relevance(self) -> NDArray[np.float32] | None:
-        """Return how much each feature matters (D,); None for a model that does not weigh features."""
+        """Return how much each feature matters (D,); None for a model that does not weight features."""
         return None
 
     def processes(self, labels: Tensor | None = None) -> LatentProcesses | None:

@@ -1,4 +1,4 @@
-"""Which labels a step uses, where using all would cost too much."""
+"""The labels that a step uses, where using all would cost too much."""
 
 from typing import NamedTuple
 
@@ -101,7 +101,7 @@ class Rivals(nn.Module):
     def learn(self, classes: Tensor, mean: Tensor, target: Tensor) -> None:
         """Update scores from the mean utilities (B, C) of these classes on rows whose own classes are at `target`."""
         own = mean.gather(1, target.unsqueeze(1))
-        # A class is no rival of its own rows, to which it would add σ(0).
+        # A class is not a rival of its own rows, to which it would add σ(0).
         beats = torch.sigmoid(mean - own).scatter(1, target.unsqueeze(1), 0.0).mean(0)
         score, age = self.get_buffer("score"), self.get_buffer("age")
         score[classes] = score[classes].lerp(beats.to(score.dtype), _LEARNT)

@@ -11,6 +11,6 @@ MANY_ROWS = 100_000
 
 
 def support_size(asked: int | None, n_features: int) -> int:
-    """Return on how many features inducing inputs have values, 0 for all, as asked or else by the rule."""
+    """Return how many features inducing inputs have values on (0 for all): as asked, or by the rule."""
     wanted = SUPPORT if asked is None else asked
     return wanted if 0 < wanted < n_features else 0

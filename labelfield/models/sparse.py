@@ -1,4 +1,4 @@
-"""What models with inducing inputs share: how shared inducing inputs are made, and where they start."""
+"""Common parts of models with inducing inputs: how shared inducing inputs are made, and where they start."""
 
 from typing import Any
 

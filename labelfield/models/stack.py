@@ -47,7 +47,7 @@ class Stack(nn.Module):
         self.register_buffer("unseen", torch.zeros(n_labels))  # 0, or NEVER
 
     def count(self, label_counts: NDArray[np.int64]) -> None:
-        """Take over how often labels held. Half of all positives are of labels more frequent than the middle level."""
+        """Set how often labels held. Half of all positives belong to labels more frequent than the middle level."""
         level = np.log(np.maximum(label_counts, 1))
         order = np.argsort(label_counts, kind="stable")
         share = np.cumsum(label_counts[order]) / max(label_counts.sum(), 1)

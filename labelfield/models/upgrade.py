@@ -25,7 +25,7 @@ _RENAMED = {
     "calibrated": "calibrate",
 }
 _ENSEMBLE = "ensemble"
-_NO_EVIDENCE = "the folder of the model has no held-out rows, since an earlier labelfield wrote it. Train it again"
+_NO_EVIDENCE = "the model folder has no held-out rows, because an earlier labelfield wrote it. Train the model again"
 
 
 def present_names(method: str | None) -> dict[str, str]:
@@ -86,7 +86,7 @@ def _renamed(config: dict[str, Any], method: str) -> dict[str, Any]:
     for part in ("options", "spec", "settings"):
         own = {names.get(name, name): value for name, value in config[part].items()}
         if own.pop("n_mixtures", None) is not None and own.get("kernel") == "spectral_mixture":
-            raise ModelError("the kernel spectral_mixture is gone. Train the model again with another kernel")
+            raise ModelError("the kernel spectral_mixture no longer exists. Train the model again with another kernel")
         own.pop(_ENSEMBLE, None)
         result[part] = own
     result.pop("members", None)

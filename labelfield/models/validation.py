@@ -34,7 +34,7 @@ def restore_scores(scores: Any) -> dict[str, list[float]]:
     """Return how a member of an ensemble did on held-out rows."""
     for name, values in dict(scores).items():
         if not isinstance(name, str) or not all(isinstance(value, int | float) for value in values):
-            raise ValueError("the held-out scores hold other things than numbers")
+            raise ValueError("the held-out scores are not all numbers")
     return {name: [float(value) for value in values] for name, values in scores.items()}
 
 

@@ -1,4 +1,4 @@
-"""The interface of networks that compute features, and what they have in common: weights, and dropout that can be
+"""The interface of networks that compute features, and their common parts: weights, and dropout that can be
 reproduced."""
 
 from abc import ABC, abstractmethod

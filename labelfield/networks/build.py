@@ -103,7 +103,7 @@ def square_image_shape(n_features: int) -> tuple[int, int, int] | None:
 
 
 def count_outputs(own: nn.Module, X: Tensor) -> int:
-    """Return how many features a network gives for rows X, by asking a copy of it; raise a ValueError if it gives none.
+    """Return how many features a copy of a network gives for rows X; raise a ValueError if it gives none.
 
     A warning says if no gradient would reach its parameters.
     """
@@ -111,13 +111,13 @@ def count_outputs(own: nn.Module, X: Tensor) -> int:
     h = _try(network.eval(), X)
     if not isinstance(h, Tensor) or h.dim() != 2 or h.shape[0] != X.shape[0] or not h.is_floating_point():
         found = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
-        raise ValueError(f"the network gives {found} for {X.shape[0]} rows; expected a tensor ({X.shape[0]}, Q)")
+        raise ValueError(f"the network returns {found} for {X.shape[0]} rows; expected a tensor ({X.shape[0]}, Q)")
     if h.dtype != X.dtype:
-        raise ValueError(f"the network gives features of {h.dtype}; expected {X.dtype}, as rows are")
+        raise ValueError(f"the network returns {h.dtype} features; expected {X.dtype}, like the rows")
     trained = _try(network.train(), X)
     if isinstance(trained, Tensor) and not trained.requires_grad and any(p.requires_grad for p in network.parameters()):
         warnings.warn(
-            f"no gradient reaches the parameters of the network {type(network).__name__}: they will not be trained",
+            f"no gradient reaches the parameters of the network {type(network).__name__}, so they will not be trained",
             UserWarning,
             stacklevel=6,  # the call of fit
         )
@@ -125,7 +125,7 @@ def count_outputs(own: nn.Module, X: Tensor) -> int:
 
 
 def _try(network: nn.Module, X: Tensor) -> Any:
-    """Return what a network makes of rows; anything that it raises becomes one error."""
+    """Return the output of a network for rows; anything that it raises becomes one error."""
     try:
         # Torch's generators are afterwards as they were, even if the network draws from them.
         with torch.random.fork_rng(devices=[X.device] if X.device.type == "cuda" else []):
@@ -134,6 +134,6 @@ def _try(network: nn.Module, X: Tensor) -> Any:
         mode = ", in training," if network.training else ""
         reason = (str(error).splitlines() or [""])[0]
         raise ValueError(
-            f"the network {type(network).__name__} cannot take{mode} rows of shape {tuple(X.shape)}: "
+            f"the network {type(network).__name__} cannot process{mode} rows of shape {tuple(X.shape)}: "
             f"{type(error).__name__}: {reason}"
         ) from None

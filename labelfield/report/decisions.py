@@ -1,4 +1,4 @@
-"""What a model would decide: policies with what they promise, and what they do to the test rows."""
+"""The decisions a model would make: policies with their promises, and their effect on the test rows."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from labelfield.decide.policies import reached_by, tagged
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.protocol import FittedClassifier
 
-# What is asked, in the order of the table.
+# The questions, in the order of the table.
 _ASKED: tuple[tuple[str, float], ...] = (
     ("precision", 0.95),
     ("precision", 0.9),
@@ -24,7 +24,7 @@ _N_LABELS = 12
 
 
 class LabelCost(NamedTuple):
-    """A label under a policy: how often it became a tag, how often rightly, and how often it holds without one."""
+    """A label under a policy: how often it became a tag, how often correctly, and how often it holds without one."""
 
     label: int
     n_tags: int
@@ -44,7 +44,7 @@ class Decisions(NamedTuple):
 
 
 def decisions(estimator: FittedClassifier, X: sparse.csr_array, Y: sparse.csr_array) -> Decisions | None:
-    """Return what a model would decide about test rows; None if nothing was held out in its training."""
+    """Return the decisions a model would make on test rows; None if no rows were held out in its training."""
     try:
         known = estimator.held_out_evidence()
         estimator.policy(max_tags=1)
@@ -70,7 +70,7 @@ def decisions(estimator: FittedClassifier, X: sparse.csr_array, Y: sparse.csr_ar
 
 
 def _costs(rows: Evidence, policy: Policy) -> list[LabelCost]:
-    """Return what a policy does to the labels that are most frequent in the test rows."""
+    """Return the effect of a policy on the labels that are most frequent in the test rows."""
     is_tag = tagged(rows, policy)
     n_tags, n_right = (np.bincount(rows.labels[part], minlength=rows.n_labels) for part in (is_tag, is_tag & rows.hit))
     n_true = rows.held_out_positives()

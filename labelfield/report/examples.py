@@ -1,4 +1,4 @@
-"""Ten test rows worth looking at, with what the model predicts for them."""
+"""Ten test rows worth looking at, with the model's predictions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -90,7 +90,7 @@ def examples(
     feature_names: Sequence[str] | None = None,
     texts: Sequence[Sequence[str]] | None = None,
 ) -> list[Example]:
-    """Return what the model predicts for the chosen rows; intervals are computed for these rows alone."""
+    """Return the predictions for the chosen rows; intervals are computed only for these rows."""
     chosen = choose_rows(predictions)
     rows = gather_rows(X, np.array([row for row, _ in chosen], np.int64))
     ends = intervals(estimator, rows, LEVEL)

@@ -1,4 +1,4 @@
-"""What the page is about, as plain facts: computed once, and only then put into words and figures."""
+"""The facts on the page, computed once, before they are put into words and figures."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,7 +23,7 @@ _SELDOM = 1e-3
 
 
 class Facts(NamedTuple):
-    """What the model is, what it predicts for the test rows, and what it has learned.
+    """The model's identity, its predictions for the test rows, and what it has learned.
 
     `n_unseen` is how many of their true labels the model has not seen in training, and `rank_power` the power of the
     inverse propensity in the order of labels: 0 for probabilities alone.

@@ -19,13 +19,13 @@ from labelfield.report.markup import (
     verdict,
 )
 
-# Missed labels of a row that are named.
+# The most missed labels of a row that are named.
 _MOST_MISSED = 6
 # Classes of a row that are less probable are left out.
 _HARDLY = 0.005
 _HOW_TO_NAME = (
-    " Features have no names here and are counted from 0; a file features.txt beside the rows, with one name per line, "
-    "names them."
+    " These features have no names and are counted from 0. To name them, put a file features.txt beside the rows, with "
+    "one name per line."
 )
 
 # What a policy of each kind is asked for, in words.
@@ -37,15 +37,15 @@ _ASKED_FOR = {
 
 
 def what_it_would_decide(facts: Facts) -> str:
-    """Show how much can be tagged automatically at which precision, with what is promised, and what labels cost."""
+    """Show how much can be tagged automatically at which precision, the promises, and the effect on labels."""
     found = facts.decisions
     if found is None:
         return ""
     first, reached = found.policies[0]
     caption = [
-        "Each point of the line is a rule: tag what is at least so probable, and leave rows without tags to a person. "
-        "Further to the right more is tagged automatically; further up more of the tags are right.",
-        f"The mark is the rule that is promised: {first.guarantee}",
+        "Each point on the line is a threshold: labels that reach it are tagged, and rows without tags go to a person. "
+        "Further right, more rows are tagged automatically; further up, more of the tags are right.",
+        f"The mark shows the rule that comes with a promise: {first.guarantee}",
         f"On these rows {percent(reached['precision'])} of the tags are right, and {percent(reached['automatic'])} of "
         "the rows are tagged.",
     ]
@@ -62,8 +62,8 @@ def what_it_would_decide(facts: Facts) -> str:
         [text(names[cost.label]), f"{cost.n_tags:,}", f"{cost.n_right:,}", f"{cost.n_left:,}"] for cost in found.costs
     ]
     said = (
-        "What can be asked for, and what it does to these rows. Promises hold with 95 % confidence for rows like those "
-        "of the training; a person sees the rows without tags."
+        "The table shows what you can ask for, and what it does to these rows. Promises hold with 95 % confidence for "
+        "rows like the training rows; rows without tags go to a person."
     )
     return section(
         "decide",
@@ -72,27 +72,27 @@ def what_it_would_decide(facts: Facts) -> str:
         paragraph(said, *(f"Not promised: {one}." for one in found.refused)),
         table(["asked for", "rows tagged", "tags right", "labels found", "tags per row"], rows),
         paragraph(
-            "What the marked rule costs the most frequent labels of these rows: how often each was tagged, how often "
-            "rightly, and how often it holds and was not tagged. A person sees these only in rows without any tag."
+            "The marked rule treats the most frequent labels of these rows as follows: how often each was tagged, how "
+            "often correctly, and how often it holds but was not tagged. A person sees these only in rows without a tag."
         ),
-        table(["label", "tagged", "rightly", "not tagged"], costs),
+        table(["label", "tagged", "correctly", "not tagged"], costs),
     )
 
 
 def ten_rows(facts: Facts) -> str:
-    """Show rows with what the model predicts for them."""
+    """Show rows with the model's predictions."""
     said = (
-        "These rows are meant to be instructive: the surest that are right, the surest that are wrong (start here: is "
-        "the model wrong, or the label?), and the least sure of both kinds, with different first labels if possible. "
-        "Rows are counted from 0."
+        "These rows are worth a look: the model is very sure and right, very sure and wrong (start here: is the model "
+        "wrong, or the label?), or very unsure, right and wrong, with different first labels if possible. Rows are "
+        "counted from 0."
     )
     if any(guess.interval for example in facts.examples for guess in example.guesses):
         said += (
-            f" The thin line is a {100 * LEVEL:.0f} % interval: of labels with such a probability, so many were right "
+            f" The thin line is a {100 * LEVEL:.0f} % interval for how often labels with this probability are right, "
         )
-        said += "among the rows that were held out in training. It is wide where few of these tell."
+        said += "judging by the rows held out in training. It is wide where few of those rows have such a label."
     if any(example.pieces for example in facts.examples):
-        said += " Marked words speak for the first label, struck ones against it."
+        said += " Highlighted words speak for the first label; struck-out words speak against it."
     if any(example.carried for example in facts.examples):
         said += " + and − mark features that speak for and against the first label."
     groups: dict[str, str] = {}
@@ -147,7 +147,7 @@ def _piece(piece: Piece) -> str:
 
 
 def _with_value(facts: Facts, name: str, value: float) -> str:
-    """Return a feature, with its value where that means something."""
+    """Return a feature, with its value if that is meaningful."""
     if not facts.learned.has_values:
         return name
     shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
@@ -163,7 +163,7 @@ def neighbours(facts: Facts) -> str:
     if not rows:
         return ""
     said = (
-        "Look at whether these labels make sense together: what the model learns about one label helps similar ones. "
+        "Check whether these labels make sense together: what the model learns about one label helps similar labels. "
         "These are the most frequent labels; similarities are those of their loadings, from −1 to 1."
     )
     shown = table(["label, training rows", "similar labels"], rows, class_="wide")
@@ -174,7 +174,7 @@ def features(facts: Facts) -> str:
     """Show the features that matter most."""
     found, image = facts.learned.features, facts.learned.relevance_picture
     if image is not None:
-        said = "Look for the pixels that matter: the more ink, the more a difference there counts."
+        said = "Look for the pixels that matter: the more ink a pixel has, the more a difference there counts."
         shown = element("div", picture(image, "relevance of pixels"), class_="relevance")
     elif found:
         most = max(value for _, value in found) or 1.0
@@ -182,7 +182,7 @@ def features(facts: Facts) -> str:
             "Look for names that should not matter, such as row numbers or dates: they would mean that the model has "
             f"found a shortcut. Bars show relevance relative to the strongest feature, {found[0][0]}."
         )
-        if not (facts.learned.has_names or facts.learned.topics):  # with topics, it is said there
+        if not (facts.learned.has_names or facts.learned.topics):  # with topics, that section says it
             said += _HOW_TO_NAME
         items = (
             f'<li><span class="label">{text(name)}</span>{bar(value / most)}</li>' for name, value in found if value > 0
@@ -210,10 +210,10 @@ def inputs(facts: Facts) -> str:
         shown = element("div", "".join(cells), class_="pictures")
     elif learned.inputs:
         said += (
-            " The ones listed here move labels most; each is described by its strongest features. Look for features "
-            "that belong together: each line is a theme."
+            " The ones listed here affect labels most; each is described by its strongest features. Look for features "
+            "that belong together: each line should be a theme."
         )
-        if not (learned.has_names or learned.features):  # with features, it is said there
+        if not (learned.has_names or learned.features):  # with features, that section says it
             said += _HOW_TO_NAME
         rows = [
             [_speaks_for(own), text(", ".join(_with_value(facts, name, value) for name, value in own.features))]
@@ -243,7 +243,7 @@ def topics(facts: Facts) -> str:
         rows.append([f"{topic.number} {muted(percent(topic.share))}", ", ".join(labels), text(", ".join(features))])
     share, learned = percent(sum(topic.share for topic, _ in found), 0), facts.learned
     said = (
-        "Look for topics whose labels belong together; a topic with labels of every kind holds what is left over. "
+        "Look for topics whose labels belong together; a topic with labels of every kind collects the leftovers. "
         f"Numbers beside labels are their weights in the topic, in percent. These are {len(found)} of "
         f"{learned.n_topics} topics, from which {share} of the labels come.{'' if learned.has_names else _HOW_TO_NAME}"
     )

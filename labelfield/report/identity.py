@@ -1,4 +1,4 @@
-"""What a model is and how it was trained, in words and a few numbers."""
+"""A model's identity and training, in words and a few numbers."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,7 +13,7 @@ _DROP = 0.1
 
 
 class Identity(NamedTuple):
-    """The method, a sentence about it, facts by name, and what the words on the page depend on.
+    """The method, a sentence about it, facts by name, and flags for the wording of the page.
 
     A model that `is_sampled` has no bound; where some rows were held out for calibration at first, `has_held_out`.
     """
@@ -27,14 +27,14 @@ class Identity(NamedTuple):
 
 
 def identify(estimator: FittedClassifier) -> Identity:
-    """Return what the model is. An ensemble is counted as a whole, with the choices of its first member."""
+    """Return the identity of the model. An ensemble is counted as a whole, with the choices of its first member."""
     members, method = estimator.members(), estimator.method
     first, has_classes = members[0], estimator.label_kind_ == "classes"
     sentence = METHODS[method].sentence if method in METHODS else first.summary()
     is_alike = all(member.method == method for member in members)
     if len(members) > 1 and is_alike:
         sentence += (
-            f" This is an ensemble: the mean of the probabilities of {len(members)} different ones. Kernel and sizes "
+            f" This is an ensemble: it averages the probabilities of {len(members)} different models. Kernel and sizes "
             "are those of the first."
         )
     facts = {

@@ -24,7 +24,7 @@ _SEEN_ROWS, _LEAST_SIDE, _LEAST_CORRELATION = 500, 8, 0.5
 
 
 class Learned(NamedTuple):
-    """What a model has learned; empty where it has no such thing.
+    """What a model has learned; parts that it does not have are empty.
 
     `has_names` says whether features have names rather than numbers, `has_values` whether their values are in units of
     their own and so worth showing. `pictures` are inducing inputs as square images, each with the class that it belongs
@@ -61,7 +61,7 @@ def image_side(X: sparse.csr_array) -> int | None:
 def what_it_learned(
     estimator: FittedClassifier, counts: Counts, seen: NDArray[np.bool_], side: int | None, names: Sequence[str] | None
 ) -> Learned:
-    """Return everything that the model can tell, as images of this side where rows are images.
+    """Return everything that the model has learned, as images of this side where rows are images.
 
     Features that hardly any test row has, by `seen` (D,), are left out: features that never vary may have kept the
     weight they started with.
@@ -89,7 +89,7 @@ def what_it_learned(
 
 
 def _neighbours(estimator: FittedClassifier, counts: Counts) -> list[LabelNeighbours]:
-    """Return the most frequent labels with those similar to them; nothing if hardly any label has such."""
+    """Return the most frequent labels with similar ones; nothing if hardly any label has similar ones."""
     n_labels = estimator.predictor_.n_labels
     if n_labels <= 2:
         return []

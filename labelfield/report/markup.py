@@ -40,7 +40,7 @@ def paragraph(*sentences: str, class_: str = "") -> str:
 
 
 def muted(value: str) -> str:
-    """Return plain text that stands back behind what is around it."""
+    """Return plain text in a muted colour."""
     return f'<span class="muted">{text(value)}</span>'
 
 

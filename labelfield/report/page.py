@@ -79,7 +79,7 @@ def make_page(
 
 
 def _opening(facts: Facts) -> str:
-    """Return the page in two sentences."""
+    """Summarise the page in two sentences."""
     several, one = ("classes", "class") if facts.identity.has_classes else ("labels", "label")
     known, n_rows = facts.identity.facts, facts.predictions.judged.n_rows
     best = "most probable" if not facts.rank_power else "first"

@@ -76,7 +76,7 @@ def bound_plot(axes: Axes, curves: Sequence[Sequence[Epoch]], what: str) -> str:
 
 
 def _cut_below(axes: Axes, values: Sequence[float]) -> None:
-    """Let the axis begin where it matters: the very first epochs would flatten all the others."""
+    """Start the axis where it matters: the very first epochs would flatten all the others."""
     finite = np.sort([value for value in values if np.isfinite(value)])
     if finite.size < 5:
         return
@@ -167,7 +167,7 @@ def confusion_plot(axes: Axes, confusion: NDArray[np.int64], names: Sequence[str
 
 @_svg("contribution")
 def contribution_plot(axes: Axes, bands: Sequence[Band], k: int, is_each: bool) -> str:
-    """Draw what each band adds to P@k and, for several labels per row, to PSP@k."""
+    """Draw the contribution of each band to P@k and, for several labels per row, to PSP@k."""
     x, has_psp = np.arange(len(bands)), k in bands[0].psp
     width = 0.38 if has_psp else 0.6
     shift = width / 2 + 0.01 if has_psp else 0

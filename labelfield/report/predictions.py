@@ -1,4 +1,4 @@
-"""What a model predicts for the test rows, as far as the page needs it: computed once, a block of rows at a time."""
+"""The model's predictions for the test rows that the page needs, computed once, a block of rows at a time."""
 
 from typing import NamedTuple
 

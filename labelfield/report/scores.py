@@ -86,7 +86,7 @@ class Errors(NamedTuple):
 
 
 def places_of(n_labels: int) -> list[int]:
-    """Return where to cut ranked lists: a list of all labels says nothing."""
+    """Return the lengths at which to cut ranked lists, all shorter than a list of all labels, which says nothing."""
     return [k for k in _KS if k < n_labels] or [1]
 
 

@@ -16,7 +16,7 @@ _N_TENTHS = 10
 _MEANINGS = {
     "P": "P@k: the share of the first k labels that are right.",
     "R": "R@k: the share of rows whose class is among the first k.",
-    "PSP": "PSP@k: the same with rare labels counting more, relative to the best possible.",
+    "PSP": "PSP@k: the same, but rare labels count more, relative to the best possible score.",
     "ECE": "ECE@k: the mean gap between the probabilities of the first k and how often they are right.",
     "error rate": "Error rate: the share of rows whose first class is wrong.",
     "nlpd": "nlpd: the mean of −log p(true class), in nats.",
@@ -24,11 +24,11 @@ _MEANINGS = {
 
 
 def headline(facts: Facts) -> str:
-    """Show the numbers to remember, each with what the most frequent labels alone would get."""
+    """Show the main scores, each with that of the popularity baseline."""
     tiles = []
     for name, value, popularity, _ in facts.scores:
         if not name.startswith(("PSP@", "R@", "ECE@3", "ECE@5")):
-            below = "mean gap of probabilities" if popularity is None else f"popularity: {_shown(name, popularity)}"
+            below = "mean gap to frequency" if popularity is None else f"popularity: {_shown(name, popularity)}"
             tiles.append((name, _shown(name, value), below))
     tiles.append(("AUROC", number(facts.errors.auroc, 2), "how well its uncertainty finds its mistakes; chance: 0.50"))
     items = (
@@ -64,7 +64,7 @@ def scoreboard(facts: Facts) -> str:
         said.append(f"{n_unlabelled:,} of them {verbs[0]} no labels and {verbs[1]} as missed.")
     if facts.n_unseen and facts.identity.has_classes:
         said.append(
-            f"{facts.n_unseen:,} of them are of classes that the model has not seen: these count as errors, and are "
+            f"{facts.n_unseen:,} of them belong to classes that the model has not seen: these count as errors and are "
             "left out of nlpd."
         )
     elif facts.n_unseen:
@@ -99,7 +99,7 @@ def _about_reliability(curves: dict[int, Reliability]) -> list[str]:
         )
     has_few = any(((own.count > 0) & (own.count < plots.FEW)).any() for own in curves.values())
     return [
-        "Look at the distance from the dashed line: on the line, labels predicted with 80 % are right 80 times in 100; "
+        "Look at the distance from the dashed line. On the line, labels predicted with 80 % are right 80 times in 100; "
         "below it the model is overconfident, above it underconfident.",
         f"The mean gap (ECE) is {' and '.join(gaps)}.",
         widest,
@@ -110,7 +110,7 @@ def _about_reliability(curves: dict[int, Reliability]) -> list[str]:
 def _about_errors(facts: Facts) -> list[str]:
     errors = facts.errors
     has_auroc = errors.auroc == errors.auroc  # a number: some first labels are wrong, and some right
-    found = f"All first labels are {'wrong' if errors.error else 'right'}: there is nothing to tell apart."
+    found = f"All first labels are {'wrong' if errors.error else 'right'}, so there is nothing to tell apart."
     if has_auroc:
         found = (
             f"A row with a wrong first label has a higher uncertainty than one with a right first label in "
@@ -118,10 +118,10 @@ def _about_errors(facts: Facts) -> list[str]:
         )
     formula, more = "1 − p", ""
     if facts.predictions.has_novelty:
-        formula, more = "1 − p (1 − ν)".replace(" ", NO_BREAK), " and ν says how unlike the training rows a row is"
+        formula, more = "1 − p (1 − ν)".replace(" ", NO_BREAK), " and ν measures how unlike the training rows a row is"
         more += f"; 1 − p alone gives {percent(errors.auroc_of_p, 0)}" if has_auroc else ""
     return [
-        "Look for bars that grow to the right: then the model knows when it is likely to be wrong.",
+        "Look for bars that grow to the right: they show that the model knows when it is likely to be wrong.",
         f"In the tenth of the rows that it is surest of, {percent(errors.tenths[0].error)} of the first labels are "
         f"wrong; in the tenth that it is least sure of, {percent(errors.tenths[-1].error)}.",
         found,
@@ -168,7 +168,7 @@ def _about_found(bands: list[Band], k: int, is_each: bool) -> list[str]:
     rare, frequent = bands[0], bands[-1]
     place = f"among the first {k} of their rows" if k > 1 else "ranked first"
     return [
-        "Look at how far the left end falls below the right: that is what rare labels lose.",
+        "Look at how far the left end falls below the right end: that is how much worse rare labels are found.",
         f"Of the true labels with {_rows_of(rare)}, {percent(rare.found[k])} are {place}; of those with "
         f"{_rows_of(frequent)}, {percent(frequent.found[k])}.",
         "Each band has about the same number of true labels in the test rows.",
@@ -219,7 +219,7 @@ def _band_table(bands: list[Band], is_each: bool) -> str:
             row += [percent(share) for part in (band.precision, band.psp) for share in part.values()]
         rows.append(row)
     said = "“found” is the share of true labels that are among the first k of their row."
-    added = "P@k and PSP@k are what a band adds to the score: each column sums to it." if has_psp else ""
+    added = "P@k and PSP@k show what each band adds to the score; each column sums to the score." if has_psp else ""
     inner = f"{table(head, rows, class_='numbers')}{paragraph(said, added, class_='note')}"
     return f"<details><summary>The numbers</summary>{inner}</details>"
 
@@ -245,7 +245,7 @@ def how_it_learned(facts: Facts) -> str:
             trend = f"Its highest value was {best:.1f} %, {best - last:.1f} above the last."
         else:
             trend = "It has stopped rising: more epochs would not help."
-        said = "Look at whether the curves have flattened or fall again, which would be overfitting."
+        said = "Check whether the curves have flattened out, or fall again, which would be overfitting."
         figures.append(figure(plots.validation_plot(scored), said, f"{name} ends at {last:.1f} %.", trend))
     return section("training", "How it learned", _side_by_side(figures))
 
@@ -260,7 +260,7 @@ def _about_bound(facts: Facts) -> list[str]:
         ]
     gain, last = _signed(first[-1].bound - first[-2].bound, "+"), _signed(first[-1].bound)
     stages = list(dict.fromkeys(epoch.stage for epoch in first))
-    across = f"Stages ({', '.join(stages)}) bound different quantities: compare within one, not across them."
+    across = f"Stages ({', '.join(stages)}) bound different quantities: compare within a stage, not across stages."
     joins = drops(first) and facts.identity.has_held_out
     return [
         "Look at the end of the curve: if it still rises, more training would help; if it is flat, it has converged.",

@@ -1,4 +1,4 @@
-"""Model cards: what a model is, what it was trained on and how good it is, as README.md with front matter."""
+"""Model cards: a model's identity, training data and scores, as README.md with front matter."""
 
 from __future__ import annotations
 

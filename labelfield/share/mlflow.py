@@ -69,7 +69,7 @@ def _signature(model: Any) -> dict[str, str | None]:
 
 
 class Tagger:
-    """What MLflow calls: a table in, a table with labels, probabilities and uncertainty out."""
+    """The object that MLflow calls: a table in, a table with labels, probabilities and uncertainty out."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

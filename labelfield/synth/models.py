@@ -137,7 +137,7 @@ def _draw_truth(
 def _relevance(X: sparse.csr_array) -> NDArray[np.float32]:
     """Return ARD weights (D,) that grow with the frequency of a word, for a mean squared row norm of 1.
 
-    Rows of one topic share its frequent words, so that they are near each other and one can be learned from another.
+    Rows of one topic share its frequent words, so they are close together, and a model can generalise.
     """
     frequency, mass, step = np.zeros(X.shape[1]), np.zeros(X.shape[1]), 1 << 22
     for start in range(0, X.nnz, step):
@@ -294,9 +294,9 @@ def make_rings(n_rows: int = 1000, n_rings: int = 5, *, noise: float = 0.25, see
     the default noise. All classes have the same mean, so linear rules are hardly better than chance.
     """
     if not 1 <= n_rings <= n_rows:
-        raise ValueError(f"n_rows={n_rows} and n_rings={n_rings}; expected at least one row for each ring")
+        raise ValueError(f"n_rows={n_rows} and n_rings={n_rings}; expected at least one row per ring")
     if not 0 <= noise < np.inf:
-        raise ValueError(f"noise={noise}; expected a standard deviation")
+        raise ValueError(f"noise={noise}; expected a standard deviation of at least 0")
     rng = np.random.default_rng(seed)
     ring = rng.permutation(np.arange(n_rows) % n_rings)
     radius = ring + 1 + noise * rng.standard_normal(n_rows)

@@ -1,4 +1,4 @@
-"""A small corpus of documents, drawn from word lists of our own: for demonstrations and tests."""
+"""A small corpus of documents, drawn from our own word lists, for demonstrations and tests."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ _LINKS = ("and the", "with a", "near the", "without any", "for every", "before t
 def make_texts(n_documents: int = 600, *, seed: int = 0) -> tuple[list[tuple[str, str]], list[list[str]]]:
     """Draw documents, a title and a text each, and their labels: one to three of twelve topics.
 
-    The words of a document come from its topics, mixed with words that say nothing; titles name things of the first.
+    The words of a document come from its topics, mixed with filler words; titles use words of the first topic.
     """
     if n_documents < 1:
         raise ValueError(f"n_documents={n_documents}; expected at least 1")

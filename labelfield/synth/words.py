@@ -24,7 +24,7 @@ _TOPIC_SHARE = (0.5, 0.75)  # of the words of a row: from the first topic, and f
 
 
 def mean_sizes(sizes: dict[str, int], n_nonzeros: float | None, labels_per_row: float | None) -> tuple[float, float]:
-    """Return the mean numbers of words and labels per row, by default if not given; refuse what cannot be drawn."""
+    """Return the mean numbers of words and labels per row, with defaults; refuse sizes that cannot be drawn."""
     if min(sizes.values()) < 1:
         *first, last = sizes
         raise ValueError(f"{', '.join(first)} and {last} must be at least 1")

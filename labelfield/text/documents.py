@@ -99,7 +99,7 @@ class Columns(NamedTuple):
     missing: tuple[str, ...] = ()
 
     def said(self, kind: str) -> str:
-        """Return in words what was found."""
+        """Describe the columns in words."""
         parts = [f"text from {' + '.join(name for name in self.texts if name not in self.missing)}"]
         if self.missing:
             parts[0] += f" ({', '.join(self.missing)} left empty)"
@@ -112,7 +112,7 @@ class Columns(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What the user said about columns; None is guessed."""
+    """The columns that the user named; None means guess."""
 
     text: Sequence[str] | None = None
     labels: str | None = None

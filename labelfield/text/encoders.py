@@ -18,7 +18,7 @@ from labelfield.text.words import WordEncoder
 
 
 class Encoder(Protocol):
-    """What turns documents, given as texts of fields, into sparse rows."""
+    """The interface of objects that turn documents, given as texts of fields, into sparse rows."""
 
     def fit_transform(self, documents: Any, weights: Sequence[float] = (1.0,)) -> sparse.csr_array: ...
     def transform(self, documents: Iterable[Any]) -> sparse.csr_array: ...
@@ -184,7 +184,7 @@ def field_weights(encoder: Encoder, n_fields: int) -> tuple[float, ...]:
 
 
 def described_encoder(encoder: Encoder) -> str:
-    """Return in words what an encoder makes of documents."""
+    """Describe an encoder in words."""
     if isinstance(encoder, SideBySide):
         return "; ".join(map(described_encoder, encoder.encoders))
     if isinstance(encoder, ForeignEncoder):

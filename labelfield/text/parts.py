@@ -1,4 +1,4 @@
-"""What a model of documents has beside its classifier: the encoder, the labels with their URIs, the names of fields."""
+"""The parts that a model of documents adds to its classifier: the encoder, labels with URIs, and field names."""
 
 from __future__ import annotations
 

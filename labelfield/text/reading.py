@@ -1,4 +1,4 @@
-"""`read_documents`: any file or folder of documents, by its path; columns are guessed, and the guess is said."""
+"""`read_documents`: any file or folder of documents, by its path; columns are guessed, and the guess is printed."""
 
 from __future__ import annotations
 

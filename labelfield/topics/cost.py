@@ -1,4 +1,4 @@
-"""The memory that training a topic model takes, before any of it is taken."""
+"""The memory that training a topic model takes, estimated in advance."""
 
 from labelfield.memory import FLOAT
 from labelfield.topics.spec import TopicSpec

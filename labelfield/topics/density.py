@@ -1,8 +1,8 @@
-"""What the topic model says of rows [BMLPL 19].
+"""Predictions of the topic model for rows [BMLPL 19].
 
     p(y_l = 1 | x) = 1 - ∏_k (1 + v_lk e^{ψ_k})^{-r_k},   ψ = Wᵀx
 
-with u integrated out. Of several draws of V, W and r it is the mean over them.
+with u integrated out. With several draws of V, W and r it is the mean over them.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from labelfield.memory import row_blocks
 
 # Beyond it e^ψ has no place in float32; every label of the topic holds long before.
 LARGEST_LOG_ODDS = 80.0
-# Numbers that are made at a time.
+# The most numbers formed at once.
 _CHUNK = 1 << 22
 
 
@@ -47,7 +47,7 @@ def label_probabilities(X: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
 
 
 def topic_proportions(X: Tensor, drawn: Drawn) -> Tensor:
-    """Return the share of each topic in what a row is expected to have, r_k e^{ψ_k} (N, K); rows sum to one.
+    """Return the share of each topic in the expected labels of a row, r_k e^{ψ_k} (N, K); rows sum to one.
 
     Over draws it is the mean: topics of a chain that mixes so well as to exchange them would be lost in it.
     """

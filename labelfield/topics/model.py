@@ -1,4 +1,4 @@
-"""A fitted topic model, to be saved: one estimate or several draws of what the model knows."""
+"""A fitted topic model, to be saved: one estimate or several draws of its parameters."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ class TopicModel(nn.Module):
         return self.r.device
 
     def hold(self, draws: Sequence[Topics]) -> None:
-        """Take over these draws, or the one estimate."""
+        """Set these draws, or the one estimate."""
         for name in ("V", "rest", "W", "r"):
             self.get_buffer(name).copy_(torch.stack([getattr(topics, name) for topics in draws]))
         self.precision.copy_(draws[-1].precision)
@@ -74,9 +74,9 @@ class TopicModel(nn.Module):
         """Check the arrays of a file."""
         ends = self.labels.new_tensor([-1, self.n_labels])
         if not bool((torch.cat([ends[:1], self.labels, ends[1:]]).diff() > 0).all()):
-            raise ValueError("labels that are not there, or not in order")
+            raise ValueError("labels that do not exist, or are not in order")
         for name in ("r", "precision", "eta"):
             if not bool((self.get_buffer(name) > 0).all()):
                 raise ValueError(f"{name} is not positive")
         if any(bool((part < 0).any()) for part in (self.V, self.rest, self.share)):
-            raise ValueError("negative weights of labels, or shares of topics")
+            raise ValueError("negative label weights or topic shares")

@@ -12,7 +12,7 @@ _FINISHING = {"em": 4, "online_em": 1 / 3, "gibbs": 1 / 2}
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """What the rule chose. The steps of a topic model have a size of 1, whatever the schedule."""
+    """The choices of the rule. The steps of a topic model have a size of 1, whatever the schedule."""
 
     n_topics: int
     max_epochs: int
@@ -21,11 +21,11 @@ class TopicPlan:
 
 
 def plan(algorithm: str, n_labels: int) -> TopicPlan:
-    """Choose 100 topics, or one per label where there are fewer: with fewer still, labels cannot be told apart."""
+    """Choose 100 topics, or one per label if there are fewer labels; with fewer topics, labels cannot be told apart."""
     return TopicPlan(min(_MOST_TOPICS, n_labels), _EPOCHS[algorithm])
 
 
 def finishing_epochs(algorithm: str, max_epochs: int) -> int:
-    """Return how many of the epochs are on all rows, where some rows are held out before."""
+    """Return the number of final epochs on all rows, after some rows were held out."""
     finishing = _FINISHING[algorithm]
     return min(int(finishing), max_epochs // 3) if finishing >= 1 else int(finishing * max_epochs)

@@ -1,4 +1,4 @@
-"""What a fitted topic model answers: probabilities, topics of labels and rows, draws of labels, entropies."""
+"""Predictions of a fitted topic model: probabilities, topics of labels and rows, draws of labels, entropies."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,20 +17,20 @@ from labelfield.topics.density import LARGEST_LOG_ODDS, log_odds, topic_proporti
 from labelfield.topics.model import TopicModel
 from labelfield.topics.spec import TopicSpec
 
-# Rows times labels whose probabilities exist at once, and rows at the most.
+# The most rows times labels whose probabilities exist at once, and the most rows.
 BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 4096
 _SMALLEST = 1e-30
 
 
 class LabelEntropy(NamedTuple):
-    """The entropy, in nats, of what the model says: of each row (N,) over its labels, of each label (L,) over rows."""
+    """The entropy of the predictions, in nats: of each row (N,) over its labels, of each label (L,) over rows."""
 
     rows: NDArray[np.float64]
     labels: NDArray[np.float64]
 
 
 class TopicPredictor(Predictor):
-    """Answers of one estimate of the topics, or of the mean over several draws."""
+    """Predictions from one estimate of the topics, or from the mean over several draws."""
 
     def __init__(self, model: TopicModel, spec: TopicSpec) -> None:
         self.model, self.n_labels, self.is_exclusive = model, spec.n_labels, spec.is_exclusive

@@ -6,7 +6,7 @@ from labelfield.topics.rows import TopicRows
 from labelfield.topics.state import Priors, Topics
 
 _CONSTANT_PRECISION = 1e-3
-# η begins with this, and adds to the labels of a topic no more than this share of them, however many labels there are.
+# η starts at this, and adds at most this share to the labels of a topic, however many labels there are.
 _FIRST_ETA, _MOST_ADDED = 0.01, 0.05
 
 
@@ -27,7 +27,7 @@ def start_topics(
     V = (counts.unsqueeze(1) + eta) * (0.1 + noise)
     rest = torch.full((n_topics,), eta, dtype=torch.float64, device=device)
     total = V.sum(0) + rest * (n_labels - n_active)
-    # As many labels per row as there are.
+    # As many labels per row as in the data.
     per_row = max(data.positives.n_entries, 1) / data.n_rows
     W = torch.zeros(data.design.n_weights, n_topics, dtype=dtype, device=device)
     W[-1] = float(torch.tensor(per_row / n_topics).log())

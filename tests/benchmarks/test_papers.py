@@ -104,7 +104,7 @@ def test_the_page_says_why_ours_is_worse_and_what_is_missing(recipe):
     assert "| first | here | 50.00 / 0.1000 |" in page
     assert "- Worse: first on here. Fewer epochs." in page
     assert left_out()[0].why in page
-    assert "nothing was measured yet" in papers_page([recipe], Records.of({}))
+    assert "nothing has been measured yet" in papers_page([recipe], Records.of({}))
 
 
 @pytest.mark.parametrize(

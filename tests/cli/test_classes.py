@@ -176,7 +176,7 @@ def test_unseen_classes_count_as_errors(files, model, tmp_path):
     whole = json.loads(run("evaluate", model, files / "test" / "numbers.svm", "--json").stdout)
     done = run("evaluate", model, tmp_path / "more.svm", "--json")
     shown = json.loads(done.stdout)
-    assert "30 rows are of classes that the model has not seen (8, 9)" in done.stderr
+    assert "30 rows belong to classes that the model has not seen (8, 9)" in done.stderr
     assert (shown["rows"], shown["rows of unseen classes"]) == (90, 30)
     assert shown["error rate %"] == pytest.approx((60 * whole["error rate %"] + 30 * 100) / 90)
     assert shown["nlpd"] == pytest.approx(whole["nlpd"], rel=1e-5)

@@ -190,7 +190,7 @@ def test_bad_data_exits_3_with_one_line(toy, tmp_path):
         (["info", tmp_path], "without train rows"),
         (["convert", bad, tmp_path / "out"], f"{bad}:2: "),
         (["split", bad, "--out", tmp_path / "out"], f"{bad}:2: "),
-        (["split", toy, "--out", tmp_path / "out"], "two splits already"),
+        (["split", toy, "--out", tmp_path / "out"], "already has two splits"),
         (["evaluate", short, toy], f"{short}:1: "),
         (["evaluate", tmp_path / "nothing.txt", toy], "nothing.txt"),
     ):

@@ -119,9 +119,9 @@ def test_the_likelihood_can_be_given(files, tmp_path):
     [
         ("value.svm", "ham 1:1\nspam 1:2\nham 1:x\n", ":3: ", "'x' of feature 1 is not a number"),
         ("none.svm", "ham 1:1\nspam 1:2\n 1:3\n", ":3: ", "no label"),
-        ("several.svm", "1,2 1:1\n2 1:2\n1,x 1:1\n", ":3: ", "'x' where a label index should be"),
+        ("several.svm", "1,2 1:1\n2 1:2\n1,x 1:1\n", ":3: ", "'x' instead of a label index"),
         ("several-value.svm", "1 1:1\n2,1 1:2\n1,2 1:x\n", ":3: ", "'x' of feature 1 is not a number"),
-        ("one.svm", "spam 1:1\nspam 2:1\n", ": ", "all rows are of the class 'spam'; expected at least two classes"),
+        ("one.svm", "spam 1:1\nspam 2:1\n", ": ", "all rows have the class 'spam'; expected at least two classes"),
         ("empty.csv", "u,class\n", ": ", "no rows"),
     ],
 )

@@ -210,7 +210,7 @@ def test_config_is_a_file_that_train_takes(kind, folder, tmp_path):
         ("one_vs_each", "negative_sampling=best", "negative_sampling='best'; expected one of uniform, importance"),
         ("robustmax", "epsilon=2", "epsilon=2; expected a number from"),
         ("svdkl for classes", "network=rnn", "network='rnn'; expected one of mlp, bag, cnn"),
-        ("svdkl for classes", "network=cnn", "2 features are no square image"),
+        ("svdkl for classes", "network=cnn", "2 features do not form a square image"),
         ("svdkl for classes", "hidden=16", "hidden=16"),
         ("svdkl for classes", "subsets=[[0],[0,1]]", "subsets of 1, 2 features"),
         ("svdkl for classes", "subsets=5", "subsets=5"),

@@ -58,7 +58,7 @@ class TestKnown:
             (
                 ("topics", entries(tmp_path / "fine.txt", np.eye(60, 20))),
                 1,
-                "the method 'topics' cannot take known labels",
+                "the method 'topics' cannot use known labels",
             ),
         ):
             name, file = arguments
@@ -83,7 +83,7 @@ class TestObserved:
     def test_what_is_refused(self, folder, tmp_path):
         wrong = entries(tmp_path / "wrong.txt", 0.5 * np.eye(120, 20))
         for options, file, code, expected in (
-            (BRIEF, wrong, 3, "row 1: the value 0.5 of label 0; expected 1 for a label that was looked at"),
+            (BRIEF, wrong, 3, "row 1: the value 0.5 of label 0; expected 1 for a label that was checked"),
             (["--method", "linear"], wrong, 2, "linear needs all labels; use --method mlgpf or topics"),
             ([], wrong, 2, "auto needs all labels"),
         ):
@@ -119,7 +119,7 @@ class TestSample:
         done = run("topics", models / "topics", "--rows", folder, check=2)
         assert "--rows is for --sample" in message(done)
         done = run("topics", models / "mlgpf", "--sample", 3, check=1)
-        assert "has no topics of its own" in message(done)
+        assert "has no topics" in message(done)
 
 
 def test_ranking_by_mean_utility(folder, models, tmp_path):

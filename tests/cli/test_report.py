@@ -91,7 +91,7 @@ def test_rows_that_cannot_be_compared(data, model, tmp_path):
     assert "empty.txt: no rows" in message(run("report", model, tmp_path / "empty.txt", "--out", out, check=3))
     labelfield.write(labelfield.Dataset(rows.X[:, :39], rows.Y), tmp_path / "narrow.txt")
     done = run("report", model, tmp_path / "narrow.txt", "--out", out, check=3)
-    assert "39 features; expected 40 as the model has" in message(done)
+    assert "39 features; expected 40, like the model" in message(done)
     labelfield.write(labelfield.Dataset(rows.X, rows.Y[:, :19]), tmp_path / "few.txt")
     assert "19 labels" in message(run("report", model, tmp_path / "few.txt", "--out", out, check=3))
     assert not out.parent.exists()
@@ -108,7 +108,7 @@ def test_classes_that_the_model_has_not_seen(tmp_path):
     run("report", tmp_path / "m", tmp_path / "test.svm", "--out", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     n_unseen = np.count_nonzero(y[100:] == 3)
-    assert f"{n_unseen} of them are of classes that the model has not seen" in page
+    assert f"{n_unseen} of them belong to classes that the model has not seen" in page
     assert "bacon" in page
 
 

@@ -84,7 +84,7 @@ def test_the_label_column_can_be_chosen(chosen, tmp_path):
 def test_a_header_of_numbers_is_one_if_its_label_is_named(tmp_path):
     content = "0,1,label\n5,6,a\n"
     with pytest.raises(
-        DataError, match=r"d\.csv:1: the first line contains numbers, and 'label' like a header.*label-col"
+        DataError, match=r"d\.csv:1: the first line contains numbers, but also 'label', as a header would.*label-col"
     ):
         read(tmp_path, content)
     assert read(tmp_path, content, label_column="label").feature_names == ["0", "1"]

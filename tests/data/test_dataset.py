@@ -170,5 +170,5 @@ def test_split():
     for share in (0, 1, -0.5, 0.001, float("nan")):
         with pytest.raises(DataError, match="test share"):
             dataset.split(share)
-    with pytest.raises(DataError, match="two splits already"):
+    with pytest.raises(DataError, match="already has two splits"):
         cut.split(0.5)

@@ -145,7 +145,7 @@ def test_formats_we_do_not_write(tmp_path):
             labelfield.write(toy(), tmp_path / name)
     with pytest.raises(ValueError, match="expected one of"):
         labelfield.write(toy(), tmp_path / "d", format="csv")
-    with pytest.raises(ValueError, match="two splits do not fit"):
+    with pytest.raises(ValueError, match="cannot hold two splits"):
         labelfield.write(toy().split(0.5), tmp_path / "d.txt")
     assert files.format_of(tmp_path / "tmp.Xa12b") == "folder"
 

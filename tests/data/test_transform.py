@@ -79,7 +79,7 @@ def test_deskew_takes_rows_as_square_images(monkeypatch):
     assert transform.weights.shape == transform.fold(np.ones(36, np.float32)).shape == (36,)
     with pytest.raises(ValueError, match="5 is not a square number"):
         RowTransform.fit("deskew", as_features(np.ones((2, 5))))
-    with pytest.raises(ValueError, match="weight for each feature"):
+    with pytest.raises(ValueError, match="one weight per feature"):
         RowTransform("deskew")
 
 

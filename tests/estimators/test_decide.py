@@ -81,7 +81,7 @@ def test_few_held_out_rows_are_refused():
 def test_a_model_without_calibration_says_so():
     model = LinearClassifier(row_transform="none", cost=1.0, calibrate=False).fit(TRAIN.X, TRAIN.Y)
     assert model.evidence_ is None
-    said = "nothing can be promised: the model was trained with calibrate=False, and no rows were held out. Train it"
+    said = "no promise can be made: the model was trained with calibrate=False, and no rows were held out. Train it"
     for ask in (model.decide, model.policy):
         with pytest.raises(CannotAnswerError, match=said):
             ask(TEST.X) if ask == model.decide else ask()
@@ -99,7 +99,9 @@ def test_a_model_of_very_few_rows_says_so():
 def test_a_model_that_was_trained_further_says_so():
     model = MLGPFClassifier(n_latent=2, n_inducing=4, max_epochs=3).fit(TRAIN.X, TRAIN.Y)
     model.partial_fit(TEST.X, TEST.Y)
-    with pytest.raises(CannotAnswerError, match=r"trained by partial_fit, which holds no rows out. Train it by fit"):
+    with pytest.raises(
+        CannotAnswerError, match=r"trained with partial_fit, which holds out no rows. Train it with fit"
+    ):
         model.decide(TEST.X)
 
 
@@ -108,7 +110,7 @@ def test_a_folder_of_an_earlier_layout_says_that_it_must_be_trained_again(folder
     model = labelfield.load(FOLDERS / folder, device="cpu")
     model.save(tmp_path / "again")
     for one in (model, labelfield.load(tmp_path / "again", device="cpu")):
-        with pytest.raises(CannotAnswerError, match=r"an earlier labelfield wrote it. Train it again"):
+        with pytest.raises(CannotAnswerError, match=r"an earlier labelfield wrote it. Train the model again"):
             one.decide(np.zeros((1, one.n_features_in_), np.float32))
 
 

@@ -139,10 +139,10 @@ class TestTheWhole:
 
     def test_only_mlgpf_takes_up_known_labels(self):
         known = sparse.csr_array((N_TEST, N_LABELS))
-        with pytest.raises(CannotAnswerError, match=r"only factor models .mlgpf. can take up known labels"):
+        with pytest.raises(CannotAnswerError, match=r"only factor models .mlgpf. can use known labels"):
             fitted("ensemble of topics").condition(X, known)
         model = fitted("ensemble of mlgpf")
-        for wrong, message in ((known[:3], "observed has shape"), (7 * sparse.csr_array(TEST.Y), "other values")):
+        for wrong, message in ((known[:3], "observed has shape"), (7 * sparse.csr_array(TEST.Y), "values other than")):
             with pytest.raises(DataError, match=message):
                 model.condition(X, wrong)
         with pytest.raises(ValueError, match="k=0; expected an integer"):

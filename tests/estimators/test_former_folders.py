@@ -129,7 +129,9 @@ def test_a_kernel_that_is_gone_is_refused(kind, tmp_path):
     def change(config):
         config["spec"]["kernel"] = config["options"]["kernel"] = "spectral_mixture"
 
-    assert_refused(changed(kind, tmp_path, change), "the kernel spectral_mixture is gone. Train the model again")
+    assert_refused(
+        changed(kind, tmp_path, change), "the kernel spectral_mixture no longer exists. Train the model again"
+    )
 
 
 @pytest.mark.parametrize("version", [1, 3, 8, "4", None, True])

@@ -60,7 +60,7 @@ def test_classes_may_name_more_than_the_rows_show():
     assert columns(Y) == [[0], [2]]
     Y, labels = encode_labels(["no", "no"], 2, classes=["no", "yes"])
     assert Y.shape == (2, 2)
-    with pytest.raises(DataError, match="2 labels and 3 classes"):
+    with pytest.raises(DataError, match="2 labels, but 3 classes"):
         encode_labels(np.eye(2), 2, classes=[0, 1, 2])
 
 

@@ -125,5 +125,5 @@ def test_other_methods_need_all_labels(estimator, few_words, hidden):
     with pytest.raises(ValueError, match="Input y contains NaN"):
         estimator.fit(X, np.where(hidden, np.nan, Y))
     for options in ({"observed": ~hidden}, {"missing": hidden}):
-        with pytest.raises(ValueError, match="Classifier needs all labels; pass neither observed nor missing"):
+        with pytest.raises(ValueError, match="Classifier needs all labels observed; pass neither observed nor missing"):
             estimator.fit(X, Y, **options)

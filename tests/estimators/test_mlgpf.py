@@ -167,7 +167,7 @@ class TestConditioning:
         np.testing.assert_allclose(nothing.toarray(), fitted.predict_topk(X, 5).toarray(), rtol=1e-4)
         unaided = without_known(fitted.predict_topk(X, 6), first, 5)
         assert metrics.precision_at_k(rest, listed, 3) > metrics.precision_at_k(rest, unaided, 3)
-        for wrong, message in ((first[:3], "observed has shape"), (7 * first, "other values")):
+        for wrong, message in ((first[:3], "observed has shape"), (7 * first, "values other than")):
             with pytest.raises(DataError, match=message):
                 fitted.condition(X, wrong)
         for k in (0, 2.5, True, None):

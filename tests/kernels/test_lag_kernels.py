@@ -85,5 +85,5 @@ def test_errors():
     with pytest.raises(ValueError, match="'cubic'; expected se, matern12"):
         lag_kernel_from_name("cubic", None)
     for kernel in (squared_exponential(n_features=2), matern(0.5, n_features=2)):
-        with pytest.raises(ValueError, match="takes one length"):
+        with pytest.raises(ValueError, match="takes a single length"):
             kernel.of_lag(LAGS)

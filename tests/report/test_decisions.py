@@ -38,7 +38,7 @@ def test_the_page_says_what_it_would_decide(model, data, monkeypatch):
     page = make_page(model, data.test.X, data.test.Y)
     assert "What it would decide" in page
     assert "<svg>decide</svg>" in page
-    assert "The mark is the rule that is promised: With confidence 0.95" in page
+    assert "The mark shows the rule that comes with a promise: With confidence 0.95" in page
 
 
 def test_without_held_out_rows_there_is_no_such_section(data, monkeypatch):

@@ -12,7 +12,7 @@ def test_an_ensemble_is_counted_as_a_whole(fitted):
     assert found.facts["ensemble"] == "2 members"
     assert found.facts["parameters"] == f"{sum(own.n_parameters() for own in estimator.members()):,}"
     assert found.facts["inducing inputs"] == "8 (free)"
-    assert "the mean of the probabilities of 2 different ones" in found.sentence
+    assert "it averages the probabilities of 2 different models" in found.sentence
     assert len(learning_curves(estimator)) == 2
 
 

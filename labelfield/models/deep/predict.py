@@ -1,4 +1,4 @@
-"""What a fitted deep kernel model answers, and the plain network that it started from."""
+"""Predictions of a fitted deep kernel model, and of the plain network that it started from."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def features_of(
 
 
 class DeepPredictor(Predictor):
-    """Answers of a network with Gaussian processes on its features."""
+    """Predictions of a network with Gaussian processes on its features."""
 
     def __init__(self, model: DeepKernel) -> None:
         self.model, self.n_labels, self.is_exclusive = model, model.n_labels, not model.is_multilabel
@@ -70,7 +70,7 @@ class DeepPredictor(Predictor):
         for found in self.whole_rows(blocks, lambda h: model.predict_proba(model.latent(h, prior)), calibrated):
             if not bool(torch.isfinite(found.P).all()):
                 raise DataError(
-                    f"the probabilities of rows from {found.rows.start} on are not numbers",
+                    f"the probabilities of rows {found.rows.start} and later are not numbers",
                     fix="The model is broken; train it again.",
                 )
             yield found
@@ -124,11 +124,11 @@ class DeepPredictor(Predictor):
         except FactorisationError as error:
             raise ValueError(str(error)) from None
         if not all(bool(torch.isfinite(part).all()) for part in f):
-            raise ValueError("the processes give values that are not finite")
+            raise ValueError("the processes return values that are not finite")
 
 
 class BaselinePredictor(Predictor):
-    """Answers of the plain network that a deep kernel model started from."""
+    """Predictions of the plain network that a deep kernel model started from."""
 
     title, meaning = "network alone", "The network alone is the one that the Gaussian processes were added to."
 

@@ -1,4 +1,4 @@
-"""What a deep kernel model is made of, in words and numbers, as options and saved models write it."""
+"""The specification of a deep kernel model, in words and numbers, as options and saved models write it."""
 
 from dataclasses import dataclass
 from math import inf
@@ -18,7 +18,7 @@ MOST_DIMENSIONS = 3
 # The most numbers that q(u) may have: beyond it no machine has the memory.
 _MOST_NUMBERS = 1 << 33
 _POSTERIORS = {"whitened_kronecker": WhitenedKronecker, "kronecker": Kronecker}
-# What each option of the model may be; the estimator adds those of the training.
+# Constraints on the options of the model; the estimator adds those of training.
 CONSTRAINTS: dict[str, Constraint] = {
     "grid_size": Integer(LEAST_GRID, 100_000),
     "kernel": OneOf(LAG_KERNELS),
@@ -41,7 +41,7 @@ _SPEC_CONSTRAINTS = {
 
 @dataclass(frozen=True)
 class DeepSpec:
-    """What a model is made of, apart from its numbers. A `network` of None stands for the user's own."""
+    """The structure of a model, without its arrays. A `network` of None stands for the user's own."""
 
     n_features: int
     n_labels: int
@@ -71,14 +71,14 @@ class DeepSpec:
             try:
                 object.__setattr__(self, "network", NetworkSpec(**described))
             except TypeError as error:
-                raise ValueError(f"the network is described by other words: {error}") from None
+                raise ValueError(f"the description of the network is not valid: {error}") from None
         elif not isinstance(described, NetworkSpec | None):
             raise ValueError(f"network={described!r}; expected its description")
         object.__setattr__(self, "subsets", checked_subsets(self.subsets, self.n_outputs))
         if isinstance(self.network, NetworkSpec) and (
             self.network.n_outputs != self.n_outputs or self.network.n_features != self.n_features
         ):
-            raise ValueError("the network takes or gives another number of features")
+            raise ValueError("the network takes or returns a different number of features")
         n, d = self.grid_size, self.n_dimensions
         if self.n_processes * max(n**d, d * n * n) > _MOST_NUMBERS:
             found = f"grid_size={n} for {self.n_processes} processes on {d} features each"
@@ -93,12 +93,12 @@ class DeepSpec:
 
     @property
     def n_dimensions(self) -> int:
-        """The number of features that each process is on."""
+        """The number of features per process."""
         return len(self.subsets[0])
 
 
 def checked_subsets(subsets: Any, n_outputs: float = inf) -> tuple[tuple[int, ...], ...]:
-    """Check which features each process is on: as many for each, and only those of the n_outputs that exist."""
+    """Check the features of each process: the same number for each, and only those of the n_outputs that exist."""
     expected = f"a list for each process of 1 to {MOST_DIMENSIONS} numbers of features, as many in each"
     if not isinstance(subsets, list | tuple) or not subsets or not all(isinstance(s, list | tuple) for s in subsets):
         raise ValueError(f"subsets={subsets!r}; expected {expected}")
@@ -116,7 +116,7 @@ def checked_subsets(subsets: Any, n_outputs: float = inf) -> tuple[tuple[int, ..
 
 
 def build(spec: DeepSpec, network: nn.Module | None = None, *, is_mixed: bool = False) -> DeepKernel:
-    """Build a model as the spec describes it, with nothing in it yet, around the user's network if it has one."""
+    """Build the model that the spec describes, not yet filled, around the user's network if it has one."""
     is_own = spec.network is None
     if spec.network is not None:
         network = build_network(spec.network)

@@ -1,17 +1,17 @@
-"""What solving linear machines costs in memory."""
+"""The memory that solving linear machines takes."""
 
 from labelfield.memory import FLOAT
 from labelfield.models.linear.spec import LinearSpec
 
 # Labels that are solved at the same time, and arrays that exist for each row and feature.
 _LABELS, _ARRAYS = 128, 4
-# Features that a machine has weights for at the most, and one within a group of labels, which sees few rows.
+# The most features that a machine has weights for; and one within a group of labels, which sees few rows.
 _FEATURES, _FEATURES_WITHIN = 10_000, 500
 
 
 def training_bytes(spec: LinearSpec, n_rows: int, n_ranks: int = 1) -> int:
-    """Return about how many bytes a step takes beside the rows, and all weights if none could be dropped; of several
-    processes, what each of them takes."""
+    """Estimate the bytes that a step takes besides the rows, and those of all weights if none could be dropped; with
+    several processes, those of each."""
     block = _ARRAYS * FLOAT * (n_rows + spec.n_features) * min(spec.n_labels, _LABELS)
     n_within = spec.n_trees * spec.n_labels
     n_whole = max(spec.n_machines - n_within, spec.n_labels)

@@ -4,10 +4,10 @@
     y = ±1
 
 The optimum of log p(w) + log p(b) + Σ log p̃ is that of the L2-loss support vector machine. Its intercept stays near -1,
-where a label rests that nothing speaks for, unless the label is frequent. Scores become log-odds by a map that is
+the score of a label without any evidence, unless the label is frequent. Scores become log-odds by a map that is
 learned on rows held out (`labelfield.models.stack`), since p̃ is no distribution over y.
 
-Very many labels also have label trees of two levels (as in Parabel and Bonsai). Each tree parts the labels into groups
+Very many labels also have label trees of two levels (as in Parabel and Bonsai). Each tree splits the labels into groups
 of similar ones. One machine per group tells whether any of its labels holds, and a further machine per label, solved on
 the rows of its group alone, which of them. With ρ(f) = -(1 - f)₊², which is log p̃(1 | f) for C = 1,
 
@@ -68,7 +68,7 @@ class LinearMachines(nn.Module):
             self.stack.offsets /= 2
 
     def fill(self, pointers: Tensor, features: Tensor, weights: Tensor, intercepts: Tensor) -> None:
-        """Take over the weights of all machines, as many as there are, and their intercepts."""
+        """Set the weights of all machines and their intercepts."""
         device = self.weights.device
         self.pointers, self.features, self.intercepts = (part.to(device) for part in (pointers, features, intercepts))
         self.weights = nn.Parameter(weights.to(device), requires_grad=False)
@@ -87,7 +87,7 @@ class LinearMachines(nn.Module):
         return torch.cat(parts, 1) + self.intercepts
 
     def parts(self, scores: Tensor) -> list[Tensor]:
-        """Return what log-odds are made of: f + 1 of the labels' own machines (B, K), and t where there are trees."""
+        """Return the parts of the log-odds: f + 1 of the labels' own machines (B, K), and t where there are trees."""
         n_trees, n_labels = self.groups.shape
         own, *within = (scores[:, number * n_labels : (1 + number) * n_labels] for number in range(1 + n_trees))
         return parts_of(own, within, (scores[:, groups] for groups in self.groups))

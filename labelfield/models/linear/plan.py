@@ -1,7 +1,7 @@
 """The costs that linear machines choose from, most likely first, and when they get label trees.
 
-The cost is near 1 for rows of norm 1, and smaller where labels are frequent. Label trees help where labels are very
-many: on three sets of short texts with 15,000 to 20,000 labels they are worth half a point to two points of P@1. With
+The cost is near 1 for rows of norm 1, and smaller where labels are frequent. Label trees help if there are very many
+labels: on three sets of short texts with 15,000 to 20,000 labels they are worth half a point to two points of P@1. With
 fewer labels they add nothing.
 """
 
@@ -13,14 +13,14 @@ COSTS = (1.0, 0.3, 0.1, 3.0)
 # Labels per group, of each tree in turn: trees that differ make fewer of the same mistakes.
 _GROUP_SIZES = (64, 16, 32)
 
-# Rows held out, times machines, at the most: their scores are in memory.
+# The most held-out rows times machines: their scores are in memory.
 _HELD_OUT_ENTRIES = 1 << 26
 # The cost of the machines of trees, for which no trials are made.
 TREE_COST = 1.0
 
 
 def most_held_out(n_machines: int) -> int:
-    """Return how many rows can be held out at the most."""
+    """Return the largest number of rows that can be held out."""
     return max(200, _HELD_OUT_ENTRIES // max(n_machines, 1))
 
 
@@ -30,7 +30,7 @@ def default_trees(n_labels: int) -> int:
 
 
 def group_size(tree: int) -> int:
-    """Return how many labels a group of this tree has at the most."""
+    """Return the largest number of labels in a group of this tree."""
     return _GROUP_SIZES[tree % len(_GROUP_SIZES)]
 
 

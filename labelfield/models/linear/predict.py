@@ -1,4 +1,4 @@
-"""What linear machines answer."""
+"""Predictions of linear machines."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -16,7 +16,7 @@ from labelfield.models.linear.model import LinearMachines
 from labelfield.models.linear.scores import Weights, products
 from labelfield.models.predictor import Block, Predictor
 
-# Rows times machines whose scores exist at once, and rows at the most. A GPU lays all weights out again for each block.
+# The most rows times machines whose scores exist at once, and rows. A GPU lays out all weights again for each block.
 _BLOCK_ENTRIES, _MOST_ROWS = {"cpu": 1 << 23, "cuda": 1 << 27}, 2000
 
 

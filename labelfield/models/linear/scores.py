@@ -82,7 +82,7 @@ def products(X: sparse.csr_array, machines: Weights, n_threads: int) -> NDArray[
 
 
 def _used_by_feature(X: sparse.csr_array, machines: Weights) -> sparse.csr_array:
-    """Return weights by feature (D, machines), those of features that rows have alone: of many million, a few."""
+    """Return weights by feature (D, machines), only for features that the rows have: a few of many millions."""
     is_used = np.zeros(X.shape[1], np.bool_)
     is_used[X.indices] = True
     chosen = np.flatnonzero(is_used[machines.features])

@@ -1,4 +1,4 @@
-"""What linear machines are made of, apart from their numbers."""
+"""The specification of linear machines, without their weights."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from labelfield.constraints import Constraint, Integer, Real, check_options
 from labelfield.models.linear.model import LinearMachines
 
 MOST_TREES = 16
-# What each option of the model may be; the estimator adds those of the training.
+# Constraints on the options of the model; the estimator adds those of training.
 CONSTRAINTS: dict[str, Constraint] = {"cost": Real(1e-6)}
 _SPEC_CONSTRAINTS = {
     **CONSTRAINTS,
@@ -37,6 +37,6 @@ class LinearSpec:
 
 
 def build(spec: LinearSpec) -> LinearMachines:
-    """Build machines as the spec describes them, with nothing in them yet."""
+    """Build the machines that the spec describes, not yet filled."""
     n_machines = spec.n_machines or spec.n_labels
     return LinearMachines(spec.n_features, spec.n_labels, spec.n_weights, spec.n_trees, n_machines)

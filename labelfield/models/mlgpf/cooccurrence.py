@@ -1,4 +1,4 @@
-"""Which features occur with which label: the linear processes of labels have weights for these alone."""
+"""The features that occur with each label: only these have weights in the linear processes of labels."""
 
 from itertools import pairwise
 from typing import NamedTuple

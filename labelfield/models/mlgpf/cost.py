@@ -1,4 +1,4 @@
-"""What training a multi-label factor model takes, estimated in advance: memory, and whether a step is a small one."""
+"""The memory that training a multi-label factor model takes, estimated in advance, and whether a step is small."""
 
 from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.mlgpf.spec import Spec

@@ -52,7 +52,7 @@ class LabelLinear(nn.Module):
         self._all: list[_Layout] | None = None
 
     def fill(self, pattern: LabelFeatures) -> None:
-        """Set which weights there are, and which of them wait.
+        """Set which weights exist, and which of them wait.
 
         A weight whose feature occurs with the label only in held-out rows would learn from all other rows that the
         label does not hold, and the held-out rows would make the model look worse than it is. Such weights stay 0 until
@@ -133,7 +133,7 @@ class LabelLinear(nn.Module):
 
 
 class LabelLinearSubset(NamedTuple):
-    """The weights of some labels, as a step uses them."""
+    """The weights of the labels in one step."""
 
     process: LabelLinear
     weights: Tensor

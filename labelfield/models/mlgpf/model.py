@@ -3,7 +3,7 @@
     h_p ~ GP(0, k),  p = 1 … P            f = Φ h + b            p(y | f) = Π_k σ(f_k)^y_k (1 - σ(f_k))^(1 - y_k)
 
 Under q the utilities are Gaussian: q(f_ik) = N(Σ_p φ_kp m_ip + b_k, Σ_p φ_kp² s_ip). Where each label
-also has a linear process of its own, that adds a mean and a variance (models/mlgpf/label_linear.py). With a squared
+also has its own linear process, that adds a mean and a variance (models/mlgpf/label_linear.py). With a squared
 hinge in place of the Bernoulli (likelihoods/squared_hinge.py) each b_k also has a prior N(b_mean_k, 1).
 """
 
@@ -35,7 +35,7 @@ class InducingState(NamedTuple):
 
 
 class MLGPF(nn.Module):
-    """The model: parts are given, the mixing Φ (K, P) and the bias b (K,) are its own."""
+    """The model: it is given its parts, and owns the mixing Φ (K, P) and the bias b (K,)."""
 
     b_mean: Tensor | None
 
@@ -64,7 +64,7 @@ class MLGPF(nn.Module):
         self.jitter = jitter
 
     def inducing_state(self) -> InducingState:
-        """Form what is the same for all rows: the inducing inputs as points, and the prior of their variables."""
+        """Compute what is the same for all rows: the inducing inputs as points, and the prior of their variables."""
         points = self.inducing.points()
         return InducingState(points, Prior(self.kernel.gram(points), self.jitter))
 
@@ -124,7 +124,7 @@ class MLGPF(nn.Module):
         With `n_negatives`, labels that hold in some row of the batch count exactly. From the others `n_negatives` are
         drawn and shared by all rows, each standing for its share [FSGP 23], also in the divergence. Without it all
         labels count exactly. A label that holds counts `positive_weight` (K,) times. Of
-        partial labels those that were not observed count for nothing, whether they are drawn or not.
+        partial labels, those that were not observed are ignored, whether they are drawn or not.
         """
         h, prior = self.latent(X)
         partial, Y = (Y, Y.Y) if isinstance(Y, PartialLabels) else (None, Y)
@@ -169,5 +169,5 @@ class _Labels(NamedTuple):
 
 def _with_features(X: Rows) -> Tensor:
     if isinstance(X, Projected):
-        raise ValueError("projected rows have lost the features that the labels' own linear processes need")
+        raise ValueError("projected rows no longer have the features that the labels' linear processes need")
     return X

@@ -17,7 +17,7 @@ A vocabulary is D of at least 1,000: bags of words rather than measurements.
 | cost of the squared hinge | 0.1 with label_linear, else 1 | a divergence of weight 0.25 and τ = 2 make 0.1 count 1.6 |
 
 The true bound (weight 1) is too cautious about words: many are rare, and for each of them the posterior stays at the
-prior, since the divergence of leaving it costs more than the word contributes. With a smaller weight rankings are
+prior, since the divergence costs more than the word contributes. With a smaller weight rankings are
 better on every text data set, and the calibration on held-out rows corrects the overconfident probabilities. For
 measurements the true bound is best.
 
@@ -85,7 +85,7 @@ def plan(n_rows: int, n_features: int, n_labels: int) -> Plan:
 
 
 def companion(n_rows: int, n_features: int, n_labels: int) -> dict[str, Any]:
-    """Return options of a factor model beside linear machines, which do much of its work: a smaller one, in less time.
+    """Return options for a smaller and faster factor model beside linear machines, which do much of its work.
 
     On Bibtex, RCV1 and EUR-Lex the mix is as good on held-out rows as with the full model, in a third to a half of the
     time. Measurements need all processes, and lose nothing by fewer epochs at a higher rate.
@@ -109,7 +109,7 @@ def variants(first: Spec, max_epochs: int, learning_rate: float, n_views: int) -
 
     For text, members differ in how rows are scaled and in whether labels have processes of their own; for measurements,
     in the smoothness of the kernel. Found by trying all sets of up to four of twelve members on held-out rows
-    (docs/LAB.md). There are more than needed, since one that turns out like another is left out.
+    (docs/LAB.md). There are more than needed, because duplicates are left out.
     """
     more = {"n_latent": 3 * first.n_latent // 2, "max_epochs": 3 * max_epochs // 2}
     # Where labels have no processes of their own, the shared ones do all the work: more of them, trained for longer.

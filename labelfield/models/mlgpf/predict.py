@@ -1,4 +1,4 @@
-"""What a fitted factor model answers: probabilities, rankings, intervals, latent moments, and given known labels."""
+"""Predictions of a fitted factor model: probabilities, rankings, intervals, latent moments, and known labels."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
@@ -45,9 +45,9 @@ class RowBlock(NamedTuple):
 
 
 class FactorPredictor(Predictor):
-    """Answers of a model whose utilities are f = Φ h + b, for blocks of rows and of labels.
+    """Predictions of a model whose utilities are f = Φ h + b, for blocks of rows and of labels.
 
-    What is the same for all rows is formed at the first question and kept: a model that has changed needs a new
+    Whatever is the same for all rows is computed once and kept: a model that has changed needs a new
     predictor.
     """
 
@@ -84,7 +84,7 @@ class FactorPredictor(Predictor):
     def _answers(
         self, rows: sparse.csr_array, ask: Callable[[Moments], Iterable[Tensor]], calibrated: bool = True
     ) -> Iterator[tuple[tuple[slice, slice], list[Tensor]]]:
-        """Yield what `ask` makes of q(f), for each block of rows and labels, calibrated as probabilities on request."""
+        """Yield ask(q(f)) for each block of rows and labels, calibrated as probabilities on request."""
         calibration = self.model.calibration
         calibrated = calibrated and not calibration.is_identity()
         for block, X, h in self.given(rows):

@@ -1,4 +1,4 @@
-"""What a multi-label factor model is made of, in words and numbers, as options and saved models write it."""
+"""The specification of a multi-label factor model, in words and numbers, as options and saved models write it."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from labelfield.variational.families import POSTERIORS
 
 LIKELIHOODS = ("bernoulli", "squared_hinge")
 INDUCING = ("free", "fixed", "subspace", "subspace_fixed", "subspace_basis")
-# What each option of the model may be; the estimator adds those of the training.
+# Constraints on the options of the model; the estimator adds those of training.
 CONSTRAINTS: dict[str, Constraint] = {
     "n_latent": Integer(1),
     "n_inducing": Integer(1),
@@ -39,7 +39,7 @@ _SPEC_CONSTRAINTS = {
 
 @dataclass(frozen=True)
 class Spec:
-    """What a model is made of, apart from its numbers."""
+    """The structure of a model, without its arrays."""
 
     n_features: int
     n_labels: int
@@ -68,7 +68,7 @@ class Spec:
 
 
 def build(spec: Spec) -> MLGPF:
-    """Build a model as the spec describes it, with nothing in it yet."""
+    """Build the model that the spec describes, not yet filled."""
     m, p, k, d = spec.n_inducing, spec.n_latent, spec.n_labels, spec.n_features
     inducing: Free | Subspace
     if spec.inducing.startswith("subspace"):

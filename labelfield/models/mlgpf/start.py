@@ -13,7 +13,7 @@ from labelfield.models.mlgpf.spec import Spec
 from labelfield.models.sparse import STARTS, fill_shared, pad_rows, starting_points
 
 BASES = ("svd", "kmeans")
-# The bias of a label that holds in no row, under a squared hinge: below all others, wherever these say nothing.
+# The bias of a label that holds in no row, under a squared hinge: below all others where a row gives no evidence.
 _NEVER = -3.0
 
 
@@ -67,7 +67,7 @@ def start(
             seen = Y.shape[0] if n_observed is None else n_observed
             odds = (frequency + 0.5) / (seen - frequency + 0.5)
             if n_observed is not None and not n_observed.all():
-                # Nobody looked at these labels in any row, and nothing will teach them: they are as likely as others.
+                # These labels were observed in no row, so nothing is learned about them: they are as likely as others.
                 unseen, n_held = n_observed == 0, frequency.sum()
                 odds[unseen] = (n_held + 0.5) / (n_observed.sum() - n_held + 0.5)
                 model.Phi[torch.from_numpy(unseen)] = 0

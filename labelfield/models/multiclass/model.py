@@ -29,7 +29,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class MultiClassGP(nn.Module):
-    """The model: its parts are given, the bias b (K,) is its own. With `rivals`, rivals are drawn by their scores."""
+    """The model: it is given its parts, and owns the bias b (K,). With `rivals`, rivals are drawn by their scores."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class LinearSubset(NamedTuple):
 
     def moments(self, X: Rows) -> Moments:
         if isinstance(X, Projected):
-            raise ValueError("projected rows have lost the features that linear utilities need")
+            raise ValueError("projected rows no longer have the features that linear utilities need")
         mean = dot(X, self.weights.T.contiguous())
         return Moments(mean, torch.zeros_like(mean))
 
@@ -153,7 +153,7 @@ class LinearSubset(NamedTuple):
         return self.weights.double().square().sum(1) / (2 * self.scale**2)
 
     def unexplained_share(self, X: Rows) -> Tensor:
-        """Return 0 for every row: a point estimate leaves nothing open."""
+        """Return 0 for every row: a point estimate leaves no variance."""
         return self.weights.new_zeros(n_rows(X))
 
 

@@ -1,4 +1,4 @@
-"""What a fitted multi-class model answers, for blocks of rows and, where their matrices are large, of classes."""
+"""Predictions of a fitted multi-class model, in blocks of rows and, where matrices are large, of classes."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ _MOST_ROWS = 2000
 
 
 class ClassPredictor(Predictor):
-    """Answers of a model with one process per class."""
+    """Predictions of a model with one process per class."""
 
     is_exclusive = True
 

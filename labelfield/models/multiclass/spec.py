@@ -1,4 +1,4 @@
-"""What a multi-class model is made of, in words and numbers, as options and saved models write it."""
+"""The specification of a multi-class model, in words and numbers, as options and saved models write it."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from labelfield.models.sparse import MOST_POINTS, make_shared
 from labelfield.variational.families import POSTERIORS
 
 LIKELIHOODS = ("one_vs_each", "robustmax", "softmax")
-# What each option of the model may be; the estimator adds those of the training.
+# Constraints on the options of the model; the estimator adds those of training.
 CONSTRAINTS: dict[str, Constraint] = {
     "likelihood": OneOf(LIKELIHOODS),
     "n_inducing": Integer(1),
@@ -36,7 +36,7 @@ _SPEC_CONSTRAINTS["n_points"] = Integer(1, MOST_POINTS)
 
 @dataclass(frozen=True)
 class ClassSpec:
-    """What a model is made of, apart from its numbers."""
+    """The structure of a model, without its arrays."""
 
     n_features: int
     n_labels: int
@@ -66,13 +66,13 @@ class ClassSpec:
 
     @property
     def has_own_matrices(self) -> bool:
-        """Whether each class has a covariance matrix of inducing inputs of its own."""
+        """Whether each class has its own covariance matrix of inducing inputs."""
         is_own = self.kernel_per_class or self.inducing == "per_class" or "per_process" in self.kernel
         return is_own or self.posterior == "parsimonious"
 
 
 def make_likelihood(spec: ClassSpec, n_points: int | None = None) -> MultiClass:
-    """Make the likelihood, with other quadrature points than the spec has if training needs fewer."""
+    """Make the likelihood; training may need fewer quadrature points than the spec has."""
     points = spec.n_points if n_points is None else n_points
     if spec.likelihood == "one_vs_each":
         return OneVsEach(points, spec.n_samples)
@@ -82,7 +82,7 @@ def make_likelihood(spec: ClassSpec, n_points: int | None = None) -> MultiClass:
 
 
 def build(spec: ClassSpec) -> MultiClassGP:
-    """Build a model as the spec describes it, with nothing in it yet."""
+    """Build the model that the spec describes, not yet filled."""
     k, m, d = spec.n_labels, spec.n_inducing, spec.n_features
     utilities: SparseUtilities | LinearUtilities
     if spec.posterior == "point":

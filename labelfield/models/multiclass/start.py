@@ -60,7 +60,7 @@ def _centres_of_classes(
 
 
 def typical_length(X: sparse.csr_array, rng: np.random.Generator) -> float:
-    """Return √(half the median squared distance of two rows), for which a kernel exp(-r² / 2ℓ²) is 1/e between them."""
+    """Return √(half the median squared distance of rows), for which a kernel exp(-r² / 2ℓ²) is 1/e between them."""
     first, second = rng.integers(X.shape[0], size=(2, _N_PAIRS))
     differences = sparse.csr_array(gather_rows(X, first) - gather_rows(X, second))
     squared = squared_norms(to_tensor(differences.astype(np.float32)), None).numpy()

@@ -21,7 +21,7 @@ class TestBadInput:
             ({"network": "rnn"}, "network='rnn'; expected one of mlp, bag, cnn, or a torch.nn.Module"),
             ({"network": nn.Linear}, "expected one of mlp, bag, cnn, or a torch.nn.Module"),
             ({"network": 5}, "network=5; expected one of mlp"),
-            ({"network": "cnn"}, "2 features are no square image; pass image_shape="),
+            ({"network": "cnn"}, "2 features do not form a square image; pass image_shape="),
             ({"network": "cnn", "image_shape": (1, 2, 2)}, "whose product is n_features=2"),
             ({"network": "cnn", "image_shape": (1, 2)}, "expected channels, height and width"),
             ({"network": "cnn", "image_shape": 5}, "image_shape=5"),

@@ -98,13 +98,13 @@ class TestNetworksOfTheUsersOwn:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            (lambda _, h: h[:, 0], r"the network gives \(2,\) for 2 rows; expected a tensor \(2, Q\)"),
-            (lambda _, h: h[:1], r"the network gives \(1, 3\) for 2 rows"),
-            (lambda _, h: (h, h), "the network gives tuple for 2 rows"),
-            (lambda *_: None, "the network gives NoneType for 2 rows"),
-            (lambda _, h: h.unsqueeze(2), r"the network gives \(2, 3, 1\) for 2 rows"),
-            (lambda _, h: h.double(), "features of torch.float64; expected torch.float32"),
-            (lambda X, _: X[:, [7]], r"the network Wrong cannot take rows of shape \(2, 2\): .*index 7"),
+            (lambda _, h: h[:, 0], r"the network returns \(2,\) for 2 rows; expected a tensor \(2, Q\)"),
+            (lambda _, h: h[:1], r"the network returns \(1, 3\) for 2 rows"),
+            (lambda _, h: (h, h), "the network returns tuple for 2 rows"),
+            (lambda *_: None, "the network returns NoneType for 2 rows"),
+            (lambda _, h: h.unsqueeze(2), r"the network returns \(2, 3, 1\) for 2 rows"),
+            (lambda _, h: h.double(), "torch.float64 features; expected torch.float32"),
+            (lambda X, _: X[:, [7]], r"the network Wrong cannot process rows of shape \(2, 2\): .*index 7"),
             (lambda _, h: 0 * h, "the network gives the same features for all rows, such as"),
         ],
     )
@@ -125,7 +125,9 @@ class TestNetworksOfTheUsersOwn:
             tiny(network=nn.Linear(2, 3), **options).fit(few.X, few.Y.indices)
 
     def test_rows_that_it_cannot_take(self, few):
-        with pytest.raises(ValueError, match=r"the network Linear cannot take rows of shape \(2, 2\): .*mat1 and mat2"):
+        with pytest.raises(
+            ValueError, match=r"the network Linear cannot process rows of shape \(2, 2\): .*mat1 and mat2"
+        ):
             tiny(network=nn.Linear(5, 3)).fit(few.X, few.Y.indices)
 
     @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -160,7 +162,7 @@ class TestNetworksOfTheUsersOwn:
 
     @pytest.mark.parametrize("network", [Own(), Linear(norm=nn.BatchNorm1d(3))])
     def test_a_batch_of_one_row_is_too_few_for_batch_norm(self, network, few):
-        message = r"cannot take, in training, rows of shape \(1, 2\): .*more than 1 value per channel"
+        message = r"cannot process, in training, rows of shape \(1, 2\): .*more than 1 value per channel"
         with pytest.raises(ValueError, match=message):
             tiny(network=network, batch_size=1).fit(few.X, few.Y.indices)
 

@@ -87,7 +87,7 @@ def test_hiding_does_not_lower_probabilities_as_zeros_do(fitted, X, Y):
 
 
 EVERY = np.ones((80, N_LABELS), bool)
-SHAPE = r"has the shape .*; expected \(80, 30\) as Y has"
+SHAPE = r"has the shape .*; expected \(80, 30\), like Y"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_is_wrong_with_a_mask(mask, message, few):
 
 @pytest.mark.parametrize("mask", [{"observed": EVERY}, {"missing": ~EVERY}])
 def test_labels_with_gaps_take_no_mask(mask, few):
-    with pytest.raises(ValueError, match="Y has missing entries of its own"):
+    with pytest.raises(ValueError, match="Y already marks missing entries"):
         tiny().fit(few[0], np.where(np.eye(80, N_LABELS) > 0, np.nan, few[1]), **mask)
 
 
