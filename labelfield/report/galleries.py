@@ -73,7 +73,7 @@ def what_it_would_decide(facts: Facts) -> str:
         table(["asked for", "rows tagged", "tags right", "labels found", "tags per row"], rows),
         paragraph(
             "The marked rule treats the most frequent labels of these rows as follows: how often each was tagged, how "
-            "often correctly, and how often it holds but was not tagged. A person sees these only in rows without a tag."
+            "often correctly, and how often it holds but was not tagged. A person sees these only in untagged rows."
         ),
         table(["label", "tagged", "correctly", "not tagged"], costs),
     )
