@@ -15,7 +15,6 @@ from safetensors.numpy import load_file
 from scipy import sparse
 
 from labelfield import Dataset, LinearClassifier, synth, write
-from labelfield.models.artifact import SHARDS
 
 WORDS = ("--method", "linear", "--set", "n_trees=1")
 
@@ -46,7 +45,11 @@ class Ranks:
     def end(self):
         """Return exit code, stdout and stderr of each."""
         try:
-            found = {rank: process.communicate(timeout=240) for rank, process in self.processes.items()}
+            found = {
+                rank: process.communicate(timeout=240)
+                for rank, process in self.processes.items()
+                if not process.stdout.closed
+            }
         finally:
             self.kill()
         return {rank: (self.processes[rank].returncode, *texts) for rank, texts in found.items()}
@@ -54,7 +57,8 @@ class Ranks:
     def kill(self, *ranks):
         for rank in ranks or self.processes:
             self.processes[rank].kill()
-            self.processes[rank].wait()
+            if not self.processes[rank].stdout.closed:
+                self.processes[rank].communicate()
 
 
 def done(size, *arguments, **more):
@@ -154,10 +158,14 @@ def hard(folder):
 HARD = (*WORDS, "--set", "row_transform=unit", "--set", "cost=1.0", "--set", "tol=0.0", "--set", "n_passes=30")
 
 
+def n_saved(folder, of="*"):
+    return sum(path.stat().st_size for path in folder.glob(f"checkpoint.*-of-{of}.safetensors"))
+
+
 def wait_for_blocks(folder, ranks, n_bytes=100_000):
-    """Wait until some of the ranks have saved blocks."""
-    for _ in range(600):
-        if sum(path.stat().st_size for path in folder.glob(SHARDS)) > n_bytes:
+    """Wait until the ranks have saved so many bytes of blocks."""
+    for _ in range(1200):
+        if n_saved(folder, len(ranks.processes)) > n_bytes:
             return
         if any(process.poll() is not None for process in ranks.processes.values()):
             return
@@ -169,8 +177,9 @@ def test_a_checkpoint_of_three_goes_on_with_two_and_then_with_one(tmp_path):
     data, out = hard(tmp_path / "data"), tmp_path / "model"
     done(1, "train", data, *HARD, "--out", tmp_path / "whole")
     for size in (3, 2):
+        before = n_saved(out)
         ranks = Ranks(size, "train", data, *HARD, "--out", out, "--resume")
-        wait_for_blocks(out, ranks, 100_000 if size == 3 else 1_000_000)
+        wait_for_blocks(out, ranks, before + 100_000)
         ranks.kill()
         assert list(out.glob(f"checkpoint.*-of-{size}.safetensors"))
     done(1, "train", data, *HARD, "--out", out, "--resume")
