@@ -37,7 +37,7 @@ def break_call(name: str, at: int, number: int) -> None:
                 fails(file)
             return opened(file, mode, *given, **options)
 
-        builtins.open = io.open = failing_open  # type: ignore[assignment]
+        builtins.open = io.open = failing_open
         return
     whole = getattr(os, name)
 
