@@ -422,11 +422,8 @@ def _change_model(folder: Path, rng: Random) -> bool:
 
 def _check_model(folder: Path, before: Any) -> Any:
     model = labelfield.load(folder / "model", device="cpu")
-    if hasattr(model, "classifier_") or getattr(model, "text_", None) is not None:
-        X = model.text_.rows(["cat runs", "dog 3", ""])
-    else:
-        X = _ROWS[:, :4]
-    if model.n_features_in_ != X.shape[1]:
+    X: Any = ["cat runs", "dog 3", ""] if hasattr(model, "classifier_") else _ROWS[:, :4]
+    if isinstance(X, np.ndarray) and model.n_features_in_ != X.shape[1]:
         return Wrong(f"a model of {model.n_features_in_} features") if before is not None else model
     P = model.predict_proba(X)
     if not (np.isfinite(P).all() and (P >= 0).all() and (P <= 1).all()):
