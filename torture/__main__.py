@@ -49,7 +49,7 @@ def run_case(
     of = KINDS[kind]
     first = next_seed(kind, case) if seed is None else seed
     started = time.monotonic()
-    goal = 1 if seed is not None else count or (10**9 if seconds is not None else of.count)
+    goal = 1 if seed is not None else count or (10**9 if seconds is not None else of.n_trials)
     until = inf if seconds is None else started + seconds
     failures, tried = run_trials(of.make(case), first, goal, of.extra_bytes, of.seconds, until)
     took = time.monotonic() - started
@@ -80,7 +80,7 @@ class Kind(NamedTuple):
     cases: str
     extra_bytes: int | None = None
     # How many to run if neither a number nor a time is asked for.
-    count: int = 10
+    n_trials: int = 10
     seconds: float = 300
 
     def names(self) -> list[str]:

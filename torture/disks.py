@@ -37,7 +37,7 @@ def break_call(name: str, at: int, number: int) -> None:
                 fails(file)
             return opened(file, mode, *given, **options)
 
-        builtins.open = io.open = failing_open  # type: ignore[assignment]
+        builtins.open = io.open = failing_open
         return
     whole = getattr(os, name)
 
@@ -62,6 +62,8 @@ def make_trial(name: str) -> Trial:
             return _on_a_full_disk(rng)
         folder = copy_of(base / "original", base / "work")
         call, at, error = rng.choice(_CALLS), rng.choice((1, 1, 2, 3, 4, 5, 6, 8, 12)), rng.choice(_ERRORS)
+        if call in ("unlink", "rmdir") and error == "EACCES":
+            error = "EROFS"  # after the first, temporary folders of Python try again without end
         child = start(folder, job.command, lambda: break_call(call, at, getattr(errno, error)))
         return _flaw(folder, child, f"{call} {at} {error}")
 

@@ -30,7 +30,7 @@ def make_trial(name: str) -> Trial:
         is_checked = reader.change(folder, Random(f"{name}/{seed}"))
         try:
             found = reader.check(folder, before)
-        except LabelfieldError as error:
+        except (LabelfieldError, FileExistsError) as error:  # the second: a place that is never written to
             return _flaw_of(str(error))
         if isinstance(found, Wrong):
             return found.what

@@ -199,7 +199,7 @@ def mutate_zip(content: bytes, rng: Random) -> bytes:
     if how == 0:
         del members[place]
     elif how == 1:
-        members[place] = (rng.choice(("../x.npy", "/x.npy", "X.npy", "y.npy", "a", "\0")), data)
+        members[place] = (rng.choice(("../x.npy", "/x.npy", "X.npy", "y.npy", "a", "x\0y")), data)
     elif how == 2:
         members.append(rng.choice(members))
     elif how == 3:

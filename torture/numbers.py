@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 from labelfield import estimators
 from torture.running import Trial
 
-_SMALL = {"n_inducing": 5, "max_epochs": 2, "device": "cpu"}
-_DEEP = {"hidden": (4,), "grid_size": 6, "network_epochs": 2, "process_epochs": 1, "max_epochs": 2, "device": "cpu"}
+_SMALL: dict[str, Any] = {"n_inducing": 5, "max_epochs": 2, "device": "cpu"}
+_DEEP: dict[str, Any] = {
+    "hidden": (4,),
+    "grid_size": 6,
+    "network_epochs": 2,
+    "process_epochs": 1,
+    "max_epochs": 2,
+    "device": "cpu",
+}
 # Name of the class, its options, and whether rows have one class.
 CLASSIFIERS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "mlgpf": ("MLGPFClassifier", {"n_latent": 2, **_SMALL}, False),

@@ -82,6 +82,8 @@ def sparse_from(arrays: Mapping[str, NDArray[Any]], path: Path) -> Any:
         kind = arrays["format"].item()
         kind = kind.decode() if isinstance(kind, bytes) else kind
         shape = tuple(int(size) for size in arrays["shape"])
+        if arrays["data"].dtype.kind not in "biuf":
+            raise ValueError(f"it holds {arrays['data'].dtype} values")
         if kind != "csr" and shape and shape[0] > _MOST_EMPTY_ROWS + _ROWS_PER_ENTRY * arrays["data"].size:
             raise ValueError(f"{shape[0]} rows for {arrays['data'].size} entries; write it as csr")
         if kind in ("csr", "csc"):

@@ -85,6 +85,12 @@ def test_pointers_that_scipy_does_not_look_at(tmp_path):
         labelfield.read_predictions(tmp_path / "p.npz", 3, 3)
 
 
+def test_a_matrix_of_times(tmp_path):
+    saved(tmp_path / "p.npz", sparse.coo_array(np.eye(3)), data=np.zeros(3, "M8[s]"))
+    with pytest.raises(DataError, match="it holds datetime64"):
+        labelfield.read_predictions(tmp_path / "p.npz", 3, 3)
+
+
 def test_rows_that_a_small_file_cannot_have(tmp_path):
     saved(tmp_path / "p.npz", sparse.coo_array(np.eye(3)), shape=np.array([10**12, 3]))
     with pytest.raises(DataError, match="1000000000000 rows for 3 entries; write it as csr"):
