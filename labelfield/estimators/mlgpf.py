@@ -379,9 +379,9 @@ class MLGPFClassifier(Classifier):
         """Return sets of labels that go together: the most probable sets of the k most probable labels of each row.
 
         Given the processes h the labels of a row are independent, and what is unknown about h moves all of them
-        together through Φ. The probability that a set is exactly what holds of these labels is the mean over draws of h,
-        always the same ones. It is that of the model, not calibrated on held-out rows; `decide` has a calibrated one of
-        the tags that it gives.
+        together through Φ. The probability that a set is exactly what holds of these labels is the mean over draws of
+        h, always the same ones. It is that of the model, not calibrated on held-out rows; `decide` has a calibrated one
+        of the tags that it gives.
         """
         for name, value in {"k": k, "n_sets": n_sets, "n_draws": n_draws}.items():
             count_of(value, name)
