@@ -41,7 +41,7 @@ from labelfield.inference.signals import Interrupted, stop_requests
 from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
-from labelfield.models.predictor import MOST_IN_SETS, LabelSets, Latent, Predictor
+from labelfield.models.predictor import Latent, Predictor
 from labelfield.text.parts import TextParts
 from labelfield.version import __version__
 
@@ -319,21 +319,6 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """
         rows = self.rows(X)
         return self.predictor_.latent(rows)
-
-    def predict_sets(self, X: Any, k: int = 8, n_sets: int = 3, n_draws: int = 200) -> LabelSets:
-        """Return sets of labels that go together: the most probable sets of the k most probable labels of each row.
-
-        Factor models alone can tell: given the processes h the labels of a row are independent, and what is unknown
-        about h moves all of them together through Φ. The probability that a set is exactly what holds of these labels
-        is the mean over draws of h, always the same ones. It is that of the model, not calibrated on held-out rows;
-        `decide` has a calibrated one of the tags that it gives.
-        """
-        for name, value in {"k": k, "n_sets": n_sets, "n_draws": n_draws}.items():
-            count_of(value, name)
-        if k > MOST_IN_SETS:
-            raise ValueError(f"k={k}; expected at most {MOST_IN_SETS}: all 2^k sets are looked at")
-        rows = self.rows(X)
-        return self.predictor_.sets(rows, k, n_sets, n_draws)
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Return the log-odds of raw probabilities, or the log-probabilities of classes (N, K).

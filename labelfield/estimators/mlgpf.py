@@ -38,6 +38,7 @@ from labelfield.models.mlgpf.plan import plan, variants
 from labelfield.models.mlgpf.predict import BLOCK_ROWS, FactorPredictor, label_correlation
 from labelfield.models.mlgpf.spec import CONSTRAINTS, Spec, build
 from labelfield.models.mlgpf.start import BASES, start
+from labelfield.models.predictor import MOST_IN_SETS, LabelSets
 from labelfield.models.sizes import support_size
 from labelfield.models.sparse import MOST_POINTS, STARTS
 
@@ -373,6 +374,21 @@ class MLGPFClassifier(Classifier):
         """Return the correlation of the utilities of these labels (default: all) under the prior, from ΦΦᵀ."""
         with advising_on_memory("the number of labels: pass some of them as labels="):
             return label_correlation(self.model_, labels)
+
+    def predict_sets(self, X: Any, k: int = 8, n_sets: int = 3, n_draws: int = 200) -> LabelSets:
+        """Return sets of labels that go together: the most probable sets of the k most probable labels of each row.
+
+        Given the processes h the labels of a row are independent, and what is unknown about h moves all of them
+        together through Φ. The probability that a set is exactly what holds of these labels is the mean over draws of
+        h, always the same ones. It is that of the model, not calibrated on held-out rows; `decide` has a calibrated one
+        of the tags that it gives.
+        """
+        for name, value in {"k": k, "n_sets": n_sets, "n_draws": n_draws}.items():
+            count_of(value, name)
+        if k > MOST_IN_SETS:
+            raise ValueError(f"k={k}; expected at most {MOST_IN_SETS}: all 2^k sets are looked at")
+        rows = self.rows(X)
+        return self.predictor_.sets(rows, k, n_sets, n_draws)
 
 
 def as_known(observed: Any, shape: tuple[int, int]) -> sparse.csr_array:

@@ -194,7 +194,7 @@ class Predictor(ABC):
 
     def sets(self, rows: sparse.csr_array, k: int, n_sets: int, n_draws: int) -> LabelSets:
         """Return the most probable sets of the k most probable labels, by joint draws of what labels share."""
-        raise CannotAnswerError("sets of labels are drawn by factor models (mlgpf) alone; a mix has one in members()")
+        raise CannotAnswerError("sets of labels are drawn by factor models (mlgpf) alone")
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound of rows with labels Y, exact over rows and labels."""

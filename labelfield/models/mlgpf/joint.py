@@ -47,7 +47,7 @@ def set_probabilities(odds: Tensor) -> Tensor:
 
 def rows_at_once(k: int, n_draws: int, n_processes: int) -> int:
     """Return for how many rows sets of k labels can be drawn at once."""
-    return max(1, _BLOCK_ENTRIES // (n_draws * max(2**k, k) + k * n_processes))
+    return max(1, _BLOCK_ENTRIES // (n_draws * max(1 << k, k) + k * n_processes))
 
 
 def probable_sets(

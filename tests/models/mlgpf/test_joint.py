@@ -8,7 +8,7 @@ import torch
 from scipy import sparse
 from scipy.special import expit
 
-from labelfield import AutoClassifier, CannotAnswerError, MLGPFClassifier
+from labelfield import MLGPFClassifier
 from labelfield.models.mlgpf.joint import set_probabilities
 from labelfield.synth import make_multilabel
 
@@ -81,9 +81,3 @@ def test_few_labels_and_no_rows_are_sets_too(model):
 def test_bad_counts_are_refused(model, asked, said):
     with pytest.raises(ValueError, match=said):
         model.predict_sets(DATA.X[:2], **asked)
-
-
-def test_models_without_a_mixing_say_so():
-    linear = AutoClassifier(quality="fast", device="cpu").fit(DATA.X, DATA.Y)
-    with pytest.raises(CannotAnswerError, match="sets of labels are drawn by factor models"):
-        linear.predict_sets(DATA.X[:2])
