@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "metrics": FOUNDATION,
     "decide": FOUNDATION,
     "topics": FOUNDATION | {"linalg", "models"},
-    "light": FOUNDATION | {"data", "text", "models"},
+    "light": FOUNDATION | {"compiled", "data", "text", "models"},
 }
 MAY_IMPORT["inference"] = {*MAY_IMPORT} - {"synth"}
 MAY_IMPORT["estimators"] = {*MAY_IMPORT} - {"synth"}

@@ -211,7 +211,8 @@ def test_reloads_that_come_faster_than_they_are_done_do_not_queue(changing, monk
         return await asyncio.gather(*(client.service.reload("topics") for _ in range(20)))
 
     found = client.portal.call(ask)
-    assert n_loaded == 1 and all(one is found[0] for one in found)
+    assert n_loaded == 1
+    assert all(one is found[0] for one in found)
     assert store.find("topics") is found[0]
 
 
