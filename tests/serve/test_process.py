@@ -231,7 +231,7 @@ def test_ten_thousand_open_connections_leave_room_for_those_that_ask(folder):
             for _ in range(20):
                 with urllib.request.urlopen(server.url + "tag", body, timeout=10) as answer:
                     assert answer.status == 200
-            for one in idle[::500]:  # those that waited are answered too
+            for one in idle[-20:]:  # the last ones, since those that say nothing for ten seconds are closed
                 one.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert b" 200 " in one.recv(1000).splitlines()[0]
         assert time.monotonic() - started < 60

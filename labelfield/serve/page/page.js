@@ -133,12 +133,17 @@ async function refreshCorrections() {
   clearTimeout(state.timer);
   if (isRunning) state.timer = setTimeout(refreshCorrections, 1000);
   else if (state.wasRunning) {
+    await changed();
     say(last?.state === "done" ? "Learned. New tags come from the new model." : `Learning failed: ${last?.message ?? ""}`, last?.state !== "done");
-    state.models = (await api.models()).models;
-    showAbout();
-    run();
   }
   state.wasRunning = isRunning;
+}
+
+// Another model answers under the same name: say which, and tag what is shown again. Messages come after it.
+async function changed() {
+  state.models = (await api.models()).models;
+  showAbout();
+  await run();
 }
 
 function correctionRow(one) {
@@ -186,7 +191,7 @@ find("precision").addEventListener("input", () => {
 });
 find("precision").addEventListener("change", run);
 find("learn").addEventListener("click", () => act(() => api.learn(state.model), "Learning has begun; tagging goes on."));
-find("undo-learning").addEventListener("click", () => act(async () => { await api.undoLearning(state.model); run(); }, "The model before is back."));
+find("undo-learning").addEventListener("click", () => act(async () => { await api.undoLearning(state.model); await changed(); }, "The model before is back."));
 for (const name of ["tag", "dashboard"]) {
   find(`show-${name}`).addEventListener("click", () => {
     state.view = name;
