@@ -18,6 +18,8 @@ from labelfield.errors import DataError
 VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "coded", "range", "deskew", "none")
 # Those that cannot be joined with others.
 ALONE = ("scaled", "coded", "range", "deskew", "none")
+# Those that give every column a scale, and rows no norm.
+MEASURED = ("scaled", "coded", "range")
 _WEIGHTED = ("tfidf", "scaled", "coded", "range", "deskew")
 # Ratio of the largest value of a row to the mean one above which few values dominate the row.
 _UNEVEN = 5.0

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from labelfield.cluster import Cluster, ClusterError
 from labelfield.constraints import Constraint, Flag, OneOf, Real
-from labelfield.data.transform import ALONE, RowTransform, choose_transform
+from labelfield.data.transform import ALONE, RowTransform, choose_class_transform, choose_transform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
 from labelfield.estimators.classifier import Classifier, hold
@@ -53,7 +53,8 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         return alike | {"time_budget": None if left is None else min(part * budget, left)}
 
     if _are_measurements(rows.X):
-        factor = MLGPFClassifier(**share(1.0))
+        # Columns of measurements have scales of their own, which norms of rows would mix up.
+        factor = MLGPFClassifier(row_transform=choose_class_transform(rows.X), **share(1.0))
         return _mix(rows, [factor], [build_member(factor, rows)], [], budget)
     has_factor = _has_factor(options, rows)
     n_trees = 0 if options.quality == "fast" else None

@@ -11,6 +11,7 @@ from scipy import sparse
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
+from labelfield.data.transform import MEASURED
 from labelfield.errors import DataError
 from labelfield.estimators.blueprint import (
     Blueprint,
@@ -40,7 +41,7 @@ from labelfield.models.mlgpf.spec import CONSTRAINTS, Spec, build
 from labelfield.models.mlgpf.start import BASES, start
 from labelfield.models.predictor import MOST_IN_SETS, LabelSets
 from labelfield.models.sizes import support_size
-from labelfield.models.sparse import MOST_POINTS, STARTS
+from labelfield.models.sparse import MOST_POINTS, STARTS, start_lengths
 
 # By how much the log-odds of a label may change when its smallest weights are dropped after training.
 _PRUNED = 0.1
@@ -79,6 +80,8 @@ def _design(given: Any, rows: TrainingRows) -> Design:
         n_observed = None if rows.mask is None else rows.mask.n_observed_of_labels()
         at = {"basis": options.basis, "at": options.inducing_start}
         start(model, spec, data.X, data.Y, seed, **at, n_observed=n_observed, device=device)
+        if transform.name in MEASURED:
+            start_lengths(model.kernel, data.X, np.random.default_rng(seed))
 
     return Design(data, transform, spec, settings, options.n_negatives, begin)
 

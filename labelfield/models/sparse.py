@@ -1,5 +1,6 @@
 """Common parts of models with inducing inputs: how shared inducing inputs are made, and where they start."""
 
+from math import log
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.csr import gather_rows
 from labelfield.inducing import Free, frequent_features, kmeans, random_rows
 from labelfield.kernels import Kernel, Points
 from labelfield.linalg.gaussian import LEAST_VARIANCE
-from labelfield.linalg.rows import Rows
+from labelfield.linalg.rows import Rows, squared_norms, to_tensor
 from labelfield.variational.families import Prior
 
 # With more points the weights of the outermost ones underflow.
 MOST_POINTS = 100
 # Where inducing inputs start: at centres of the rows, or at rows.
 STARTS = ("kmeans", "rows")
+# The number of pairs of rows whose distances set the initial length.
+_N_PAIRS = 2000
 
 
 def make_shared(spec: Any) -> Free:
@@ -55,6 +59,24 @@ def starting_points(
 def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
     """Return exactly n_rows rows, repeating the first ones where there are fewer (duplicate rows, rank below R)."""
     return np.ascontiguousarray(np.resize(rows, (n_rows, rows.shape[1])), np.float32)
+
+
+def start_lengths(kernel: Kernel, X: sparse.csr_array, rng: np.random.Generator) -> None:
+    """Start the lengths of a kernel at a typical one: at 1, rows that are far from each other have nothing in common
+    with any inducing input, and no gradient tells in what direction to go."""
+    length = typical_length(X, rng)
+    for name, parameter in kernel.named_parameters():
+        if name.endswith(("log_inverse_length", "log_weights")):
+            parameter.data.fill_(-log(length))
+
+
+def typical_length(X: sparse.csr_array, rng: np.random.Generator) -> float:
+    """Return √(half the median squared distance of two rows), for which a kernel exp(-r² / 2ℓ²) is 1/e between them."""
+    first, second = rng.integers(X.shape[0], size=(2, _N_PAIRS))
+    differences = sparse.csr_array(gather_rows(X, first) - gather_rows(X, second))
+    squared = squared_norms(to_tensor(differences.astype(np.float32)), None).numpy()
+    apart = squared[squared > 0]
+    return float(np.sqrt(np.median(apart) / 2)) if apart.size else 1.0
 
 
 def unexplained_share(kernel: Kernel, points: Points, prior: Prior, X: Rows) -> Tensor:

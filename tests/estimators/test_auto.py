@@ -223,3 +223,14 @@ def test_a_companion_is_no_larger_than_the_full_model(size):
     assert beside.get("n_latent", 0) <= full.n_latent
     assert beside.get("n_inducing", 0) <= full.n_inducing
     assert beside.get("batch_size", 1) <= max(size[0], 1)
+
+
+def test_columns_of_measurements_are_scaled_and_processes_start_at_typical_lengths():
+    """A column of large numbers that say nothing must not hide small ones that tell the label."""
+    rng = np.random.default_rng(0)
+    X = np.c_[1000 * rng.random((240, 3)), rng.normal(size=(240, 2))].astype(np.float32)
+    Y = np.c_[X[:, 3] > 0, X[:, 4] > 0, X[:, 3] < 0].astype(int)
+    mix = AutoClassifier(random_state=0).fit(X[:160], Y[:160])
+    assert mix.members()[0].row_transform_.name == "scaled"
+    best = np.asarray(mix.predict_proba(X[160:])).argmax(1)
+    assert np.mean(Y[160:][np.arange(80), best]) > 0.8

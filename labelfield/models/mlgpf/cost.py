@@ -3,9 +3,9 @@
 from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.mlgpf.spec import Spec
 
-# Multiplications of a step that take about 40 milliseconds on a core. Below, two threads save little even where nothing
+# Multiplications of a step that take about 50 milliseconds on a core. Below, two threads save little even where nothing
 # else runs, and lose much where something does.
-_SMALL_STEP = 1 << 28
+_SMALL_STEP = 1 << 29
 
 
 def is_small_step(spec: Spec, batch_size: int, n_labels: int) -> bool:

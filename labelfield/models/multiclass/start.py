@@ -1,7 +1,5 @@
 """Where a multi-class model starts before the first step."""
 
-from math import log
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,13 +7,9 @@ from scipy import sparse
 
 from labelfield.csr import gather_rows
 from labelfield.inducing import PerClass, kmeans
-from labelfield.linalg.rows import squared_norms, to_tensor
 from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP
 from labelfield.models.multiclass.spec import ClassSpec
-from labelfield.models.sparse import fill_shared, pad_rows
-
-# The number of pairs of rows whose distances set the initial length.
-_N_PAIRS = 2000
+from labelfield.models.sparse import fill_shared, pad_rows, start_lengths
 
 
 def start(
@@ -35,10 +29,7 @@ def start(
             utilities.inducing.fill(torch.from_numpy(_centres_of_classes(X, Y, spec, rng, device)))
         else:
             fill_shared(utilities.inducing, spec, X, rng, device)
-        length = typical_length(X, rng)
-        for name, parameter in utilities.kernel.named_parameters():
-            if name.endswith(("log_inverse_length", "log_weights")):
-                parameter.fill_(-log(length))
+        start_lengths(utilities.kernel, X, rng)
 
 
 def _centres_of_classes(
@@ -57,12 +48,3 @@ def _centres_of_classes(
             centres = kmeans(gather_rows(X, np.sort(own)), spec.n_inducing, rng, device)
             result[k] = pad_rows(centres, spec.n_inducing)
     return result
-
-
-def typical_length(X: sparse.csr_array, rng: np.random.Generator) -> float:
-    """Return √(half the median squared distance of rows), for which a kernel exp(-r² / 2ℓ²) is 1/e between them."""
-    first, second = rng.integers(X.shape[0], size=(2, _N_PAIRS))
-    differences = sparse.csr_array(gather_rows(X, first) - gather_rows(X, second))
-    squared = squared_norms(to_tensor(differences.astype(np.float32)), None).numpy()
-    apart = squared[squared > 0]
-    return float(np.sqrt(np.median(apart) / 2)) if apart.size else 1.0
