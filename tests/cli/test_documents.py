@@ -75,7 +75,7 @@ def test_tags_as_csv_and_compressed(toy, trained, tmp_path):
         (("--precision", "nan"), "precision=nan; expected a number between 0 and 1"),
         (("--recall", 0), "recall=0.0; expected a number between 0 and 1"),
         (("--precision", 0.9, "--recall", 0.9), "precision and recall are different aims"),
-        (("--precision", 0.9, "-k", 3), "do not go with a promise"),
+        (("--precision", 0.9, "-k", 3), "cannot be combined with a promise"),
         (("--confidence", 0.9), "--confidence is that of a promise"),
     ],
 )
@@ -226,7 +226,7 @@ def test_documents_are_kept_only_if_wanted_and_whole(toy, tmp_path):
     run("train", toy, "--out", model, *FAST, "--no-keep-documents")
     (tmp_path / "corrections.jsonl").write_text(json.dumps({"text": "a concert", "labels": ["music"]}))
     done = run("learn", model, tmp_path / "corrections.jsonl", check=3)
-    assert "the model does not hold its documents" in message(done)
+    assert "the model folder does not hold its documents" in message(done)
     assert "--data FILE" in message(done)
     run("train", toy, "--out", model, *FAST, "--overwrite")
     path = model / "documents.jsonl.gz"

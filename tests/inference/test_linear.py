@@ -59,7 +59,7 @@ def test_dropping_small_weights_changes_no_score_of_a_row_of_norm_1_by_more_than
 
 
 def test_the_model_holds_the_solved_weights_of_every_label():
-    model, run = trained()
+    model, run = trained(held_out=0)
     labels = np.unique(DATA.Y.indices)
     solved = solve(MarginRows(DATA.X, DATA.Y, []), labels, Problem(1.0, 200, 1e-4), CPU)
     expected = np.zeros((80, 30))
