@@ -25,7 +25,8 @@ LONGEST = 64
 END = -1
 
 _PRIME, _START = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xCBF29CE484222325)
-_FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
+# In tables of pairs: a pair of units is (first · 2³² + second) + 1, so that an array of zeros is an empty table.
+_FREE = np.uint64(0)
 _32, _LOW, _ONE = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(1)
 # Columns per entry of a batch up to which counting all columns is faster than sorting row by row.
 _SPARSER = 32
@@ -104,19 +105,35 @@ def _is_same(one: U4, first: int, other: U4, second: int, length: int) -> bool:
 
 
 @compiled()
+def hash_words(letters: U4, ends: I8, codes: U8) -> None:
+    """Write the hashes of words, as `split_words` has them; word i has the letters `ends[i]` to `ends[i + 1]`."""
+    for at in range(codes.shape[0]):
+        code = _START
+        for place in range(ends[at], ends[at + 1]):
+            code = (code ^ np.uint64(letters[place])) * _PRIME
+        codes[at] = code ^ (code >> _32)
+
+
+@compiled()
 def number_words(
-    letters: U4, ends: I8, slots: I4, hashes: U8, starts: I8, arena: U4, n_words: int, adds: bool, numbers: I4
+    letters: U4,
+    ends: I8,
+    codes: U8,
+    slots: I4,
+    hashes: U8,
+    starts: I8,
+    arena: U4,
+    n_words: int,
+    adds: bool,
+    numbers: I4,
 ) -> int:
     """Write the numbers of words, -1 for unknown ones, or add these; return how many words there are then.
 
-    Word i has the letters from `ends[i]` to `ends[i + 1]`. The table has room for all.
+    Word i has the letters from `ends[i]` to `ends[i + 1]` and the hash `codes[i]`. The table has room for all.
     """
     mask = slots.shape[0] - 1
     for at in range(numbers.shape[0]):
-        first, length, code = ends[at], ends[at + 1] - ends[at], _START
-        for place in range(first, first + length):
-            code = (code ^ np.uint64(letters[place])) * _PRIME
-        code ^= code >> _32
+        first, length, code = ends[at], ends[at + 1] - ends[at], codes[at]
         slot = np.int64(code) & mask
         word = slots[slot]
         while word >= 0 and not (
@@ -191,7 +208,7 @@ def count_pairs(tokens: I4, n_fields: int, pointers: I8, units: I4, table: U8, s
             continue
         unit = units[pointers[token]]
         if before >= 0 and unit >= 0:
-            key = (np.uint64(before) << _32) | np.uint64(unit)
+            key = ((np.uint64(before) << _32) | np.uint64(unit)) + _ONE
             slot = _slot_of(table, key, mask)
             number = np.uint64(document + done)
             if table[slot, 0] != key:
@@ -216,18 +233,22 @@ def _slot_of(table: U8, key: np.uint64, mask: int) -> np.int64:
 
 @compiled()
 def place_pairs(pairs: U8, table: U8) -> None:
-    """Copy pairs with what is beside them (n, 2) into a table."""
+    """Copy pairs with what is beside them (n, 2), or those of another table, into a table."""
     mask = table.shape[0] - 1
     for at in range(pairs.shape[0]):
+        if pairs[at, 0] == _FREE:
+            continue
         slot = _slot_of(table, pairs[at, 0], mask)
         table[slot, 0], table[slot, 1] = pairs[at, 0], pairs[at, 1]
 
 
 @compiled()
 def add_pairs(pairs: U8, table: U8) -> None:
-    """Add the numbers of documents of pairs (n, 2) to those in a table, which starts with 0 beside free slots."""
+    """Add the numbers of documents of the pairs in one table to those in another, which is larger."""
     mask = table.shape[0] - 1
     for at in range(pairs.shape[0]):
+        if pairs[at, 0] == _FREE:
+            continue
         slot = _slot_of(table, pairs[at, 0], mask)
         table[slot, 0] = pairs[at, 0]
         table[slot, 1] += pairs[at, 1] & _LOW
@@ -274,7 +295,7 @@ def write_rows(
                 total[unit] += weight
         unit = units[pointers[token]]
         if before >= 0 and unit >= 0 and mask > 0:
-            key = (np.uint64(before) << _32) | np.uint64(unit)
+            key = ((np.uint64(before) << _32) | np.uint64(unit)) + _ONE
             slot = _slot_of(table, key, mask)
             if table[slot, 0] == key:
                 pair = np.int64(table[slot, 1])

@@ -46,7 +46,6 @@ _GRAM, _EDGE = "#", "·"
 _AFTER_GRAMS = chr(ord(_GRAM) + 1)
 # Slots for pairs in a lane beyond which pairs seen once so far are forgotten.
 _MOST_SLOTS, _FEW_SLOTS = 1 << 22, 1 << 16
-_FREE = np.uint64(0xFFFFFFFFFFFFFFFF)
 _SAMPLE = 1000
 # Documents and their letters that plain loops are fast enough for.
 _FEW_DOCUMENTS, _FEW_LETTERS = 20, 100_000
@@ -355,7 +354,7 @@ class WordEncoder:
             keys = self._pair_keys
             columns = len(self.vocabulary_.words) + np.arange(keys.size)
             self._table = _empty_table(1 << int(2 * keys.size).bit_length())
-            place_pairs(np.stack([keys, columns], 1).astype(np.uint64), self._table)
+            place_pairs(np.stack([keys + 1, columns], 1).astype(np.uint64), self._table)
         return self._table
 
     def _pairs(self, units: list[int]) -> list[int]:
@@ -570,16 +569,14 @@ def _joined_pairs(lanes: list[_CountLane], least: int) -> tuple[NDArray[np.uint6
 
     table = _empty_table(1 << int(2 * sum(lane.n_pairs for lane in lanes)).bit_length())
     for lane in lanes:
-        add_pairs(lane.pairs(), table)
+        add_pairs(lane.table, table)
     keys, frequency = table[table[:, 1] >= least].T  # 0 beside free slots
-    return keys, frequency.astype(np.int64)
+    return keys - np.uint64(1), frequency.astype(np.int64)
 
 
 def _empty_table(n_slots: int) -> NDArray[np.uint64]:
-    """Return a table of pairs, each with a number beside it."""
-    table = np.zeros((n_slots, 2), np.uint64)
-    table[:, 0] = _FREE
-    return table
+    """Return a table of pairs, each with a number beside it; `compiled.tokens` says how a pair is a number above 0."""
+    return np.zeros((n_slots, 2), np.uint64)
 
 
 class _CountLane:
@@ -615,15 +612,9 @@ class _CountLane:
         """Enlarge the table of pairs, or forget those that were seen once so far."""
         from labelfield.compiled.tokens import place_pairs
 
-        kept, n_slots, least = self.pairs(), len(self.table), 1
-        while n_slots >= _MOST_SLOTS and 4 * len(kept) > n_slots:
+        kept, n_slots, least = self.table, len(self.table), 1
+        while n_slots >= _MOST_SLOTS and 4 * self.n_pairs > n_slots:
             kept = kept[kept[:, 1] & np.uint64(0xFFFFFFFF) > least]
-            least += 1
+            self.n_pairs, least = len(kept), least + 1
         self.table = _empty_table(max(n_slots, min(4 * n_slots, _MOST_SLOTS)))
         place_pairs(kept, self.table)
-        self.n_pairs = len(kept)
-
-    def pairs(self) -> NDArray[np.uint64]:
-        """Return all pairs, and beside each (n, 2) the last document and the number of documents that it is in."""
-        found: NDArray[np.uint64] = self.table[self.table[:, 0] != _FREE]
-        return found

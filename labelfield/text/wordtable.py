@@ -23,10 +23,11 @@ def grown(array: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 class Packed(NamedTuple):
-    """Words in arrays: word i has the letters (code points) from `starts[i]` to `starts[i + 1]`."""
+    """Words in arrays: word i has the letters (code points) from `starts[i]` to `starts[i + 1]`, perhaps a hash."""
 
     letters: NDArray[np.uint32]
     starts: NDArray[np.int64]
+    hashes: NDArray[np.uint64] | None = None
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Packed:
@@ -75,17 +76,20 @@ class WordTable:
         return self._numbers(words, adds=False)
 
     def _numbers(self, words: Packed, *, adds: bool) -> NDArray[np.int32]:
-        from labelfield.compiled.tokens import number_words
+        from labelfield.compiled.tokens import hash_words, number_words
 
         numbers = np.empty(words.starts.size - 1, np.int32)
-        table = self.slots, self.hashes, self.starts, self.arena
-        self.n_words = number_words(words.letters, words.starts, *table, self.n_words, adds, numbers)
+        table, codes = (self.slots, self.hashes, self.starts, self.arena), words.hashes
+        if codes is None:
+            codes = np.empty(numbers.size, np.uint64)
+            hash_words(words.letters, words.starts, codes)
+        self.n_words = number_words(words.letters, words.starts, codes, *table, self.n_words, adds, numbers)
         return numbers
 
     def since(self, first: int) -> Packed:
         """Return the words from a number on."""
         starts = self.starts[first : self.n_words + 1]
-        return Packed(self.arena[starts[0] : starts[-1]], starts - starts[0])
+        return Packed(self.arena[starts[0] : starts[-1]], starts - starts[0], self.hashes[first : self.n_words])
 
     def names(self, numbers: NDArray[np.int64]) -> list[str]:
         """Return some words as texts."""
