@@ -288,7 +288,8 @@ class WordEncoder:
             with lock:
                 return units.add(words)
 
-        lanes = [_CountLane(self._units(number), self.weights_.size, self.pairs) for _ in range(_COUNT_LANES)]
+        n_lanes = min(usable_threads(), _COUNT_LANES)
+        lanes = [_CountLane(self._units(number), self.weights_.size, self.pairs) for _ in range(n_lanes)]
         kept = [
             tokens
             for tokens in _in_lanes(lanes, self._batches(documents), lambda lane, batch: lane.count(batch))
