@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from labelfield import estimators
+from labelfield.errors import LabelfieldError
 from torture.running import Trial
 
 _SMALL: dict[str, Any] = {"n_inducing": 5, "max_epochs": 2, "device": "cpu"}
@@ -94,7 +95,7 @@ def make_trial(name: str) -> Trial:
             labels = [[f"label {j}" for j in np.flatnonzero(own)] for own in Y]
         try:
             P = model.fit(rows, labels).predict_proba(rows)
-        except ValueError as error:  # DataError is one
+        except (ValueError, LabelfieldError) as error:
             return _flaw_of(str(error))
         if not (np.isfinite(P).all() and (P >= 0).all() and (P <= 1).all()):
             return f"{(~np.isfinite(P)).sum()} of {P.size} probabilities are not finite"

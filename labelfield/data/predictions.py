@@ -45,6 +45,7 @@ def read_predictions(
                 expected = "one matrix of scores, or a file of scipy.sparse.save_npz"
                 raise unusable(arrays, expected, "Save the scores alone.")
             _check_shape(scores.shape, n_rows, n_labels, like)
+            _require_finite(scores.data if "format" in arrays else scores)
             return scores
         grammar = Grammar(n_labels, has_labels=False, keep_zeros=True, column="label", value_type=np.float64)
         with line_blocks(path, progress) as blocks:
@@ -61,6 +62,11 @@ def _check_shape(shape: tuple[int, ...], n_rows: int, n_labels: int, like: str) 
         found = f"predictions for {shape[0]} rows and {shape[1]} labels"
         expected = f"{n_rows} rows and {n_labels} labels as {like}"
         raise DataError(found, expected, "Predict the same rows with the same label set.")
+
+
+def _require_finite(scores: NDArray[Any]) -> None:
+    if not np.isfinite(scores).all():
+        raise DataError("a score is not finite", "numbers that can be ranked", "Check the predictions.")
 
 
 def write_predictions(
@@ -82,8 +88,7 @@ def write_predictions(
         n, k = np.shape(scores)
         columns = np.tile(np.arange(k, dtype=np.int32), n)
         lists = from_counts(np.full(n, k, np.int64), columns, np.ravel(scores), k)
-    if not np.isfinite(lists.data).all():
-        raise DataError("a score is not finite", "numbers that can be ranked", "Check the predictions.")
+    _require_finite(lists.data)
     with replacing_file(path) as new:
         if path.suffix == ".npz":
             with open(new, "wb") as file:

@@ -40,6 +40,14 @@ def test_scores_that_cannot_be_ranked_are_not_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_scores_that_cannot_be_ranked_are_not_read(tmp_path):
+    sparse.save_npz(tmp_path / "sparse.npz", sparse.csr_array(np.array([[np.inf, 1.0]])))
+    np.savez(tmp_path / "dense.npz", scores=np.array([[np.nan, 1.0]]))
+    for name in ("sparse.npz", "dense.npz"):
+        with pytest.raises(DataError, match="not finite"):
+            read_predictions(tmp_path / name, 1, 2)
+
+
 def test_zero_scores_stay_listed(tmp_path):
     (tmp_path / "p.txt").write_text("3:0 1:0.5\n")
     assert read_predictions(tmp_path / "p.txt", 1, 4).nnz == 2
