@@ -39,6 +39,8 @@ Result = TypeVar("Result")
 # Lanes that count are fixed, so that the same documents give the same vocabulary on any machine.
 _COUNT_LANES, _MOST_LANES = 2, 8
 _BATCH_LETTERS, _BATCH_DOCUMENTS = 1 << 18, 1024
+# Documents that are taken at a time where they have fewer letters each, on average, than a long one.
+_MANY_DOCUMENTS, _LONG_DOCUMENT = 256, 1000
 # Lengths of character n-grams, within words and their ends.
 _SHORTEST, _LONGEST = 3, 5
 # What begins the name of a character n-gram, and what stands for the end of a word in it: no word has these.
@@ -231,11 +233,14 @@ class WordEncoder:
     def _batches(self, documents: Iterable[Document]) -> Iterator[list[str]]:
         """Yield the texts of some documents at a time, field after field."""
         batch: list[str] = []
-        n_letters, n_fields, stream = 0, self.weights_.size, iter(documents)
-        while some := list(islice(stream, _FEW_DOCUMENTS)):
+        n_letters, n_fields, stream, n_at_once = 0, self.weights_.size, iter(documents), _FEW_DOCUMENTS
+        while some := list(islice(stream, n_at_once)):
             texts = self._texts(some)
             batch += texts
-            n_letters += sum(map(len, texts))
+            n_new = sum(map(len, texts))
+            n_letters += n_new
+            # Short documents are taken by the hundred: a loop over a few at a time would hold up the lanes.
+            n_at_once = _FEW_DOCUMENTS if n_new > _LONG_DOCUMENT * len(some) else _MANY_DOCUMENTS
             if n_letters > _BATCH_LETTERS or len(batch) >= _BATCH_DOCUMENTS * n_fields:
                 yield batch
                 batch, n_letters = [], 0
@@ -288,8 +293,7 @@ class WordEncoder:
             with lock:
                 return units.add(words)
 
-        n_lanes = min(usable_threads(), _COUNT_LANES)
-        lanes = [_CountLane(self._units(number), self.weights_.size, self.pairs) for _ in range(n_lanes)]
+        lanes = [_CountLane(self._units(number), self.weights_.size, self.pairs) for _ in range(_COUNT_LANES)]
         kept = [
             tokens
             for tokens in _in_lanes(lanes, self._batches(documents), lambda lane, batch: lane.count(batch))
