@@ -285,7 +285,11 @@ def test_metrics_are_those_that_operators_expect(folder):
     with serving({"topics": folder}) as client:
         client.post("/tag", json={"documents": ["a violin", "a boat"]})
         client.get("/nothing/here")
-        text = client.get("/metrics").text
+        for _ in range(200):  # a request is counted after its answer has been sent
+            text = client.get("/metrics").text
+            if 'code="404",route="other"' in text and 'code="200",route="/tag"' in text:
+                break
+            threading.Event().wait(0.01)
     assert 'labelfield_requests_total{code="200",route="/tag"} 1.0' in text
     assert 'labelfield_requests_total{code="404",route="other"} 1.0' in text
     assert 'labelfield_request_duration_seconds_count{route="/tag"} 1.0' in text
