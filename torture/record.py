@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,11 @@ def next_seed(kind: str, case: str, path: Path | None = None) -> int:
     return max((one["first_seed"] + one["tried"] for one in known), default=0)
 
 
+def _without_folders(text: str) -> str:
+    """Return a message without the folders of this machine."""
+    return re.sub(r"/(?:[^\s/'\"]+/)+", "", text)
+
+
 def add_record(kind: str, case: str, first_seed: int, tried: int, failures: list[Any], seconds: float) -> None:
     """Write down a run: how many trials, and which of them failed."""
     found = {
@@ -32,7 +38,7 @@ def add_record(kind: str, case: str, first_seed: int, tried: int, failures: list
         "first_seed": first_seed,
         "tried": tried,
         "failed": len(failures),
-        "failures": [f"{failure.seed}: {failure.what}"[:200] for failure in failures[:5]],
+        "failures": [f"{failure.seed}: {_without_folders(failure.what)}"[:200] for failure in failures[:5]],
         "seconds": round(seconds, 1),
         "commit": _commit(),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -38,8 +38,9 @@ def check(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Check whether new rows look like the training rows, and so whether the promises of `tag` can be trusted.  Labels
-    are not needed. If the rows have them, the promises are tested too.
+    """Check whether new rows look like the training rows, and so whether the promises of `tag` can be trusted.
+
+    Labels are not needed. If the rows have them, the promises are tested too.
 
     Example: labelfield check model new.csv
     """

@@ -53,9 +53,10 @@ def explain(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a row gets its most probable labels: which features, inducing inputs or topics are behind them.  If
-    the file has the true labels of the row, they are marked. For a document, or a --text, the words behind each label
-    are listed and highlighted.
+    """Explain why a row gets its most probable labels: which features, inducing inputs or topics are behind them.
+
+    If the file has the true labels of the row, they are marked. For a document, or a --text, the words behind each
+    label are listed and highlighted.
 
     Example: labelfield explain model data/bibtex --row 3
     """
@@ -295,8 +296,9 @@ def topics(
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same labels.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Print the topics of a model: their share of the labels of the training rows, and their first labels.  With
-    --sample, print sets of labels drawn from the model, for the first of --rows or, without --rows, for rows about
+    """Print the topics of a model: their share of the labels of the training rows, and their first labels.
+
+    With --sample, print sets of labels drawn from the model, for the first of --rows or, without --rows, for rows about
     which nothing is known.
 
     Example: labelfield topics model -n 5

@@ -133,6 +133,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Score a model or predictions, in percent: P@k, nDCG@k, recall@k, ECE@k; with training data also PSP@k, PSnDCG@k.
+
     With --rank-by, labels are ranked by probability times a power of the inverse propensity; ECE@k then uses the
     probabilities of the listed labels.
 

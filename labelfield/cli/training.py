@@ -100,9 +100,12 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on rows or documents. Without options, held-out training rows decide what suits the data.
+
     Documents are CSV, TSV, JSON lines, JSON, Parquet, fastText, PECOS, or files and folders of Annif. Columns are
-    guessed, and the guess is printed.  With --observed, labels that nobody checked are ignored (for the methods mlgpf
-    and topics). The file has one line per training row.
+    guessed, and the guess is printed.
+
+    With --observed, labels that nobody checked are ignored (for the methods mlgpf and topics). The file has one line
+    per training row.
 
     Example: labelfield train data/bibtex --out model --time-budget 60s
     """

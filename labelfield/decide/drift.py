@@ -121,6 +121,7 @@ def _label_shares(before: sparse.csr_array, after: sparse.csr_array, level: floa
     """
     n, m = before.shape[0], after.shape[0]
     rows = sparse.csr_array(sparse.vstack([before, after]))
+    rows = sparse.csr_array(rows[:, np.unique(rows.indices)])  # labels that no row lists would be zeros
     # Which rows stand for held-out ones: those that are, and then as many drawn again and again.
     is_own = np.repeat(np.array([1, 0], np.float32), [n, m])
     drawn = np.random.default_rng(0).permuted(np.tile(is_own, (_N_DRAWS, 1)), axis=1)

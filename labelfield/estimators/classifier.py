@@ -145,7 +145,10 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         if cluster.size > 1:
             if why := self.blueprint.trains_alone(plain_options(self), rows):
                 raise ClusterError(f"{self.method}: {why}", is_known_to_all=True)
-            alike = {"version of labelfield": __version__, "options": repr(sorted(vars(plain_options(self)).items()))}
+            # The seed that was drawn counts, and not what it was drawn from.
+            options = {name: value for name, value in vars(plain_options(self)).items() if name != "random_state"}
+            alike = {"version of labelfield": __version__, "options": repr(sorted(options.items()))}
+            alike["random_state"] = str(rows.seed)
             arrays = {"training rows": rows.X, "training labels": rows.Y}
             cluster.agree(alike | {name: digest_of(array) for name, array in arrays.items()})
         return build(self, rows._replace(cluster=cluster))

@@ -106,6 +106,7 @@ class MarginRows:
         Y = sparse.csr_array((np.ones(row.size, np.float32), (np.searchsorted(kept, row), place)), shape=shape)
         own = MarginRows(gather_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds])
         own.squares = self.squares  # by which passes are counted
+        own.is_covered = self.is_covered  # of all rows, not of those that take part here
         return own, np.searchsorted(kept, taking_part)
 
     def positives(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from threading import Event, Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -37,7 +37,7 @@ def at_most_threads(n_threads: int | None) -> Iterator[None]:
         return
     torch.set_num_threads(n_threads)
     try:
-        with _blas().limit(limits=n_threads):
+        with _limited_blas(n_threads):
             yield
     finally:
         torch.set_num_threads(before)
@@ -47,6 +47,25 @@ def at_most_threads(n_threads: int | None) -> Iterator[None]:
 def _blas() -> ThreadpoolController:
     """Return what sets the number of threads of NumPy's products."""
     return ThreadpoolController().select(user_api="blas")
+
+
+# Who limits NumPy's products at the moment, and how to lift the limit: there is one for the whole process.
+_limiting: list[Any] = []
+_limiting_lock = Lock()
+
+
+@contextmanager
+def _limited_blas(n_threads: int) -> Iterator[None]:
+    """Limit the threads of NumPy's products until the last of all trainings that ask for it has ended."""
+    with _limiting_lock:
+        _limiting.append(_limiting[0] if _limiting else _blas().limit(limits=n_threads))
+    try:
+        yield
+    finally:
+        with _limiting_lock:
+            limit = _limiting.pop()
+            if not _limiting:
+                limit.restore_original_limits()
 
 
 def single_threads(n_threads: int) -> ThreadPoolExecutor:

@@ -78,7 +78,10 @@ def room_in_file(n: int, kind: type[Any], folder: Path | None) -> NDArray[Any]:
         return np.empty(0, kind)
     with TemporaryFile(dir=folder) as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # else a full disk would end the process without a word
+            if hasattr(os, "posix_fallocate"):  # else a full disk would end the process without a word
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
         except OSError as error:
             fix = f"Free {size / 2**20:,.0f} MiB there and go on with --resume."
             raise DataError(f"no room for the weights ({error.strerror})", path=folder, fix=fix) from None

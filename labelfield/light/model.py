@@ -49,10 +49,15 @@ class LightModel:
     def prepare(self) -> None:
         """Get ready for many questions about a few rows each, as a server has them; takes more memory."""
         self._best_labels = _compiled_best if has_numba() else _plain_best
-        n_features = self.text_.rows([""]).shape[1]
-        for _, member in self._members:
+        for transform, member in self._members:
             if isinstance(member, LightLinear):
-                member.prepare(n_features)
+                member.prepare(transform(self.text_.rows([""])).shape[1])
+
+    def require_inside(self) -> None:
+        """Raise a ValueError if weights point outside the features: compiled loops do not look."""
+        for transform, member in self._members:
+            if isinstance(member, LightLinear) and member.machines is not None:
+                member.machines.require_inside(transform(self.text_.rows([""])).shape[1])
 
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
@@ -124,6 +129,7 @@ def load_light(folder: Path) -> LightModel | None:
         lines = load_lines(folder, config, VOCABULARY)
         text = TextParts.restore(config["text"], own, load_lines(folder, config, FEATURES), lines)
         model = LightModel(config, arrays, names, text)
+        model.require_inside()
     except Exception:  # a damaged folder, or one from a stranger, may fail in any way
         return None
     return model

@@ -51,11 +51,12 @@ class Metrics:
         if n_documents or status >= 400:
             self.recent.append(_Request(time.time(), status, seconds, n_documents))
 
-    def show_model(self, name: str, version: str, method: str, old: str | None = None) -> None:
-        """Say which version of a model answers."""
-        if old is not None and old != version:
-            self.info.labels(name, old, method).set(0)
-            self.info.remove(name, old, method)  # or a series would stay for every version there ever was
+    def show_model(self, name: str, version: str, method: str, old: tuple[str, str] | None = None) -> None:
+        """Say which version of a model answers, in place of an old version and its method."""
+        if old is not None and old != (version, method):
+            self.info.labels(name, *old).set(0)
+            if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:  # where series cannot be removed
+                self.info.remove(name, *old)
         self.info.labels(name, version, method).set(1)
 
     def text(self) -> bytes:

@@ -143,7 +143,7 @@ class Service:
         self.metrics.reloads.labels(name, "done").inc()
         if old.is_complete:
             self.spawn(self._complete(name))
-        self.metrics.show_model(name, new.version, new.method, old.version)
+        self.metrics.show_model(name, new.version, new.method, (old.version, old.method))
         self.log("reloaded", model=name, version=new.version, before=old.version, seconds=round(new.seconds, 2))
         return new
 

@@ -358,8 +358,9 @@ class WordEncoder:
         if self._table is None:
             keys = self._pair_keys
             columns = len(self.vocabulary_.words) + np.arange(keys.size)
-            self._table = _empty_table(1 << int(2 * keys.size).bit_length())
-            place_pairs(np.stack([keys + 1, columns], 1).astype(np.uint64), self._table)
+            table = _empty_table(1 << int(2 * keys.size).bit_length())
+            place_pairs(np.stack([keys + 1, columns], 1).astype(np.uint64), table)
+            self._table = table  # only now that it is full: another lane may be waiting for it
         return self._table
 
     def _pairs(self, units: list[int]) -> list[int]:

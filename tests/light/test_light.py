@@ -12,6 +12,7 @@ from labelfield import AutoClassifier, LinearClassifier, MLGPFClassifier, TextCl
 from labelfield.light.model import load_light
 from labelfield.models.artifact import DOCUMENTS
 from labelfield.models.linear import scores
+from labelfield.models.linear.scores import Weights
 from labelfield.synth import make_texts
 
 TEXTS, LABELS = make_texts(340, seed=0)
@@ -149,3 +150,13 @@ def test_a_model_of_python_keeps_no_documents(tmp_path):
     saved(tmp_path / "model", LinearClassifier(row_transform="unit", cost=1.0))
     assert not (tmp_path / "model" / DOCUMENTS).exists()
     assert isinstance(labelfield.load(tmp_path / "model"), TextClassifier)
+
+
+@pytest.mark.parametrize("feature", [-1, 2_000_000_000])
+def test_weights_outside_the_features_never_reach_compiled_loops(feature):
+    weights = Weights(np.ones(2, np.float32), np.array([0, feature], np.int32), np.array([0, 1, 2]))
+    with pytest.raises(ValueError, match="outside the features"):
+        weights.require_inside(5)
+    for pointers in ([0, 1, 3], [1, 1, 2], [0, 2, 1], []):
+        with pytest.raises(ValueError, match="do not fit together"):
+            weights._replace(pointers=np.array(pointers, np.int64)).require_inside(5)

@@ -241,3 +241,15 @@ def test_real_documents_have_the_words_that_scikit_learn_finds():
     encoder = WordEncoder(language="none", characters="off").fit(texts)
     theirs = CountVectorizer(ngram_range=(1, 2), min_df=2).fit(texts)
     assert set(encoder.feature_names()) == set(theirs.get_feature_names_out())
+
+
+def test_lanes_wait_for_a_whole_table_of_pairs():
+    """A lane that saw the table of pairs while another filled it would lose pairs."""
+    rng = np.random.default_rng(0)
+    words = np.array([f"w{number}" for number in range(3000)])
+    texts = [" ".join(row) for row in words[rng.integers(0, 3000, (3000, 80))]]
+    encoder = WordEncoder(language="none", characters="off", min_documents=1)
+    first = encoder.fit_transform(texts)
+    for _ in range(2):
+        encoder._table = encoder._lanes = None
+        assert (encoder.transform(texts) != first).nnz == 0

@@ -22,6 +22,15 @@ class Weights(NamedTuple):
     features: NDArray[np.int32]
     pointers: NDArray[np.int64]
 
+    def require_inside(self, n_features: int) -> None:
+        """Raise a ValueError if weights are not those of features there are: compiled loops do not look."""
+        weights, features, pointers = self
+        is_whole = pointers.size > 0 and pointers[0] == 0 and bool((np.diff(pointers) >= 0).all())
+        if not is_whole or not pointers[-1] == features.size == weights.size:
+            raise ValueError("the weights of labels do not fit together")
+        if features.size and not 0 <= int(features.min()) <= int(features.max()) < n_features:
+            raise ValueError("the weights of labels point outside the features")
+
 
 class ByFeature:
     """All weights by feature: takes as much memory again, and answers any number of rows without another order.
