@@ -42,7 +42,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"(typing|Literal|Module|RandomState|sklearn|labelfield\.progress|labelfield\.metrics\.(inputs|ranking))\b.*",
+        r"(typing|Literal|Module|RandomState|sklearn|labelfield\.progress|labelfield\.cluster|labelfield\.models\.predictor|tuple\[~typing|labelfield\.metrics\.(inputs|ranking))\b.*",
     ),
     (
         "py:class",
