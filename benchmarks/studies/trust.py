@@ -53,7 +53,7 @@ def with_permuted_features(X: sparse.csr_array, seed: int = 0) -> sparse.csr_arr
 
 
 def with_independent_features(X: sparse.csr_array, seed: int = 0) -> sparse.csr_array:
-    """Return rows with the same frequency of each word, but drawn independently of the other words."""
+    """Return rows with the same values of each feature, but drawn independently of the other features."""
     rng = np.random.default_rng(seed)
     columns = sparse.csc_array(X)
     rows = [rng.choice(X.shape[0], count, replace=False) for count in np.diff(columns.indptr)]

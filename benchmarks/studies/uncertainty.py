@@ -15,6 +15,7 @@ from scipy import sparse
 
 from benchmarks.measuring.isolated import isolated
 from benchmarks.studies.decide import rows_of
+from benchmarks.studies.trust import with_independent_features, with_permuted_features
 
 DATASETS = ("emotions", "yeast", "enron", "bibtex", "delicious", "rcv1sub1", "eurlex-4k", "eurovoc-text")
 # Rows that are drawn for training and for testing at the most, members of the ensemble, labels that are hidden.
@@ -27,21 +28,6 @@ def _prepare() -> Any:
     import labelfield
 
     return labelfield
-
-
-def with_permuted_features(X: sparse.csr_array, seed: int = 0) -> sparse.csr_array:
-    """Return the rows under one permutation of their columns: the same pattern with other words."""
-    order = np.random.default_rng(seed).permutation(X.shape[1])
-    return sparse.csr_array((X.data, order[X.indices], X.indptr), shape=X.shape)
-
-
-def with_independent_features(X: sparse.csr_array, seed: int = 0) -> sparse.csr_array:
-    """Return rows with the same values of each feature, but drawn independently of the other features."""
-    rng = np.random.default_rng(seed)
-    columns = sparse.csc_array(X)
-    rows = [rng.choice(X.shape[0], count, replace=False) for count in np.diff(columns.indptr)]
-    shuffled = sparse.csc_array((columns.data, np.concatenate(rows), columns.indptr), shape=X.shape)
-    return sparse.csr_array(shuffled)
 
 
 def distance(train: sparse.csr_array, X: sparse.csr_array) -> NDArray[np.float64]:
