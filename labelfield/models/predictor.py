@@ -28,7 +28,6 @@ from labelfield.variational.families import Family, Prior
 Answer = TypeVar("Answer")
 # Blocks of rows, with what is known about each.
 Blocks = Iterable[tuple[Any, ...]]
-Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
 # Labels of which all sets are looked at.
 MOST_IN_SETS = 12
 _TINY = float(np.finfo(np.float32).tiny)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labelfield.decide import Policy
-from labelfield.errors import DataError, LabelfieldError
+from labelfield.errors import DataError
 from labelfield.light.model import load_light
 from labelfield.methods import METHODS
 from labelfield.serve.refusal import RefusedError
@@ -151,7 +151,6 @@ class ModelStore:
     def __init__(self, folders: dict[str, Path], device: str = "cpu") -> None:
         self.folders, self.device = folders, device
         self.models: dict[str, Served] = {}
-        self.failures: dict[str, str] = {}
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[int, int] | None] = {}
 
@@ -184,13 +183,7 @@ class ModelStore:
     def reload(self, name: str) -> Served:
         """Load a model again and put it in the place of the old one; if it fails, the old one stays, and it raises."""
         with self._lock:  # one at a time: two models in memory are enough
-            try:
-                new = Served(name, self.folders[name], self.device)
-            except (LabelfieldError, OSError, ValueError, RuntimeError, MemoryError) as error:
-                self.failures[name] = str(error)
-                raise
-            self.models[name] = new
-            self.failures.pop(name, None)
+            new = self.models[name] = Served(name, self.folders[name], self.device)
         _settle_memory()
         return new
 

@@ -191,16 +191,6 @@ class WordEncoder:
         """Return what each column is: a stem, two stems, or #letters of an n-gram, with · for the end of a word."""
         return self.vocabulary_.names
 
-    def columns_of(self, words: list[str]) -> list[list[int]]:
-        """Return the columns that each word of a text has a part in, alone or with its neighbours."""
-        own = [self._plain_known([word])[1] for word in words]
-        found = [[column for column in columns if column >= 0] for columns in own]
-        for place, column in enumerate(self._pairs([columns[0] for columns in own])):
-            if column >= 0:
-                found[place].append(column)
-                found[place + 1].append(column)
-        return found
-
     # Fitting
 
     def _learn(self, documents: Iterable[Document], weights: Sequence[float], *, keeps_tokens: bool) -> _Kept | None:
