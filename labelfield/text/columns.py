@@ -47,7 +47,7 @@ class Vocabulary(NamedTuple):
         return [*words, *(f"{words[first]} {words[second]}" for first, second in self.pairs.tolist()), *self.grams]
 
 
-def choose_columns(found: Found, min_documents: int, max_features: int) -> tuple[Vocabulary, NDArray[np.int32]]:
+def choose_vocabulary(found: Found, min_documents: int, max_features: int) -> tuple[Vocabulary, NDArray[np.int32]]:
     """Choose the columns, which keep the order of the units; return with them the column of each unit, -1 for none."""
     is_kept, is_kept_pair = found.frequency >= min_documents, found.pair_frequency >= min_documents
     everything = np.concatenate([found.frequency[is_kept], found.pair_frequency[is_kept_pair]])

@@ -27,7 +27,7 @@ from labelfield.compiled import has_numba, usable_threads
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Word, check_options
 from labelfield.csr import from_counts, row_norms
 from labelfield.errors import DataError
-from labelfield.text.columns import EDGE, GRAM, Found, Vocabulary, choose_columns
+from labelfield.text.columns import EDGE, GRAM, Found, Vocabulary, choose_vocabulary
 from labelfield.text.counting import DocumentCounter, PairCounter
 from labelfield.text.languages import STEMMERS, Stem, detect_language, normalise, stemmer
 from labelfield.text.letters import words_of
@@ -168,7 +168,7 @@ class WordEncoder:
         is_short = median(lengths or [0]) <= _SHORT_DOCUMENTS
         self.has_characters_ = self.characters == "on" or (self.characters == AUTO and is_short)
         found, kept = self._count(chain(head, stream), keeps_tokens)
-        vocabulary, columns = choose_columns(found, self.min_documents, self.max_features)
+        vocabulary, columns = choose_vocabulary(found, self.min_documents, self.max_features)
         self._take(vocabulary)
         if kept is not None:
             used = kept.lexicon.units[: kept.lexicon.pointers[len(kept.lexicon.words)]]
