@@ -42,6 +42,7 @@ STUDIES = {
     "reading": Study("reading EUR-Lex text: time against scikit-learn, and memory", "reading", data="eurlex-4k"),
     "documents-eurovoc": Study("tags for English texts beside Annif", "documents", "run_eurovoc", "eurovoc-text"),
     "documents-makupalat": Study("tags for Finnish texts beside Annif", "documents", "run_makupalat", "makupalat"),
+    "pretrained": Study("a static pretrained encoder beside words, on titles", "pretrained", data="eurovoc-text"),
     "encoding": Study("text to rows: time against TfidfVectorizer, and a million documents", "encoding"),
     "scores": Study("ranking scores: time against napkinXC, and for a million rows", "scores"),
     "large": Study("a million synthetic rows drawn, written, opened and read in batches", "large", data="eurlex-4k"),

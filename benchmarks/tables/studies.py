@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.record import Record
-from benchmarks.tables.documents import encoding, tags
+from benchmarks.tables.documents import encoding, pretrained, tags
 from benchmarks.tables.serving import labelling, serving
 from benchmarks.tables.text import machine_shown, markdown_table, triple
 
@@ -281,6 +281,7 @@ def cluster(records: dict[str, Record]) -> str:
 SECTIONS = {
     "Several processes": cluster,
     "Documents in, tags out": tags,
+    "Words and a pretrained encoder": pretrained,
     "Text to rows": encoding,
     "Serving": serving,
     "What to label next": labelling,
