@@ -30,6 +30,8 @@ _6, _32, _63, _LOW, _ONE = np.uint64(6), np.uint64(32), np.uint64(63), np.uint64
 _HIGH = ~_LOW
 # Columns per entry of a batch up to which counting all columns is faster than sorting row by row.
 _SPARSER = 32
+# Words that are looked up at a time.
+_BLOCK = 64
 # Bits that pairs are sorted by at a time.
 _DIGIT = 11
 _ALONE, _LETTERS = np.uint32(ALONE), np.uint32(ALONE - 1)
@@ -101,29 +103,45 @@ def number_words(
     has room for all.
     """
     mask = slots.shape[0] - 1
-    for at in range(numbers.shape[0]):
-        first, length, code = ends[at], ends[at + 1] - ends[at], codes[at]
-        if length == 0:
-            numbers[at] = END
-            continue
-        slot = np.int64(code) & mask
-        entry = slots[slot]
-        while entry != _FREE and not (
-            entry & _HIGH == code & _HIGH
-            and _is_same(arena, starts, np.int64(entry & _LOW) - 1, letters, first, length)
-        ):
-            slot = (slot + 1) & mask
+    for begin in range(0, numbers.shape[0], _BLOCK):
+        end = min(begin + _BLOCK, numbers.shape[0])
+        _touch(codes[begin:end], slots, starts, arena, numbers[begin:end])
+        for at in range(begin, end):
+            first, length, code = ends[at], ends[at + 1] - ends[at], codes[at]
+            if length == 0:
+                numbers[at] = END
+                continue
+            slot = np.int64(code) & mask
             entry = slots[slot]
-        if entry == _FREE and adds:
-            begin = starts[n_words]
-            for place in range(length):
-                arena[begin + place] = letters[first + place]
-            hashes[n_words], starts[n_words + 1] = code, begin + length
-            n_words += 1
-            entry = (code & _HIGH) | np.uint64(n_words)
-            slots[slot] = entry
-        numbers[at] = np.int64(entry & _LOW) - 1
+            while entry != _FREE and not (
+                entry & _HIGH == code & _HIGH
+                and _is_same(arena, starts, np.int64(entry & _LOW) - 1, letters, first, length)
+            ):
+                slot = (slot + 1) & mask
+                entry = slots[slot]
+            if entry == _FREE and adds:
+                place = starts[n_words]
+                for letter in range(length):
+                    arena[place + letter] = letters[first + letter]
+                hashes[n_words], starts[n_words + 1] = code, place + length
+                n_words += 1
+                entry = (code & _HIGH) | np.uint64(n_words)
+                slots[slot] = entry
+            numbers[at] = np.int64(entry & _LOW) - 1
     return n_words
+
+
+@compiled()
+def _touch(codes: U8, slots: U8, starts: I8, arena: U4, numbers: I4) -> None:
+    """Read what finding some words will need, so that the processor waits for all of it at once, not word by word.
+
+    `numbers` is scratch here.
+    """
+    mask = slots.shape[0] - 1
+    for at in range(codes.shape[0]):
+        numbers[at] = max(np.int64(slots[np.int64(codes[at]) & mask] & _LOW) - 1, np.int64(0))
+    for at in range(codes.shape[0]):
+        numbers[at] = np.int32(arena[starts[numbers[at]]])
 
 
 @compiled()
@@ -150,25 +168,25 @@ def place_words(slots: U8, hashes: U8, n_words: int) -> None:
 
 
 @compiled()
-def count_documents(tokens: I4, n_fields: int, pointers: I8, units: I4, seen: I4, frequency: I4, document: int) -> int:
-    """Add to `frequency` the number of documents that each unit occurs in; return the number of the next document.
+def count_documents(tokens: I4, n_fields: int, pointers: I8, units: I4, counts: U8, document: int) -> int:
+    """Count the documents that each unit occurs in; return the number of the next document.
 
-    Word w has the units from `pointers[w]` to `pointers[w + 1]`. `seen` is the last document of each unit.
+    Word w has the units from `pointers[w]` to `pointers[w + 1]`. The count of a unit is its last document times 2³²,
+    plus the number of documents.
     """
-    field = 0
+    field, number = 0, np.uint64(document)
     for token in tokens:
         if token == END:
             field += 1
             if field == n_fields:
                 field = 0
-                document += 1
+                number += _ONE
             continue
         for at in range(pointers[token], pointers[token + 1]):
-            unit = units[at]
-            if unit >= 0 and seen[unit] != document:
-                seen[unit] = document
-                frequency[unit] += 1
-    return document
+            count = counts[units[at]]
+            if count >> _32 != number:
+                counts[units[at]] = (number << _32) | ((count & _LOW) + _ONE)
+    return int(number)
 
 
 @compiled()

@@ -24,7 +24,7 @@ class DocumentCounter:
         self.lexicon = Lexicon(self._own if names_of is None else self._numbered(names_of), keeps_all=True)
         self.units = self.lexicon.words if names_of is None else WordTable()
         self.n_fields, self.n_documents = n_fields, 0
-        self.seen, self.frequency = np.zeros(_FEW_UNITS, np.int32), np.zeros(_FEW_UNITS, np.int32)
+        self._counts = np.zeros(_FEW_UNITS, np.uint64)
 
     def _own(self, words: Packed) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         n = len(self.lexicon.words)
@@ -43,11 +43,16 @@ class DocumentCounter:
         from labelfield.compiled.tokens import count_documents
 
         tokens, lexicon = self.lexicon.tokens(words), self.lexicon
-        self.seen, self.frequency = grown(self.seen, len(self.units)), grown(self.frequency, len(self.units))
+        self._counts = grown(self._counts, len(self.units))
         # Documents are numbered from 1, because 0 means not seen.
-        parts = self.n_fields, lexicon.pointers, lexicon.units, self.seen, self.frequency
+        parts = self.n_fields, lexicon.pointers, lexicon.units, self._counts
         self.n_documents = count_documents(tokens, *parts, self.n_documents + 1) - 1
         return tokens
+
+    @property
+    def frequency(self) -> NDArray[np.int64]:
+        """The number of documents that each unit is in."""
+        return (self._counts[: len(self.units)] & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 class PairCounter:

@@ -243,8 +243,8 @@ class WordEncoder:
                     kept.append(tokens)
         n, names = len(counter.units), counter.units
         is_gram = names.arena[names.starts[:n]] == ord(GRAM)
-        frequency = counter.frequency[:n].astype(np.int64)
-        found = Found(names.names, is_gram, frequency, *pairs.result(self.min_documents), counter.n_documents)
+        pairs_found = pairs.result(self.min_documents)
+        found = Found(names.names, is_gram, counter.frequency, *pairs_found, counter.n_documents)
         return found, _Kept(counter.lexicon, kept) if keeps_tokens else None
 
     def _plain_count(self, documents: Iterable[Document]) -> Found:
