@@ -110,11 +110,12 @@ def open_documents(
     *,
     encoding: str = "utf-8",
     part: str = "train",
-    labelled: bool = False,
+    labelled: bool | None = False,
 ) -> Iterator[DocumentFile]:
     """Open documents as a stream, for files that are larger than memory; options as in `read_documents`.
 
-    Columns that are not `wanted` are as `usual`, if the file has these, and else guessed.
+    Columns that are not `wanted` are as `usual`, if the file has these, and else guessed. With `labelled=None`, labels
+    are not even looked at.
     """
     if str(path) == STDIN:
         # Kept in a file for a moment: what it is shows in its first lines, and training reads it twice.
@@ -151,7 +152,7 @@ def _gathered(some: list[Document], file: DocumentFile) -> Documents:
     )
 
 
-def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, labelled: bool) -> DocumentFile:
+def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, labelled: bool | None) -> DocumentFile:
     source = _source(path, encoding, wanted)
     head = list(islice(source.records, _SAMPLE))
     if not head:
@@ -159,7 +160,9 @@ def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, label
     names = source.columns or list(dict.fromkeys(name for _, record in head for name in record))
     sample = [record for _, record in head]
     wanted = wanted if usual is None else _completed(wanted, usual, names, sample)
-    columns = choose_columns(names, sample, wanted, labelled=labelled, path=path)
+    columns = choose_columns(names, sample, wanted, labelled=labelled is True, path=path)
+    if labelled is None:
+        columns = columns._replace(labels=None, separator=None)
     if usual is not None:
         columns = _with_missing(columns, usual.text or ())
     known: dict[str, str] = {}

@@ -182,7 +182,8 @@ def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({error})", path=path, line=line, expected="an object per line") from None
+        reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise DataError(f"not JSON ({reason})", path=path, line=line, expected="an object per line") from None
     if not isinstance(value, dict):
         raise DataError(f"{str(value)[:40]!r}", path=path, line=line, expected='an object such as {"text": "…"}')
     return value

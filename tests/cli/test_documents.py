@@ -204,6 +204,13 @@ def test_duplicate_ids_are_said(trained, tmp_path):
     assert facts["ids that occur more than once"] == 1
 
 
+def test_labels_that_tagging_does_not_need_are_not_looked_at(trained, tmp_path):
+    model, _ = trained
+    (tmp_path / "odd.jsonl").write_text('{"id": "a", "text": "some bread", "labels": [["nested"]]}\n')
+    assert json.loads(run("tag", model, tmp_path / "odd.jsonl", "-k", 1).stdout)["id"] == "a"
+    assert "a list in the list" in message(run("evaluate", model, tmp_path / "odd.jsonl", check=3))
+
+
 def test_a_model_learns_on_without_its_documents_being_named(toy, tmp_path):
     model, data = tmp_path / "model", tmp_path / "toy.csv"
     data.write_bytes((toy / "train.csv").read_bytes())

@@ -204,13 +204,15 @@ def test_values_of_mixed_types_are_read_as_people_mean_them(tmp_path):
         {"id": "1", "text": 5, "labels": ["one", 2, None, 3.0]},
         {"text": None, "labels": None},
         {"text": ["two", "parts"], "labels": {"a": 0.9, "b": 0.1}},
+        {"id": 2.0, "text": 7.0, "labels": float("nan")},
+        {"id": float("nan"), "text": float("nan"), "labels": 1.0},
     ]
     path.write_text(jsonl(records))
     found = read_documents(path)
-    assert found.texts == [("x y",), ("5",), ("",), ("two\nparts",)]
-    assert found.labels == [["one"], ["one", "2", "3"], [], ["a"]]
-    assert found.ids == ["1", "1", "3", "4"]
-    assert found.has_id == [True, True, False, False]
+    assert found.texts == [("x y",), ("5",), ("",), ("two\nparts",), ("7",), ("",)]
+    assert found.labels == [["one"], ["one", "2", "3"], [], ["a"], [], ["1"]]
+    assert found.ids == ["1", "1", "3", "4", "2", "6"]
+    assert found.has_id == [True, True, False, False, True, False]
 
 
 BAD = {
