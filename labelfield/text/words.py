@@ -59,7 +59,7 @@ class _Kept(NamedTuple):
     """The words of all batches by number, and what the numbers mean."""
 
     lexicon: Lexicon
-    tokens: list[NDArray[np.int32]]
+    tokens: deque[NDArray[np.int32]]
 
 
 @dataclass(kw_only=True)
@@ -112,7 +112,8 @@ class WordEncoder:
         kept = self._learn(documents, weights, keeps_tokens=True)
         if kept is None:
             return self.transform(documents)
-        with _Ahead(iter(kept.tokens)) as ahead:
+        tokens = (kept.tokens.popleft() for _ in range(len(kept.tokens)))  # forgotten once they are rows
+        with _Ahead(tokens) as ahead:
             return self._assembled(
                 ahead.map(partial(self._rows, kept.lexicon.pointers, kept.lexicon.units), ahead.batches)
             )
@@ -144,7 +145,8 @@ class WordEncoder:
             self._lexicon = lexicon
 
     def _assembled(self, parts: Iterable[_Rows]) -> sparse.csr_array:
-        counts, indices, values = (np.concatenate(column) for column in zip(_NO_ROWS, *parts, strict=True))
+        columns = deque(zip(_NO_ROWS, *parts, strict=True))
+        counts, indices, values = (np.concatenate(columns.popleft()) for _ in range(3))  # each is there twice in turn
         return from_counts(counts, indices, values, self.n_features_)
 
     @property
@@ -232,7 +234,8 @@ class WordEncoder:
     def _count(self, documents: Iterable[Document], keeps_tokens: bool) -> tuple[Found, _Kept | None]:
         if not has_numba():
             return self._plain_count(documents), None
-        counter, kept = DocumentCounter(None if self._are_words else self._names, self.weights_.size), []
+        counter = DocumentCounter(None if self._are_words else self._names, self.weights_.size)
+        kept: deque[NDArray[np.int32]] = deque()
         pairs = PairCounter(counter.lexicon, self.weights_.size)
         with _Ahead(self._batches(documents)) as ahead:
             for words in ahead.map(split, ahead.batches):
