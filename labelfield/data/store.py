@@ -9,9 +9,6 @@ A data set with two splits is a folder with meta.json and two such folders, trai
 """
 
 import json
-import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from scipy import sparse
 from labelfield.csr import assemble
 from labelfield.data.dataset import Dataset, Names
 from labelfield.errors import DataError
+from labelfield.mapped import advise
 
 _META = "meta.json"
 _FORMAT = "labelfield dataset"
@@ -115,31 +113,11 @@ def _map(path: Path, size: int, *types: str) -> NDArray[Any]:
     except Exception as error:  # NumPy reads headers with a parser of Python, which raises what it likes
         raise _damaged(path, str(error).splitlines()[0] if str(error) else "unreadable") from None
     # Batches read scattered rows: reading ahead would fetch hundreds of times as much as they need.
-    _advise(mapped, "MADV_RANDOM")
+    advise(mapped, "MADV_RANDOM")
     array = np.asarray(mapped)
     if array.shape != (size,) or array.dtype.name not in types or not array.dtype.isnative:
         raise _damaged(path, f"{array.dtype.name} of shape {array.shape} instead of {types[0]} of shape ({size},)")
     return array
-
-
-def _advise(mapped: Any, advice: str) -> None:
-    """Tell the operating system how a mapped array will be read, if it accepts such hints."""
-    if isinstance(mapped, np.memmap) and mapped.size and hasattr(mmap, advice):
-        mapped._mmap.madvise(getattr(mmap, advice))  # type: ignore[attr-defined]  # NumPy has no public name for it
-
-
-@contextmanager
-def read_through(dataset: Dataset) -> Iterator[None]:
-    """Ask the system to read the arrays of a mapped data set ahead, while they are read from end to end."""
-    X, Y = dataset.X, dataset.Y
-    mapped = [part.base for part in (X.data, X.indices, X.indptr, Y.indices, Y.indptr)]
-    for part in mapped:
-        _advise(part, "MADV_SEQUENTIAL")
-    try:
-        yield
-    finally:
-        for part in mapped:
-            _advise(part, "MADV_RANDOM")
 
 
 def _damaged(path: Path, found: str) -> DataError:

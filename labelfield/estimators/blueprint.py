@@ -30,6 +30,8 @@ from labelfield.text.parts import TextParts
 
 # A tenth of fewer rows says too little about probabilities.
 _LEAST_ROWS_TO_CALIBRATE = 300
+# More teach nothing further, and their predictions take memory.
+_MOST_HELD_OUT = 100_000
 
 
 class TrainingRows(NamedTuple):
@@ -218,9 +220,12 @@ def spec_options(spec: type[Any], options: Any) -> dict[str, Any]:
 def training_settings(
     options: Any, n_rows: int, seed: int, held_out_seed: int | None = None, n_held_out: int | None = None
 ) -> Settings:
-    """Return the training settings for resolved options. Given enough rows, hold out some (by default a tenth)."""
+    """Return the training settings for resolved options. Given enough rows, hold out some.
+
+    By default that is a tenth, at most 100,000.
+    """
     can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE and options.max_epochs >= 3
-    held_out = (n_held_out or n_rows // 10) if can_calibrate else 0
+    held_out = (n_held_out or min(n_rows // 10, _MOST_HELD_OUT)) if can_calibrate else 0
     return Settings(
         **spec_options(Settings, options)
         | {

@@ -83,7 +83,7 @@ class Gradient(Algorithm[nn.Module]):
         epoch = len(run.history)
         if self.drawn[0] != epoch:
             rng = np.random.default_rng((self.settings.seed, epoch))
-            order = rng.permutation(self.source.n_rows)
+            order = self.source.order(rng)
             order = order[self.is_used[order]]
             # All of one size, which a GPU needs; the few rows that are left over come in other epochs.
             size = self.n_rows // self.n_steps
