@@ -39,10 +39,11 @@ def advise(array: NDArray[Any], advice: str, first: int = 0, last: int | None = 
         mapped._mmap.madvise(getattr(mmap, advice), start, length)  # type: ignore[attr-defined]  # no public name
 
 
-def pieces(*arrays: NDArray[Any], size: int = PIECE) -> Iterator[slice]:
+def pieces(*arrays: NDArray[Any], size: int | None = None) -> Iterator[slice]:
     """Yield slices of arrays of one length, one after another; mapped arrays forget each when the next is asked for."""
-    for first in range(0, arrays[0].size, size):
-        last = min(first + size, arrays[0].size)
+    step = size or PIECE
+    for first in range(0, arrays[0].size, step):
+        last = min(first + step, arrays[0].size)
         for array in arrays:
             advise(array, "MADV_WILLNEED", first, last)
         yield slice(first, last)

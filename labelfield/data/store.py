@@ -19,7 +19,7 @@ from scipy import sparse
 from labelfield.csr import assemble
 from labelfield.data.dataset import Dataset, Names
 from labelfield.errors import DataError
-from labelfield.mapped import advise
+from labelfield.mapped import advise, pieces
 
 _META = "meta.json"
 _FORMAT = "labelfield dataset"
@@ -45,12 +45,21 @@ def write_store(dataset: Dataset, folder: Path) -> None:
         return
     X, Y = dataset.X, dataset.Y
     for name, array in zip(_ARRAYS, (X.data, X.indices, X.indptr, Y.indices, Y.indptr), strict=True):
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        _save(folder / f"{name}.npy", array)
     for what, names in (("labels", dataset.label_names), ("features", dataset.feature_names)):
         if names is not None:
             (folder / f"{what}.txt").write_bytes(names.to_bytes())
     counts = (dataset.n_rows, dataset.n_features, dataset.n_labels, X.indices.size, Y.indices.size)
     _write_meta(folder, dict(zip(_COUNTS, counts, strict=True)))
+
+
+def _save(path: Path, array: NDArray[Any]) -> None:
+    """Write an array as numpy.save does, but one that is mapped in pieces."""
+    with open(path, "wb") as file:
+        header = np.lib.format.header_data_from_array_1_0(array)
+        np.lib.format.write_array_header_1_0(file, header)
+        for some in pieces(array):
+            file.write(np.ascontiguousarray(array[some]).data)
 
 
 def _write_meta(folder: Path, content: dict[str, Any]) -> None:

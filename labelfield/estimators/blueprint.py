@@ -31,7 +31,7 @@ from labelfield.text.parts import TextParts
 # A tenth of fewer rows says too little about probabilities.
 _LEAST_ROWS_TO_CALIBRATE = 300
 # More teach nothing further, and their predictions take memory.
-_MOST_HELD_OUT = 100_000
+_MOST_HELD_OUT = 50_000
 
 
 class TrainingRows(NamedTuple):
@@ -222,7 +222,7 @@ def training_settings(
 ) -> Settings:
     """Return the training settings for resolved options. Given enough rows, hold out some.
 
-    By default that is a tenth, at most 100,000.
+    By default that is a tenth, at most 50,000.
     """
     can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE and options.max_epochs >= 3
     held_out = (n_held_out or min(n_rows // 10, _MOST_HELD_OUT)) if can_calibrate else 0

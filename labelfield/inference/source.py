@@ -26,7 +26,7 @@ class Source(Protocol):
 
     n_rows: int
 
-    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
         """Return all rows in a random order in which they can be read well: that of an epoch."""
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Any]:
@@ -40,7 +40,7 @@ class DatasetSource:
         self.dataset, self.n_rows = dataset, dataset.n_rows
         self.windows = Windows(dataset)
 
-    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
         return self.windows.order(rng)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
@@ -86,7 +86,7 @@ class ResidentSource:
         self.n_rows, self.X = dataset.n_rows, _Resident(dataset.X, device) if X is None else X
         self.Y = _Resident(dataset.Y, device)
 
-    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
         return rng.permutation(self.n_rows)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
@@ -120,7 +120,7 @@ class TensorSource:
         self.X, self.n_rows = X, dataset.n_rows
         self.labels = Dataset(dataset.X[:, :0], dataset.Y)
 
-    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
         return rng.permutation(self.n_rows)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
@@ -137,7 +137,7 @@ class MaskedSource:
     def __init__(self, source: Source, mask: Mask) -> None:
         self.source, self.mask, self.n_rows = source, mask, source.n_rows
 
-    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
         return self.source.order(rng)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, PartialLabels]:

@@ -6,6 +6,8 @@ its rows, in random order, mix all parts of the data. The system reads the next 
 forgets the last one: memory holds about three windows, whatever the size of the data.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -13,8 +15,8 @@ from scipy import sparse
 from labelfield.data import Dataset
 from labelfield.mapped import advise, map_of
 
-# Entries of X in a block, half a megabyte of values, and in a window, 128 megabytes: data of no more are one window.
-BLOCK, WINDOW = 1 << 17, 1 << 25
+# Entries of X in a block, half a megabyte of values, and in a window, 64 megabytes: data of no more are one window.
+BLOCK, WINDOW = 1 << 17, 1 << 24
 
 
 class Windows:
@@ -32,13 +34,16 @@ class Windows:
         self.is_mapped = map_of(dataset.X.indices) is not None
         self.current = -1
 
-    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
         """Return all rows in random order, window by window."""
         if self.is_one:
             return rng.permutation(self.n_rows)
+        for array in self.arrays:
+            _advise_rows(array, 0, self.n_rows, "MADV_DONTNEED")  # what the last epoch has left in memory
         self.blocks, self.current = rng.permutation(self.blocks.size), -1
         self.place = np.argsort(self.blocks)
-        order, end = np.empty(self.n_rows, np.int64), 0
+        small = np.int32 if self.n_rows < 2**31 else np.int64
+        order, end = np.empty(self.n_rows, small), 0
         for number in range(self._n_windows()):
             rows = np.concatenate([np.arange(*self._rows_of(block)) for block in self._blocks_of(number)])
             order[end : end + rows.size] = rng.permutation(rows)
