@@ -44,6 +44,9 @@ class ThreadCluster(Cluster):
                 for part in own:
                     yield rank, part
 
+    def exchange(self, what, arrays):
+        return self._all({name: np.array(array) for name, array in arrays.items()})
+
 
 def together(size, act):
     """Return what `act(cluster)` returns on each rank."""

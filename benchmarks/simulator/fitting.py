@@ -26,7 +26,8 @@ def fitted(name: str, points: Sequence[Point], memory: float = float("inf")) -> 
     seconds = np.array([point.seconds for point in points])
     largest = counted.max(0)
     found, _ = nnls(counted / largest / seconds[:, None], np.ones(len(points)))
-    return Machine(name, *(found / largest).tolist(), memory=memory)
+    overhead, per_operation, per_entry, per_byte = (found / largest).tolist()
+    return Machine(name, overhead, per_operation, per_entry, per_byte, memory)
 
 
 def recorded_points(record: Record) -> dict[str, Point]:

@@ -13,7 +13,7 @@ over all processes (ring: each sends and receives 2 (W - 1) / W times the bytes)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +56,7 @@ class Sizes:
             edges = np.linspace(0, 1, min(self.n_labels, 1_000_000) + 1) ** (1 / 3)
             each, times = np.diff(edges), self.n_labels / (len(edges) - 1)
             held = float(times * -np.expm1(n_draws * np.log1p(-each / times)).sum())
-        return min(self.n_labels, held + self.n_negatives)
+        return float(min(self.n_labels, held + self.n_negatives))
 
     @property
     def n_shared(self) -> int:
@@ -148,9 +148,3 @@ def memory_of(sizes: Sizes, n_ranks: int = 1) -> float:
     arrays = 8.0 * (6 * s.n_inducing**2 + 4 * s.n_inducing * B) + 32.0 * B * s.n_latent
     arrays += 3 * FLOAT * s.labels_per_step / n_ranks * s.n_latent
     return parameters + batch + arrays
-
-
-def faster(machine: Machine, name: str, times: float) -> Machine:
-    """Return a machine that does everything but starting a step so many times as fast."""
-    rates = {rate: getattr(machine, rate) / times for rate in ("per_operation", "per_entry", "per_byte")}
-    return replace(machine, name=name, **rates)

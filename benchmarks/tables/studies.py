@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks.record import Record
 from benchmarks.tables.documents import encoding, tags
+from benchmarks.tables.scale import beyond, simulated
 from benchmarks.tables.serving import labelling, serving
 from benchmarks.tables.text import machine_shown, markdown_table, triple
 
@@ -260,7 +261,6 @@ def trust(records: dict[str, Record]) -> str:
     return markdown_table(["eurlex-4k, no options, by", *ways], rows) + f"\n{note}\n"
 
 
-# The sections of docs/BENCHMARKS.md, in this order.
 def cluster(records: dict[str, Record]) -> str:
     """Show two processes beside one; times by the clock only if the machine had nothing else to do."""
     found = records["cluster"]["results"]
@@ -278,8 +278,11 @@ def cluster(records: dict[str, Record]) -> str:
     return markdown_table(["what", "measured"], rows) + f"\n{note}\n"
 
 
+# The sections of docs/BENCHMARKS.md, in this order.
 SECTIONS = {
     "Several processes": cluster,
+    "Rows beyond memory": beyond,
+    "What the simulator says": simulated,
     "Documents in, tags out": tags,
     "Text to rows": encoding,
     "Serving": serving,

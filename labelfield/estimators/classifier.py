@@ -505,7 +505,7 @@ def hold(estimator: Classifier, fitted: Fitted) -> None:
 
 
 def spread(estimator: Any, cluster: Cluster) -> None:
-    """Let all processes of a cluster answer for a fitted classifier together, each for a share of the labels.
+    """Let all processes of a cluster answer for a fitted classifier together, each for a share of the labels or rows.
 
     From then on all of them must ask the same questions about the same rows; all get the answers.
     """
