@@ -73,12 +73,18 @@ class Growing:
         self.folder, self.size = folder, 0
         self.file: IO[bytes] | None = None
         if folder is not None:
-            self.file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # open until `finish`
+            # Not buffered, so that a full disk is told where something is written.
+            self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # open until `finish`
+
+    def __del__(self) -> None:
+        """Close the file of an array that was not finished, because what was to be read was not readable."""
+        if self.file is not None:
+            self.file.close()
 
     def extend(self, more: NDArray[Any]) -> None:
         end = self.size + more.size
         if self.file is not None:
-            self._write(np.ascontiguousarray(more, self.array.dtype))
+            self._write(np.ascontiguousarray(more, self.array.dtype).ravel())
         else:
             if end > self.array.size:
                 self.array.resize(max(end, self.array.size * 5 // 4), refcheck=False)
@@ -87,8 +93,10 @@ class Growing:
 
     def _write(self, more: NDArray[Any]) -> None:
         assert self.file is not None
+        left = more.view(np.uint8).data
         try:
-            self.file.write(more.data)
+            while left:
+                left = left[self.file.write(left) :]
         except OSError as error:
             error.filename = str(self.folder)
             raise
@@ -99,9 +107,4 @@ class Growing:
             self.array.resize(self.size, refcheck=False)
             return self.array
         with self.file:
-            try:
-                self.file.flush()
-            except OSError as error:
-                error.filename = str(self.folder)
-                raise
             return np.memmap(self.file, self.array.dtype, "r+", shape=(self.size,)) if self.size else self.array

@@ -101,7 +101,7 @@ def test_transforms_of_rows_on_disk_stay_there(on_disk, name, monkeypatch, tmp_p
 def test_a_transform_is_chosen_by_some_of_many_rows(monkeypatch):
     rng = np.random.default_rng(0)
     for scale, chosen in ((1.0, "unit"), (4.0, "sqrt")):
-        X = as_features(sparse.random(2000, 300, 0.05, format="csr", rng=0, dtype=np.float32))
+        X = as_features(sparse.random(2000, 1200, 0.0125, format="csr", rng=0, dtype=np.float32))
         X.data[:] = np.exp(scale * rng.standard_normal(X.nnz))
         whole = choose_transform(X)
         with monkeypatch.context() as patch:

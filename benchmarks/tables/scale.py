@@ -109,7 +109,8 @@ def plan(records: dict[str, Record]) -> str:
     read = n_bytes / best.epoch_seconds / 1e6
     notes = [
         f"{PLAN.n_rows:,} rows of {PLAN.n_nonzeros} values and {PLAN.n_positives} labels, {PLAN.n_features:,} "
-        f"features, {PLAN.n_labels:,} labels; P = {PLAN.n_latent}, M = {PLAN.n_inducing}, batches of {PLAN.batch_size:,} rows, "
+        f"features, {PLAN.n_labels:,} labels; P = {PLAN.n_latent}, M = {PLAN.n_inducing}, batches of "
+        f"{PLAN.batch_size:,} rows, "
         f"{PLAN.n_negatives:,} negatives ({PLAN.labels_per_step:,.0f} labels per step), {PLAN.n_private} weights of "
         "its own per label.",
         f"Memory is not what asks for {N_GPUS} GPUs: parameters and what Adam keeps of them are "
@@ -118,8 +119,8 @@ def plan(records: dict[str, Record]) -> str:
         f"{N_GPUS} with the fastest network. The slower the network, the less do more GPUs help: what is sent does "
         "not become less.",
         f"The rows are {n_bytes / 1e9:,.0f} GB on disk. Every process reads all of them, {read:,.0f} MB per second "
-        f"with {N_GPUS} GPUs and the fastest network: each machine needs its own copy, on a disk that reads so fast for "
-        "each of its processes, or memory that holds it once for all.",
+        f"with {N_GPUS} GPUs and the fastest network: each machine needs its own copy, on a disk that reads so fast "
+        "for each of its processes, or memory that holds it once for all.",
         f"The rates are those of an H200 by the study gpu-scale ({1e3 * gpu.overhead:.0f} ms to start a step), which "
         "are of steps a tenth as large; the networks are assumed. Nothing of this was run on several GPUs.",
     ]

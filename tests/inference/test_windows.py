@@ -30,12 +30,14 @@ def test_small_data_are_in_random_order():
 def test_a_window_reads_few_blocks_and_mixes_all_parts_of_the_data():
     windows = Windows(DATA, block=N // 50, window=N // 5)
     order, size = windows.order(np.random.default_rng(0)), windows.rows_per_block
-    rows = 10 * size
-    for first in range(0, 500 - rows, rows):
-        some = order[first : first + rows]
+    first = 0
+    for number in range(windows._n_windows() - 1):
+        n_rows = sum(last - start for start, last in map(windows._rows_of, windows._blocks_of(number)))
+        some = order[first : first + n_rows]
         assert len(np.unique(some // size)) == 10  # blocks, each read in one piece
         assert some.max() - some.min() > 250
         assert (np.diff(some) == 1).mean() < 0.1
+        first += n_rows
     # Over many epochs each row is as likely as any other to come first.
     first = [windows.order(np.random.default_rng(seed))[:50] for seed in range(400)]
     counts = np.bincount(np.concatenate(first), minlength=500)
