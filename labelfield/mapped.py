@@ -15,6 +15,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labelfield.errors import DataError
+
 # Entries that are read at a time: long enough for a disk, and few in memory.
 PIECE = 1 << 22
 
@@ -98,8 +100,8 @@ class Growing:
             while left:
                 left = left[self.file.write(left) :]
         except OSError as error:
-            error.filename = str(self.folder)
-            raise
+            fix = "Free some space there, or set TMPDIR if these are temporary files."
+            raise DataError(f"no room for arrays ({error.strerror})", path=self.folder, fix=fix) from None
 
     def finish(self) -> NDArray[Any]:
         """Return the array; nothing can be added after that."""

@@ -1,6 +1,5 @@
 """Arrays in files: the same numbers as in memory, read in pieces, and gone when nobody needs them."""
 
-import errno
 import os
 import resource
 from pathlib import Path
@@ -13,6 +12,7 @@ import labelfield
 from labelfield import Dataset, synth
 from labelfield.csr import as_features, column_counts, digest_of, verify
 from labelfield.data.transform import VIEWS, RowTransform, candidate_transforms, choose_transform
+from labelfield.errors import DataError
 from labelfield.mapped import Growing, advise, folder_for, map_of, pieces
 
 DATA = synth.make_multilabel(200, 64, 12, seed=0)
@@ -46,11 +46,11 @@ def test_a_full_disk_names_the_folder(tmp_path):
     growing = Growing(np.float64, tmp_path)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
     try:
-        with pytest.raises(OSError, match="File too large") as caught:
+        with pytest.raises(DataError, match=r"no room for arrays \(File too large\)\. Free some space there") as caught:
             growing.extend(np.zeros(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(tmp_path))
+    assert caught.value.path == tmp_path
 
 
 def test_pieces_cover_everything_once_and_leave_it_as_it_was(on_disk):

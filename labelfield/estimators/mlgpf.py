@@ -355,7 +355,7 @@ class MLGPFClassifier(Classifier):
         trainer=_trainer,
         trains_alone=_trains_alone,
         training_bytes=lambda options, fitted: training_bytes(
-            fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step
+            fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step, fitted.n_ranks
         ),
         summary=_summary,
         facts=lambda options, fitted: {
