@@ -50,7 +50,7 @@ def test_a_full_disk_names_the_folder(tmp_path):
             growing.extend(np.zeros(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert caught.value.path == tmp_path
+    assert caught.value.path == str(tmp_path)
 
 
 def test_pieces_cover_everything_once_and_leave_it_as_it_was(on_disk):

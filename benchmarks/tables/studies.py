@@ -273,6 +273,12 @@ def cluster(records: dict[str, Record]) -> str:
         ["… the largest share of what was solved that one of the two has", share],
         ["… models that differ in any bit, of all runs", f"{found['models_that_differ']}"],
     ]
+    if factor := found.get("factor_model"):
+        what = "a factor model of EUR-Lex, three epochs, two processes of one thread against one of two:"
+        rows.append([f"{what} time on all cores together", f"{factor['cpu_ratio']:.2f}×"])
+        if factor["load"] < 3:  # after the runs before it, which leave two
+            rows.append(["… time by the clock", f"{factor['time_ratio']:.2f}×"])
+        rows.append(["… largest difference of Φ", f"{factor['largest_difference_of_phi']:.1e}"])
     where = machine_shown(records["cluster"]["machine"])
     note = f"On {where}, from the start of the command to its end; `python -m benchmarks bench cluster`."
     return markdown_table(["what", "measured"], rows) + f"\n{note}\n"
