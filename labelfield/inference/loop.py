@@ -162,6 +162,8 @@ class Loop(Generic[State]):
 
     def _stop_if(self, requests: list[int], state: State) -> None:
         if requests:
+            if self.together.size > 1:
+                self.together.while_waiting = lambda: None  # all of them stop, and wait for each other to save
             self._save(state)
             raise Interrupted(requests[0])
 

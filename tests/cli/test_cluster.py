@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy import sparse
 
-from labelfield import Dataset, LinearClassifier, synth, write
+from labelfield import Dataset, LinearClassifier, MLGPFClassifier, TopicClassifier, synth, write
 
 WORDS = ("--method", "linear", "--set", "n_trees=1")
 
@@ -83,21 +83,28 @@ def assert_same(one, other):
         np.testing.assert_array_equal(a[name], b[name], name)
 
 
+def assert_close(one, other, tolerance=1e-4):
+    a, b = (load_file(folder / "arrays.safetensors") for folder in (one, other))
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_allclose(a[name].astype(float), b[name].astype(float), atol=tolerance, err_msg=name)
+
+
 # Two processes that share the time of importing: forked before anything has run.
 FORKED = """
 import os, sys
 from labelfield import Dataset, synth
+from labelfield import LinearClassifier, MLGPFClassifier, TopicClassifier
 from labelfield.cluster import joined
-from labelfield.estimators.linear import LinearClassifier
 
 data, child = synth.make_multilabel(200, 60, 70, seed=0), os.fork()
 os.environ["RANK"] = "1" if child == 0 else "0"
-model = LinearClassifier(n_trees=1)
 with joined() as cluster:
-    prepared = model.prepare(data.X, data.Y, cluster=cluster)
-    model.train_prepared(prepared, cluster=cluster)
-    if cluster.is_first:
-        model.save(sys.argv[1])
+    for model in (LinearClassifier(n_trees=1), MLGPFClassifier(max_epochs=2), TopicClassifier(max_epochs=5)):
+        prepared = model.prepare(data.X, data.Y, cluster=cluster)
+        model.train_prepared(prepared, cluster=cluster, checkpoint=f"{sys.argv[1]}-checkpoint-{model.method}")
+        if cluster.is_first:
+            model.save(f"{sys.argv[1]}-{model.method}")
 if child == 0:
     os._exit(0)
 assert os.wait()[1] == 0
@@ -108,8 +115,10 @@ def test_two_processes_train_the_same_model_as_one(tmp_path):
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", FORKED, tmp_path / "two"], env=os.environ | told, check=True, timeout=120)
     data = synth.make_multilabel(200, 60, 70, seed=0)
-    LinearClassifier(n_trees=1).fit(data.X, data.Y).save(tmp_path / "one")
-    assert_same(tmp_path / "one", tmp_path / "two")
+    for model in (LinearClassifier(n_trees=1), MLGPFClassifier(max_epochs=2), TopicClassifier(max_epochs=5)):
+        model.fit(data.X, data.Y).save(tmp_path / "one")
+        same = assert_same if model.method == "linear" else assert_close
+        same(tmp_path / "one", tmp_path / f"two-{model.method}")
 
 
 @pytest.mark.slow
@@ -262,13 +271,6 @@ class TestBadRanks:
 
 FACTOR = ("--method", "mlgpf", "--set", "n_latent=12", "--set", "n_inducing=20", "--set", "batch_size=50")
 TOPICS = ("--method", "topics", "--set", "n_topics=6", "--set", "max_epochs=30")
-
-
-def assert_close(one, other, tolerance=1e-4):
-    a, b = (load_file(folder / "arrays.safetensors") for folder in (one, other))
-    assert a.keys() == b.keys()
-    for name in a:
-        np.testing.assert_allclose(a[name].astype(float), b[name].astype(float), atol=tolerance, err_msg=name)
 
 
 @pytest.mark.slow

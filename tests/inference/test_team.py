@@ -145,7 +145,7 @@ def test_topics_of_rows_that_are_divided_are_those_of_one_process():
     alone = train_topics(1)
     for size in (2, 4):
         found = train_topics(size)
-        assert_alike(alone, found)
+        assert_alike(alone, found, 1e-4)  # twenty steps of EM, each of which solves for W
         assert [epoch["bound"] for epoch in found.history_] == pytest.approx(
             [epoch["bound"] for epoch in alone.history_], rel=1e-5
         )
@@ -157,7 +157,7 @@ def test_topics_go_on_with_any_number_of_processes(tmp_path, first, second):
     train_topics(first, max_epochs=8, checkpoint=tmp_path / "run.safetensors", **how)
     found = train_topics(second, max_epochs=20, checkpoint=tmp_path / "run.safetensors", resume=True, **how)
     assert len(found.history_) == 20
-    assert_alike(train_topics(1, **how), found)
+    assert_alike(train_topics(1, **how), found, 1e-4)
 
 
 @pytest.mark.parametrize(
