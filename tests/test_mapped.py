@@ -145,3 +145,18 @@ def test_no_named_file_is_needed_where_tmp_is_read_only(monkeypatch):
     mapped = np.memmap(os.path.realpath(__file__), np.uint8, "r")
     assert folder_for(mapped) == Path("/var/tmp")
     assert folder_for(np.zeros(3)) is None
+
+
+def test_many_rows_that_are_taken_from_disk_stay_there(on_disk, monkeypatch):
+    rows = np.random.default_rng(0).permutation(200)[:150]
+    expected = DATA.take(rows)
+    assert map_of(on_disk.take(rows).X.data) is None  # few fit into memory
+    monkeypatch.setattr("labelfield.csr._IN_MEMORY", 100)
+    monkeypatch.setattr("labelfield.csr._ROWS", 40)
+    found = on_disk.take(rows)
+    assert map_of(found.X.data) is not None
+    for one, other in ((expected.X, found.X), (expected.Y, found.Y)):
+        np.testing.assert_array_equal(one.toarray(), other.toarray())
+        verify(other)
+    both = on_disk.split(0.3)
+    assert both.n_rows + both.test.n_rows == 200

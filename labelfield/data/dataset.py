@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from labelfield.csr import MAX_COLUMNS, as_features, as_positives, column_counts, gather_rows, row_norms
+from labelfield.csr import MAX_COLUMNS, as_features, as_positives, column_counts, row_norms, take_rows
 from labelfield.data.codes import find_codes
 from labelfield.data.transform import choose_class_transform
 from labelfield.errors import DataError
@@ -188,7 +188,7 @@ class Dataset:
     def take(self, rows: ArrayLike | slice) -> Dataset:
         """Return the data set of these rows (indices, a mask or a slice), in this order."""
         chosen = row_numbers(rows, self.n_rows)
-        return self.with_parts(X=gather_rows(self.X, chosen), Y=gather_rows(self.Y, chosen), test=None)
+        return self.with_parts(X=take_rows(self.X, chosen), Y=take_rows(self.Y, chosen), test=None)
 
     def split(self, test: float = 0.2, seed: int = 0) -> Dataset:
         """Split at random: `round(test * N)` rows become the test split; both keep the original order of rows."""

@@ -100,7 +100,7 @@ from labelfield.cluster import joined
 data, child = synth.make_multilabel(200, 60, 70, seed=0), os.fork()
 os.environ["RANK"] = "1" if child == 0 else "0"
 with joined() as cluster:
-    for model in (LinearClassifier(n_trees=1), MLGPFClassifier(max_epochs=2), TopicClassifier(max_epochs=5)):
+    for model in (LinearClassifier(n_trees=1), MLGPFClassifier(max_epochs=2, n_latent=5, n_inducing=9), TopicClassifier(max_epochs=5, n_topics=4)):
         prepared = model.prepare(data.X, data.Y, cluster=cluster)
         model.train_prepared(prepared, cluster=cluster, checkpoint=f"{sys.argv[1]}-checkpoint-{model.method}")
         if cluster.is_first:
@@ -115,7 +115,11 @@ def test_two_processes_train_the_same_model_as_one(tmp_path):
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", FORKED, tmp_path / "two"], env=os.environ | told, check=True, timeout=120)
     data = synth.make_multilabel(200, 60, 70, seed=0)
-    for model in (LinearClassifier(n_trees=1), MLGPFClassifier(max_epochs=2), TopicClassifier(max_epochs=5)):
+    for model in (
+        LinearClassifier(n_trees=1),
+        MLGPFClassifier(max_epochs=2, n_latent=5, n_inducing=9),
+        TopicClassifier(max_epochs=5, n_topics=4),
+    ):
         model.fit(data.X, data.Y).save(tmp_path / "one")
         same = assert_same if model.method == "linear" else assert_close
         same(tmp_path / "one", tmp_path / f"two-{model.method}")
