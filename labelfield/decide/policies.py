@@ -37,9 +37,9 @@ MOST_TAGS = 5
 _WRONG, _POWER, _SEVERAL = 1 / 3, 0.8, 2
 # The share of rows from which on that begins to lose more than it gains: few models are sure of more.
 _MOST_SURE = 0.2
-# The share of 1 - confidence that one search spends. With one tag per row, and for a recall, there is no other search,
-# so that promises are kept about as often if they are judged on no more new rows than there were held-out ones.
-_CAUTION = 0.5
+# The share of 1 - confidence that each of two searches for a precision spends, and the one for a recall. Part of it is
+# left over, so that promises are kept about as often if they are judged on no more new rows than were held out.
+_SHARE, _CAUTION = 0.4, 0.5
 # Thresholds between 0 and 1 that are looked at.
 _N_THRESHOLDS = 400
 # Thresholds of which the precision is bounded at once, where the share of rows decides.
@@ -245,7 +245,7 @@ def searches_for(n_rows: int, precision: float, max_tags: int, confidence: float
     All searches together fail with a probability of 1 - confidence at most. They begin where the test has power,
     whatever the probabilities mean: from too few rows it can conclude nothing, and more rows are less sure.
     """
-    level = _CAUTION * (1 - confidence)
+    level = _SHARE * (1 - confidence)
     better = 1 - _WRONG * (1 - precision)
     spread = [np.sqrt(share * (1 - share)) for share in (precision, better)]
     needed = ((ndtri(1 - level) * spread[0] + ndtri(_POWER) * spread[1]) / (better - precision)) ** 2
