@@ -53,6 +53,22 @@ def test_a_promise_is_broken_as_rarely_as_it_says(aim, bias):
     assert np.mean(broken) <= outside + 2 * np.sqrt(outside * (1 - outside) / N_SPLITS)
 
 
+@pytest.mark.parametrize("max_tags", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_where_all_tags_are_just_not_precise_enough_promises_are_rare(max_tags):
+    """Whatever a search looks at, and however often: every promise here would be false."""
+    n_made, outside = 0, 0.05
+    for seed in range(N_SPLITS):
+        rng = np.random.default_rng(seed)
+        p = np.sort(rng.uniform(size=(400, 3)), axis=1)[:, ::-1]
+        Y = sparse.csr_array((rng.uniform(size=(400, 3)) < 0.6).astype(np.float32))
+        try:
+            fit_policy(Evidence.of(np.tile(np.arange(3), (400, 1)), p, Y), precision=0.6, max_tags=max_tags)
+        except CannotAnswerError:
+            continue
+        n_made += 1
+    assert n_made / N_SPLITS <= outside + 2 * np.sqrt(outside * (1 - outside) / N_SPLITS)
+
+
 def test_a_recall_without_confidence_holds_on_average():
     found = [
         reached_by(TRUTH, fit_policy(draw(200, seed=500 + seed), recall=0.7, confidence=None))["recall"]
