@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.record import Record
+from benchmarks.tables.decisions import distrust, promises
 from benchmarks.tables.documents import encoding, pretrained, tags
 from benchmarks.tables.scale import beyond, simulated
 from benchmarks.tables.serving import labelling, serving
@@ -239,7 +240,7 @@ def _epoch(found: dict[str, Any] | None) -> str:
 def trust(records: dict[str, Record]) -> str:
     """Show what uncertainty finds on EUR-Lex, and how often intervals contain the truth."""
     results = records["trust"]["results"]
-    ways = ("predict_uncertainty", "1 - max probability", "posterior variance of h")
+    ways = ("1 - max probability", "posterior variance of h")
     measures = {
         "% wrong first labels, most certain tenth of rows": "error, most certain tenth",
         "% wrong first labels, least certain tenth": "error, least certain tenth",
@@ -299,6 +300,8 @@ SECTIONS = {
     "On top of a network": deep,
     "Topics of labels": topics,
     "Size": large,
+    "Decisions with a promise": promises,
+    "Which rows to distrust": distrust,
     "Is the uncertainty useful?": trust,
     "Reading, scoring, steps": summary,
 }
