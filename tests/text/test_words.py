@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from labelfield.text import counting
 from labelfield.text import words as module
+from labelfield.text.encoders import described_encoder
 from labelfield.text.languages import detect_language, normalise, stemmer
 from labelfield.text.letters import spans_of, words_of
 from labelfield.text.lexicon import Lexicon, split
@@ -234,6 +235,25 @@ def test_characters_are_for_short_documents():
     one_long = WordEncoder().fit(["qwertz asdf " * 50_000, *["the cat is on the mat and it was here"] * 9])
     assert (one_long.language_, one_long.has_characters_) == ("en", True)
     assert not WordEncoder(language="none").fit(["long text " * 100] * 3).has_characters_
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_characters_are_left_out_where_rows_would_be_too_many(monkeypatch, is_compiled):
+    if not is_compiled:
+        plain(monkeypatch)
+    texts = ["short words here", "words of short texts"] * 3
+    expected = WordEncoder(language="none", characters="off").fit(texts)
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 50)
+    encoder = WordEncoder(language="none")
+    rows = encoder.fit_transform(texts)
+    assert not encoder.has_characters_
+    assert "no character n-grams for so many documents" in described_encoder(encoder)
+    assert encoder.feature_names() == expected.feature_names()
+    np.testing.assert_array_equal(rows.toarray(), expected.transform(texts).toarray())
+    np.testing.assert_array_equal(encoder.transform(texts).toarray(), rows.toarray())
+    assert WordEncoder(language="none", characters="on").fit(texts).has_characters_
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 10**6)
+    assert WordEncoder(language="none").fit(texts).has_characters_
 
 
 def test_bad_options_and_documents_are_refused():
