@@ -50,7 +50,7 @@ _FEW_DOCUMENTS, _FEW_LETTERS = 20, 100_000
 # Mean letters per document up to which character n-grams are used by default: on longer ones they say little more than
 # words do, and make rows several times as long.
 _SHORT_DOCUMENTS = 600
-# Entries of all rows beyond which n-grams are left out all the same: training takes about 40 bytes for each.
+# Entries of all rows beyond which n-grams are left out all the same: training takes about 25 bytes for each.
 _MOST_ENTRIES = 1 << 27
 # A pair says little more than its two words.
 _PAIR_WEIGHT = 0.5
