@@ -110,10 +110,13 @@ def run() -> dict[str, Any]:
                     ours.append(isolated(partial(_prepare_ours, name, n_cores, is_fitted), work))
                     theirs.append(isolated(partial(_prepare_theirs, name, n_cores, is_fitted), work))
                 seconds, peer_seconds = (median(one.seconds for one in runs) for runs in (ours, theirs))
+                cpu, peer_cpu = (median(one.cpu_seconds for one in runs) for runs in (ours, theirs))
                 found[f"{name}, {what}, cores: {n_cores}"] = {
                     "seconds": seconds,
                     "scikit_learn_seconds": peer_seconds,
                     "times_as_fast": peer_seconds / seconds,
+                    "cpu_seconds": cpu,
+                    "scikit_learn_cpu_seconds": peer_cpu,
                     "columns": ours[0].value,
                     "scikit_learn_columns": theirs[0].value,
                     "peak_mb": median(one.peak_mb for one in ours),
