@@ -54,6 +54,8 @@ STUDIES = {
     "trust": Study("whether uncertainty finds mistakes, and intervals contain the truth", "trust", data="eurlex-4k"),
     "decide": Study("whether promises about tags are kept, beside omikuji's Bonsai", "decide", data="bibtex"),
     "cluster": Study("one process of two threads, and two processes of one", "cluster", data="eurlex-4k"),
+    "beyond": Study("ten million rows on disk, converted and trained on with little memory", "beyond"),
+    "simulate": Study("steps at many sizes, and what the simulator says of them", "simulate"),
     "decide-large": Study("the same on the larger data sets", "decide", "run_large", "eurlex-4k"),
     "decide-retrained": Study(
         "promises of models that are trained anew on random splits", "decide", "run_retrained", "bibtex"

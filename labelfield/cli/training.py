@@ -129,13 +129,14 @@ def train(
             resume, overwrite = True, overwrite and not is_unfinished(out)
         if out.exists() and not overwrite:
             can_go_on = out.is_dir() and (not any(out.iterdir()) or is_unfinished(out))
-            if is_restarted() and not can_go_on:
+            if cluster.has_noted("a training") and not can_go_on:
                 say(f"{out} is complete")  # a process has failed after the model was saved
                 return
             if not (resume and can_go_on):
                 hint = "--resume to continue or --overwrite to replace it" if can_go_on else "--overwrite to replace it"
                 raise typer.BadParameter(f"{out} exists; pass {hint}, or choose another name")
         require_only_ours(out, MODEL_FILES)
+        cluster.note("a training")  # it may replace what is there
         kept = stack.enter_context(KeptDocuments()) if keep_documents else None
         how = encoder, language
         dataset, has_classes, text, labels = _read_any(reading, data, method, preset, options, how, kept)
