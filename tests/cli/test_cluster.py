@@ -104,7 +104,7 @@ os.environ["RANK"] = "1" if child == 0 else "0"
 with joined() as cluster:
     for model in models:
         prepared = model.prepare(data.X, data.Y, cluster=cluster)
-        model.train_prepared(prepared, cluster=cluster, checkpoint=f"{sys.argv[1]}-checkpoint-{model.method}")
+        model.train_prepared(prepared, cluster=cluster, checkpoint=f"{sys.argv[1]}-run/{model.method}")
         if cluster.is_first:
             model.save(f"{sys.argv[1]}-{model.method}")
 if child == 0:
