@@ -41,7 +41,7 @@ def what_it_would_decide(facts: Facts) -> str:
     found = facts.decisions
     if isinstance(found, str):
         why = "This model would send every row to a person, because it can promise nothing about its tags:"
-        return section("decide", "What it would decide", paragraph(f"{why} {text(found)}.")) if found else ""
+        return section("decide", "What it would decide", paragraph(f"{why} {found}.")) if found else ""
     first, reached = found.policies[0]
     caption = [
         "Each point on the line is a threshold: labels that reach it are tagged, and rows without tags go to a person. "
