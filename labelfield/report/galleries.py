@@ -73,10 +73,11 @@ def what_it_would_decide(facts: Facts) -> str:
         paragraph(said, *(f"Not promised: {one}." for one in found.refused)),
         table(["asked for", "rows tagged", "tags right", "labels found", "tags per row"], rows),
         paragraph(
-            "The marked rule treats the most frequent labels of these rows as follows: how often each was tagged, how "
-            "often correctly, and how often it holds but was not tagged. A person sees these only in untagged rows."
+            "What the marked rule costs the most frequent labels of these rows: how often each was tagged, how often "
+            "correctly, and how often it is true but was not tagged. A person would add it in rows without tags, and "
+            "would not see it in the others."
         ),
-        table(["label", "tagged", "correctly", "not tagged"], costs),
+        table(["label", "tagged", "correctly tagged", "true but not tagged"], costs),
     )
 
 
