@@ -13,7 +13,7 @@ from scipy import sparse
 from labelfield.compiled import has_numba, usable_threads
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
-from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, small, stacked
+from labelfield.light.answers import Arrays, LightFactors, LightLinear, LightStack, calibrated, expit, small, unsure
 from labelfield.memory import row_blocks
 from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
 from labelfield.text.parts import TextParts
@@ -39,10 +39,10 @@ class LightModel:
         self._last: tuple[sparse.csr_array, F4] | None = None
         n_threads = usable_threads()
         self._best_labels = _plain_best  # compiled loops take longer to load than a few documents take
-        self._is_mix = "members" in config
+        self._stack = LightStack(arrays) if "members" in config else None
         self._members = (
             [_member(own, _under(f"member.{place}.", arrays), n_threads) for place, own in enumerate(config["members"])]
-            if self._is_mix
+            if self._stack is not None
             else [_member(config, arrays, n_threads)]
         )
 
@@ -88,31 +88,31 @@ class LightModel:
 
     def _block(self, rows: sparse.csr_array, k: int) -> tuple[NDArray[Any], ...]:
         said = [predict(transform(rows)) for transform, predict in self._members]
-        P, novelty = said[0][0], np.max([new for _, new in said], axis=0)
-        if self._is_mix:
-            odds = stacked(self._arrays, "stack.", [log_odds(own) for own, _ in said])
-            P = expit(odds)
-        # Calibration preserves the ranking, so that only the best need it.
-        labels = self._best_labels(P, k)
-        best = np.take_along_axis(P, labels, 1)
-        best = np.stack([calibrated(self._arrays, best[:, rank], rank) for rank in range(k)], 1)
+        odds, novelty = said[0][0], np.max([new for _, new in said], axis=0)
+        if self._stack is not None:
+            odds = self._stack([unsure(own) for own, _ in said])
+        # Probabilities and calibration preserve the ranking, so that only the best need them.
+        labels = self._best_labels(odds, k)
+        best = calibrated(self._arrays, expit(np.take_along_axis(odds, labels, 1)))
         return labels, best, 1 - best[:, 0] * (1 - novelty)
 
 
-def _plain_best(P: F4, k: int) -> NDArray[np.int64]:
+def _plain_best(odds: F4, k: int) -> NDArray[np.int64]:
     """Return the labels of the k largest entries of each row (N, k), best first; of equals the smaller one first."""
-    labels = np.argpartition(-P, k - 1, axis=1)[:, :k] if k < P.shape[1] else np.tile(np.arange(k), (len(P), 1))
+    labels = (
+        np.argpartition(-odds, k - 1, axis=1)[:, :k] if k < odds.shape[1] else np.tile(np.arange(k), (len(odds), 1))
+    )
     labels.sort(axis=1)
-    order = np.argsort(-np.take_along_axis(P, labels, 1), axis=1, kind="stable")
+    order = np.argsort(-np.take_along_axis(odds, labels, 1), axis=1, kind="stable")
     return np.take_along_axis(labels, order, 1)
 
 
-def _compiled_best(P: F4, k: int) -> NDArray[np.int64]:
+def _compiled_best(odds: F4, k: int) -> NDArray[np.int64]:
     """Return the same in one pass; many equals, such as labels that were never seen, do not slow it down."""
     from labelfield.compiled.scores import best_labels
 
-    labels = np.empty((len(P), k), np.int64)
-    best_labels(P, labels)
+    labels = np.empty((len(odds), k), np.int64)
+    best_labels(odds, labels)
     return labels
 
 

@@ -10,10 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from scipy import sparse
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Scope
 
 from labelfield.errors import LabelfieldError
@@ -222,34 +220,3 @@ class Service:
 def _reason(error: Exception) -> str | None:
     """Return the message of an error of ours, which has paths but no documents: for the log, not for answers."""
     return str(error) if isinstance(error, LabelfieldError | OSError) else None
-
-
-Handler = Callable[[Service, Request], Awaitable[Any]]
-
-
-def route(service: Service, method: str, template: str, handler: Handler) -> Route:
-    """Return a route whose function gives a Response, or what becomes JSON, or raises a RefusedError."""
-
-    async def respond(request: Request) -> Response:
-        request.scope["labelfield"]["route"] = template
-        try:
-            found = await handler(service, request)
-        except RefusedError as refusal:
-            return worded(request.url.path, refusal)
-        except ClientDisconnect:
-            raise
-        except Exception as error:
-            return service.failed(request.scope, error)
-        return found if isinstance(found, Response) else JSONResponse(found)
-
-    return Route(template, respond, methods=[method])
-
-
-async def refuse(request: Request, error: Exception) -> Response:
-    """Word what the router refuses: unknown paths and wrong methods."""
-    assert isinstance(error, HTTPException)
-    status = error.status_code
-    said = {404: "there is nothing here; /openapi.json lists what there is", 405: "this path takes another method"}
-    return worded(
-        request.url.path, RefusedError(status, said.get(status, str(error.detail)), dict(error.headers or {}))
-    )
