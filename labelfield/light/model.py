@@ -79,7 +79,9 @@ class LightModel:
         empty = np.zeros((0, k), np.float32)
         found: list[tuple[NDArray[Any], ...]] = [(empty.astype(np.int64), empty, empty[:, 0])]
         for block in row_blocks(rows.shape[0], n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
-            found.append(self._block(gather_rows(rows, np.arange(block.start, block.stop)), k))
+            is_all = block == slice(0, rows.shape[0])
+            some = rows if is_all else gather_rows(rows, np.arange(block.start, block.stop))
+            found.append(self._block(some, k))
         labels, P, unsure = (np.concatenate(part) for part in zip(*found, strict=True))
         order = np.argsort(labels, axis=1)
         columns, data = (np.take_along_axis(part, order, 1).ravel() for part in (labels, P))

@@ -19,6 +19,8 @@ class Lane:
 
     def __init__(self, units_of: UnitsOf, *, keeps_all: bool = False) -> None:
         self.units_of, self.keeps_all = units_of, keeps_all
+        # Columns of the document that is being counted: zeros between documents, kept because there may be many.
+        self.total = np.zeros(0, np.float32)
         self.forget()
 
     def forget(self) -> None:

@@ -367,12 +367,13 @@ class WordEncoder:
     def _rows(self, lane: Lane, tokens: NDArray[np.int32]) -> _Rows:
         from labelfield.compiled.tokens import END, write_rows
 
-        sizes = np.diff(lane.pointers[: len(lane.words) + 1])
-        most = int(sizes[tokens[tokens != END]].sum()) + tokens.size
+        words = tokens[tokens != END]
+        most = int((lane.pointers[words + 1] - lane.pointers[words]).sum()) + tokens.size
         indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
-        counts = np.zeros(np.count_nonzero(tokens == END) // self.weights_.size, np.int64)
-        total = np.zeros(self.n_features_, np.float32)
-        parts = lane.pointers, lane.units, self._pair_table(), total, counts, indices, values
+        counts = np.zeros((tokens.size - words.size) // self.weights_.size, np.int64)
+        if lane.total.size != self.n_features_:
+            lane.total = np.zeros(self.n_features_, np.float32)
+        parts = lane.pointers, lane.units, self._pair_table(), lane.total, counts, indices, values
         n = write_rows(tokens, self.weights_, *parts)
         return self._weighted(counts, indices[:n], values[:n])
 
