@@ -13,17 +13,19 @@ import gzip
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlencode
 
 import uvloop
@@ -38,6 +40,7 @@ N_ALONE, N_CONNECTIONS, LOAD_S, MOST_REQUESTS = 1000, 64, 15.0, 10_000_000
 SOAK_S = float(os.environ.get("LABELFIELD_SOAK_SECONDS", "180"))
 _MODEL = ROOT / "build" / "serve" / "eurovoc"
 _FORM = "application/x-www-form-urlencoded"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _BROKEN = (b"{", b'{"text": 5}', b'{"model": "../x", "text": "y"}', b'{"text": "x", "k": -1}', b"\xff\xfe")
 
 
@@ -59,7 +62,7 @@ def serving(*options: str) -> Iterator[tuple[int, int, float]]:
     """Start a server; yield its port, its process id, and the seconds until it was ready."""
     started = time.perf_counter()
     command = [sys.executable, "-m", "labelfield", "serve", str(_model()), "--port", "0", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         port = int(json.loads(process.stderr.readline())["url"].rstrip("/").rpartition(":")[2])
         seconds = 0.0
@@ -77,13 +80,15 @@ def serving(*options: str) -> Iterator[tuple[int, int, float]]:
 
 
 class _Drain:
-    """Reads a log to its end, so that its pipe never fills."""
+    """Reads a log to its end in large pieces, so that its pipe never fills and the load has the processor."""
 
-    def __init__(self, file: Any) -> None:
-        import threading
-
-        self.thread = threading.Thread(target=lambda: [None for _ in file], daemon=True)
+    def __init__(self, file: IO[bytes]) -> None:
+        self.thread = threading.Thread(target=self._read, args=(file.fileno(),), daemon=True)
         self.thread.start()
+
+    def _read(self, number: int) -> None:
+        while os.read(number, 1 << 20):
+            pass
 
     def join(self) -> None:
         self.thread.join(10)
@@ -133,16 +138,16 @@ class _Client(asyncio.Protocol):
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        self.buffer += data
+        self.buffer = data = self.buffer + data if self.buffer else data
         if self.missing < 0:
-            end = self.buffer.find(b"\r\n\r\n")
+            end = data.find(b"\r\n\r\n")
             if end < 0:
                 return
-            head = self.buffer[:end].lower()
-            found = head.find(b"content-length:")
-            length = int(head[found + 15 :].partition(b"\r\n")[0])
-            self.code, self.missing = int(head[9:12]), end + 4 + length
-        if len(self.buffer) >= self.missing:
+            found = _LENGTH.search(data, 0, end + 2)
+            if found is None:
+                raise LabelfieldError("an answer does not say how long it is")
+            self.code, self.missing = int(data[9:12]), end + 4 + int(found[1])
+        if len(data) >= self.missing:
             self.load.codes[self.code] += 1
             self.load.times.append(time.monotonic() - self.started)
             self._send()
