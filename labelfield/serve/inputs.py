@@ -25,9 +25,8 @@ def parse_json(body: bytes) -> Any:
     except UnicodeDecodeError:
         raise RefusedError(400, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise RefusedError(
-            400, f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from None
+        said = error.msg.removesuffix(" at")  # as some messages end
+        raise RefusedError(400, f"the body is not JSON: {said} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise RefusedError(400, "the body is not JSON: it is nested too deeply") from None
 
