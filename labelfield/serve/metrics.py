@@ -87,7 +87,7 @@ class Metrics:
             points[min(n_points - 1, int((one.at - (now - _WINDOW_S)) / width))].append(one)
         return {
             "requests": len(kept),
-            "documents": sum(one.n_documents for one in kept),
+            "documents": sum(one.n_documents for one in kept if one.status < 400),
             "errors": sum(one.status >= 500 and one.status != 503 for one in kept),
             "refused": sum(400 <= one.status < 500 or one.status == 503 for one in kept),
             "p50_ms": _quantile([one.seconds for one in kept if one.status < 400], 0.5),

@@ -62,7 +62,7 @@ export async function show(model) {
   const months = found.precision_by_month;
   find("dashboard-view").replaceChildren(
     make("dl", { class: "tiles" },
-      tile("Requests in an hour", hour.requests.toLocaleString("en")),
+      tile("Requests / hour", hour.requests.toLocaleString("en")),
       tile("Documents", hour.documents.toLocaleString("en")),
       tile("Median latency", ms(hour.p50_ms)),
       tile("99th percentile", ms(hour.p99_ms)),
