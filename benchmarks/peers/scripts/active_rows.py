@@ -1,0 +1,70 @@
+"""Rows to label next, as modAL and small-text choose them: `python active_rows.py TASK.npz OUT.npz`.
+
+The task has rows X and labels Y of a pool, the rows that are labelled at first, the sizes to which they grow, and the
+name of a package. Both train one-vs-rest logistic regression on rows of norm one. modAL chooses by its
+`mean_max_loss` (maximal loss reduction with maximal confidence), small-text by category vector inconsistency and
+ranking: the strategies that they have for several labels per row.
+"""
+
+import sys
+import warnings
+
+import numpy as np
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import normalize
+
+warnings.filterwarnings("ignore")  # labels that no row has yet
+
+
+def machines():
+    """Return what both packages train."""
+    return OneVsRestClassifier(LogisticRegression(solver="liblinear"))
+
+
+def by_modal(X, Y, labelled, left, n):
+    """Return the places in `left` that modAL chooses."""
+    from modAL.models import ActiveLearner
+    from modAL.multilabel import mean_max_loss
+
+    learner = ActiveLearner(machines(), query_strategy=mean_max_loss, X_training=X[labelled], y_training=Y[labelled])
+    return np.asarray(learner.query(X[left], n_instances=n)[0])
+
+
+def by_small_text(X, Y, labelled, left, n):
+    """Return the places in `left` that small-text chooses."""
+    from small_text.classifiers import SklearnClassifier
+    from small_text.data import SklearnDataset
+    from small_text.query_strategies import CategoryVectorInconsistencyAndRanking
+
+    def labels_of(rows):
+        return sparse.csr_matrix(Y[rows].astype(np.int64))
+
+    every = np.arange(X.shape[0])
+    data = SklearnDataset(sparse.csr_matrix(X), labels_of(every), target_labels=np.arange(Y.shape[1]))
+    classifier = SklearnClassifier(machines(), Y.shape[1], multi_label=True)
+    classifier.fit(data[labelled])
+    chosen = CategoryVectorInconsistencyAndRanking().query(classifier, data, left, labelled, labels_of(labelled), n=n)
+    return np.searchsorted(left, chosen)
+
+
+CHOICES = {"modAL": by_modal, "small-text": by_small_text}
+
+
+def main(task, out):
+    """Choose rows up to each size."""
+    given = np.load(task)
+    X = normalize(sparse.csr_matrix((given["X_data"], given["X_indices"], given["X_indptr"]), given["X_shape"]))
+    Y = sparse.csr_matrix((given["Y_data"], given["Y_indices"], given["Y_indptr"]), given["Y_shape"]).toarray()
+    np.random.seed(int(given["seed"]))  # noqa: NPY002  # both packages draw from it
+    labelled, choose = given["first"], CHOICES[str(given["package"])]
+    for size in given["sizes"][1:].tolist():
+        left = np.setdiff1d(np.arange(X.shape[0]), labelled)
+        chosen = choose(X, Y.astype(np.int64), labelled, left, size - len(labelled))
+        labelled = np.concatenate([labelled, left[chosen]])
+    np.savez(out, labelled=labelled)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
