@@ -182,8 +182,8 @@ async def read_body(service: Service, request: Request) -> bytes:
                     parts.append(part)
     except TimeoutError:
         if not is_too_large:
-            message = f"the body did not arrive within {timeout:g} s"
-            raise RefusedError(408, message, {"Connection": "close"}) from None
+            late = f"the body did not arrive within {timeout:g} s"
+            raise RefusedError(408, late, {"Connection": "close"}) from None
     finally:
         service.hold_bytes(-sum(map(len, parts)))
     if is_too_large:
