@@ -28,7 +28,7 @@ from labelfield.serve.tagging import Line, Question, tag_items
 
 _WATCH_S = 1.0
 # Rows that the page compares with those of training; texts are not kept.
-_KEPT_BATCHES, _ROWS_PER_BATCH = 300, 4
+_KEPT_BATCHES, _ROWS_PER_BATCH, _SELDOM = 300, 4, 16
 
 
 class Service:
@@ -49,7 +49,7 @@ class Service:
         self.recent: dict[str, deque[Any]] = {name: deque(maxlen=_KEPT_BATCHES) for name in settings.models}
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
-        self._held = 0
+        self._held, self._n_batches = 0, 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._completing, self._reloading = asyncio.Lock(), asyncio.Lock()
         self._reloads: dict[str, asyncio.Task[Served]] = {}
@@ -200,8 +200,13 @@ class Service:
         return lines
 
     def _keep(self, served: Served, rows: sparse.csr_array) -> None:
-        """Remember rows, by which the page can say whether documents have changed since training."""
-        self.recent[served.name].append(rows[:_ROWS_PER_BATCH])
+        """Remember rows, by which the page can say whether documents have changed since training.
+
+        Once there are enough, only some of the batches are looked at: a busy server has hundreds per second.
+        """
+        kept, self._n_batches = self.recent[served.name], self._n_batches + 1
+        if len(kept) < _KEPT_BATCHES or self._n_batches % _SELDOM == 0:
+            kept.append(rows[:_ROWS_PER_BATCH])
 
     def failed(self, scope: Scope, error: Exception) -> Response:
         """Log an error of ours, and return what the client may know of it."""
