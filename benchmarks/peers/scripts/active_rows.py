@@ -18,9 +18,11 @@ from sklearn.preprocessing import normalize
 warnings.filterwarnings("ignore")  # labels that no row has yet
 
 
-def machines():
-    """Return what both packages train."""
-    return OneVsRestClassifier(LogisticRegression(solver="liblinear"))
+class Rows(sparse.csr_matrix):
+    """Sparse rows that know how many they are: modAL asks."""
+
+    def __len__(self):
+        return self.shape[0]
 
 
 def by_modal(X, Y, labelled, left, n):
@@ -28,22 +30,21 @@ def by_modal(X, Y, labelled, left, n):
     from modAL.models import ActiveLearner
     from modAL.multilabel import mean_max_loss
 
-    learner = ActiveLearner(machines(), query_strategy=mean_max_loss, X_training=X[labelled], y_training=Y[labelled])
+    machines = OneVsRestClassifier(LogisticRegression(solver="liblinear"))
+    learner = ActiveLearner(machines, query_strategy=mean_max_loss, X_training=X[labelled], y_training=Y[labelled])
     return np.asarray(learner.query(X[left], n_instances=n)[0])
 
 
 def by_small_text(X, Y, labelled, left, n):
     """Return the places in `left` that small-text chooses."""
-    from small_text.classifiers import SklearnClassifier
-    from small_text.data import SklearnDataset
-    from small_text.query_strategies import CategoryVectorInconsistencyAndRanking
+    from small_text import CategoryVectorInconsistencyAndRanking, SklearnClassifier, SklearnDataset
 
     def labels_of(rows):
         return sparse.csr_matrix(Y[rows].astype(np.int64))
 
     every = np.arange(X.shape[0])
     data = SklearnDataset(sparse.csr_matrix(X), labels_of(every), target_labels=np.arange(Y.shape[1]))
-    classifier = SklearnClassifier(machines(), Y.shape[1], multi_label=True)
+    classifier = SklearnClassifier(LogisticRegression(solver="liblinear"), Y.shape[1], multi_label=True)
     classifier.fit(data[labelled])
     chosen = CategoryVectorInconsistencyAndRanking().query(classifier, data, left, labelled, labels_of(labelled), n=n)
     return np.searchsorted(left, chosen)
@@ -55,7 +56,7 @@ CHOICES = {"modAL": by_modal, "small-text": by_small_text}
 def main(task, out):
     """Choose rows up to each size."""
     given = np.load(task)
-    X = normalize(sparse.csr_matrix((given["X_data"], given["X_indices"], given["X_indptr"]), given["X_shape"]))
+    X = Rows(normalize(sparse.csr_matrix((given["X_data"], given["X_indices"], given["X_indptr"]), given["X_shape"])))
     Y = sparse.csr_matrix((given["Y_data"], given["Y_indices"], given["Y_indptr"]), given["Y_shape"]).toarray()
     np.random.seed(int(given["seed"]))  # noqa: NPY002  # both packages draw from it
     labelled, choose = given["first"], CHOICES[str(given["package"])]
