@@ -158,6 +158,17 @@ def test_the_command_writes_documents_with_proposals(served, tmp_path):
     assert "exists" in message(run("query", model, pool, "--out", tmp_path / "next.jsonl", check=2))
 
 
+def test_the_command_knows_what_is_labelled(served, tmp_path):
+    model, pool = served
+    known = labelfield.read_documents(pool)
+    for name, options in (("kept", ()), ("named", ("--labelled", pool))):
+        run("query", model, pool, "-n", 5, "--out", tmp_path / name, *options)
+        found = [json.loads(line)["id"] for line in (tmp_path / name).read_text().splitlines()]
+        labelled = labelfield.read_documents(pool if options else pool.with_name("train.csv")).texts
+        chosen = query(labelfield.load(model), known.texts, 5, "diverse", X_labelled=labelled)
+        assert found == [known.ids[row] for row in chosen.tolist()]
+
+
 ANSWERS = {
     "label-studio": lambda task: {
         "id": 1,
