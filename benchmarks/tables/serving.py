@@ -55,7 +55,7 @@ def labelling(records: dict[str, Record]) -> str:
                 rows.append([f"{data}, {found['pool']:,} rows", strategy, mean, saved])
     note = """
 Rows to label to reach 95 % of the score with all rows (mean of P@1, P@3 and P@5), by linear machines of fixed cost, and
-the share of rows that this saves beside random: mean of ten starts, with standard errors. modAL (`mean_max_loss`) and
+the share of rows that this saves beside random: mean of ten starts, with standard errors. modAL (`max_loss`) and
 small-text (category vector inconsistency and ranking) choose rows by logistic regression; the score is that of the same
 machines on the rows that they chose. Of eurovoc-text the 300 most frequent labels take part.
 """

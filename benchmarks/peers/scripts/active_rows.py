@@ -1,9 +1,9 @@
 """Rows to label next, as modAL and small-text choose them: `python active_rows.py TASK.npz OUT.npz`.
 
 The task has rows X and labels Y of a pool, the rows that are labelled at first, the sizes to which they grow, and the
-name of a package. Both train one-vs-rest logistic regression on rows of norm one. modAL chooses by its
-`mean_max_loss` (maximal loss reduction with maximal confidence), small-text by category vector inconsistency and
-ranking: the strategies that they have for several labels per row.
+name of a package. Both train one-vs-rest logistic regression on rows of norm one. modAL chooses by its `max_loss` (the
+largest loss of what is predicted beside the surest label), small-text by category vector inconsistency and ranking: the
+strategies that they have for several labels per row.
 """
 
 import sys
@@ -27,12 +27,11 @@ class Rows(sparse.csr_matrix):
 
 def by_modal(X, Y, labelled, left, n):
     """Return the places in `left` that modAL chooses."""
-    from modAL.models import ActiveLearner
-    from modAL.multilabel import mean_max_loss
+    from modAL.multilabel import max_loss
 
-    machines = OneVsRestClassifier(LogisticRegression(solver="liblinear"))
-    learner = ActiveLearner(machines, query_strategy=mean_max_loss, X_training=X[labelled], y_training=Y[labelled])
-    return np.asarray(learner.query(X[left], n_instances=n)[0])
+    # As it asks for, the machines themselves: they have `classes_`, which its ActiveLearner has not.
+    machines = OneVsRestClassifier(LogisticRegression(solver="liblinear")).fit(X[labelled], Y[labelled])
+    return np.asarray(max_loss(machines, X[left], n_instances=n)[0])
 
 
 def by_small_text(X, Y, labelled, left, n):
