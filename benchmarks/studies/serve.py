@@ -374,6 +374,7 @@ def run_annif() -> dict[str, Any]:
     results |= {
         "ratio": ours["per_second"] / theirs["per_second"],
         "ratios": ratios,
+        "cores": len(os.sched_getaffinity(0)),  # of the machine's, for servers and load together
         "cpu_ratio": theirs["cpu_ms_per_answer"] / ours["cpu_ms_per_answer"],
     }
     print(json.dumps(results), flush=True)

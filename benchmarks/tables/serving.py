@@ -27,7 +27,8 @@ def serving(records: dict[str, Record]) -> str:
         both = records["serve-annif"]["results"]
         rows.append(["… in Annif's protocol", f"{both['labelfield']['per_second']:.0f} per second"])
         rows.append(["… Annif with omikuji Bonsai, two workers", f"{both['annif']['per_second']:.0f} per second"])
-        rows.append(["… ours over Annif's", f"{both['ratio']:.1f}×"])
+        cores = f", on {both['cores']} of the cores" if "cores" in both else ""
+        rows.append([f"… ours over Annif's{cores}", f"{both['ratio']:.1f}×"])
         if "cpu_ratio" in both:
             rows.append(["… CPU time per answer, Annif's over ours", f"{both['cpu_ratio']:.1f}×"])
     if "serve-soak" in records:
