@@ -56,12 +56,14 @@ def main(task, out):
     """Choose rows up to each size."""
     given = np.load(task)
     X = Rows(normalize(sparse.csr_matrix((given["X_data"], given["X_indices"], given["X_indptr"]), given["X_shape"])))
-    Y = sparse.csr_matrix((given["Y_data"], given["Y_indices"], given["Y_indptr"]), given["Y_shape"]).toarray()
+    Y = sparse.csr_matrix((given["Y_data"], given["Y_indices"], given["Y_indptr"]), given["Y_shape"])
+    Y = Y.toarray().astype(np.int64)
     np.random.seed(int(given["seed"]))  # noqa: NPY002  # both packages draw from it
     labelled, choose = given["first"], CHOICES[str(given["package"])]
     for size in given["sizes"][1:].tolist():
         left = np.setdiff1d(np.arange(X.shape[0]), labelled)
-        chosen = choose(X, Y.astype(np.int64), labelled, left, size - len(labelled))
+        n = size - len(labelled)
+        chosen = choose(X, Y, labelled, left, n) if n < len(left) else np.arange(n)
         labelled = np.concatenate([labelled, left[chosen]])
     np.savez(out, labelled=labelled)
 
