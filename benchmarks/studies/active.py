@@ -148,21 +148,28 @@ def _start(name: str, seed: int) -> dict[str, Any]:
 
 def _study(name: str) -> dict[str, Any]:
     """Run all starts, one per core at a time."""
-    started, n_cores = time.perf_counter(), len(os.sched_getaffinity(0))
+    n_cores = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(n_cores, mp_context=get_context("spawn"), initializer=_one_core) as pool:
-        starts = list(pool.map(_start, [name] * N_STARTS, range(N_STARTS)))
-    summary = {}
+        return summed(name, list(pool.map(_start, [name] * N_STARTS, range(N_STARTS))))
+
+
+def summed(name: str, starts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the starts of a study come to: rows needed, and the share of rows saved beside random."""
+    summary, n = {}, len(starts)
     for strategy in (*STRATEGIES, *PEERS):
         rows = [start[strategy]["needed"] for start in starts if strategy in start]
-        if len(rows) == N_STARTS:
-            error = stdev(rows) / N_STARTS**0.5
-            summary[strategy] = {"needed": rows, "mean": mean(rows), "standard_error": error}
-            fewer = [1 - own / start["random"]["needed"] for own, start in zip(rows, starts, strict=True)]
-            summary[strategy] |= {"saved": mean(fewer), "saved_error": stdev(fewer) / N_STARTS**0.5}
+        if len(rows) == n:
+            saved = [1 - own / start["random"]["needed"] for own, start in zip(rows, starts, strict=True)]
+            summary[strategy] = {
+                "needed": rows,
+                "mean": mean(rows),
+                "standard_error": stdev(rows) / n**0.5,
+                "saved": mean(saved),
+                "saved_error": stdev(saved) / n**0.5,
+            }
     print(name, {strategy: round(own["mean"]) for strategy, own in summary.items()}, flush=True)
-    settings = {"share": SHARE, "first": FIRST, "growth": GROWTH, "pool": N_POOL, "scoring": N_SCORE}
-    full = mean(start["full"] for start in starts)
-    return {name: {"full": full, "strategies": summary, "seconds": time.perf_counter() - started, **settings}}
+    settings = {"share": SHARE, "first": FIRST, "growth": GROWTH, "pool": N_POOL, "scoring": N_SCORE, "starts": n}
+    return {name: {"strategies": summary, **settings}}
 
 
 def _one_core() -> None:

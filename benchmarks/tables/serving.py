@@ -53,10 +53,11 @@ def labelling(records: dict[str, Record]) -> str:
             for strategy, own in found["strategies"].items():
                 mean, error = f"{own['mean']:,.0f} ± {own['standard_error']:,.0f}", 100 * own.get("saved_error", 0)
                 saved = f"{100 * own['saved']:+.0f} ± {error:.0f} %" if "saved" in own and strategy != "random" else ""
-                rows.append([f"{data}, {found['pool']:,} rows", strategy, mean, saved])
+                pool = f"{data}, {found['pool']:,} rows, {found.get('starts', 10)} starts"
+                rows.append([pool, strategy, mean, saved])
     note = """
 Rows to label to reach 95 % of the score with all rows (mean of P@1, P@3 and P@5), by linear machines of fixed cost, and
-the share of rows that this saves beside random: mean of ten starts, with standard errors. modAL (`max_loss`) and
+the share of rows that this saves beside random: means over starts, with standard errors. modAL (`max_loss`) and
 small-text (category vector inconsistency and ranking) choose rows by logistic regression; the score is that of the same
 machines on the rows that they chose. Of eurovoc-text the 300 most frequent labels take part.
 """
