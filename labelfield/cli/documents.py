@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -364,7 +364,7 @@ def tag(
     started = time.perf_counter()
     estimator = _load_tagger(model, device, reading.trust, is_light=not aims)
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
-    rule = Rule(k or 5, threshold or 0.0, 0.5 if review is None else review)
+    rule: Question | Policy = Question(k or 5, threshold or 0.0, review=0.5 if review is None else review)
     if aims:
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
     n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
@@ -385,26 +385,17 @@ def tag(
     say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s{left}")
 
 
-class Rule(NamedTuple):
-    """What becomes a tag, and which documents a person should see: by numbers, or by a policy with a promise."""
-
-    k: int
-    threshold: float
-    review: float
-    policy: Policy | None = None
-
-
-def _promised(estimator: Any, asked: dict[str, Any]) -> Rule:
+def _promised(estimator: Any, asked: dict[str, Any]) -> Policy:
     """Fit the policy that was asked for, and say what it promises and what it did on held-out documents."""
     try:
-        policy = estimator.policy(**asked)
+        policy: Policy = estimator.policy(**asked)
     except CannotAnswerError:
         raise
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     say(policy.guarantee)
     say(policy.said())
-    return Rule(policy.n_listed, 0.0, 0.0, policy)
+    return policy
 
 
 def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> FittedClassifier | LightModel:
@@ -421,16 +412,15 @@ def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> Fi
 
 
 def _tagged(
-    tagger: FittedClassifier | LightModel, documents: Documents, rule: Rule, names: TagNames
+    tagger: FittedClassifier | LightModel, documents: Documents, rule: Question | Policy, names: TagNames
 ) -> Iterator[dict[str, Any]]:
-    """Yield the line of `tag` for each document."""
+    """Yield the line of `tag` for each document: by numbers, or by a policy with a promise."""
     assert tagger.text_ is not None  # the model was trained on documents
     rows = tagger.text_.rows(documents.texts)
-    if rule.policy is None:
-        question = Question(rule.k, rule.threshold, review=rule.review)
-        lines = ranked_lines(tagger, rows, [question] * len(documents), names)
+    if isinstance(rule, Question):
+        lines = ranked_lines(tagger, rows, [rule] * len(documents), names)
     else:
-        lines = promised_lines(tagger, rows, rule.policy, names)
+        lines = promised_lines(tagger, rows, rule, names)
     return ({"id": identifier, **line} for identifier, line in zip(documents.ids, lines, strict=True))
 
 
