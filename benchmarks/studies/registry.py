@@ -60,6 +60,7 @@ STUDIES = {
     "uncertainty": Study(
         "which uncertainty finds mistakes, other rows and unknown labels", "uncertainty", data="yeast"
     ),
+    "search": Study("the best of a million labels on one core, in cells and among all", "search"),
     "scale": Study("the cost of a step as labels and features grow", "scale"),
     "multiclass": Study("rings, and steps with many classes", "multiclass"),
     "covertype": Study("one-vs-each on Covertype, beside scikit-learn", "multiclass", "run_covertype", "covertype"),

@@ -19,7 +19,7 @@ import typer
 from scipy import sparse
 
 from labelfield.atomic import replacing_file
-from labelfield.cli.options import Device, Reading, load_model, reads_files, require_file_name
+from labelfield.cli.options import Device, Reading, Search, load_model, reads_files, require_file_name
 from labelfield.cli.output import Bar, counted, say
 from labelfield.csr import from_counts
 from labelfield.data import Dataset, Names
@@ -346,6 +346,7 @@ def tag(
         float | None,
         typer.Option("--confidence", help="How sure a promise is to be; see docs/DECIDE.md. Default: 0.95."),
     ] = None,
+    search: Search = "auto",
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
 ) -> None:
@@ -360,6 +361,8 @@ def tag(
     aims = {name: value for name, value in aims.items() if value is not None and value is not False}
     if not aims and confidence is not None:
         raise typer.BadParameter("--confidence is that of a promise; ask for one, such as --precision 0.95")
+    if aims and search == "cells":
+        raise typer.BadParameter("promises are about lists of all labels; drop --search cells")
     if aims and any(value is not None for value in (k, threshold, review)):
         raise typer.BadParameter(
             "-k, --threshold and --review cannot be combined with a promise; use --max-tags to limit its tags"
@@ -370,11 +373,12 @@ def tag(
         if format is None and suffix not in _SUFFIXES:
             raise typer.BadParameter(f"--out {out}: name it .jsonl or .csv, or pass --format jsonl or csv")
     started = time.perf_counter()
-    estimator = _load_tagger(model, device, reading.trust, is_light=not aims)
+    estimator = _load_tagger(model, device, reading.trust, is_light=not aims and search != "cells")
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
     rule = Rule(k or 5, threshold or 0.0, 0.5 if review is None else review)
     if aims:
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
+    rule = rule._replace(search=search)
     n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
     with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
@@ -400,6 +404,7 @@ class Rule(NamedTuple):
     threshold: float
     review: float
     policy: Policy | None = None
+    search: str = "auto"
 
 
 def _promised(estimator: Any, asked: dict[str, Any]) -> Rule:
@@ -436,7 +441,7 @@ def _tagged(
     rows = tagger.text_.rows(documents.texts)
     if rule.policy is None:
         question = Question(rule.k, rule.threshold, review=rule.review)
-        lines = ranked_lines(tagger, rows, [question] * len(documents), names)
+        lines = ranked_lines(tagger, rows, [question] * len(documents), names, rule.search)
     else:
         lines = promised_lines(tagger, rows, rule.policy, names)
     return ({"id": identifier, **line} for identifier, line in zip(documents.ids, lines, strict=True))

@@ -25,6 +25,7 @@ from labelfield.estimators.inputs import Labels
 from labelfield.inference.fitting import GradientTrainer, Trainer
 from labelfield.inference.run import Settings
 from labelfield.models.calibration import Temperature
+from labelfield.models.cells import Cells
 from labelfield.models.predictor import Predictor, UtilityPredictor
 from labelfield.text.parts import TextParts
 
@@ -100,6 +101,8 @@ class Fitted:
     # The predictions for held-out rows, for decisions; if there are none, why not.
     evidence: Evidence | None = None
     no_evidence: str = ""
+    # The labels in cells, for searches that do not look at every label; None if there are none.
+    cells: Cells | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None

@@ -63,8 +63,9 @@ class LightModel:
         """Return the names of all labels."""
         return self._names
 
-    def predict_topk(self, rows: sparse.csr_array, k: int = 5) -> sparse.csr_array:
-        """Return the k most probable labels of each row and their probabilities, as CSR (N, K)."""
+    def predict_topk(self, rows: sparse.csr_array, k: int = 5, *, search: str = "auto") -> sparse.csr_array:
+        """Return the k most probable labels of each row and their probabilities, as CSR (N, K), whatever the search:
+        models with labels in cells, where it matters, are not loaded here."""
         best, unsure = self._answers(rows, k)
         self._last = rows, unsure  # who asks for labels asks for uncertainty next
         return best
@@ -124,6 +125,8 @@ def load_light(folder: Path) -> LightModel | None:
     try:
         config, arrays, names = load_artifact(folder, "np")
         if config["version"] not in _VERSIONS or "text" not in config or not names or not _is_known(config):
+            return None
+        if "cells" in config:  # searched by the estimators
             return None
         own = _under("text.", arrays)
         lines = load_lines(folder, config, VOCABULARY)
