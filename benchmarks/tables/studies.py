@@ -216,11 +216,18 @@ def topics(records: dict[str, Record]) -> str:
 
 def large(records: dict[str, Record]) -> str:
     """Show the cost of a step as labels grow, and of an epoch on the largest data sets."""
-    steps = records["scale"]["results"]["step_seconds_by_labels"]
-    fewest, *_, most = steps
-    rows = [
-        [f"a step with {int(most):,} labels over one with {int(fewest):,}", f"{steps[most] / steps[fewest]:.2f}×", ""]
-    ]
+    measured = records["step-scaling"]["results"]
+    rows = []
+    for by, what in (("labels", "labels"), ("nonzeros", "entries per row"), ("rows", "rows")):
+        steps = measured[f"step_seconds_by_{by}"]
+        fewest, *_, most = steps
+        rows.append(
+            [
+                f"a step with {int(most):,} {what} over one with {int(fewest):,}",
+                f"{steps[most] / steps[fewest]:.2f}×",
+                "",
+            ]
+        )
     both = [records[study]["results"] for study in ("scale", "gpu-scale")]
     for name in sorted({name for results in both for name in results if name.endswith("twin")}):
         measured = [results.get(name) for results in both]
@@ -295,8 +302,8 @@ def search(records: dict[str, Record]) -> str:
         ["seconds to build and audit", f"{found['seconds to build and audit']:.0f}"],
     ]
     note = (
-        f"A drawn factor model with {found['labels']:,} labels, 200 processes and 60 weights of its own for each label; one "
-        f"thread of {machine_shown(record['machine'])}; `python -m benchmarks bench search` says what is drawn."
+        f"A drawn factor model with {found['labels']:,} labels, 200 processes and 60 weights for each label; one "
+        f"thread of {machine_shown(record['machine'])}; `python -m benchmarks bench search`."
     )
     return markdown_table(["what", "measured"], rows) + f"\n{note}\n"
 

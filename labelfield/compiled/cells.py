@@ -190,6 +190,18 @@ def dense_products(
             out[to : to + n_labels] = found[at]
 
 
+@compiled(fastmath=True)
+def squared_products(H: F4, vectors: F4, labels: I4, out: F4) -> None:
+    """Write Σ_p h_p v_p² of the vectors of some labels (rows, n) of each row."""
+    for row in range(labels.shape[0]):
+        h = H[row]
+        for place in range(labels.shape[1]):
+            v, total = vectors[labels[row, place]], _ZERO
+            for p in range(h.shape[0]):
+                total += h[p] * v[p] * v[p]
+            out[row, place] = total
+
+
 @compiled()
 def best_of(values: F4, labels: I4, starts: I8, best: I8, found: F4) -> None:
     """Write the places of the largest values of each row into `best` (rows, k), best first, and the values; of equals

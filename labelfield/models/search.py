@@ -217,5 +217,5 @@ def turns_of(scorer: CellScorer, rows: sparse.csr_array, labels: NDArray[np.int6
         likely = scorer.ask(gather_rows(rows, np.arange(block.start, block.stop))).likely
         for place in range(labels.shape[1]):
             own = np.take_along_axis(likely, of_label[labels[block, place]][:, None], 1)
-            found[block, place] = np.count_nonzero(likely > own, axis=1)
+            found[block, place] = np.count_nonzero(likely >= own, axis=1) - 1  # of equals, the last
     return found

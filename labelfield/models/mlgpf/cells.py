@@ -119,12 +119,14 @@ class AskedFactors(Asked):
     def best(self, visits: Visits, k: int) -> tuple[NDArray[np.int64], F4]:
         """Return the best: variances are computed for the labels with the largest means alone, where a bound proves
         that no other is among the best."""
+        from labelfield.compiled.cells import squared_products
+
         n_kept = max(_CANDIDATES * k, _LEAST_CANDIDATES)
         places, mean = visits.best(self._means(visits), n_kept)
-        vectors = self.scorer.Phi[visits.labels[places]]
-        var = np.matmul(np.square(vectors, out=vectors), self.var[:, :, None])[:, :, 0]
+        labels, var = visits.labels[places], np.empty_like(mean)
+        squared_products(self.var, self.scorer.Phi, labels, var)
         p = np.where(places < 0, np.float32(-1), self._integrated(np.where(places < 0, 0, mean), var))
-        order = np.lexsort((visits.labels[places], -p), axis=1)[:, :k]
+        order = np.lexsort((labels, -p), axis=1)[:, :k]
         found = np.take_along_axis(places, order, 1), np.take_along_axis(p, order, 1)
         largest = self.var.max(1) * self.scorer.norms[visits.cells].max(1)
         most = np.exp(self.scorer.log_bound(mean[:, -1], largest))
