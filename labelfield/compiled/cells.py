@@ -162,16 +162,14 @@ def dense_products(
     visit_starts: I8,
     n: int,
     starts: I8,
-    first: int,
-    last: int,
     out: F4,
 ) -> None:
-    """Write H[row] · vectors[label], or · their squares, for all labels of the visited cells from first to last.
+    """Write H[row] · vectors[label], or · their squares, for all labels of the visited cells.
 
     `visits` are row * n + number, sorted by cell; those of a cell begin at `visit_starts`.
     """
     width = H.shape[1]
-    for cell in range(first, last):
+    for cell in range(cell_starts.shape[0] - 1):
         n_visits = visit_starts[cell + 1] - visit_starts[cell]
         n_labels = cell_starts[cell + 1] - cell_starts[cell]
         if n_visits == 0 or n_labels == 0:

@@ -80,7 +80,7 @@ class FactorCells(CellScorer):
         begins = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=self.layout.n_cells))])
         out = np.empty(visits.starts[-1], np.float32)
         places = self.Phi, squared, self.layout.order, self.layout.starts, order, begins, visits.cells.shape[1]
-        dense_products(H, *places, visits.starts, 0, self.layout.n_cells, out)
+        dense_products(H, *places, visits.starts, out)
         return out
 
 
