@@ -205,7 +205,7 @@ def _saved(columns: dict[str, Any]) -> dict[str, Any]:
 
 def _say_encoder(encoder: Encoder, X: sparse.csr_array, is_large: bool) -> None:
     off = " (no character n-grams: the file is large)" if is_large else ""
-    say(f"{X.shape[0]:,} documents, {X.shape[1]:,} features: {described_encoder(encoder)}{off}")
+    say(f"{counted(X.shape[0], 'document')}, {counted(X.shape[1], 'feature')}: {described_encoder(encoder)}{off}")
     if not X.shape[1]:
         fix = "Add documents, or check the column of text."
         raise DataError("no word occurs in two documents", expected="documents that share words", fix=fix)
@@ -236,7 +236,7 @@ def _positives(lists: list[list[str]], columns: dict[str, int], n_labels: int) -
 
 @contextmanager
 def opened(
-    reading: Reading, path: Path, known: TextParts | None, part: str, *, labelled: bool
+    reading: Reading, path: Path, known: TextParts | None, part: str, *, labelled: bool | None
 ) -> Iterator[DocumentFile]:
     """Open documents as the options say; where they say nothing, use the training file's columns."""
     text = None if reading.text is None else [name.strip() for name in reading.text.split(",")]
@@ -380,7 +380,7 @@ def tag(
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
     rule = rule._replace(search=search)
     n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
-    with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
+    with opened(reading, documents, estimator.text_, "test", labelled=None) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
         write = csv.writer(target, lineterminator="\n").writerow
         if is_csv:

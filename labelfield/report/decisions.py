@@ -43,13 +43,13 @@ class Decisions(NamedTuple):
     costs: list[LabelCost]
 
 
-def decisions(estimator: FittedClassifier, X: sparse.csr_array, Y: sparse.csr_array) -> Decisions | None:
-    """Return the decisions a model would make on test rows; None if no rows were held out in its training."""
+def decisions(estimator: FittedClassifier, X: sparse.csr_array, Y: sparse.csr_array) -> Decisions | str:
+    """Return the decisions a model would make on test rows, or why it can promise nothing about any."""
     try:
         known = estimator.held_out_evidence()
         estimator.policy(max_tags=1)
-    except CannotAnswerError:
-        return None
+    except CannotAnswerError as error:
+        return str(error)
     rows = Evidence.of_scores(estimator.predict_topk(X, known.n_listed), Y)
     found, refused = [], []
     for name, value in _ASKED:
@@ -60,7 +60,7 @@ def decisions(estimator: FittedClassifier, X: sparse.csr_array, Y: sparse.csr_ar
             continue
         found.append((policy, reached_by(rows, policy)))
     if not found:
-        return None
+        return "; ".join(refused)
     first = found[0][0]
     n_tags, n_hits = zip(*(rows.outcome(t, first.max_tags) for t in np.linspace(0, 1, _N_POINTS)[:-1]), strict=True)
     automatic = np.array([np.mean(own > 0) for own in n_tags])

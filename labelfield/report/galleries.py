@@ -39,8 +39,9 @@ _ASKED_FOR = {
 def what_it_would_decide(facts: Facts) -> str:
     """Show how much can be tagged automatically at which precision, the promises, and the effect on labels."""
     found = facts.decisions
-    if found is None:
-        return ""
+    if isinstance(found, str):
+        why = "This model would send every row to a person, because it can promise nothing about its tags:"
+        return section("decide", "What it would decide", paragraph(f"{why} {text(found)}.")) if found else ""
     first, reached = found.policies[0]
     caption = [
         "Each point on the line is a threshold: labels that reach it are tagged, and rows without tags go to a person. "

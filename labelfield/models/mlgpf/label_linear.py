@@ -53,7 +53,7 @@ class LabelLinear(nn.Module):
         if kind == "mean_field":
             self.log_var = nn.Parameter(torch.full((n_weights,), 2 * log(_SPREAD)))
             self.log_scale = nn.Parameter(torch.full((), log(scale)))
-        self._all: list[_Layout] | None = None
+        self._all: tuple[Tensor, list[_Layout]] | None = None  # of these features
 
     def fill(self, pattern: LabelFeatures) -> None:
         """Set which weights exist, and which of them wait.
@@ -94,6 +94,21 @@ class LabelLinear(nn.Module):
         result.weights.copy_(self.weights[kept])
         return result
 
+    @torch.no_grad()
+    def of_labels(self, labels: slice) -> LabelLinear:
+        """Return a copy with these labels alone."""
+        pointers = self.get_buffer("pointers")[labels.start : labels.stop + 1]
+        own = slice(int(pointers[0]), int(pointers[-1]))
+        result = LabelLinear(len(pointers) - 1, self.n_features, own.stop - own.start, self.kind, self.scale)
+        result.to(self.weights.device)
+        result.get_buffer("pointers").copy_(pointers - own.start)
+        for name, value in [*self.named_buffers(), *self.named_parameters()]:
+            if name != "pointers":
+                (result.get_parameter if isinstance(value, nn.Parameter) else result.get_buffer)(name).copy_(
+                    value[own] if value.dim() else value
+                )
+        return result
+
     def select(self, labels: Tensor | slice | None = None) -> LabelLinearSubset:
         """Return the weights of these labels, or of all. Labels given by number alone get a gradient, a sparse one."""
         pointers, features, waiting = (self.get_buffer(name) for name in ("pointers", "features", "waiting"))
@@ -119,9 +134,10 @@ class LabelLinear(nn.Module):
 
     def layouts_of_all(self) -> list[_Layout]:
         """Return the layouts of all labels, which are kept."""
-        if not self._all or self._all[0].cells.device != self.weights.device:
-            self._all = self.lay_out(self.get_buffer("pointers").diff(), self.get_buffer("features"))
-        return self._all
+        pointers, features = self.get_buffer("pointers"), self.get_buffer("features")
+        if self._all is None or self._all[0] is not features:
+            self._all = features, self.lay_out(pointers.diff(), features)
+        return self._all[1]
 
     def lay_out(self, sizes: Tensor, features: Tensor) -> list[_Layout]:
         """Return the layouts of labels with these numbers of weights, on these features, one label after another."""
