@@ -23,7 +23,7 @@ from sklearn.utils import TransformerTags
 
 from labelfield.cluster import ALONE, Arrays, Cluster, ClusterError
 from labelfield.constraints import Constraint
-from labelfield.csr import column_counts, digest_of, gather_rows
+from labelfield.csr import column_counts, digest_of
 from labelfield.data import Dataset, Names
 from labelfield.data.classes import class_name
 from labelfield.data.transform import RowTransform
@@ -34,7 +34,14 @@ from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
-from labelfield.estimators.searching import LEAST_LABELS, Search, cells_of, search_cells, uses_cells
+from labelfield.estimators.searching import (
+    LEAST_LABELS,
+    Search,
+    cells_of,
+    rows_to_audit,
+    search_cells,
+    uses_cells,
+)
 from labelfield.inference.calibrating import evidence_of
 from labelfield.inference.fitting import Past, Trainer
 from labelfield.inference.run import Monitor, Run, Settings, Validate
@@ -554,6 +561,7 @@ def spread(estimator: Any, cluster: Cluster) -> None:
     """
     if cluster.size > 1:
         estimator.fitted().predictor = estimator.blueprint.spread(estimator.fitted_, cluster)
+        estimator.fitted_.cells = None  # which one process searches
 
 
 def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
@@ -579,6 +587,9 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
         fitted.model = estimator.blueprint.build(design.spec, options)
         design.start(fitted.model)
         fitted.model.to(rows.device)
+    if rows.Y.shape[1] >= LEAST_LABELS and rows.cluster.size == 1:
+        held_out = design.settings.held_out_rows(rows.X.shape[0]) if design.settings.held_out else None
+        fitted.audited_rows = design.row_transform(rows_to_audit(rows.X, held_out))
     hold(estimator, fitted)
     return design.data
 
@@ -598,19 +609,17 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
     estimator.fitted_.trainer = estimator.fitted_.mask = None
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
     estimator.fitted_.evidence = evidence_of(run.memory, estimator.spec_.n_labels)
-    if monitor.cluster.size == 1:
-        _put_in_cells(estimator.fitted_, data)
+    _put_in_cells(estimator.fitted_)
     return run
 
 
-def _put_in_cells(fitted: Fitted, data: Dataset) -> None:
-    """Put the labels of a trained model into cells if they are very many and the model can be searched so."""
+def _put_in_cells(fitted: Fitted) -> None:
+    """Put the labels of a trained model into cells if rows were set apart for that and the model can be searched so."""
+    rows, fitted.audited_rows = fitted.audited_rows, None
     is_on_cpu = next((part.device.type == "cpu" for part in fitted.model.parameters()), True)
-    if fitted.spec.n_labels < LEAST_LABELS or not is_on_cpu:
-        return
-    rows = fitted.settings.held_out_rows(data.n_rows) if fitted.settings.held_out else np.arange(data.n_rows)
-    with suppress(CannotAnswerError):
-        fitted.cells = cells_of(fitted.predictor, gather_rows(data.X, rows), seed=fitted.settings.seed)
+    if rows is not None and is_on_cpu:
+        with suppress(CannotAnswerError):
+            fitted.cells = cells_of(fitted.predictor, rows, seed=fitted.settings.seed)
 
 
 def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:

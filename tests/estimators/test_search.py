@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from method_cases import CASES, TEST, draw_rows, fitted
 from scipy import sparse
+from sklearn.base import clone
 
 import labelfield
 from labelfield import CannotAnswerError
@@ -79,15 +80,22 @@ def test_auto_searches_in_cells_only_where_that_was_audited_and_pays(tmp_path):
     assert not model.searches_cells(2, "propensity", "auto")
 
 
-def test_training_puts_many_labels_into_cells(monkeypatch):
+MACHINES = labelfield.LinearClassifier(row_transform="unit", cost=1.0, n_passes=2, calibrate=False, device="cpu")
+FACTORS = labelfield.MLGPFClassifier(n_latent=2, n_inducing=4, max_epochs=2, row_transform="unit+log", device="cpu")
+
+
+@pytest.mark.parametrize("model", [MACHINES, labelfield.EnsembleClassifier(FACTORS, n_members=2)])
+def test_training_puts_many_labels_into_cells(model, monkeypatch):
     monkeypatch.setattr(classifier_module, "LEAST_LABELS", 30)
     rng = np.random.default_rng(0)
-    X = sparse.random_array((500, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
-    Y = sparse.random_array((500, 40), density=0.05, rng=rng, format="csr", dtype=np.float32)
-    options = {"row_transform": "unit", "cost": 1.0, "n_passes": 2, "calibrate": False, "device": "cpu"}
-    model = labelfield.LinearClassifier(**options).fit(X, Y > 0)
-    assert model.cells_.audit.n_rows == 500
+    X = sparse.random_array((4100, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
+    Y = sparse.random_array((4100, 40), density=0.05, rng=rng, format="csr", dtype=np.float32)
+    model = clone(model).fit(X, Y > 0)
+    # A tenth of the rows is held out, if any.
+    assert model.cells_.audit.n_rows == (4000 if model.method == "linear" else 410)
     assert model.cells_.audit.target == 0.99
+    assert model.fitted_.audited_rows is None
+    assert model.search_topk(X[:9], 3).best.nnz == 27
 
 
 @pytest.mark.parametrize(
