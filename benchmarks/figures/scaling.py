@@ -11,7 +11,7 @@ from benchmarks.record import Record
 
 __all__ = ["draw_scaling"]
 
-_DEVICES = {"step-scaling": ("CPU", "#c2571a"), "gpu-scale": ("H200", "#1a6fc2")}
+_DEVICES = {"scale": ("2 cores", "#c2571a"), "gpu-scale": ("H200", "#1a6fc2")}
 # Lines of the deep kernel layer: the key in the record, and the name and colour in the picture.
 _LAYERS = {
     "d = 1": ("ours, 1 feature", "#7d330a"),
@@ -37,7 +37,7 @@ def _scale(records: dict[str, Record]) -> Any:
         found = records[key]["results"]
         _curve(labels, found["step_seconds_by_labels"], name, colour, 1000)
         _curve(entries, found["step_seconds_by_nonzeros"], name, colour, 1000)
-    found = records["step-scaling"]["results"]
+    found = records["scale"]["results"]
     _curve(memory, found["peak_mb_by_labels"], "peak of a run", "#333333")
     _curve(memory, found["parameters_mb_by_labels"], "parameters", "#888888")
     labels.set(xscale="log", xlabel="labels", ylabel="milliseconds per step", title="flat in the labels")

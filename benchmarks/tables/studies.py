@@ -218,10 +218,11 @@ def topics(records: dict[str, Record]) -> str:
 
 def large(records: dict[str, Record]) -> str:
     """Show the cost of a step as labels grow, and of an epoch on the largest data sets."""
-    measured = records["step-scaling"]["results"]
+    measured = records.get("step-scaling", records["scale"])["results"]
     rows = []
     for by, what in (("labels", "labels"), ("nonzeros", "entries per row"), ("rows", "rows")):
-        steps = measured[f"step_seconds_by_{by}"]
+        if not (steps := measured.get(f"step_seconds_by_{by}")):
+            continue
         fewest, *_, most = steps
         rows.append(
             [
