@@ -84,7 +84,7 @@ MACHINES = labelfield.LinearClassifier(row_transform="unit", cost=1.0, n_passes=
 FACTORS = labelfield.MLGPFClassifier(n_latent=2, n_inducing=4, max_epochs=2, row_transform="unit+log", device="cpu")
 
 
-@pytest.mark.parametrize("model", [MACHINES, labelfield.EnsembleClassifier(FACTORS, n_members=2)])
+@pytest.mark.parametrize("model", [MACHINES, labelfield.EnsembleClassifier(estimator=FACTORS, n_members=2)])
 def test_training_puts_many_labels_into_cells(model, monkeypatch):
     monkeypatch.setattr(classifier_module, "LEAST_LABELS", 30)
     rng = np.random.default_rng(0)

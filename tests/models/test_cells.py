@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import drawn
+import drawn_models as drawn
 import numpy as np
 import pytest
 
