@@ -17,6 +17,8 @@ from benchmarks.simulator.step import Prediction, Sizes, Work
 from benchmarks.studies.scale import _csr
 
 N_POINTS = 24
+# Those of the study scale.
+OF_SCALE = Sizes(10**6, 50_000, 40_000, 50, 5, 100, 200, 500, 1000, 8192, n_pool=1_500)
 _STEPS = 5
 _SEED = 0
 
@@ -45,7 +47,7 @@ def run() -> dict[str, Any]:
         "checked": checked,
         "median_error": float(np.median(np.abs(ratios - 1))),
         "largest_error": float(np.abs(ratios - 1).max()),
-        "traffic": _traffic(),
+        "traffic": traffic(OF_SCALE),
     }
 
 
@@ -114,7 +116,7 @@ def _measured(sizes: Sizes) -> Point:
     return Point(sizes, min(times[1:]))
 
 
-def _traffic() -> dict[str, Any]:
+def traffic(sizes: Sizes) -> dict[str, Any]:
     """Count the bytes that a process adds up with others in a step, beside what the simulator counts."""
     import torch
 
@@ -131,16 +133,16 @@ def _traffic() -> dict[str, Any]:
         def sum(self, what: str, tensor: Any) -> None:
             self.n_bytes += tensor.numel() * tensor.element_size()
 
-    sizes = Sizes(10**6, 50_000, 40_000, 50, 5, 100, 200, 500, 1000, 8192, n_pool=1_500)
     model, data = _prepared(sizes)
     cluster = Counting(0, 2)
     shares = Shares.of(model, cluster)
     team = Team(cluster, model, shares.keep(model))
 
     def objective(X: Any, Y: Any, n_data: int, generator: Any) -> Any:
-        return model.elbo(X, Y, n_data, n_negatives=1000, n_points=3, generator=generator, shares=shares)
+        return model.elbo(X, Y, n_data, n_negatives=sizes.n_negatives, n_points=3, generator=generator, shares=shares)
 
     optimiser = RowAdam(model.parameters(), lr=1e-3)
-    Stepper(objective, DatasetSource(data), optimiser, torch.Generator(), team=team).step(np.arange(500), 10**6)
+    stepper = Stepper(objective, DatasetSource(data), optimiser, torch.Generator(), team=team)
+    stepper.step(np.arange(sizes.batch_size), sizes.n_rows)
     # Of two processes each sends as much as it adds up.
     return {"sizes": asdict(sizes), "counted_bytes": cluster.n_bytes, "predicted_bytes": Work.of(sizes, 2).bytes_sent}

@@ -119,7 +119,8 @@ def _benchmarks_page(records: Records) -> str:
     if latest:
         parts.append(f"\n## {suite.title}\n\n{ranks(suite, latest)}\n{_measured_at(suite, list(latest.values()))}")
     for title, section in SECTIONS.items():
-        parts.append(f"\n## {title}\n\n{section(records.studies)}")
+        if text := section(records.studies):  # else it was not measured yet
+            parts.append(f"\n## {title}\n\n{text}")
     parts.append("\n## All numbers of all studies\n")
     for name, record in records.studies.items():
         packages = ", ".join(f"{package} {version}" for package, version in record["packages"].items())

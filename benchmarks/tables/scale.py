@@ -22,6 +22,8 @@ NETWORKS = (
 
 def beyond(records: dict[str, Record]) -> str:
     """Show what ten million rows on disk took."""
+    if "beyond" not in records:
+        return ""
     record = records["beyond"]
     found, convert, train = (record["results"], *(record["results"][name] for name in ("convert", "train")))
     rows = [
@@ -46,6 +48,8 @@ def _memory(cost: dict[str, float]) -> list[str]:
 
 def simulated(records: dict[str, Record]) -> str:
     """Show predicted steps beside measured ones."""
+    if "simulate" not in records:
+        return ""
     found = records["simulate"]["results"]
     rows = [
         [
@@ -99,7 +103,7 @@ def plan(records: dict[str, Record]) -> str:
                     f"{n_ranks} GPUs, {network.name}",
                     f"{1e3 * found.step_seconds:.0f} ms",
                     f"{1e3 * found.network_seconds:.0f} ms",
-                    f"{found.epoch_seconds / 3600:.1f} h",
+                    f"{found.epoch_seconds / 60:.0f} min",
                     f"{found.bytes_per_rank / 1e9:.1f} GB",
                     f"{found.bytes_sent / 1e6:.0f} MB",
                 ]
@@ -115,7 +119,7 @@ def plan(records: dict[str, Record]) -> str:
         "its own per label.",
         f"Memory is not what asks for {N_GPUS} GPUs: parameters and what Adam keeps of them are "
         f"{alone.bytes_per_rank / 1e9:,.0f} GB on one, of {GPU_MEMORY / 1e9:.0f}. Time is: an epoch takes "
-        f"{alone.epoch_seconds / 3600:.1f} h there, {alone.epoch_seconds / best.epoch_seconds:.0f} times as long as on "
+        f"{alone.epoch_seconds / 60:.0f} min there, {alone.epoch_seconds / best.epoch_seconds:.0f} times as long as on "
         f"{N_GPUS} with the fastest network. The slower the network, the less do more GPUs help: what is sent does "
         "not become less.",
         f"The rows are {n_bytes / 1e9:,.0f} GB on disk. Every process reads all of them, {read:,.0f} MB per second "

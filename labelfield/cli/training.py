@@ -202,8 +202,9 @@ def _read_any(
     try:
         if is_documents(data) or reading.text or reading.labels:
             has_classes = bool(METHODS[method].has_classes(options))
-            made = _new_encoder(*how, "off" if documents.is_large(data) else "auto")
-            dataset, text, labels = documents.read_training(reading, data, made, one_each=has_classes, kept=kept)
+            dataset, text, labels = documents.read_training(
+                reading, data, _new_encoder(*how), one_each=has_classes, kept=kept
+            )
         else:
             if how[0] != "words":
                 raise typer.BadParameter(f"--encoder {how[0]} is for documents; {data} holds rows of numbers")
@@ -216,13 +217,13 @@ def _read_any(
     return dataset, has_classes, text, labels
 
 
-def _new_encoder(names: str, language: str, characters: str) -> Encoder:
+def _new_encoder(names: str, language: str) -> Encoder:
     """Make the encoder of this name, or several side by side."""
     each = [name.strip() for name in names.split(",")]
     if not all(each) or "rows" in each:
         raise typer.BadParameter(f"--encoder {names}; expected {', '.join(ENCODER_NAMES)}")
     try:
-        return make_encoder(each[0] if len(each) == 1 else each, language=language, characters=characters)
+        return make_encoder(each[0] if len(each) == 1 else each, language=language)
     except ValueError as error:
         raise typer.BadParameter(f"--{error}") from None
 

@@ -303,11 +303,11 @@ def _column_of(table: U8, filled: U8, shift: np.uint64, pair: np.uint64) -> np.i
 
 @compiled()
 def count_entries(tokens: I4, pointers: I8) -> int:
-    """Return how many entries the rows of documents have at most."""
+    """Return how many units the words of documents have."""
     n = 0
     for token in tokens:
         if token != END:
-            n += pointers[token + 1] - pointers[token] + 1
+            n += pointers[token + 1] - pointers[token]
     return n
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import takewhile
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -211,49 +210,65 @@ def precision_p_value(evidence: Evidence, threshold: float, max_tags: int, preci
 
 
 class Search(NamedTuple):
-    """Tests one threshold after another at this level, for this number of tags per row, beginning with the
-    `n_surest` rows whose first labels are most probable.
+    """Tests one threshold after another for this number of tags per row, from high to low.
 
-    If surer tags are not right less often, a false rejection needs one of two things: the surest rows pass although
-    their precision is too low, or all rows above the highest threshold that is too low pass, and are at least
-    `n_surest`. Given where the surest rows end, and given how many rows are above the other threshold, rows are
-    independent draws. So both together happen with a probability of `level` at the most.
+    A search begins with the rows whose first labels are most probable, so many of them; where there is more than one
+    such start, each has its part of `level`. A test that is passed hands what it had on to the next one, which adds its
+    own if it is a start; one that is not passed keeps it (the fallback procedure: Wiens, 2003).
+
+    If surer tags are not right less often, all thresholds up to some t are too low. A false rejection is then one of t,
+    with what the starts above it have handed on, or of a start below t. Given where the surest rows end, and given how
+    many rows are above t, rows are independent draws: all together happen with a probability of `level` at the most.
     """
 
     max_tags: int
     level: float
-    n_surest: int
+    starts: tuple[int, ...]
+    precision: float
 
-    def thresholds(self, evidence: Evidence) -> list[float]:
-        """Return the thresholds, from the first on."""
+    def tests(self, evidence: Evidence) -> list[tuple[float, float]]:
+        """Return the thresholds from the first on, and the level that each has of its own."""
         first = np.sort(evidence.p[:, 0])[::-1]
-        start = max(float(first[min(self.n_surest, first.size) - 1]), 0.0)
-        return [start, *(threshold for threshold in (*_rising_thresholds()[::-1], 0.0) if threshold < start)]
+        own = dict[float, float]()
+        for n_surest in self.starts:
+            threshold = max(float(first[min(n_surest, first.size) - 1]), 0.0)
+            own[threshold] = own.get(threshold, 0.0) + self.level / len(self.starts)
+        falling = (threshold for threshold in (*_rising_thresholds(), 0.0) if threshold < max(own))
+        return sorted((dict.fromkeys(falling, 0.0) | own).items(), reverse=True)
 
-    def is_precise(self, evidence: Evidence, threshold: float, precision: float) -> bool:
-        """Return whether the tags at this threshold are precise enough, if all before it are."""
-        return precision_p_value(evidence, threshold, self.max_tags, precision, self.level) <= self.level
+    def p_value(self, evidence: Evidence, threshold: float) -> float:
+        """Return a p-value of "the tags at this threshold are right too rarely"."""
+        return precision_p_value(evidence, threshold, self.max_tags, self.precision, self.level)
 
-    def rejected(self, evidence: Evidence, precision: float) -> list[float]:
-        """Return the thresholds, from the first on, whose tags are this precise."""
-        return list(takewhile(lambda one: self.is_precise(evidence, one, precision), self.thresholds(evidence)))
+    def rejected(self, evidence: Evidence) -> list[float]:
+        """Return the thresholds whose tags are precise enough."""
+        handed_on, left, found = 0.0, self.level, []
+        for threshold, own in self.tests(evidence):
+            level, left = handed_on + own, left - own
+            handed_on = level if level and self.p_value(evidence, threshold) <= level else 0.0
+            if handed_on:
+                found.append(threshold)
+            elif left <= 0:
+                break
+        return found
 
 
 def searches_for(n_rows: int, precision: float, max_tags: int, confidence: float) -> list[Search]:
     """Return how to look for a threshold, with one tag per row and with several: one needs far fewer rows.
 
     All searches together fail with a probability of 1 - confidence at most. They begin where the test has power,
-    whatever the probabilities mean: from too few rows it can conclude nothing, and more rows are less sure.
+    whatever probabilities mean: from too few rows it can conclude nothing, and more rows are less sure. Where there are
+    many more rows than needed they begin a second time, with more rows: the very surest are not always the best ones.
     """
     level = _SHARE * (1 - confidence)
     better = 1 - _WRONG * (1 - precision)
     spread = [np.sqrt(share * (1 - share)) for share in (precision, better)]
     needed = ((ndtri(1 - level) * spread[0] + ndtri(_POWER) * spread[1]) / (better - precision)) ** 2
     # Without a wrong one log level / log precision of them pass the test, and half as many more with one.
-    least = 1.5 * np.log(level) / np.log(precision)
-    n_surest = ceil(min(needed, max(least, _MOST_SURE * n_rows)))
-    several = [Search(max_tags, level, _SEVERAL * n_surest)] if max_tags > 1 else []
-    return [Search(1, level, n_surest), *several]
+    most = max(1.5 * np.log(level) / np.log(precision), _MOST_SURE * n_rows)
+    starts = tuple(ceil(n) for n in ((needed, most) if most > 1.5 * needed else (min(needed, most),)))
+    several = [Search(max_tags, level, tuple(_SEVERAL * n for n in starts), precision)] if max_tags > 1 else []
+    return [Search(1, level, starts, precision), *several]
 
 
 def _for_precision(evidence: Evidence, precision: float, max_tags: int, confidence: float) -> Policy:
@@ -261,13 +276,13 @@ def _for_precision(evidence: Evidence, precision: float, max_tags: int, confiden
     found = [
         (evidence.outcome(passed[-1], search.max_tags).n_tags.sum(), -passed[-1], search.max_tags)
         for search in searches_for(evidence.n_rows, precision, max_tags, confidence)
-        if (passed := search.rejected(evidence, precision))
+        if (passed := search.rejected(evidence))
     ]
     if not found:
 
         def is_reachable(other: float) -> bool:
             searches = searches_for(evidence.n_rows, other, max_tags, confidence)
-            return any(one.is_precise(evidence, one.thresholds(evidence)[0], other) for one in searches)
+            return any(one.p_value(evidence, at) <= own for one in searches for at, own in one.tests(evidence) if own)
 
         reachable = largest(is_reachable, _STEP, precision, _STEP)
         can = "no precision can" if reachable is None else f"{reachable:.3g} can"

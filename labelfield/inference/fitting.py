@@ -102,7 +102,7 @@ class GradientTrainer:
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         team = self.divide(monitor.cluster)
-        team.folder = None if monitor.checkpoint is None else monitor.checkpoint.parent
+        team.keep_beside(monitor.checkpoint)
 
         def calibrate(rows: NDArray[np.int64]) -> dict[str, Tensor]:
             memory: dict[str, Tensor] = {}

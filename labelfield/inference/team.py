@@ -33,6 +33,11 @@ class Team:
         self.cluster, self.model, self.divided = cluster, model, dict(divided or {})
         self.folder: Path | None = None  # for what is too large for the memory of one process
 
+    def keep_beside(self, checkpoint: Path | None) -> None:
+        """Lay out whole arrays on the disk that a checkpoint is written to."""
+        if checkpoint is not None:
+            self.folder = next(folder for folder in checkpoint.absolute().parents if folder.is_dir())
+
     def combine(self, loss: Tensor, parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
         """Return the loss of all processes and the norm of the whole gradient; add up the gradients of arrays that all
         processes have."""

@@ -255,7 +255,7 @@ class TopicTrainer:
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         """Train on the rows that are not held out for calibration, and then on all."""
         held_out, rows, team = self.settings.held_out_rows(data.n_rows), self._rows(data), Team(monitor.cluster)
-        team.folder = None if monitor.checkpoint is None else monitor.checkpoint.parent
+        team.keep_beside(monitor.checkpoint)
 
         def own(name: str, n: int) -> slice | None:
             return own_rows(team.cluster, n) if name.startswith(_OF_ROWS) else None

@@ -1,5 +1,7 @@
 """The columns of the encoder "words": which words, pairs of words and character n-grams are worth one."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,7 +16,8 @@ class Found(NamedTuple):
     """What the training documents showed: units and the number of documents each is in, and the same of pairs.
 
     Units are numbered in the order of their first occurrence; `names` returns what they are called, and `is_gram` says
-    which are n-grams. A pair is first · 2³² + second; pairs are in order.
+    which are n-grams. A pair is first · 2³² + second; pairs are in order. `n_entries` is how many units all words of
+    all documents have.
     """
 
     names: Callable[[NDArray[np.int64]], list[str]]
@@ -23,6 +26,11 @@ class Found(NamedTuple):
     pairs: NDArray[np.uint64]
     pair_frequency: NDArray[np.int64]
     n_documents: int
+    n_entries: int
+
+    def without_grams(self) -> Found:
+        """Return the same with n-grams that occur in no document."""
+        return self._replace(frequency=np.where(self.is_gram, 0, self.frequency))
 
 
 class Vocabulary(NamedTuple):

@@ -23,7 +23,7 @@ class DocumentCounter:
     def __init__(self, names_of: Callable[[list[str]], tuple[list[int], list[str]]] | None, n_fields: int) -> None:
         self.lexicon = Lexicon(self._own if names_of is None else self._numbered(names_of), keeps_all=True)
         self.units = self.lexicon.words if names_of is None else WordTable()
-        self.n_fields, self.n_documents = n_fields, 0
+        self.n_fields, self.n_documents, self.n_entries = n_fields, 0, 0
         self._counts = np.zeros(_FEW_UNITS, np.uint64)
 
     def _own(self, words: Packed) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -40,13 +40,14 @@ class DocumentCounter:
 
     def count(self, words: Packed) -> NDArray[np.int32]:
         """Count the units of some documents; return their words by number."""
-        from labelfield.compiled.tokens import count_documents
+        from labelfield.compiled.tokens import count_documents, count_entries
 
         tokens, lexicon = self.lexicon.tokens(words), self.lexicon
         self._counts = grown(self._counts, len(self.units))
         # Documents are numbered from 1, because 0 means not seen.
         parts = self.n_fields, lexicon.pointers, lexicon.units, self._counts
         self.n_documents = count_documents(tokens, *parts, self.n_documents + 1) - 1
+        self.n_entries += count_entries(tokens, lexicon.pointers)
         return tokens
 
     @property

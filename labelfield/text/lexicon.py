@@ -46,9 +46,13 @@ class Lexicon:
         if len(self.words) > _MOST_WORDS and not self.keeps_all:
             self.forget()
         first = len(self.words)
-        found = self.words.add(words)
-        if len(self.words) > first:
-            self._add_units(first)
+        try:
+            found = self.words.add(words)
+            if len(self.words) > first:
+                self._add_units(first)
+        except BaseException:  # words without units would be read beyond the end of the arrays
+            self.forget()
+            raise
         return found
 
     def _add_units(self, first: int) -> None:

@@ -50,6 +50,8 @@ _FEW_DOCUMENTS, _FEW_LETTERS = 20, 100_000
 # Mean letters per document up to which character n-grams are used by default: on longer ones they say little more than
 # words do, and make rows several times as long.
 _SHORT_DOCUMENTS = 600
+# Entries of all rows beyond which n-grams are left out all the same: training takes about 25 bytes for each.
+_MOST_ENTRIES = 1 << 27
 # A pair says little more than its two words.
 _PAIR_WEIGHT = 0.5
 AUTO, NONE = "auto", "none"
@@ -73,7 +75,8 @@ class WordEncoder:
     pairs : bool
         Whether pairs of neighbouring words are columns.
     characters : str
-        Whether character n-grams of 3 to 5 letters within words are columns: on, off, or auto, for short documents.
+        Whether character n-grams of 3 to 5 letters within words are columns: on, off, or auto, for short documents
+        unless there are very many.
     min_documents : int
         Training documents that a column must occur in.
     max_features : int
@@ -170,6 +173,10 @@ class WordEncoder:
         is_short = median(lengths or [0]) <= _SHORT_DOCUMENTS
         self.has_characters_ = self.characters == "on" or (self.characters == AUTO and is_short)
         found, kept = self._count(chain(head, stream), keeps_tokens)
+        # How many documents there are shows only now, when a stream has ended; rows then leave n-grams out.
+        self.has_too_many_ = self.has_characters_ and self.characters == AUTO and found.n_entries > _MOST_ENTRIES
+        if self.has_too_many_:
+            self.has_characters_, found = False, found.without_grams()
         vocabulary, columns = choose_vocabulary(found, self.min_documents, self.max_features)
         self._take(vocabulary)
         if kept is not None:
@@ -247,7 +254,8 @@ class WordEncoder:
         n, names = len(counter.units), counter.units
         is_gram = names.arena[names.starts[:n]] == ord(GRAM)
         pairs_found = pairs.result(self.min_documents)
-        found = Found(names.names, is_gram, counter.frequency, *pairs_found, counter.n_documents)
+        counted = counter.n_documents, counter.n_entries
+        found = Found(names.names, is_gram, counter.frequency, *pairs_found, *counted)
         return found, _Kept(counter.lexicon, kept) if keeps_tokens else None
 
     def _plain_count(self, documents: Iterable[Document]) -> Found:
@@ -255,7 +263,7 @@ class WordEncoder:
         numbers: dict[str, int] = {}
         frequency: Counter[int] = Counter()
         pairs: Counter[int] = Counter()
-        n_documents = 0
+        n_documents, n_entries = 0, 0
         for batch in self._batches(documents):
             for texts in _grouped(batch, self.weights_.size):
                 seen: set[int] = set()
@@ -264,6 +272,7 @@ class WordEncoder:
                     counts, names = self._names(words_of(text))
                     units = [numbers.setdefault(name, len(numbers)) for name in names]
                     seen.update(units)
+                    n_entries += len(units)
                     firsts = _firsts(counts, units)
                     seen_pairs.update((a << 32) | b for a, b in pairwise(firsts))
                 frequency.update(seen)
@@ -277,6 +286,7 @@ class WordEncoder:
             keys,
             np.array([pairs[key] for key in keys.tolist()], np.int64),
             n_documents,
+            n_entries,
         )
 
     # Rows
@@ -322,7 +332,7 @@ class WordEncoder:
         """Return the rows of documents; word w has the columns from `pointers[w]` to `pointers[w + 1]` of `units`."""
         from labelfield.compiled.tokens import END, count_entries, write_rows
 
-        most = count_entries(tokens, pointers)
+        most = count_entries(tokens, pointers) + tokens.size  # as many pairs as words
         indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
         counts = np.zeros(np.count_nonzero(tokens == END) // self.weights_.size, np.int64)
         total = np.zeros(self.n_features_, np.float32)

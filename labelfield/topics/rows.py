@@ -5,7 +5,6 @@ out: they cover the active labels, which `labels` lists.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ class DesignMatrix:
         self.X, self.transposed, self.cluster = X, transposed(X), cluster
         n_rows = torch.tensor(float(X.shape[0]), dtype=torch.float64)
         self.n_rows, self.n_weights = int(self.over_all(n_rows)), int(X.shape[1]) + 1
+        self._squares: Tensor | None = None
 
     def over_all(self, total: Tensor) -> Tensor:
         """Return the sum of a total over the rows of this process and those of all others."""
@@ -42,13 +42,15 @@ class DesignMatrix:
         constant = G.sum(0, keepdim=True, dtype=torch.float64).to(G.dtype)
         return self.over_all(torch.cat([dot(self.transposed, G), constant]))
 
-    @cached_property
+    @property
     def squares(self) -> Tensor:
         """Σ_n x_nd² (D + 1,), computed once since every step asks for it."""
-        squares = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device)
-        squares.index_add_(0, self.X.col_indices().long(), self.X.values().double().square())
-        squares = self.over_all(squares)
-        return torch.cat([squares, squares.new_full((1,), self.n_rows)]).to(self.X.dtype)
+        if self._squares is None:
+            squares = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device)
+            squares.index_add_(0, self.X.col_indices().long(), self.X.values().double().square())
+            squares = self.over_all(squares)
+            self._squares = torch.cat([squares, squares.new_full((1,), self.n_rows)]).to(self.X.dtype)
+        return self._squares
 
 
 class SparsePattern:

@@ -97,12 +97,14 @@ from labelfield import Dataset, synth
 from labelfield import LinearClassifier, MLGPFClassifier, TopicClassifier
 from labelfield.cluster import joined
 
+models = [LinearClassifier(n_trees=1)]
+models += [MLGPFClassifier(max_epochs=2, n_latent=5, n_inducing=9), TopicClassifier(max_epochs=5, n_topics=4)]
 data, child = synth.make_multilabel(200, 60, 70, seed=0), os.fork()
 os.environ["RANK"] = "1" if child == 0 else "0"
 with joined() as cluster:
-    for model in (LinearClassifier(n_trees=1), MLGPFClassifier(max_epochs=2, n_latent=5, n_inducing=9), TopicClassifier(max_epochs=5, n_topics=4)):
+    for model in models:
         prepared = model.prepare(data.X, data.Y, cluster=cluster)
-        model.train_prepared(prepared, cluster=cluster, checkpoint=f"{sys.argv[1]}-checkpoint-{model.method}")
+        model.train_prepared(prepared, cluster=cluster, checkpoint=f"{sys.argv[1]}-run/{model.method}")
         if cluster.is_first:
             model.save(f"{sys.argv[1]}-{model.method}")
 if child == 0:

@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from labelfield.text import counting
 from labelfield.text import words as module
+from labelfield.text.encoders import described_encoder
 from labelfield.text.languages import detect_language, normalise, stemmer
 from labelfield.text.letters import spans_of, words_of
 from labelfield.text.lexicon import Lexicon, split
@@ -95,6 +96,12 @@ def test_tables_grow_and_forget_without_losing_words(monkeypatch):
     assert all((rows[[i]] != own).nnz == 0 for i, own in enumerate(one_by_one))
     lexicon = Lexicon(lambda words: ([1] * (words.starts.size - 1), np.arange(words.starts.size - 1, dtype=np.int32)))
     assert lexicon.tokens(split(["a b aa bb aa cc", "", "bb"])).tolist() == [0, 1, 0, 2, -1, -1, 1, -1]
+    with monkeypatch.context() as patched:
+        patched.setattr(lexicon, "units_of", lambda words: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lexicon.tokens(split(["dd"]))
+    assert lexicon.tokens(split(["dd aa"])).tolist() == [0, 1, -1]  # a word without units is not kept
+    assert lexicon.pointers[:3].tolist() == [0, 1, 2]
 
 
 @given(st.lists(st.lists(st.text("ab\U0001f600\ud800", min_size=1, max_size=3), max_size=20), max_size=4))
@@ -234,6 +241,25 @@ def test_characters_are_for_short_documents():
     one_long = WordEncoder().fit(["qwertz asdf " * 50_000, *["the cat is on the mat and it was here"] * 9])
     assert (one_long.language_, one_long.has_characters_) == ("en", True)
     assert not WordEncoder(language="none").fit(["long text " * 100] * 3).has_characters_
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_characters_are_left_out_where_rows_would_be_too_many(monkeypatch, is_compiled):
+    if not is_compiled:
+        plain(monkeypatch)
+    texts = ["short words here", "words of short texts"] * 3
+    expected = WordEncoder(language="none", characters="off").fit(texts)
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 50)
+    encoder = WordEncoder(language="none")
+    rows = encoder.fit_transform(texts)
+    assert not encoder.has_characters_
+    assert "no character n-grams for so many documents" in described_encoder(encoder)
+    assert encoder.feature_names() == expected.feature_names()
+    np.testing.assert_array_equal(rows.toarray(), expected.transform(texts).toarray())
+    np.testing.assert_array_equal(encoder.transform(texts).toarray(), rows.toarray())
+    assert WordEncoder(language="none", characters="on").fit(texts).has_characters_
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 10**6)
+    assert WordEncoder(language="none").fit(texts).has_characters_
 
 
 def test_bad_options_and_documents_are_refused():

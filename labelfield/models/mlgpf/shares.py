@@ -70,19 +70,20 @@ class Shares:
         return Moments(*apply(_Gathered, h.mean, h.var, self.cluster, slice(first, last), n)), prior
 
     def own_labels(self, choice: Choice, Y: Tensor) -> tuple[Choice, Tensor]:
-        """Return what the labels of this process are in a choice, and Y with entries of 0 for all others."""
+        """Return what the labels of this process are in a choice, and Y with the entries of these alone."""
         first, last = self.labels.start, self.labels.stop
         if choice.labels is None:
-            is_own = (choice.column >= first) & (choice.column < last)
-            own = Choice(None, None, (choice.column - first).clamp(0, max(last - first - 1, 0)))
+            is_own, place = (choice.column >= first) & (choice.column < last), choice.column - first
+            labels = weight = None
         else:
             is_chosen = (choice.labels >= first) & (choice.labels < last)
-            place = is_chosen.cumsum(0).sub_(1).clamp_min_(0)
-            weight = None if choice.weight is None else choice.weight[is_chosen]
-            own = Choice(choice.labels[is_chosen] - first, weight, place[choice.column])
-            is_own = is_chosen[choice.column]
-        parts = Y.crow_indices(), Y.col_indices(), Y.values() * is_own
-        return own, torch.sparse_csr_tensor(*parts, size=Y.shape, check_invariants=False)
+            is_own, place = is_chosen[choice.column], (is_chosen.cumsum(0) - 1)[choice.column]
+            labels, weight = choice.labels[is_chosen] - first, choice.weight
+            weight = None if weight is None else weight[is_chosen]
+        before = torch.cat([is_own.new_zeros(1, dtype=torch.long), is_own.cumsum(0)])  # own entries before each
+        parts = before[Y.crow_indices().long()].int(), Y.col_indices()[is_own], Y.values()[is_own]
+        own = torch.sparse_csr_tensor(*parts, size=Y.shape, check_invariants=False)
+        return Choice(labels, weight, place[is_own]), own
 
 
 class _Gathered(torch.autograd.Function):
