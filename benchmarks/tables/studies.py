@@ -295,6 +295,8 @@ def cluster(records: dict[str, Record]) -> str:
 
 def search(records: dict[str, Record]) -> str:
     """Show a search in cells beside one of all labels, for a drawn model with a million labels."""
+    if "search" not in records:
+        return ""
     record = records["search"]
     found = record["results"]
     rows = [
