@@ -11,7 +11,8 @@ from scipy import sparse
 
 from labelfield.csr import from_counts
 from labelfield.decide import Evidence, fit_policy
-from labelfield.decide.policies import Search, missed, reached_by, searches_for
+from labelfield.decide.policies import missed, reached_by
+from labelfield.decide.searches import Search, searches_for
 from labelfield.errors import CannotAnswerError
 
 N_SPLITS = 200
