@@ -6,7 +6,8 @@ from typing import Any
 
 from benchmarks.record import Record
 from benchmarks.tables.decisions import distrust, promises
-from benchmarks.tables.documents import encoding, tags
+from benchmarks.tables.documents import encoding, pretrained, tags
+from benchmarks.tables.scale import beyond, simulated
 from benchmarks.tables.serving import labelling, serving
 from benchmarks.tables.text import machine_shown, markdown_table, triple
 
@@ -261,7 +262,6 @@ def trust(records: dict[str, Record]) -> str:
     return markdown_table(["eurlex-4k, no options, by", *ways], rows) + f"\n{note}\n"
 
 
-# The sections of docs/BENCHMARKS.md, in this order.
 def cluster(records: dict[str, Record]) -> str:
     """Show two processes beside one; times by the clock only if the machine had nothing else to do."""
     found = records["cluster"]["results"]
@@ -274,14 +274,24 @@ def cluster(records: dict[str, Record]) -> str:
         ["… the largest share of what was solved that one of the two has", share],
         ["… models that differ in any bit, of all runs", f"{found['models_that_differ']}"],
     ]
+    if factor := found.get("factor_model"):
+        what = "a factor model of EUR-Lex, three epochs, two processes of one thread against one of two:"
+        rows.append([f"{what} time on all cores together", f"{factor['cpu_ratio']:.2f}×"])
+        if factor["load"] < 3:  # after the runs before it, which leave two
+            rows.append(["… time by the clock", f"{factor['time_ratio']:.2f}×"])
+        rows.append(["… largest difference of Φ", f"{factor['largest_difference_of_phi']:.1e}"])
     where = machine_shown(records["cluster"]["machine"])
     note = f"On {where}, from the start of the command to its end; `python -m benchmarks bench cluster`."
     return markdown_table(["what", "measured"], rows) + f"\n{note}\n"
 
 
+# The sections of docs/BENCHMARKS.md, in this order.
 SECTIONS = {
     "Several processes": cluster,
+    "Rows beyond memory": beyond,
+    "What the simulator says": simulated,
     "Documents in, tags out": tags,
+    "Words and a pretrained encoder": pretrained,
     "Text to rows": encoding,
     "Serving": serving,
     "What to label next": labelling,

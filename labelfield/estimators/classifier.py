@@ -23,7 +23,7 @@ from sklearn.utils import TransformerTags
 
 from labelfield.cluster import ALONE, Arrays, Cluster, ClusterError
 from labelfield.constraints import Constraint
-from labelfield.csr import digest_of
+from labelfield.csr import column_counts, digest_of
 from labelfield.data import Dataset, Names
 from labelfield.data.classes import class_name
 from labelfield.data.transform import RowTransform
@@ -38,6 +38,7 @@ from labelfield.inference.calibrating import evidence_of
 from labelfield.inference.fitting import Past, Trainer
 from labelfield.inference.run import Monitor, Run, Settings, Validate
 from labelfield.inference.signals import Interrupted, stop_requests
+from labelfield.mapped import pieces
 from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
@@ -195,7 +196,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         data = Dataset(rows, self.encode(Y, rows.shape[0]))
         self.fitted_.mask = read_mask(None, gaps, data.Y.shape, Labels(self.label_kind_, self.classes_))
         past = Past(self.n_rows_, self.label_counts_, self.history_)
-        self.fitted_.label_counts = self.label_counts_ + np.bincount(data.Y.indices, minlength=data.n_labels)
+        self.fitted_.label_counts = self.label_counts_ + column_counts(data.Y)
         self.fitted_.n_rows += data.n_rows
         try:
             train_more(self, data, past)
@@ -498,7 +499,7 @@ def hold(estimator: Classifier, fitted: Fitted) -> None:
 
 
 def spread(estimator: Any, cluster: Cluster) -> None:
-    """Let all processes of a cluster answer for a fitted classifier together, each for a share of the labels.
+    """Let all processes of a cluster answer for a fitted classifier together, each for a share of the labels or rows.
 
     From then on all of them must ask the same questions about the same rows; all get the answers.
     """
@@ -510,7 +511,7 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
     """Build the model for checked rows, and return these as it will see them."""
     options = plain_options(estimator)
     design = estimator.blueprint.design(options, rows)
-    counts = np.bincount(rows.Y.indices, minlength=rows.Y.shape[1])
+    counts = column_counts(rows.Y)
     labels = design.labels or rows.labels
     parts = design.row_transform, labels, counts, rows.X.shape[0], design.n_negatives, design.are_dense
     fitted = Fitted(design.spec, design.settings, None, *parts, mask=rows.mask, trials=design.trials, options=options)
@@ -598,7 +599,8 @@ def fingerprint(estimator: Classifier, data: Dataset, cluster: Cluster = ALONE) 
         parts = (estimator.spec_, *estimator.trainer_.fingerprint(), estimator.row_transform_.name)
         digest = sha256(repr(parts).encode())
         for array in (data.X.data, data.X.indices, data.X.indptr, data.Y.indices, data.Y.indptr):
-            digest.update(np.ascontiguousarray(array).data)
+            for some in pieces(array):
+                digest.update(np.ascontiguousarray(array[some]).data)
         return {"digest": np.frombuffer(digest.digest(), np.uint8)}
 
     return cluster.share("the fingerprint of the training", own)["digest"].tobytes().hex()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelfield.cluster import ALONE, Cluster
-from labelfield.csr import from_counts, gather_rows, row_of_entries
+from labelfield.csr import column_counts, from_counts, gather_rows, row_of_entries
 from labelfield.data import Dataset
 from labelfield.errors import CannotAnswerError
 from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, as_memory, by_rank, cross_fitted, holds
@@ -173,7 +173,7 @@ class LinearTrainer:
         scores, objective = self._hold(own, algorithm.n_held_out, monitor)
         run.history[-1] = replace(run.history[-1], bound=-objective / data.n_rows)
         if cluster.is_first:
-            self.model.stack.count(np.bincount(data.Y.indices, minlength=data.n_labels))
+            self.model.stack.count(column_counts(data.Y))
             if folds:
                 with at_most_threads(1):
                     run.memory = self._learn(scores, data, folds)

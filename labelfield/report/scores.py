@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import from_counts
+from labelfield.csr import column_counts, from_counts
 from labelfield.metrics import RankedHits, auc, score_ranking, top_k
 from labelfield.metrics.probabilities import Reliability, reliability_of
 from labelfield.metrics.propensity import inverse_propensity_of
@@ -148,7 +148,7 @@ def bands(predictions: Predictions, counts: Counts, names: Sequence[str], has_cl
     """
     judged, n_labels = predictions.judged, predictions.Y.shape[1]
     counts, label = counts.wide(n_labels), judged.ranked.labels
-    n_true = np.bincount(predictions.Y.indices, minlength=n_labels)
+    n_true = column_counts(predictions.Y)
     is_each = n_labels <= _FEW_LABELS
     band_of = np.arange(n_labels) if is_each and has_classes else _band_of_labels(counts.of_labels, n_true)
     n_bands = int(band_of.max(initial=-1)) + 1
