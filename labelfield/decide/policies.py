@@ -310,8 +310,8 @@ def _for_f1(evidence: Evidence, target: bool, max_tags: int, confidence: float) 
     thresholds = np.where(positives >= _LEAST_POSITIVES, own, common)
     n_common = int(np.count_nonzero(positives < _LEAST_POSITIVES))
     words = (
-        f"Each label has the threshold with the best F1 on held-out rows; {n_common:,} labels with fewer than "
-        f"{_LEAST_POSITIVES} rows there share one. Nothing is promised."
+        f"Each label has the threshold with the best F1 on held-out rows; labels with fewer than "
+        f"{_LEAST_POSITIVES} rows there ({n_common:,}) share one. Nothing is promised."
     )
     return Policy("f1", None, confidence, thresholds, max_tags, words)
 
