@@ -9,7 +9,7 @@ import lzma
 import os
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -504,8 +504,44 @@ READERS = {
 }
 
 
-def fresh(original: Path, work: Path) -> Path:
-    """Return a copy of the original files to work on."""
-    shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(original, work, symlinks=True)
-    return work
+class Originals:
+    """The files of a reader, kept in memory: after a trial only what it changed is written again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.contents = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+        self.marks = {path: _mark(path) for path in self.contents}
+        self.n_entries = sum(1 for _ in _entries(folder))
+
+    def restore(self) -> Path:
+        """Return the folder as it was."""
+        for path, mark in self.marks.items():
+            if _mark(path) == mark:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            path.write_bytes(self.contents[path])
+            self.marks[path] = _mark(path)
+        if sum(1 for _ in _entries(self.folder)) != self.n_entries:  # something new is there
+            for path in list(_entries(self.folder)):
+                if path not in self.contents and not (path.is_dir() and not path.is_symlink()):
+                    path.unlink()
+        return self.folder
+
+
+def _mark(path: Path) -> tuple[int, ...] | None:
+    """Return what differs once a file was written to or replaced."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    for entry in os.scandir(folder):
+        yield Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            yield from _entries(Path(entry.path))

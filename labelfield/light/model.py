@@ -13,7 +13,9 @@ from scipy import sparse
 from labelfield.compiled import has_numba, usable_threads
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
+from labelfield.errors import no_numbers
 from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, small, stacked
+from labelfield.light.checks import check_factors, check_folder, check_linear, check_transform
 from labelfield.memory import row_blocks
 from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
 from labelfield.text.parts import TextParts
@@ -40,10 +42,15 @@ class LightModel:
         n_threads = usable_threads()
         self._best_labels = _plain_best  # compiled loops take longer to load than a few documents take
         self._is_mix = "members" in config
+        check_folder(config, arrays, len(names))
+        n_features = text.rows([""]).shape[1]
         self._members = (
-            [_member(own, _under(f"member.{place}.", arrays), n_threads) for place, own in enumerate(config["members"])]
+            [
+                _member(own, _under(f"member.{place}.", arrays), n_features, n_threads)
+                for place, own in enumerate(config["members"])
+            ]
             if self._is_mix
-            else [_member(config, arrays, n_threads)]
+            else [_member(config, arrays, n_features, n_threads)]
         )
 
     def prepare(self) -> None:
@@ -52,12 +59,6 @@ class LightModel:
         for transform, member in self._members:
             if isinstance(member, LightLinear):
                 member.prepare(transform(self.text_.rows([""])).shape[1])
-
-    def require_inside(self) -> None:
-        """Raise a ValueError if weights point outside the features: compiled loops do not look."""
-        for transform, member in self._members:
-            if isinstance(member, LightLinear) and member.machines is not None:
-                member.machines.require_inside(transform(self.text_.rows([""])).shape[1])
 
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
@@ -92,6 +93,8 @@ class LightModel:
         if self._is_mix:
             odds = stacked(self._arrays, "stack.", [log_odds(own) for own, _ in said])
             P = expit(odds)
+        if np.isnan(P.max(initial=0)) or np.isnan(novelty).any():  # compiled loops would find no best label
+            raise no_numbers()
         # Calibration preserves the ranking, so that only the best need it.
         labels = self._best_labels(P, k)
         best = np.take_along_axis(P, labels, 1)
@@ -128,11 +131,9 @@ def load_light(folder: Path) -> LightModel | None:
         own = _under("text.", arrays)
         lines = load_lines(folder, config, VOCABULARY)
         text = TextParts.restore(config["text"], own, load_lines(folder, config, FEATURES), lines)
-        model = LightModel(config, arrays, names, text)
-        model.require_inside()
+        return LightModel(config, arrays, names, text)
     except Exception:  # a damaged folder, or one from a stranger, may fail in any way
         return None
-    return model
 
 
 def _is_known(config: dict[str, Any]) -> bool:
@@ -152,13 +153,17 @@ def _is_known(config: dict[str, Any]) -> bool:
 
 
 def _member(
-    config: dict[str, Any], arrays: Arrays, n_threads: int
+    config: dict[str, Any], arrays: Arrays, n_features: int, n_threads: int
 ) -> tuple[RowTransform, Callable[[sparse.csr_array], tuple[F4, F4]]]:
-    """Return the row transform of a member, and its predictor."""
+    """Return the row transform of a member, and its predictor; raise a ValueError for what does not fit."""
+    spec = config["spec"]
     transform = RowTransform(config["row_transform"], arrays.get("rows.weights"), arrays.get("rows.shifts"))
+    check_transform(transform, n_features, spec)
     if config["method"] == "linear":
+        check_linear(arrays, spec)
         return transform, LightLinear(arrays, n_threads)
-    return transform, LightFactors(arrays, config["spec"])
+    check_factors(arrays, spec)
+    return transform, LightFactors(arrays, spec)
 
 
 def _under(prefix: str, arrays: Arrays) -> Arrays:

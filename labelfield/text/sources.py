@@ -181,7 +181,7 @@ def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
 
 
 def read_json(path: Path, encoding: str) -> Source:
-    """Read one array of objects, alone or as the only list in an object."""
+    """Read one array of objects, alone or as the only list in an object; the text begins with a bracket or a brace."""
     content = "\n".join(text for _, text in numbered_lines(path, encoding))
     try:
         value = json.loads(content)
@@ -191,8 +191,6 @@ def read_json(path: Path, encoding: str) -> Source:
     if isinstance(value, dict):
         lists = [part for part in value.values() if isinstance(part, list) and part and isinstance(part[0], dict)]
         value = lists[0] if len(lists) == 1 else [value]
-    if not isinstance(value, list):
-        raise DataError(f"JSON of one {type(value).__name__}", path=path, expected="an array of objects")
 
     def records() -> Iterator[Record]:
         for number, part in enumerate(value, 1):
