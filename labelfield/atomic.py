@@ -33,10 +33,10 @@ def replacing_file(target: Path) -> Iterator[Path]:
 
     A target that exists and is not a regular file, such as a device or a folder, is never replaced.
     """
-    try:
+    with suppress(RuntimeError):  # of a link to itself, before Python 3.13
         target = target.resolve()
-    except RuntimeError:
-        raise FileExistsError(f"{target} is a link to itself; choose another name or remove it") from None
+    if target.is_symlink() and not target.exists():
+        raise FileExistsError(f"{target} is a link to itself; choose another name or remove it")
     if target.exists() and not target.is_file():
         raise FileExistsError(f"{target} is not a file; choose another name")
     with _scratch(target) as scratch:

@@ -15,7 +15,7 @@ from labelfield.data.transform import RowTransform
 from labelfield.light.answers import Arrays
 from labelfield.models.linear.scores import Weights
 
-# As in `models/stack.py`, `models/calibration.py`, `models/linear/spec.py`, `models/sparse.py`, `estimators/ensemble.py`.
+# As in stack.py, calibration.py, linear/spec.py and sparse.py of `models`, and in `estimators/ensemble.py`.
 _N_LEVELS, _N_KNOTS, _N_RANKS, _MOST_TREES, _MOST_POINTS, _MOST_MEMBERS = 3, 4, 6, 16, 100, 8
 # Type and shape of each array.
 _Shapes = dict[str, tuple[type[np.generic], tuple[int, ...]]]

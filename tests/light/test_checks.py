@@ -1,4 +1,4 @@
-"""A folder from a stranger is loaded in NumPy only if it is sound; all others are left to the estimators, which say why."""
+"""A folder from a stranger is loaded in NumPy only if it is sound; others are left to the estimators, which say why."""
 
 import json
 import shutil

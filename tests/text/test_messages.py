@@ -55,7 +55,7 @@ def test_a_cell_that_the_csv_module_refuses(tmp_path, monkeypatch):
 
 def test_documents_of_stdin_are_called_stdin(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"[1")))
-    with pytest.raises(DataError, match="^stdin"):
+    with pytest.raises(DataError, match=r"^stdin"):
         labelfield.read_documents("-")
 
 
@@ -100,7 +100,7 @@ def test_vocabularies(line, words):
 def test_documents_kept_in_a_folder(tmp_path):
     with gzip.open(tmp_path / "documents.jsonl.gz", "wt") as file:
         file.write(json.dumps({"id": None, "texts": ["a"], "labels": []}) + "\n")
-    with pytest.raises((DataError, LabelfieldError), match="documents.jsonl.gz"):
+    with pytest.raises((DataError, LabelfieldError), match=r"documents\.jsonl\.gz"):
         list(read_kept(tmp_path / "documents.jsonl.gz", 2))
 
 
