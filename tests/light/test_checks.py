@@ -135,7 +135,7 @@ def test_a_support_outside_the_features_is_refused_and_one_inside_is_answered(mi
 
 
 def test_numbers_that_overflow_are_an_error_and_no_ranking(mix, tmp_path):
-    light = load_light(changed(mix, tmp_path / "model", put("member.1.kernel.log_variance", (), 80.0)))
+    light = load_light(changed(mix, tmp_path / "model", put("member.1.Phi", slice(None), 3e38)))
     with pytest.raises(CannotAnswerError, match="not numbers"), np.errstate(all="ignore"):
         light.predict_topk(light.text_.rows(TEXTS[:3]), 2)
 
