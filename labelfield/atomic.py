@@ -28,6 +28,16 @@ def _scratch(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that is removed at exit. Where that is denied it stays: Python's own class would try for ever."""
+    folder = Path(tempfile.mkdtemp(prefix="labelfield-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def replacing_file(target: Path) -> Iterator[Path]:
     """Yield a path to write to, which replaces the target if the block succeeds. A symbolic link keeps pointing to it.
 

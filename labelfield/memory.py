@@ -39,12 +39,24 @@ def advising_on_memory(lower: str) -> Iterator[None]:
         yield
     except OutOfMemoryError:  # raised by a block inside this one
         raise
-    except (MemoryError, RuntimeError) as error:  # torch raises a RuntimeError for a failed allocation on the CPU
-        text, words = str(error), ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "overflow")
-        is_of_torch = type(error).__name__ == "OutOfMemoryError"  # on a GPU; torch itself may not be imported
-        if isinstance(error, MemoryError) or is_of_torch or any(word in text for word in words):
-            raise OutOfMemoryError(text, lower) from None
+    except (MemoryError, RuntimeError) as error:
+        if is_about_memory(error):
+            raise OutOfMemoryError(str(error), lower) from None
         raise
+
+
+def is_about_memory(error: Exception) -> bool:
+    """Return whether an allocation failed: torch raises a RuntimeError then, and others what they like."""
+    words = (
+        "DefaultCPUAllocator",
+        "not enough memory",
+        "annot allocate memory",
+        "bad_alloc",
+        "start new thread",
+        "overflow",
+    )
+    is_of_torch = type(error).__name__ == "OutOfMemoryError"  # on a GPU; torch itself may not be imported
+    return isinstance(error, MemoryError) or is_of_torch or any(word in str(error) for word in words)
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -1,4 +1,4 @@
-"""`python tests/licences.py > docs/LICENCES.md`: the licences of all packages that labelfield needs, as they state them."""
+"""`python tests/licences.py > docs/LICENCES.md`: the licences of all packages that labelfield needs, as they say."""
 
 import re
 import tomllib
