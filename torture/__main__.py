@@ -98,6 +98,9 @@ KINDS = {
     "numbers": Kind("torture.numbers", "torture.numbers:CLASSIFIERS", None, 50, 60),
     "kills": Kind("torture.kills", "torture.jobs:JOBS"),
     "disks": Kind("torture.disks", "torture.jobs:JOBS"),
+    "memory": Kind("torture.memory", "torture.jobs:JOBS"),
+    "signals": Kind("torture.signals", "torture.jobs:JOBS"),
+    "crowds": Kind("torture.crowds", "torture.crowds:CROWDS"),
 }
 
 
