@@ -23,6 +23,8 @@ from labelfield import estimators
 from labelfield.csr import verify as verify_csr
 from labelfield.data import Dataset, Names
 from labelfield.data.files import verify
+from labelfield.light.model import load_light
+from labelfield.models.artifact import ModelError
 from labelfield.text.vocabulary import LabelVocabulary
 from torture.mutate import mutate_json, mutate_npy, mutate_safetensors, mutate_zip, mutated
 
@@ -432,6 +434,24 @@ def _check_model(folder: Path, before: Any) -> Any:
     return P
 
 
+def _make_mix(folder: Path) -> None:
+    texts, labels = labelfield.synth.make_texts(60, seed=0)
+    mix = estimators.AutoClassifier(time_budget=1.0, random_state=0, device="cpu")
+    estimators.TextClassifier(model=mix).fit(texts, labels).save(folder / "model")
+
+
+def _check_light(folder: Path, before: Any) -> Any:
+    """Load a model in NumPy alone; what is not sound is left to the estimators."""
+    model = load_light(folder / "model")
+    if model is None:
+        raise ModelError("left to the estimators")
+    best = model.predict_topk(model.text_.rows(["cat runs", "dog 3", "the violin and the harbour"]), 2)
+    unsure = model.predict_uncertainty(model.text_.rows(["cat"]))
+    P = np.append(best.data, unsure)
+    is_sound = np.isfinite(P).all() and (P >= 0).all() and (P <= 1).all()
+    return best.toarray() if is_sound else Wrong("probabilities that are not between 0 and 1")
+
+
 def _make_checkpoint(folder: Path) -> None:
     _train_to(folder, 2, resume=False)
 
@@ -500,6 +520,8 @@ READERS = {
     "vocabulary, json lines": _one_file("labels.jsonl", _JSON_LABELS, _check_vocabulary),
     "vocabulary, skos": _one_file("labels.ttl", _SKOS, _check_vocabulary),
     **{f"model, {kind}": Reader(_make_model(kind), _change_model, _check_model) for kind in _MODELS},
+    "model, light machines": Reader(_make_model("text"), _change_model, _check_light),
+    "model, light mix": Reader(_make_mix, _change_model, _check_light),
     "checkpoint": Reader(_make_checkpoint, _change_checkpoint, _check_checkpoint),
 }
 

@@ -50,6 +50,55 @@ def test_refusals(client, path, body, status, words):
     assert (answer.status_code, words in answer.text) == (status, True), answer.text
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ('{"text": "a", "k": ' + "1" * 5000 + "}", 400, "a number that is too long"),
+        ('{"text": "a", "k": ' + "1" * 400 + "}", 422, "k is out of range"),
+        ('{"model": "rows", "rows": [[' + "1" * 400 + ",0" * 19 + "]]}", 422, "too large"),
+    ],
+)
+def test_numbers_that_python_cannot_convert(client, body, status, words):
+    answer = client.post("/tag", content=body.encode(), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, words in answer.text) == (status, True), answer.text
+
+
+@pytest.mark.parametrize("origin", ["http://[", "null", "file://", "http://localhost:99999"])
+def test_odd_origins_are_refused(client, origin):
+    assert client.post("/tag", json={"text": "a"}, headers={"Origin": origin}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("localhost:8000", 200),
+        ("127.0.0.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("a.localhost", 200),
+        ("rebound.example:8000", 403),
+        ("localhost.example", 403),
+        ("127.0.0.1.example", 403),
+        ("[", 403),
+        ("[::1].example", 403),
+    ],
+)
+def test_a_page_whose_name_leads_here_gets_nothing(client, host, status):
+    """DNS rebinding: such a page is of the same origin for its browser, reads answers and sends corrections."""
+    same = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
+    assert client.get("/models", headers=same).status_code == status
+    assert client.post("/tag", json={"text": "a"}, headers=same).status_code == status
+
+
+def test_names_behind_a_proxy_are_told_to_the_server(folder):
+    with serving({"topics": folder}, cors_origins=("https://tags.example",)) as client:
+        assert client.get("/models", headers={"Host": "tags.example"}).status_code == 200
+        assert client.get("/models", headers={"Host": "other.example"}).status_code == 403
+    with serving({"topics": folder}, token="secret") as client:
+        head = {"Host": "other.example", "Authorization": "Bearer secret"}
+        assert client.get("/models", headers=head).status_code == 200
+
+
 def test_forms_in_parts(client):
     head = {"Content-Type": "multipart/form-data; boundary=x"}
     answer = client.post("/v1/projects/topics/suggest", content=b"--x--", headers=head)
