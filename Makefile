@@ -69,7 +69,7 @@ versions:        ## test the lowest versions of dependencies (build/lowest), and
 	  OMP_NUM_THREADS=1 build/$$which/bin/python -m pytest -o filterwarnings=default --numprocesses 2 || exit 1; \
 	done
 
-torture: setup   ## hours of hostile files, odd numbers, kills and full disks (SECONDS=14400); goes on where it ended
+torture: setup   ## hours of hostile files, odd numbers, kills, full disks, little memory, signals, crowds (SECONDS=14400)
 	$(BIN)/python -m torture all --seconds $(or $(SECONDS),14400)
 
 audit:           ## look for known weaknesses of what requirements.lock pins; asks a database on the network

@@ -92,6 +92,8 @@ def stored(folder):
     [
         ({"splits": ["test"]}, "splits other than train and test"),
         ({"format": "another"}, "not the description of a labelfield data set"),
+        ({"version": 2}, "version 2 of the folder format; expected version 1. Install a newer labelfield"),
+        ({"version": 0}, "version 0 of the folder format; expected version 1. Convert the original data again"),
         ({"n_features": 2**40}, "1099511627776 columns"),
     ],
 )
