@@ -258,3 +258,9 @@ def test_models_that_answer_in_one_process_say_so():
     before = model.predictor_
     spread(model, ALONE)
     assert model.predictor_ is before
+
+
+def test_what_rank_0_could_not_share_is_said_on_all_others(monkeypatch):
+    monkeypatch.setattr("torch.distributed.broadcast", lambda tensor, source: tensor.fill_(-1))
+    with pytest.raises(ClusterError, match="rank 0 has failed at the trials, and says why"):
+        Cluster(1, 2, None, 1.0)._spread(None, "the trials")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -117,6 +119,41 @@ def _two_servers(base: Path) -> Trial:
     return trial
 
 
+def _killed_server(base: Path) -> Trial:
+    """A server that is killed while it stores corrections has all that it said it had stored."""
+    (base / "original").mkdir()
+    JOBS["tag"].make(base / "original")
+
+    def trial(seed: int) -> str | None:
+        rng = Random(f"killed server/{seed}")
+        folder, n_stored = copy_of(base / "original", base / "work"), 0
+        for _ in range(3):
+            port = _free_port()
+            server = start(folder, ["serve", "model", "--corrections", "corrections.sqlite", "--port", str(port)])
+            address = f"http://127.0.0.1:{port}"
+            try:
+                if not _waits_for(f"{address}/readyz"):
+                    return "the server does not start"
+                found = json.loads(_get(f"{address}/corrections"))["new"]
+                if not n_stored <= found <= n_stored + 1:  # the last one may have been stored without an answer
+                    return f"{found} corrections of {n_stored}"
+                n_stored = found
+                killer = threading.Timer(rng.uniform(0, 0.3), server.send, [signal.SIGKILL])
+                killer.start()
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    while True:
+                        body = {"document": {"text": f"tea {n_stored}"}, "labels": ["food"], "predicted": []}
+                        _post(f"{address}/corrections", body)
+                        n_stored += 1
+                killer.join()
+            finally:
+                server.send(signal.SIGKILL)
+                server.wait()
+        return None
+
+    return trial
+
+
 def _threads(base: Path) -> Trial:
     """Threads that ask one estimator at once get what one alone gets."""
     models, X = _models()
@@ -222,6 +259,7 @@ CROWDS: dict[str, Callable[[Path], Trial]] = {
     "two trainings": _two_trainings,
     "reading while writing": _reading_while_writing,
     "two servers": _two_servers,
+    "killed server": _killed_server,
     "threads": _threads,
     "forks": _forks,
 }
