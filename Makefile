@@ -97,7 +97,7 @@ lock:            ## resolve pyproject.toml in a fresh environment, and pin the r
 	  $(BIN)/python -m pip freeze --exclude-editable --all | grep -v '^pip==' | sed 's/+cpu$$//'; } > requirements.lock
 	$(PIP) install uv
 	{ echo '# Every dependency but torch, with the hashes of all its files; made by `make lock` from requirements.lock.'; \
-	  grep -v '^torch==' requirements.lock | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header \
+	  grep -v '^torch==' requirements.lock | $(BIN)/uv pip compile --python $(BIN)/python --quiet --no-deps --generate-hashes --no-header \
 	    --no-annotate -; } > requirements.hashes
 
 clean:           ## remove what these commands made

@@ -113,7 +113,7 @@ def _whose() -> str:
 
 def main() -> None:
     """Run a command of `labelfield`."""
-    run_command(_commands())
+    run_command(lambda: _commands()())
 
 
 def run_command(command: Callable[[], object]) -> None:
@@ -127,7 +127,10 @@ def run_command(command: Callable[[], object]) -> None:
         else:
             say(f"{_whose()}error: {error}")
         sys.exit(error.exit_code)
-    except (MemoryError, RuntimeError, SystemError) as error:  # the second by torch, the last by compiled code
+    except KeyboardInterrupt:  # before the command itself has begun
+        say("interrupted")
+        sys.exit(128 + signal.SIGINT)
+    except (MemoryError, RuntimeError, SystemError, ImportError) as error:
         if not is_about_memory(error):
             raise
         lines = str(error).splitlines()

@@ -8,6 +8,7 @@ import pytest
 from test_commands import message, run
 
 import labelfield
+from labelfield.cli.main import run_command
 
 FAST = ("--method", "linear", "--set", "row_transform=unit", "--set", "cost=1.0", "--device=cpu")
 
@@ -53,3 +54,30 @@ def test_messages(room, monkeypatch, command, code, words):
 def test_serving_without_its_packages(room, monkeypatch):
     monkeypatch.setitem(sys.modules, "labelfield.serve.server", None)
     assert "pip install 'labelfield[serve]'" in message(run("serve", room / "docs", check=2))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (MemoryError(), 1, "error: out of memory"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory"), 1, "out of memory"),
+        (ImportError("a.so: failed to map segment from shared object"), 1, "error: out of memory"),
+        (RuntimeError("can't start new thread"), 1, "error: out of memory"),
+    ],
+)
+def test_memory_and_interruptions_outside_of_commands(capsys, error, code, words):
+    def fails():
+        raise error
+
+    with pytest.raises(SystemExit) as stop:
+        run_command(fails)
+    assert (stop.value.code, capsys.readouterr().err.strip().endswith(words)) == (code, True)
+
+
+def test_errors_that_nobody_expects_are_shown_whole():
+    def fails():
+        raise RuntimeError("a mistake of ours")
+
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        run_command(fails)
