@@ -113,7 +113,11 @@ def _whose() -> str:
 
 def main() -> None:
     """Run a command of `labelfield`."""
-    run_command(lambda: _commands()())
+
+    def run() -> object:
+        return _commands()()  # within: too little memory to make the commands is told as well
+
+    run_command(run)
 
 
 def run_command(command: Callable[[], object]) -> None:
