@@ -49,14 +49,13 @@ def _control_group(extra: int) -> Iterator[Callable[[], None] | None]:
     group = _CGROUP / f"labelfield-torture-{os.getpid()}"
     try:
         group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(extra + (64 << 20)))
     except OSError:
+        group.rmdir() if group.is_dir() else None
         yield None
         return
     try:
-        (group / "memory.limit_in_bytes").write_text(str(extra + (64 << 20)))
         yield lambda: _join(group)
-    except OSError:
-        yield None
     finally:
         group.rmdir()
 
