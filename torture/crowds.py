@@ -7,12 +7,9 @@ import http.client
 import json
 import os
 import signal
-import socket
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -24,6 +21,7 @@ import labelfield
 from labelfield.models.artifact import ModelError
 from torture.jobs import JOBS, copy_of, start
 from torture.running import Trial
+from torture.servers import free_port, get, post, waits_for
 
 
 def _two_trainings(base: Path) -> Trial:
@@ -89,11 +87,11 @@ def _two_servers(base: Path) -> Trial:
 
     def trial(seed: int) -> str | None:
         folder = copy_of(base / "original", base / "work")
-        ports = [_free_port() for _ in range(2)]
+        ports = [free_port() for _ in range(2)]
         command = ["serve", "model", "--corrections", "corrections.sqlite", "--port"]
         servers = [start(folder, [*command, str(port)]) for port in ports]
         try:
-            if not all(_waits_for(f"http://127.0.0.1:{port}/readyz") for port in ports):
+            if not all(waits_for(f"http://127.0.0.1:{port}/readyz") for port in ports):
                 return "a server does not start"
             failures: list[str] = []
 
@@ -101,12 +99,12 @@ def _two_servers(base: Path) -> Trial:
                 for number in range(first, first + 15):
                     body = {"document": {"text": f"tea {number}"}, "labels": ["food"], "predicted": []}
                     try:
-                        _post(f"http://127.0.0.1:{port}/corrections", body)
+                        post(f"http://127.0.0.1:{port}/corrections", body)
                     except OSError as error:
                         failures.append(str(error))
 
             _at_once([lambda p=port, f=100 * place: correct(p, f) for place, port in enumerate(ports * 2)])  # type: ignore[misc]
-            counts = [json.loads(_get(f"http://127.0.0.1:{port}/corrections"))["new"] for port in ports]
+            counts = [json.loads(get(f"http://127.0.0.1:{port}/corrections"))["new"] for port in ports]
             if failures or counts != [60, 60]:
                 return f"{counts} corrections of 60, {failures[:1]}"
         finally:
@@ -128,13 +126,13 @@ def _killed_server(base: Path) -> Trial:
         rng = Random(f"killed server/{seed}")
         folder, n_stored = copy_of(base / "original", base / "work"), 0
         for _ in range(3):
-            port = _free_port()
+            port = free_port()
             server = start(folder, ["serve", "model", "--corrections", "corrections.sqlite", "--port", str(port)])
             address = f"http://127.0.0.1:{port}"
             try:
-                if not _waits_for(f"{address}/readyz"):
+                if not waits_for(f"{address}/readyz"):
                     return "the server does not start"
-                found = json.loads(_get(f"{address}/corrections"))["new"]
+                found = json.loads(get(f"{address}/corrections"))["new"]
                 if not n_stored <= found <= n_stored + 1:  # the last one may have been stored without an answer
                     return f"{found} corrections of {n_stored}"
                 n_stored = found
@@ -143,7 +141,7 @@ def _killed_server(base: Path) -> Trial:
                 with contextlib.suppress(OSError, http.client.HTTPException):
                     while True:
                         body = {"document": {"text": f"tea {n_stored}"}, "labels": ["food"], "predicted": []}
-                        _post(f"{address}/corrections", body)
+                        post(f"{address}/corrections", body)
                         n_stored += 1
                 killer.join()
             finally:
@@ -223,36 +221,6 @@ def _at_once(acts: list[Callable[[], None]]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def _get(address: str) -> bytes:
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        return bytes(answer.read())
-
-
-def _post(address: str, body: Any) -> bytes:
-    head = {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(address, json.dumps(body).encode(), head), timeout=20) as answer:
-        return bytes(answer.read())
-
-
-def _waits_for(address: str) -> bool:
-    for _ in range(600):
-        try:
-            _get(address)
-        except urllib.error.HTTPError:
-            time.sleep(0.05)
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return True
-    return False
 
 
 CROWDS: dict[str, Callable[[Path], Trial]] = {

@@ -6,17 +6,24 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 
+from torture import servers
 from torture.jobs import JOBS, copy_of, flaw_of, start
 from torture.running import Trial, limit_memory
 
 _CGROUP = Path("/sys/fs/cgroup/memory")
 
 
+CASES = [*JOBS, "serve"]
+
+
 def make_trial(name: str) -> Trial:
     """Return the trials of a job: a limit of the address space or, where that can be set, of a control group."""
+    if name == "serve":
+        return servers.make_trial(lambda rng: (partial(limit_memory, int(2 ** rng.uniform(16, 29))), []))
     job = JOBS[name]
     base = Path(tempfile.mkdtemp())
     (base / "original").mkdir()

@@ -6,9 +6,12 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
+from torture import servers
 from torture.jobs import JOBS, Child, copy_of, flaw_of, start
 from torture.running import Trial
 
@@ -36,8 +39,13 @@ def jump_clock(seed: int) -> None:
     time.time = jumping
 
 
+CASES = [*JOBS, "serve"]
+
+
 def make_trial(name: str) -> Trial:
     """Return the trials of a job; its undisturbed run tells how long it takes, and what it gives."""
+    if name == "serve":
+        return servers.make_trial(_of_servers)
     job = JOBS[name]
     base = Path(tempfile.mkdtemp())
     (base / "original").mkdir()
@@ -91,6 +99,15 @@ def make_trial(name: str) -> Trial:
             child.send(signal.SIGCONT)
 
     return trial
+
+
+def _of_servers(rng: Random) -> tuple[Callable[[], None] | None, list[int]]:
+    how = rng.choice(_HOWS)
+    if how == "clock":
+        return partial(jump_clock, rng.randrange(1 << 30)), []
+    if how == "paused":
+        return None, [signal.SIGSTOP, signal.SIGCONT] * 3
+    return _usual_signals, list(_INTERRUPTIONS[how][0])
 
 
 def _usual_signals() -> None:
