@@ -2,7 +2,8 @@
 
 A `Cluster` is an argument, never a global; one process alone is a cluster of one. torchrun, or anything else that sets
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, starts the processes. Arrays travel by torch.distributed (gloo), without
-pickle. Every exchange begins with a meeting over the store of the processes, so that whoever is missing has a number.
+pickle. Every exchange but a sum begins with a meeting over the store of the processes, so that whoever is missing has a
+number.
 """
 
 from __future__ import annotations
@@ -46,8 +47,11 @@ class Cluster:
     All ranks must call the same methods in the same order, except for `Claims.take`.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, store: Any = None, timeout: float = _TIMEOUT) -> None:
-        self.rank, self.size, self.store, self.timeout = rank, size, store, timeout
+    def __init__(
+        self, rank: int = 0, size: int = 1, store: Any = None, timeout: float = _TIMEOUT, launch: Any = None
+    ) -> None:
+        """`launch` is a store that lives through restarts of the processes."""
+        self.rank, self.size, self.store, self.timeout, self.launch = rank, size, store, timeout, launch
         # Called while waiting; it may raise.
         self.while_waiting: Callable[[], None] = lambda: None
         self._n_meetings = self._n_lists = 0
@@ -105,6 +109,19 @@ class Cluster:
                         "the same data",
                         is_known_to_all=True,
                     )
+
+    def note(self, what: str) -> None:
+        """Let the processes know of something after all of them were started again."""
+        if self.launch is not None:
+            with _losing(self.rank):
+                self.launch.set(what, "")
+
+    def has_noted(self, what: str) -> bool:
+        """Return whether `note` was called, by any rank, in this launch or before its processes were started again."""
+        if self.launch is None:
+            return False
+        with _losing(self.rank):
+            return bool(self.launch.check([what]))
 
     def claims(self, n: int) -> Claims:
         """Return a list of n pieces of work that all ranks share."""
@@ -193,6 +210,40 @@ class Cluster:
             distributed.recv(packed, rank)
             return _unpack(packed)
 
+    def sum(self, what: str, tensor: Any) -> None:
+        """Replace a tensor by its sum over all ranks, which is the same on each, bit by bit.
+
+        There is no meeting before it, which would take longer than the sum: this is for the steps of a training. Who
+        does not come is looked for afterwards.
+        """
+        if self.size == 1:
+            return
+        from torch import distributed
+
+        try:
+            distributed.all_reduce(tensor)
+        except RuntimeError as error:
+            raise self._lost(what, error) from None
+
+    def _lost(self, what: str, error: RuntimeError) -> ClusterError:
+        """Return the error for a sum that failed, which names the ranks that did not notice: they are gone."""
+        missing, deadline = list[int](), time.monotonic() + _LINGERING
+        with suppress(RuntimeError):  # the store is gone with rank 0
+            self.store.set(f"lost/{self.rank}", what)
+            while True:
+                missing = [rank for rank in range(self.size) if not self.store.check([f"lost/{rank}"])]
+                if not missing or time.monotonic() > deadline:
+                    break
+                self.while_waiting()
+                time.sleep(_LONGEST_PAUSE)
+        who = f"rank {missing[0]} does" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))} do"
+        lines = str(error).splitlines() or [type(error).__name__]
+        return ClusterError(
+            f"rank {self.rank} has lost the others in {what}: "
+            + (f"{who} not answer" if missing else "one of them has ended")
+            + f" ({lines[0][:200]}). Look at what they say, and start all ranks again with --resume"
+        )
+
     def exchange(self, what: str, arrays: Arrays) -> list[Arrays]:
         """Return on all ranks the arrays of every rank, in the order of ranks; those of a name are of one type."""
         if self.size == 1:
@@ -268,7 +319,7 @@ def joined() -> Iterator[Cluster]:
             f"rank {rank} finds no rank 0 at {where} within {timeout:g} s ({reason}). Check that rank 0 runs, and that "
             "MASTER_ADDR and MASTER_PORT can be reached"
         ) from None
-    cluster = Cluster(rank, size, store, timeout)
+    cluster = Cluster(rank, size, store, timeout, PrefixStore("labelfield-launch", found))
     try:
         cluster.meet("the start")
         distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)

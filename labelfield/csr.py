@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.errors import DataError
+from labelfield.mapped import Growing, folder_for, map_of, pieces
 
 # The largest int32, so that the number of columns fits as well as every index.
 MAX_COLUMNS = 2**31 - 1
 # Entries that are checked at a time: few enough to stay in cache.
 _BLOCK = 1 << 18
+# Entries of rows that are taken from a mapped array into memory, and rows that are taken at a time.
+_IN_MEMORY, _ROWS = 1 << 24, 1 << 14
 
 
 def assemble(
@@ -42,7 +45,9 @@ def from_counts(
     np.cumsum(counts, out=indptr[1:])
     if indptr[-1] <= np.iinfo(np.int32).max:
         indptr = indptr.astype(np.int32)  # SciPy wants both index arrays of one type
-    if data is None:
+    if data is None and map_of(indices) is not None:
+        data = np.broadcast_to(np.float32(1), (indices.size,))  # one number in memory, as of a folder on disk
+    elif data is None:
         data = np.ones(indices.size, np.float32)
     return assemble(data, indices, indptr, (counts.size, n_columns))
 
@@ -71,10 +76,18 @@ def sorted_csr(array: Any) -> sparse.csr_array:
 def digest_of(array: sparse.csr_array) -> str:
     """Return a fingerprint of a CSR array, the same for index arrays of any type."""
     digest = sha256(repr(array.shape).encode())
-    digest.update(np.ascontiguousarray(array.data).data)
-    for part in (array.indices, array.indptr):
-        digest.update(np.ascontiguousarray(part, np.int64).data)
+    for part, dtype in ((array.data, array.data.dtype), (array.indices, np.int64), (array.indptr, np.int64)):
+        for some in pieces(part):
+            digest.update(np.ascontiguousarray(part[some], dtype).data)
     return digest.hexdigest()
+
+
+def column_counts(array: sparse.csr_array) -> NDArray[np.int64]:
+    """Return the number of stored entries of each column. (NumPy would copy all indices to 64 bits.)"""
+    counts = np.zeros(array.shape[1], np.int64)
+    for some in pieces(array.indices):
+        counts += np.bincount(array.indices[some], minlength=counts.size)
+    return counts
 
 
 def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_array:
@@ -96,6 +109,23 @@ def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_
     return from_counts(counts, indices, array.data[where], array.shape[1])
 
 
+def take_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_array:
+    """Return these rows, in this order, as `gather_rows` does; many rows of a mapped array lie in files in turn."""
+    folder = folder_for(array.indices)
+    n_entries = 0 if folder is None else int((array.indptr[rows + 1] - array.indptr[rows]).sum(dtype=np.int64))
+    if folder is None or n_entries <= _IN_MEMORY:
+        return gather_rows(array, rows)
+    has_values = map_of(array.data) is not None
+    counts, indices, data = (Growing(dtype, folder) for dtype in (np.int64, np.int32, np.float32))
+    for first in range(0, rows.size, _ROWS):
+        some = gather_rows(array, rows[first : first + _ROWS])
+        counts.extend(np.diff(some.indptr))
+        indices.extend(some.indices)
+        data.extend(some.data[: some.data.size * has_values])
+    values = data.finish() if has_values else None
+    return from_counts(counts.finish(), indices.finish(), values, array.shape[1])
+
+
 def verify(array: sparse.csr_array) -> None:
     """Read all of a CSR array with float32 values and int32 columns, and raise a DataError unless it is in our form."""
     if (flaw := _flaw(array)) is not None:
@@ -110,15 +140,15 @@ def _flaw(array: sparse.csr_array) -> str | None:
         return "row pointers that do not match the number of entries"
     if (indptr[1:] < indptr[:-1]).any():
         return "row pointers that decrease"
-    for start in range(0, n, _BLOCK):
-        columns = indices[start : start + _BLOCK + 1]  # one more, to compare it with the last of this block
+    for some in pieces(indices, data, size=_BLOCK):
+        columns = indices[some.start : some.stop + 1]  # one more, to compare it with the last of this block
         if not 0 <= columns.min() <= columns.max() < width:
             return f"columns outside 0 to {width - 1}"
         # Where columns do not rise, a row must begin.
-        falls = start + 1 + np.flatnonzero(columns[1:] <= columns[:-1])
+        falls = some.start + 1 + np.flatnonzero(columns[1:] <= columns[:-1])
         if (indptr[np.searchsorted(indptr, falls)] != falls).any():
             return "columns that are unsorted or repeated within a row"
-        values = data[start : start + _BLOCK]
+        values = data[some]
         if not (np.isfinite(values).all() and values.all()):
             return "values that are not finite, or stored zeros"
     return None

@@ -24,7 +24,9 @@ from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
 from labelfield.inference.shards import _owners, room_in_file, shard_path
 from labelfield.methods import METHODS
 from labelfield.models.artifact import CHECKPOINT, MODEL_FILES, is_unfinished, remove_checkpoints
+from labelfield.models.divided import RowShares
 from labelfield.models.streaming import write_arrays
+from tests import threads
 
 
 def together(size, act, timeout=20.0):
@@ -241,7 +243,7 @@ def test_arrays_in_parts_are_written_as_if_joined(tmp_path):
 # Methods
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "linear"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("linear", "mlgpf", "topics")])
 def test_methods_that_train_in_one_process_say_so_at_once(method):
     data = synth.make_multilabel(60, 20, 5, seed=0)
     estimator = METHODS[method].load()()
@@ -250,14 +252,24 @@ def test_methods_that_train_in_one_process_say_so_at_once(method):
         estimator.prepare(data.X, Y, cluster=Cluster(0, 2, HashStore()))
 
 
-def test_models_that_answer_in_one_process_say_so():
+@pytest.mark.parametrize("method", [labelfield.MLGPFClassifier, labelfield.TopicClassifier])
+def test_processes_divide_the_rows_of_a_question(method):
     data = synth.make_multilabel(60, 20, 5, seed=0)
-    model = labelfield.MLGPFClassifier(max_epochs=1).fit(data.X, data.Y)
-    with pytest.raises(ClusterError, match="answers in one process"):
-        spread(model, Cluster(0, 2, HashStore()))
-    before = model.predictor_
+    model = method(max_epochs=1).fit(data.X, data.Y)
+    before, rows = model.predictor_, model.rows(data.X)
     spread(model, ALONE)
     assert model.predictor_ is before
+
+    def act(cluster):
+        found = RowShares(before, cluster)
+        return [found.top_k(rows, 3), found.reached(rows, 0.2)], found.proba(rows), found.novelty(rows)
+
+    expected = [before.top_k(rows, 3), before.reached(rows, 0.2)]
+    for lists, P, novelty in threads.together(3, act):
+        for one, other in zip(lists, expected, strict=True):
+            np.testing.assert_allclose(one.toarray(), other.toarray(), atol=1e-6)
+        np.testing.assert_array_equal(P, before.proba(rows))
+        np.testing.assert_array_equal(novelty, before.novelty(rows))
 
 
 def test_what_rank_0_could_not_share_is_said_on_all_others(monkeypatch):

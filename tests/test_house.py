@@ -12,10 +12,11 @@ PACKAGE = ROOT / "labelfield"
 
 # What each room may import from. Reading downwards is the direction drawn in docs/ARCHITECTURE.md.
 ALONE = {"errors", "progress", "version", "atomic", "constraints", "memory", "methods", "presets"}
-FOUNDATION = {*ALONE, "csr", "cluster"}
+FOUNDATION = {*ALONE, "mapped", "csr", "cluster"}
 MAY_IMPORT = {
     **{name: set() for name in ALONE},
-    "csr": {"errors"},
+    "mapped": {"errors"},
+    "csr": {"errors", "mapped"},
     "cluster": {"errors"},
     "compiled": set(),
     "linalg": FOUNDATION,

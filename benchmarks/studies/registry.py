@@ -42,7 +42,9 @@ STUDIES = {
     "reading": Study("reading EUR-Lex text: time against scikit-learn, and memory", "reading", data="eurlex-4k"),
     "documents-eurovoc": Study("tags for English texts beside Annif", "documents", "run_eurovoc", "eurovoc-text"),
     "documents-makupalat": Study("tags for Finnish texts beside Annif", "documents", "run_makupalat", "makupalat"),
-    "encoding": Study("text to rows: time against TfidfVectorizer, and a million documents", "encoding"),
+    "pretrained": Study("a static pretrained encoder beside words, on titles", "pretrained", data="eurovoc-text"),
+    "encoding": Study("text to rows: time against TfidfVectorizer", "encoding"),
+    "encoding-memory": Study("text to rows: the memory of a million documents", "encoding", "run_memory"),
     "scores": Study("ranking scores: time against napkinXC, and for a million rows", "scores"),
     "large": Study("a million synthetic rows drawn, written, opened and read in batches", "large", data="eurlex-4k"),
     "revealed": Study("MLGPF with one label of each row known, and the time per row", "revealed", data="bibtex"),
@@ -52,6 +54,8 @@ STUDIES = {
     "trust": Study("whether uncertainty finds mistakes, and intervals contain the truth", "trust", data="eurlex-4k"),
     "decide": Study("whether promises about tags are kept, beside omikuji's Bonsai", "decide", data="bibtex"),
     "cluster": Study("one process of two threads, and two processes of one", "cluster", data="eurlex-4k"),
+    "beyond": Study("ten million rows on disk, converted and trained on with little memory", "beyond"),
+    "simulate": Study("steps at many sizes, and what the simulator says of them", "simulate"),
     "decide-large": Study("the same on the larger data sets", "decide", "run_large", "eurlex-4k"),
     "decide-retrained": Study(
         "promises of models that are trained anew on random splits", "decide", "run_retrained", "bibtex"

@@ -14,6 +14,7 @@ from benchmarks.suites.suite import Suite, read_suite
 from benchmarks.tables.gpu_tests import gpu_tests_page
 from benchmarks.tables.papers import papers_page
 from benchmarks.tables.ranks import ranks
+from benchmarks.tables.scale import plan
 from benchmarks.tables.scoreboard import scoreboard
 from benchmarks.tables.studies import SECTIONS
 from benchmarks.tables.text import machine_shown, markdown_table
@@ -33,11 +34,12 @@ def pages() -> dict[Path, str]:
     """Return every page that has generated parts, with the text it should have."""
     records = Records.load(RECORDS)
     recipes = [read_recipe(name) for name in recipe_names()]
-    topics = _DOCS / "TOPICS.md"
+    topics, cluster = _DOCS / "TOPICS.md", _DOCS / "CLUSTER.md"
     return {
         README: front_page(README.read_text(), records),
         _DOCS / "BENCHMARKS.md": _benchmarks_page(records),
         topics: _topics_page(topics.read_text(), records),
+        cluster: _in_block(cluster.read_text(), plan(records.studies)),
         _DOCS / "GPU_TESTS.md": gpu_tests_page(records),
         _DOCS / "PAPERS.md": papers_page(recipes, records, left_out()),
     }
@@ -117,7 +119,8 @@ def _benchmarks_page(records: Records) -> str:
     if latest:
         parts.append(f"\n## {suite.title}\n\n{ranks(suite, latest)}\n{_measured_at(suite, list(latest.values()))}")
     for title, section in SECTIONS.items():
-        parts.append(f"\n## {title}\n\n{section(records.studies)}")
+        if text := section(records.studies):  # else it was not measured yet
+            parts.append(f"\n## {title}\n\n{text}")
     parts.append("\n## All numbers of all studies\n")
     for name, record in records.studies.items():
         packages = ", ".join(f"{package} {version}" for package, version in record["packages"].items())

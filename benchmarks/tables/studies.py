@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.record import Record
-from benchmarks.tables.documents import encoding, tags
+from benchmarks.tables.decisions import distrust, promises
+from benchmarks.tables.documents import encoding, pretrained, tags
+from benchmarks.tables.scale import beyond, simulated
 from benchmarks.tables.serving import labelling, serving
 from benchmarks.tables.text import machine_shown, markdown_table, triple
 
@@ -238,7 +240,7 @@ def _epoch(found: dict[str, Any] | None) -> str:
 def trust(records: dict[str, Record]) -> str:
     """Show what uncertainty finds on EUR-Lex, and how often intervals contain the truth."""
     results = records["trust"]["results"]
-    ways = ("predict_uncertainty", "1 - max probability", "posterior variance of h")
+    ways = ("1 - max probability", "posterior variance of h")
     measures = {
         "% wrong first labels, most certain tenth of rows": "error, most certain tenth",
         "% wrong first labels, least certain tenth": "error, least certain tenth",
@@ -260,7 +262,6 @@ def trust(records: dict[str, Record]) -> str:
     return markdown_table(["eurlex-4k, no options, by", *ways], rows) + f"\n{note}\n"
 
 
-# The sections of docs/BENCHMARKS.md, in this order.
 def cluster(records: dict[str, Record]) -> str:
     """Show two processes beside one; times by the clock only if the machine had nothing else to do."""
     found = records["cluster"]["results"]
@@ -273,14 +274,24 @@ def cluster(records: dict[str, Record]) -> str:
         ["… the largest share of what was solved that one of the two has", share],
         ["… models that differ in any bit, of all runs", f"{found['models_that_differ']}"],
     ]
+    if factor := found.get("factor_model"):
+        what = "a factor model of EUR-Lex, three epochs, two processes of one thread against one of two:"
+        rows.append([f"{what} time on all cores together", f"{factor['cpu_ratio']:.2f}×"])
+        if factor["load"] < 3:  # after the runs before it, which leave two
+            rows.append(["… time by the clock", f"{factor['time_ratio']:.2f}×"])
+        rows.append(["… largest difference of Φ", f"{factor['largest_difference_of_phi']:.1e}"])
     where = machine_shown(records["cluster"]["machine"])
     note = f"On {where}, from the start of the command to its end; `python -m benchmarks bench cluster`."
     return markdown_table(["what", "measured"], rows) + f"\n{note}\n"
 
 
+# The sections of docs/BENCHMARKS.md, in this order.
 SECTIONS = {
     "Several processes": cluster,
+    "Rows beyond memory": beyond,
+    "What the simulator says": simulated,
     "Documents in, tags out": tags,
+    "Words and a pretrained encoder": pretrained,
     "Text to rows": encoding,
     "Serving": serving,
     "What to label next": labelling,
@@ -289,6 +300,8 @@ SECTIONS = {
     "On top of a network": deep,
     "Topics of labels": topics,
     "Size": large,
+    "Decisions with a promise": promises,
+    "Which rows to distrust": distrust,
     "Is the uncertainty useful?": trust,
     "Reading, scoring, steps": summary,
 }

@@ -87,6 +87,8 @@ def convert(
 ) -> None:
     """Convert a data set to another format, or to a folder that opens at once at any size.
 
+    Text, CSV and ARFF may be larger than the memory: what is read is kept on the disk of the target.
+
     Example: labelfield convert data/eurlex-4k eurlex
     """
     _check_target(target, overwrite, format)
@@ -95,7 +97,9 @@ def convert(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     started = time.perf_counter()
-    dataset = reading(source)
+    # What is read lies in files beside the target, and not in memory.
+    beside = next(folder for folder in target.absolute().parents if folder.is_dir())
+    dataset = reading(source, scratch=beside)
     if dataset.test is not None and format is None and chosen != "folder":
         raise typer.BadParameter(
             f"{source} has two splits: name a folder, and pass --format {chosen} to keep that format"

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.light.model import LightModel
 
-# Beyond this size of a file, character n-grams would make rows too long to be held in memory.
-_LARGE_BYTES = 300 << 20
 # Names of files that tags are written to; without a suffix, and with any other by --format, they are lines of JSON.
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", "")
 # Texts that show the language.
@@ -62,7 +60,7 @@ def read_training(
     with Bar(f"reading {path.name}"), opened(reading, path, None, "train", labelled=True) as file:
         say(f"{path}: {file.columns.said(file.kind)}")
         X, lists = _encoded(file.documents, encoder, usual_weights(file.columns.texts), kept)
-    _say_encoder(encoder, X, is_large(path))
+    _say_encoder(encoder, X)
     chosen = reading.vocabulary or vocabulary_beside(path)
     vocabulary = LabelVocabulary()
     if chosen is not None:
@@ -103,18 +101,13 @@ def read_again(
             say(f"{path}: {file.columns.said(file.kind)}")
             stream, names = file.documents, file.names
         X, lists = _encoded(_merged(stream, corrected, path), encoder, weights, kept)
-    _say_encoder(encoder, X, False)
+    _say_encoder(encoder, X)
     if reading.vocabulary is not None:
         vocabulary = read_vocabulary(reading.vocabulary, getattr(encoder, "language_", None))
         say(f"{reading.vocabulary}: {vocabulary.compared(vocabulary.named(lists))}")
     vocabulary = vocabulary.with_names(corrected.names).with_names(names)
     parts = TextParts(encoder, vocabulary, known.fields, columns)
     return _labelled(X, lists, parts, columns.get("labels"), path, one_each)
-
-
-def is_large(path: Path) -> bool:
-    """Return whether a file is so large that rows with character n-grams would not fit into memory."""
-    return str(path) != "-" and path.is_file() and path.stat().st_size > _LARGE_BYTES
 
 
 def _encoded(
@@ -202,9 +195,8 @@ def _saved(columns: dict[str, Any]) -> dict[str, Any]:
     return {"labels": columns["labels"], "label_sep": columns["separator"], "id": columns["id"]}
 
 
-def _say_encoder(encoder: Encoder, X: sparse.csr_array, is_large: bool) -> None:
-    off = " (no character n-grams: the file is large)" if is_large else ""
-    say(f"{X.shape[0]:,} documents, {X.shape[1]:,} features: {described_encoder(encoder)}{off}")
+def _say_encoder(encoder: Encoder, X: sparse.csr_array) -> None:
+    say(f"{counted(X.shape[0], 'document')}, {counted(X.shape[1], 'feature')}: {described_encoder(encoder)}")
     if not X.shape[1]:
         fix = "Add documents, or check the column of text."
         raise DataError("no word occurs in two documents", expected="documents that share words", fix=fix)
@@ -235,7 +227,7 @@ def _positives(lists: list[list[str]], columns: dict[str, int], n_labels: int) -
 
 @contextmanager
 def opened(
-    reading: Reading, path: Path, known: TextParts | None, part: str, *, labelled: bool
+    reading: Reading, path: Path, known: TextParts | None, part: str, *, labelled: bool | None
 ) -> Iterator[DocumentFile]:
     """Open documents as the options say; where they say nothing, use the training file's columns."""
     text = None if reading.text is None else [name.strip() for name in reading.text.split(",")]
@@ -375,7 +367,7 @@ def tag(
     if aims:
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
     n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
-    with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
+    with opened(reading, documents, estimator.text_, "test", labelled=None) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
         write = csv.writer(target, lineterminator="\n").writerow
         if is_csv:

@@ -30,7 +30,7 @@ from labelfield.cli.options import (
 )
 from labelfield.cli.output import Bar, joined_quietly, print_facts, print_json, print_table, report_written, say, shown
 from labelfield.cluster import Cluster
-from labelfield.csr import MAX_COLUMNS, assemble, digest_of
+from labelfield.csr import MAX_COLUMNS, assemble, column_counts, digest_of
 from labelfield.data import Dataset, read_predictions, write_predictions
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.metrics import ece_at_k, error_rate, f1, f1_at_k, nlpd, popularity, precision_at_k
@@ -391,7 +391,7 @@ def report(
     if train is not None:
         training = reading.for_model(estimator, train, labelled=True, part="train")
         require_rows(training, train)
-        counts = Counts(np.bincount(training.Y.indices, minlength=training.n_labels), training.n_rows)
+        counts = Counts(column_counts(training.Y), training.n_rows)
     try:
         with Bar("predicting") as bar:
             page = make_page(

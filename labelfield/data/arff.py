@@ -17,6 +17,7 @@ from labelfield.csr import from_counts
 from labelfield.data.dataset import Dataset, Names
 from labelfield.data.reading import FileContents, Options, line_blocks, parse_number, read_bytes, stem
 from labelfield.errors import DataError
+from labelfield.mapped import Growing
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
 _TOKEN = re.compile(rf"""\s*(?:{_QUOTED}|([^,\s'"{{}}%]+))\s*""")
@@ -25,6 +26,8 @@ _MEKA = re.compile(r"-C\s+(-?\d+)")
 _TRUE = ("1", "true", "yes", "t", "y")
 _FALSE = ("0", "false", "no", "f", "n")
 _FIX_ROW = "Correct the row."
+# Rows that are kept as lists, which take ten times as much memory as arrays.
+_ROWS_IN_LISTS = 4096
 # The feature (counted from the first of its attribute) and the number that each nominal value stands for.
 _Codes = dict[str, tuple[int, float]]
 
@@ -58,7 +61,7 @@ class _Attribute(NamedTuple):
 def read_arff(path: Path, options: Options) -> FileContents:
     """Read an ARFF file and its label list."""
     with line_blocks(path, options.progress) as blocks:
-        reader = _Reader(path, blocks)
+        reader = _Reader(path, blocks, options.scratch)
         try:
             return FileContents(reader.read(), True, holds_names=True)
         except DataError as error:
@@ -66,8 +69,8 @@ def read_arff(path: Path, options: Options) -> FileContents:
 
 
 class _Reader:
-    def __init__(self, path: Path, blocks: Iterator[bytes]) -> None:
-        self.path, self.line, self.relation = path, 0, ""
+    def __init__(self, path: Path, blocks: Iterator[bytes], scratch: Path | None) -> None:
+        self.path, self.line, self.relation, self.scratch = path, 0, "", scratch
         self.lines = self.numbered_lines(blocks)
         self.attributes: list[_Attribute] = []
 
@@ -94,8 +97,16 @@ class _Reader:
                 columns.append((False, len(feature_names), codes))
                 feature_names += of_values
         names = Names(label_names), Names(feature_names)
+        types = (np.int64, np.int32, np.float32, np.int64, np.int32)
+        parts = [Growing(dtype, self.scratch) for dtype in types]
         lists: tuple[list[Any], ...] = ([], [], [], [], [])
         counts, indices, values, label_counts, labels = lists
+
+        def flush() -> None:
+            for part, own in zip(parts, lists, strict=True):
+                part.extend(np.array(own, part.array.dtype))
+                own.clear()
+
         # An attribute that a sparse row leaves out has the first declared value, which need not stand for 0.
         unsaid = {i: text for i, (_, _, codes) in enumerate(columns) if codes and codes[text := next(iter(codes))][1]}
         for line in self.lines:
@@ -113,8 +124,12 @@ class _Reader:
             values += (features[index] for index in sorted(features))
             label_counts.append(len(row_labels))
             labels += sorted(row_labels)
-        X = from_counts(np.array(counts, int), np.array(indices, "i4"), np.array(values, "f4"), len(feature_names))
-        Y = from_counts(np.array(label_counts, int), np.array(labels, "i4"), None, len(label_names))
+            if len(counts) == _ROWS_IN_LISTS:
+                flush()
+        flush()
+        arrays = [part.finish() for part in parts]
+        X = from_counts(arrays[0], arrays[1], arrays[2], len(feature_names))
+        Y = from_counts(arrays[3], arrays[4], None, len(label_names))
         return Dataset(X, Y, *names, trusted=True)
 
     def read_header(self) -> None:

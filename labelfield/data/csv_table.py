@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from labelfield.csr import from_counts
 from labelfield.data.classes import FIX_CLASS, INTEGER, class_columns
 from labelfield.data.dataset import Dataset, Names
-from labelfield.data.reading import FileContents, Growing, Options, is_not_finite, line_blocks, no_data, parse_number
+from labelfield.data.reading import FileContents, Options, is_not_finite, line_blocks, no_data, parse_number
 from labelfield.errors import DataError, locating
+from labelfield.mapped import Growing
 
 # A cell whose quotes make no difference.
 _QUOTED = re.compile(rb'(^|,)"([^",\r\n]*)"(?=[,\r\n])', re.MULTILINE)
@@ -41,7 +42,7 @@ def read_csv(path: Path, options: Options) -> FileContents:
         cells = next(_records(head, line), (line, [""]))[1]
         with locating(None, line):
             columns = _columns_of(cells, options.label_column, options.n_features if options.unlabelled else None)
-        table = _Table(columns, options.unlabelled)
+        table = _Table(columns, options.unlabelled, options.scratch)
         if columns.names is None:
             table.add(head, line)
         table.add(rest, line + head.count(b"\n"))
@@ -160,10 +161,10 @@ def _records(block: bytes, first_line: int) -> Iterator[tuple[int, list[str]]]:
 class _Table:
     """The rows that have been read so far. Classes are numbered as they are met; -1 stands for a missing class."""
 
-    def __init__(self, columns: _Columns, unlabelled: bool) -> None:
+    def __init__(self, columns: _Columns, unlabelled: bool, scratch: Path | None) -> None:
         self.columns, self.unlabelled = columns, unlabelled
-        self.counts, self.indices, self.values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
-        self.labels = Growing(np.int64)
+        types = (np.int64, np.int32, np.float32, np.int64)
+        self.counts, self.indices, self.values, self.labels = (Growing(dtype, scratch) for dtype in types)
         self.numbers = {"": -1}
 
     def add(self, block: bytes, first_line: int) -> None:

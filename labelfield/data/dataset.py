@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from labelfield.csr import MAX_COLUMNS, as_features, as_positives, gather_rows, row_norms
+from labelfield.csr import MAX_COLUMNS, as_features, as_positives, column_counts, row_norms, take_rows
 from labelfield.data.codes import find_codes
 from labelfield.data.transform import choose_class_transform
 from labelfield.errors import DataError
@@ -188,7 +188,7 @@ class Dataset:
     def take(self, rows: ArrayLike | slice) -> Dataset:
         """Return the data set of these rows (indices, a mask or a slice), in this order."""
         chosen = row_numbers(rows, self.n_rows)
-        return self.with_parts(X=gather_rows(self.X, chosen), Y=gather_rows(self.Y, chosen), test=None)
+        return self.with_parts(X=take_rows(self.X, chosen), Y=take_rows(self.Y, chosen), test=None)
 
     def split(self, test: float = 0.2, seed: int = 0) -> Dataset:
         """Split at random: `round(test * N)` rows become the test split; both keep the original order of rows."""
@@ -241,7 +241,9 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     """Summarise one split: sizes, densities, empty rows, label frequencies, value range, memory."""
     X, Y = dataset.X, dataset.Y
     features, labels = np.diff(X.indptr), np.diff(Y.indptr)
-    seen, used = np.unique(Y.indices, return_counts=True)
+    counts = column_counts(Y)
+    seen = np.flatnonzero(counts)
+    used = counts[seen]
     head = [(int(seen[i]), int(used[i])) for i in np.argsort(-used, kind="stable")[:5]]
     names, norms = dataset.label_names, row_norms(X.data, features)
     n = max(dataset.n_rows, 1)
@@ -253,7 +255,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "labels_per_row": Y.indices.size / n,
         "rows_without_features": int(np.count_nonzero(features == 0)),
         "rows_without_labels": int(np.count_nonzero(labels == 0)),
-        "features_used": int(np.unique(X.indices).size),
+        "features_used": int(np.count_nonzero(column_counts(X))),
         "labels_used": int(used.size),
         "rows_per_label": {
             "median": float(np.median(used)) if used.size else 0.0,

@@ -16,7 +16,7 @@ from labelfield.data.csv_table import read_csv
 from labelfield.data.dataset import Dataset, Names
 from labelfield.data.npz import label_partner, read_npz, write_npz
 from labelfield.data.reading import COMPRESSED_SUFFIXES, FileContents, Options, open_for_writing, stem
-from labelfield.data.store import STORE_FILES, is_store, open_store, read_through, write_store
+from labelfield.data.store import STORE_FILES, is_store, open_store, write_store
 from labelfield.data.text import read_text, write_text
 from labelfield.errors import DataError, locating
 from labelfield.progress import Progress, ignore
@@ -47,6 +47,7 @@ def read(
     unlabelled: bool = False,
     label_column: str | int | None = None,
     narrow: bool = False,
+    scratch: str | PathLike[str] | None = None,
     progress: Progress = ignore,
 ) -> Dataset:
     """Read a data set: XML-repository text, svmlight, CSV, Mulan ARFF, .npz, our folder, or a folder with two splits.
@@ -57,6 +58,8 @@ def read(
     from 1. By default features start at 0, but in headerless text at 1 unless a feature 0 occurs. A file that does not
     state its widths gets at least `n_features` and `n_labels` columns. With `narrow`, features beyond `n_features`,
     which a model does not know, are left out with a warning. `progress` is called with (bytes read, bytes in total).
+    With a `scratch` folder, what is read from text, CSV or ARFF is kept in files there, which vanish with the data set,
+    and not in memory.
 
     With `classes`, each row must have exactly one label, which in svmlight may be any word or number. There is a named
     column for each class that occurs, those of the training rows first. A CSV file is always read this way;
@@ -67,7 +70,17 @@ def read(
     path = Path(path)
     if narrow and not n_features:
         raise ValueError("narrow=True needs n_features: features beyond it are left out")
-    options = Options(one_based, one_based_labels, n_features, n_labels, classes, unlabelled, label_column, progress)
+    options = Options(
+        one_based,
+        one_based_labels,
+        n_features,
+        n_labels,
+        classes,
+        unlabelled,
+        label_column,
+        progress,
+        None if scratch is None else Path(scratch),
+    )
     if not path.exists():
         raise DataError("there is no such file or folder", path=path, fix="Check the path.")
     if not path.is_dir():
@@ -192,7 +205,7 @@ def verify(dataset: Dataset, path: str | PathLike[str] | None = None) -> None:
     Opening checks only sizes, and a batch checks only its own rows; this checks everything, once.
     """
     for split in dataset.splits.values():
-        with locating(path), read_through(split):
+        with locating(path):
             verify_csr(split.X)
             verify_csr(split.Y)
             for names in (split.label_names, split.feature_names):

@@ -1,4 +1,4 @@
-"""Parts that all formats share: bytes in blocks of lines, options and results, growing arrays, numbers in text."""
+"""Parts that all formats share: bytes in blocks of lines, options and results, numbers in text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from labelfield.csr import assemble
 from labelfield.data.dataset import Dataset
@@ -138,6 +137,7 @@ class Options(NamedTuple):
     unlabelled: bool
     label_column: str | int | None
     progress: Progress
+    scratch: Path | None
 
 
 class FileContents(NamedTuple):
@@ -163,9 +163,10 @@ class FileContents(NamedTuple):
         return self._replace(dataset=self.dataset.with_parts(**parts))
 
     def from_zero(self) -> FileContents:
-        """Return the same contents with every feature index reduced by 1."""
+        """Return the same contents with every feature index reduced by 1, in place: the reader made them for this."""
         X, width = self.dataset.X, max(self.dataset.n_features - 1, 0)
-        return self.with_parts(X=assemble(X.data, X.indices - np.int32(1), X.indptr, (X.shape[0], width)))
+        X.indices -= np.int32(1)
+        return self.with_parts(X=assemble(X.data, X.indices, X.indptr, (X.shape[0], width)))
 
     def widen(self, n_features: int, n_labels: int) -> FileContents:
         """Return the same contents with at least this many columns, unless the file states its widths."""
@@ -182,25 +183,6 @@ class FileContents(NamedTuple):
 def no_data(found: str) -> DataError:
     """Return the error for a file without rows."""
     return DataError(found, "rows of data", "Check where the file came from.")
-
-
-class Growing:
-    """An array that grows at its end. A large one grows by moving pages, not bytes, which keeps peak memory low."""
-
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self.array: NDArray[Any] = np.empty(1 << 16, dtype)
-        self.size = 0
-
-    def extend(self, more: NDArray[Any]) -> None:
-        end = self.size + more.size
-        if end > self.array.size:
-            self.array.resize(max(end, self.array.size * 5 // 4), refcheck=False)
-        self.array[self.size : end] = more
-        self.size = end
-
-    def finish(self) -> NDArray[Any]:
-        self.array.resize(self.size, refcheck=False)
-        return self.array
 
 
 def parse_number(text: str, dtype: type[np.floating[Any]] = np.float32) -> float | None:

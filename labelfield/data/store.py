@@ -9,9 +9,6 @@ A data set with two splits is a folder with meta.json and two such folders, trai
 """
 
 import json
-import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from scipy import sparse
 from labelfield.csr import assemble
 from labelfield.data.dataset import Dataset, Names
 from labelfield.errors import DataError
+from labelfield.mapped import advise, pieces
 
 _META = "meta.json"
 _FORMAT = "labelfield dataset"
@@ -47,12 +45,21 @@ def write_store(dataset: Dataset, folder: Path) -> None:
         return
     X, Y = dataset.X, dataset.Y
     for name, array in zip(_ARRAYS, (X.data, X.indices, X.indptr, Y.indices, Y.indptr), strict=True):
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        _save(folder / f"{name}.npy", array)
     for what, names in (("labels", dataset.label_names), ("features", dataset.feature_names)):
         if names is not None:
             (folder / f"{what}.txt").write_bytes(names.to_bytes())
     counts = (dataset.n_rows, dataset.n_features, dataset.n_labels, X.indices.size, Y.indices.size)
     _write_meta(folder, dict(zip(_COUNTS, counts, strict=True)))
+
+
+def _save(path: Path, array: NDArray[Any]) -> None:
+    """Write an array as numpy.save does, but one that is mapped in pieces."""
+    with open(path, "wb") as file:
+        header = np.lib.format.header_data_from_array_1_0(array)
+        np.lib.format.write_array_header_1_0(file, header)
+        for some in pieces(array):
+            file.write(np.ascontiguousarray(array[some]).data)
 
 
 def _write_meta(folder: Path, content: dict[str, Any]) -> None:
@@ -117,31 +124,11 @@ def _map(path: Path, size: int, *types: str) -> NDArray[Any]:
     except Exception as error:  # NumPy reads headers with a parser of Python, which raises what it likes
         raise _damaged(path, str(error).splitlines()[0] if str(error) else "unreadable") from None
     # Batches read scattered rows: reading ahead would fetch hundreds of times as much as they need.
-    _advise(mapped, "MADV_RANDOM")
+    advise(mapped, "MADV_RANDOM")
     array = np.asarray(mapped)
     if array.shape != (size,) or array.dtype.name not in types or not array.dtype.isnative:
         raise _damaged(path, f"{array.dtype.name} of shape {array.shape} instead of {types[0]} of shape ({size},)")
     return array
-
-
-def _advise(mapped: Any, advice: str) -> None:
-    """Tell the operating system how a mapped array will be read, if it accepts such hints."""
-    if isinstance(mapped, np.memmap) and mapped.size and hasattr(mmap, advice):
-        mapped._mmap.madvise(getattr(mmap, advice))  # type: ignore[attr-defined]  # NumPy has no public name for it
-
-
-@contextmanager
-def read_through(dataset: Dataset) -> Iterator[None]:
-    """Ask the system to read the arrays of a mapped data set ahead, while they are read from end to end."""
-    X, Y = dataset.X, dataset.Y
-    mapped = [part.base for part in (X.data, X.indices, X.indptr, Y.indices, Y.indptr)]
-    for part in mapped:
-        _advise(part, "MADV_SEQUENTIAL")
-    try:
-        yield
-    finally:
-        for part in mapped:
-            _advise(part, "MADV_RANDOM")
 
 
 def _damaged(path: Path, found: str) -> DataError:

@@ -1,7 +1,7 @@
 """Sparse multi-label text: the XML-repository form (header `N D K`) and multi-label svmlight (no header)."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO
@@ -14,9 +14,10 @@ from labelfield.csr import MAX_COLUMNS, from_counts
 from labelfield.data.classes import class_columns, number_classes
 from labelfield.data.dataset import Dataset, Names
 from labelfield.data.grammar import Grammar, Rows, parse_lines
-from labelfield.data.reading import FileContents, Growing, Options, line_blocks, no_data
+from labelfield.data.reading import FileContents, Options, line_blocks, no_data
 from labelfield.data.scan import scan
 from labelfield.errors import DataError
+from labelfield.mapped import Growing
 from labelfield.progress import Progress
 
 _XML_HEADER = re.compile(rb"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t]+([0-9]+)[ \t\r]*\n")
@@ -48,7 +49,7 @@ def read_text(path: Path, options: Options) -> FileContents:
             is_one_based = ours is not None if options.one_based is None else options.one_based
             grammar = Grammar(d, k, int(is_one_based), int(options.one_based_labels))
             rest = chain([head[header.end() :]], blocks)
-            rows = read_rows(_without_comments(rest) if ours else rest, grammar, 2, n)
+            rows = read_rows(_without_comments(rest) if ours else rest, grammar, 2, n, scratch=options.scratch)
             return FileContents(_dataset(rows, d, k), True, first_line=2)
         line_end = head.index(b"\n") + 1
         if _BARE_NUMBERS.match(head) and b" " in head[:line_end].strip():
@@ -69,16 +70,22 @@ def _read_headerless(blocks: Iterator[bytes], options: Options) -> FileContents:
     first_label = 0 if options.classes else int(options.one_based_labels)
     # A stored 0 says nothing about its row, but it shows how features are numbered and how many there are.
     grammar = Grammar(first_column=int(bool(options.one_based)), first_label=first_label, keep_zeros=True)
-    rows = read_rows(blocks, grammar, 1)
+    least, most = 1, -1  # of all features that are written
+
+    def without_zeros(rows: Rows) -> Rows:
+        nonlocal least, most
+        least, most = int(rows.indices.min(initial=least)), int(rows.indices.max(initial=most))
+        return rows.without_zeros()
+
+    rows = read_rows(blocks, grammar, 1, scratch=options.scratch, change=without_zeros)
     if rows.counts.size == 0:
         raise no_data("the file contains no rows")
-    n_features = int(rows.indices.max(initial=-1)) + 1
-    seems_one_based = options.one_based is None and int(rows.indices.min(initial=1)) > 0
+    n_features, seems_one_based = most + 1, options.one_based is None and least > 0
     names, n_labels = None, int(rows.labels.max(initial=-1)) + 1
     if options.classes:
         names, columns = class_columns(classes, rows.labels)
         rows, n_labels = rows._replace(labels=columns), len(names)
-    dataset = _dataset(rows.without_zeros(), n_features, n_labels, names)
+    dataset = _dataset(rows, n_features, n_labels, names)
     return FileContents(dataset, False, seems_one_based=seems_one_based, has_classes=options.classes)
 
 
@@ -88,10 +95,20 @@ def _dataset(rows: Rows, n_features: int, n_labels: int, label_names: Names | No
 
 
 def read_rows(
-    blocks: Iterable[bytes], grammar: Grammar, line: int, n_rows: int | None = None, source: str = "the header says"
+    blocks: Iterable[bytes],
+    grammar: Grammar,
+    line: int,
+    n_rows: int | None = None,
+    source: str = "the header says",
+    *,
+    scratch: Path | None = None,
+    change: Callable[[Rows], Rows] = lambda rows: rows,
 ) -> Rows:
-    """Parse blocks of lines, from this line on. Blank lines are rows if `n_rows` is given, and else skipped."""
-    parts = [Growing(dtype) for dtype in grammar.row_types]
+    """Parse blocks of lines, from this line on. Blank lines are rows if `n_rows` is given, and else skipped.
+
+    `change` is applied to the rows of each block. With a `scratch` folder the arrays are in files there.
+    """
+    parts = [Growing(dtype, scratch) for dtype in grammar.row_types]
     n_found, expected = 0, f"{n_rows} rows as {source}"
     for block in blocks:
         rows = scan(block, grammar) or parse_lines(block, grammar, line)
@@ -104,6 +121,7 @@ def read_rows(
                 fix = "Remove the extra rows, or correct the number of rows."
                 raise DataError("one row too many", expected, fix, line=line + n_left + int(surplus[0]))
             rows = _only(rows, slice(n_left))
+        rows = change(rows)
         for i, part in enumerate(parts):
             part.extend(rows[i])
         n_found += rows.counts.size

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_features, assemble, from_counts, row_norms
+from labelfield.csr import as_features, assemble, column_counts, from_counts, gather_rows, row_norms
 from labelfield.data.codes import Codes, find_codes
 from labelfield.errors import DataError
+from labelfield.mapped import Growing, advise, folder_for, pieces
 
 VIEWS = ("unit", "sqrt", "log", "tfidf", "scaled", "coded", "range", "deskew", "none")
 # Those that cannot be joined with others.
@@ -93,12 +94,13 @@ class RowTransform:
             shifts[codes.columns] = 0
             return cls(name, weights, shifts, codes)
         if "tfidf" in views:
-            counts = np.bincount(X.indices, minlength=X.shape[1])
+            counts = column_counts(X)
             return cls(name, (np.log((1 + X.shape[0]) / (1 + counts)) + 1).astype(np.float32))
         if views in (["scaled"], ["coded"]):
             return cls("scaled", *_scales(X))
         if "deskew" in views or "range" in views:
-            largest = float(np.abs(X.data).max(initial=0))
+            least, most = _extremes(X)
+            largest = max(most, -least)
             return cls(name, np.full(X.shape[1], 1 / largest if largest > 0 else 1, np.float32))
         return cls(name)
 
@@ -130,8 +132,11 @@ class RowTransform:
         return parts[0] if len(parts) == 1 else _side_by_side(parts)
 
     def _view(self, X: sparse.csr_array, view: str) -> sparse.csr_array:
-        """Return X with the values of one view, in blocks of rows; all views of a row together have norm 1."""
-        values = np.empty(X.nnz, np.float32)
+        """Return X with the values of one view, in blocks of rows; all views of a row together have norm 1.
+
+        Rows on disk stay there: the new values are in a file too.
+        """
+        values = Growing(np.float32, folder_for(X.data), X.nnz)
         cuts = np.unique(np.searchsorted(X.indptr, np.arange(0, X.nnz, _BLOCK_ENTRIES)))
         for first, last in pairwise([*cuts.tolist(), X.shape[0]]):
             part = slice(int(X.indptr[first]), int(X.indptr[last]))
@@ -140,10 +145,13 @@ class RowTransform:
                 counts = np.diff(X.indptr[first : last + 1])
                 norms = row_norms(block, counts)
                 block = block * np.repeat(len(self.views) ** -0.5 / norms, counts[counts > 0])
-            values[part] = block
-        result = assemble(values, X.indices, X.indptr, X.shape)
+            values.extend(block)
+            for read in (X.data, X.indices):
+                advise(read, "MADV_DONTNEED", part.start, part.stop)
+        result = assemble(values.finish(), X.indices, X.indptr, X.shape)
         # A value far below the largest of its row may round to 0.
-        return result if values.all() else as_features(result)
+        is_full = all(result.data[part].all() for part in pieces(result.data))
+        return result if is_full else as_features(result)
 
     def _values(self, values: NDArray[np.float32], indices: NDArray[np.int32], view: str) -> NDArray[np.floating]:
         size = np.abs(values)
@@ -197,16 +205,21 @@ def _split(name: str) -> list[str]:
     return [view.strip() for view in name.split("+")]
 
 
+def _extremes(X: sparse.csr_array) -> tuple[float, float]:
+    """Return the least and the largest stored value; 0 and 0 if there is none."""
+    found = [(float(X.data[part].min()), float(X.data[part].max())) for part in pieces(X.data)] or [(0.0, 0.0)]
+    return min(least for least, _ in found), max(most for _, most in found)
+
+
 def _scales(X: sparse.csr_array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return 1 / (standard deviation over all rows) of each feature, or 1 if it is constant; and its mean, or 0 if that
     is near 0."""
     n, d = X.shape
-    counts = np.bincount(X.indices, minlength=d)
+    counts = column_counts(X)
     mean, square = np.zeros(d), np.zeros(d)
-    parts = [slice(start, start + _BLOCK_ENTRIES) for start in range(0, X.nnz, _BLOCK_ENTRIES)]
-    for part in parts:
+    for part in pieces(X.indices, X.data):
         mean += np.bincount(X.indices[part], X.data[part], d) / n
-    for part in parts:
+    for part in pieces(X.indices, X.data):
         square += np.bincount(X.indices[part], np.square(X.data[part] - mean[X.indices[part]]), d)
     deviation = np.sqrt((square + (n - counts) * mean**2) / max(n, 1))
     varies = deviation > np.maximum(_CONSTANT * np.abs(mean), np.finfo(np.float32).tiny)
@@ -273,6 +286,8 @@ def choose_transform(X: sparse.csr_array) -> str:
     They do if the largest absolute value of a row is more than 5 times the mean one (median over rows): with raw counts
     and tf-idf, single words outweigh all others (EUR-Lex: 12; RCV1, scaled by its makers: 3; binary rows: 1).
     """
+    if X.nnz > _BLOCK_ENTRIES:  # every so many rows tell enough
+        X = gather_rows(X, np.arange(0, X.shape[0], -(-X.nnz // _BLOCK_ENTRIES)))
     counts = np.diff(X.indptr)
     filled = counts > 0
     if not filled.any():
@@ -292,7 +307,8 @@ def choose_class_transform(X: sparse.csr_array) -> str:
     if X.shape[1] >= _FEW_FEATURES:
         return choose_transform(X)
     largest = np.zeros(X.shape[1], np.float32)
-    np.maximum.at(largest, X.indices, np.abs(X.data))
+    for part in pieces(X.indices, X.data):
+        np.maximum.at(largest, X.indices[part], np.abs(X.data[part]))
     used = largest[largest > 0]
     has_one_scale = used.size >= _LEAST_PIXELS and np.mean(used == used.max()) > 0.5
     return choose_transform(X) if has_one_scale else "coded"
@@ -307,6 +323,7 @@ def candidate_transforms(X: sparse.csr_array) -> list[str]:
     if choose_class_transform(X) not in ("unit", "sqrt"):
         return ["scaled", "unit"]  # measurements
     first = choose_transform(X)
-    is_binary = X.nnz == 0 or float(X.data.min()) == float(X.data.max())
+    least, most = _extremes(X)
+    is_binary = X.nnz == 0 or least == most
     names = ["unit", "tfidf"] if is_binary else [first, *{"unit": ["sqrt"], "sqrt": ["unit"]}[first], "log", "tfidf"]
-    return names if np.min(X.data, initial=0) >= 0 else ["unit", "sqrt"]
+    return names if least >= 0 else ["unit", "sqrt"]

@@ -4,7 +4,7 @@ A policy is a threshold on probabilities and a largest number of tags per row. T
 that what is promised holds for any number of them and any distribution, as long as new rows are drawn as they were:
 
 - precision: learn then test (Angelopoulos et al., 2021). The hypotheses "tags of at least this probability are right
-  too rarely" are tested one after another, from where a calibrated model would be surest, until one stands.
+  too rarely" are tested one after another, beginning with as many of the surest rows as a test needs, until one stands.
 - recall: upper bounds of a loss that can only grow with the threshold (Bates et al., 2021), or, without a confidence,
   conformal risk control (Angelopoulos et al., 2022), which holds on average over held-out rows.
 - review_rate: an exact test of the share of rows without tags, and a bound of the precision for all thresholds at once.
@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import takewhile
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import ndtri
 
 from labelfield.csr import from_counts, row_of_entries
 from labelfield.decide.bounds import betting_p_value, largest, share_p_value
@@ -30,14 +31,16 @@ from labelfield.errors import CannotAnswerError
 
 # Tags per row at the most where a precision or a rate is asked for: a promise about more tags takes far more rows.
 MOST_TAGS = 5
-# Shares of 1 - confidence for the searches for a precision: with one tag per row and with several, each from the usual
-# start and from a higher one.
-_SHARES = {"one": 0.4, "several": 0.4, "one, higher": 0.1, "several, higher": 0.1}
-# The share of 1 - confidence that a search for a recall spends. Part of it is left over there, and with one tag per
-# row, so that promises are kept about as often if they are judged on no more new rows than there were held-out ones.
-_CAUTION = 0.5
+# Of tags that are wrong this much as often as is allowed, a search for a precision begins with as many as pass the test
+# with this probability; a test of several tags per row needs about this many times as many rows.
+_WRONG, _POWER, _SEVERAL = 1 / 3, 0.8, 2
+# The share of rows from which on that begins to lose more than it gains: few models are sure of more.
+_MOST_SURE = 0.2
+# The share of 1 - confidence that each of two searches for a precision spends, and the one for a recall. Part of it is
+# left over, so that promises are kept about as often if they are judged on no more new rows than were held out.
+_SHARE, _CAUTION = 0.4, 0.5
 # Thresholds between 0 and 1 that are looked at.
-_N_THRESHOLDS = 200
+_N_THRESHOLDS = 400
 # Thresholds of which the precision is bounded at once, where the share of rows decides.
 _N_RATES = 50
 # Held-out rows with a label before it gets a threshold of its own.
@@ -207,54 +210,79 @@ def precision_p_value(evidence: Evidence, threshold: float, max_tags: int, preci
 
 
 class Search(NamedTuple):
-    """Thresholds that are tested one after another, each at this level, for this number of tags per row."""
+    """Tests one threshold after another for this number of tags per row, from high to low.
+
+    A search begins with the rows whose first labels are most probable, so many of them; where there is more than one
+    such start, each has its part of `level`. A test that is passed hands what it had on to the next one, which adds its
+    own if it is a start; one that is not passed keeps it (the fallback procedure: Wiens, 2003).
+
+    If surer tags are not right less often, all thresholds up to some t are too low. A false rejection is then one of t,
+    with what the starts above it have handed on, or of a start below t. Given where the surest rows end, and given how
+    many rows are above t, rows are independent draws: all together happen with a probability of `level` at the most.
+    """
 
     max_tags: int
     level: float
-    thresholds: list[float]
+    starts: tuple[int, ...]
+    precision: float
 
-    def rejected(self, evidence: Evidence, precision: float) -> list[float]:
-        """Return the thresholds, from the first on, whose tags are this precise."""
+    def tests(self, evidence: Evidence) -> list[tuple[float, float]]:
+        """Return the thresholds from the first on, and the level that each has of its own."""
+        first = np.sort(evidence.p[:, 0])[::-1]
+        own = dict[float, float]()
+        for n_surest in self.starts:
+            threshold = max(float(first[min(n_surest, first.size) - 1]), 0.0)
+            own[threshold] = own.get(threshold, 0.0) + self.level / len(self.starts)
+        falling = (threshold for threshold in (*_rising_thresholds(), 0.0) if threshold < max(own))
+        return sorted((dict.fromkeys(falling, 0.0) | own).items(), reverse=True)
 
-        def is_precise(threshold: float) -> bool:
-            return precision_p_value(evidence, threshold, self.max_tags, precision, self.level) <= self.level
+    def p_value(self, evidence: Evidence, threshold: float) -> float:
+        """Return a p-value of "the tags at this threshold are right too rarely"."""
+        return precision_p_value(evidence, threshold, self.max_tags, self.precision, self.level)
 
-        return list(takewhile(is_precise, self.thresholds))
+    def rejected(self, evidence: Evidence) -> list[float]:
+        """Return the thresholds whose tags are precise enough."""
+        handed_on, left, found = 0.0, self.level, []
+        for threshold, own in self.tests(evidence):
+            level, left = handed_on + own, left - own
+            handed_on = level if level and self.p_value(evidence, threshold) <= level else 0.0
+            if handed_on:
+                found.append(threshold)
+            elif left <= 0:
+                break
+        return found
 
 
-def searches_for(precision: float, max_tags: int, confidence: float) -> list[Search]:
-    """Return where to look for a threshold; all searches together fail with a probability of 1 - confidence at most.
+def searches_for(n_rows: int, precision: float, max_tags: int, confidence: float) -> list[Search]:
+    """Return how to look for a threshold, with one tag per row and with several: one needs far fewer rows.
 
-    If probabilities are calibrated, labels above `precision` are right more often than that and those below less often:
-    no other threshold has more evidence for it, and so searches begin there and go down. Those from a higher start are
-    for models that are too sure of themselves. One tag per row needs far fewer rows than several.
+    All searches together fail with a probability of 1 - confidence at most. They begin where the test has power,
+    whatever probabilities mean: from too few rows it can conclude nothing, and more rows are less sure. Where there are
+    many more rows than needed they begin a second time, with more rows: the very surest are not always the best ones.
     """
-    usual = np.linspace(precision, 0, _N_THRESHOLDS).tolist()
-    higher = [*np.linspace(1 - (1 - precision) / 4, precision, 20)[:-1].tolist(), *usual]
-    counts = {"one": 1, "several": max_tags} if max_tags > 1 else {"one": 1}
-    shares = {name: share for name, share in _SHARES.items() if name.split(",")[0] in counts}
-    return [
-        Search(
-            counts[name.split(",")[0]],
-            share * (1 - confidence),
-            higher if name.endswith("higher") else usual,
-        )
-        for name, share in shares.items()
-    ]
+    level = _SHARE * (1 - confidence)
+    better = 1 - _WRONG * (1 - precision)
+    spread = [np.sqrt(share * (1 - share)) for share in (precision, better)]
+    needed = ((ndtri(1 - level) * spread[0] + ndtri(_POWER) * spread[1]) / (better - precision)) ** 2
+    # Without a wrong one log level / log precision of them pass the test, and half as many more with one.
+    most = max(1.5 * np.log(level) / np.log(precision), _MOST_SURE * n_rows)
+    starts = tuple(ceil(n) for n in ((needed, most) if most > 1.5 * needed else (min(needed, most),)))
+    several = [Search(max_tags, level, tuple(_SEVERAL * n for n in starts), precision)] if max_tags > 1 else []
+    return [Search(1, level, starts, precision), *several]
 
 
 def _for_precision(evidence: Evidence, precision: float, max_tags: int, confidence: float) -> Policy:
     """Take the rule that gives the most tags, of those that are precise enough."""
     found = [
         (evidence.outcome(passed[-1], search.max_tags).n_tags.sum(), -passed[-1], search.max_tags)
-        for search in searches_for(precision, max_tags, confidence)
-        if (passed := search.rejected(evidence, precision))
+        for search in searches_for(evidence.n_rows, precision, max_tags, confidence)
+        if (passed := search.rejected(evidence))
     ]
     if not found:
 
         def is_reachable(other: float) -> bool:
-            starts = searches_for(other, max_tags, confidence)
-            return any(one._replace(thresholds=one.thresholds[:1]).rejected(evidence, other) for one in starts)
+            searches = searches_for(evidence.n_rows, other, max_tags, confidence)
+            return any(one.p_value(evidence, at) <= own for one in searches for at, own in one.tests(evidence) if own)
 
         reachable = largest(is_reachable, _STEP, precision, _STEP)
         can = "no precision can" if reachable is None else f"{reachable:.3g} can"
@@ -323,7 +351,7 @@ def _for_recall(evidence: Evidence, recall: float, max_tags: int, confidence: fl
 
 def _rising_thresholds() -> list[float]:
     """Return thresholds from small to large, closer together where probabilities are near 0 or 1."""
-    odds = np.linspace(-12, 12, 2 * _N_THRESHOLDS)
+    odds = np.linspace(-12, 12, _N_THRESHOLDS)
     return list((1 / (1 + np.exp(-odds))).tolist())
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import nn
 
-from labelfield.cluster import ALONE, Cluster, ClusterError
+from labelfield.cluster import ALONE, Cluster
 from labelfield.data import Dataset
 from labelfield.data.mask import Mask
 from labelfield.data.transform import RowTransform, choose_transform
@@ -25,11 +25,14 @@ from labelfield.estimators.inputs import Labels
 from labelfield.inference.fitting import GradientTrainer, Trainer
 from labelfield.inference.run import Settings
 from labelfield.models.calibration import Temperature
+from labelfield.models.divided import RowShares
 from labelfield.models.predictor import Predictor, UtilityPredictor
 from labelfield.text.parts import TextParts
 
 # A tenth of fewer rows says too little about probabilities.
 _LEAST_ROWS_TO_CALIBRATE = 300
+# More teach nothing further, and their predictions take memory.
+_MOST_HELD_OUT = 50_000
 
 
 class TrainingRows(NamedTuple):
@@ -143,10 +146,6 @@ def _gradient_trainer(options: Any, fitted: Fitted) -> Trainer:
     return GradientTrainer(fitted.model, fitted.settings, fitted.model.elbo, lambda: _utility_predictor(fitted))
 
 
-def _answers_alone(fitted: Fitted, cluster: Cluster) -> Predictor:
-    raise ClusterError("this model answers in one process: start it without torchrun", is_known_to_all=True)
-
-
 @dataclass(frozen=True)
 class Blueprint:
     """The parts of a classifier. `options` are the estimator's parameters with plain values.
@@ -164,8 +163,8 @@ class Blueprint:
     predictor: Callable[[Fitted], Predictor] = _utility_predictor
     # trainer(options, fitted) → the trainer, for the first training and later ones
     trainer: Callable[[Any, Fitted], Trainer] = _gradient_trainer
-    # spread(fitted, cluster) → the predictor in one of several processes
-    spread: Callable[[Fitted, Cluster], Predictor] = _answers_alone
+    # spread(fitted, cluster) → the predictor in one of several processes, by default for a share of the rows
+    spread: Callable[[Fitted, Cluster], Predictor] = lambda fitted, cluster: RowShares(fitted.predictor, cluster)
     # training_bytes(options, fitted) → memory of a training step, besides the rows
     training_bytes: Callable[[Any, Fitted], int] = lambda options, fitted: 0
     # summary(options, fitted) → a one-line description of the model
@@ -218,9 +217,12 @@ def spec_options(spec: type[Any], options: Any) -> dict[str, Any]:
 def training_settings(
     options: Any, n_rows: int, seed: int, held_out_seed: int | None = None, n_held_out: int | None = None
 ) -> Settings:
-    """Return the training settings for resolved options. Given enough rows, hold out some (by default a tenth)."""
+    """Return the training settings for resolved options. Given enough rows, hold out some.
+
+    By default that is a tenth, at most 50,000.
+    """
     can_calibrate = options.calibrate and n_rows >= _LEAST_ROWS_TO_CALIBRATE and options.max_epochs >= 3
-    held_out = (n_held_out or n_rows // 10) if can_calibrate else 0
+    held_out = (n_held_out or min(n_rows // 10, _MOST_HELD_OUT)) if can_calibrate else 0
     return Settings(
         **spec_options(Settings, options)
         | {

@@ -11,6 +11,7 @@ from scipy import sparse
 from torch import nn
 
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
+from labelfield.csr import column_counts
 from labelfield.data.transform import choose_class_transform
 from labelfield.errors import CannotAnswerError, DataError
 from labelfield.estimators.blueprint import (
@@ -82,7 +83,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
     n_negatives = options.n_negatives or None
     if likelihood == "softmax" and n_negatives:
         raise ValueError("n_negatives is for several labels per row: a softmax needs all classes in each step")
-    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    counts = column_counts(Y)
 
     def begin(model: Any) -> None:
         start(model, counts, X.shape[0], seed)

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from torch import Tensor, nn
 
 from labelfield.constraints import Auto, Constraint, Integer
+from labelfield.csr import column_counts
 from labelfield.data import Dataset
 from labelfield.data.transform import RowTransform
 from labelfield.errors import CannotAnswerError
@@ -123,7 +124,7 @@ class EnsembleTrainer:
         for training, member, rows in zip(trainings[1:], members[1:], seen[1:], strict=True):
             on_step = monitor.on_step
             if len(members) == 2 and is_worth_asking(rows.n_rows, rows.n_labels, runs[0].memory):
-                stack.count(np.bincount(rows.Y.indices, minlength=rows.n_labels))
+                stack.count(column_counts(rows.Y))
                 held_out = rows.take(member.settings_.held_out_rows(rows.n_rows))
                 ask = partial(_remembered, member, held_out)
                 on_step = auditioning(member.settings_, stack, runs[0].memory, ask, on_step)
@@ -143,7 +144,7 @@ class EnsembleTrainer:
             found = held_out_scores(memories, n_labels)
         else:
             assert isinstance(calibration, Calibration)
-            stack.count(np.bincount(data.Y.indices, minlength=n_labels))
+            stack.count(column_counts(data.Y))
             if len(members) == 1:  # which has learned its log-odds and their calibration itself
                 calibration.load_state_dict(members[0].predictor_.calibration.state_dict())
                 return memories[0]

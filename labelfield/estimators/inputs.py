@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from labelfield.csr import as_features, as_positives, from_counts
 from labelfield.errors import DataError
+from labelfield.mapped import pieces
 
 LABEL_KINDS = ("indicator", "lists", "classes")
 # Lists of label numbers get a column for each number up to the largest; larger numbers cannot be columns.
@@ -157,7 +158,7 @@ def _binary(Y: Any) -> Any:
         raise DataError(
             f"Y holds {values.dtype} values", expected="0 and 1", fix="Pass lists of labels, or indicators."
         )
-    if values.size and not np.isin(values, (0, 1)).all():
+    if not all(np.isin(values.ravel()[part], (0, 1)).all() for part in pieces(values.ravel())):
         raise DataError("Y is not binary", expected="0 and 1", fix="Binarise Y, or pass one class per row as a vector.")
     return Y
 

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.cluster import Cluster
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Real, Word
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
@@ -29,6 +30,7 @@ from labelfield.inference.calibrating import N_REMEMBERED, calibrate_predictor
 from labelfield.inference.fitting import GradientTrainer, rows_source
 from labelfield.inference.run import OPTIMISERS, SCHEDULES
 from labelfield.inference.source import MaskedSource, ResidentSource, Source, TensorSource
+from labelfield.inference.team import NO_TEAM, Team
 from labelfield.linalg.rows import Projected, Rows, device_of
 from labelfield.memory import advising_on_memory, free_bytes
 from labelfield.metrics.propensity import inverse_propensity_of
@@ -37,6 +39,7 @@ from labelfield.models.mlgpf.cooccurrence import occurring_features
 from labelfield.models.mlgpf.cost import is_small_step, training_bytes
 from labelfield.models.mlgpf.plan import plan, variants
 from labelfield.models.mlgpf.predict import BLOCK_ROWS, FactorPredictor, label_correlation
+from labelfield.models.mlgpf.shares import Shares
 from labelfield.models.mlgpf.spec import CONSTRAINTS, Spec, build
 from labelfield.models.mlgpf.start import BASES, start
 from labelfield.models.predictor import MOST_IN_SETS, LabelSets
@@ -89,6 +92,7 @@ def _design(given: Any, rows: TrainingRows) -> Design:
 def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
     model = fitted.model
     weights: list[torch.Tensor] = []  # of the labels that hold, where rare ones count more
+    shares: list[Shares] = []  # of the labels, where several processes train
 
     def objective(X: Rows, Y: Any, n_data: int, generator: torch.Generator | None = None) -> Elbo:
         found: Elbo = model.elbo(
@@ -99,8 +103,15 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
             n_points=options.n_points,
             positive_weight=weights[0] if weights else None,
             generator=generator,
+            shares=shares[0] if shares else None,
         )
         return found
+
+    def divide(cluster: Cluster) -> Team:
+        if cluster.size == 1:
+            return NO_TEAM
+        shares[:] = [Shares.of(model, cluster)]
+        return Team(cluster, model, shares[0].keep(model))
 
     def source(data: Dataset) -> Source:
         weights[:] = [_positive_weight(options.propensity, fitted)] if options.propensity else []
@@ -118,9 +129,7 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
         mask, is_known = fitted.mask, None
         if mask is not None:
             is_known = mask.take(fitted.settings.held_out_rows(mask.places.shape[0])).observes
-        memory = calibrate_predictor(predictor, held_out.X, held_out.Y, is_known, N_REMEMBERED)
-        release()
-        return memory
+        return calibrate_predictor(predictor, held_out.X, held_out.Y, is_known, N_REMEMBERED)
 
     def finish() -> None:
         """Drop weights that matter to no row."""
@@ -137,6 +146,7 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
         calibrate=calibrate,
         begin_more=release,
         finish=finish,
+        divide=divide,
         is_capturable=not fitted.n_negatives,
         n_threads=1 if is_small_step(fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step) else None,
         fingerprint=(
@@ -148,6 +158,12 @@ def _trainer(options: Any, fitted: Fitted) -> GradientTrainer:
             "" if fitted.mask is None else fitted.mask.digest(),
         ),
     )
+
+
+def _trains_alone(options: Any, rows: TrainingRows) -> str:
+    if rows.mask is not None:
+        return "with missing labels it trains in one process: start it without torchrun"
+    return "" if rows.device.type == "cpu" else "several processes train it on CPUs: pass --device cpu"
 
 
 def _positive_weight(power: float, fitted: Fitted) -> torch.Tensor:
@@ -337,8 +353,9 @@ class MLGPFClassifier(Classifier):
         design=_design,
         predictor=lambda fitted: FactorPredictor(fitted.model, normalises=fitted.labels.kind == "classes"),
         trainer=_trainer,
+        trains_alone=_trains_alone,
         training_bytes=lambda options, fitted: training_bytes(
-            fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step
+            fitted.spec, fitted.settings.batch_size, fitted.n_labels_per_step, fitted.n_ranks
         ),
         summary=_summary,
         facts=lambda options, fitted: {

@@ -90,7 +90,7 @@ class FittedClassifier(Protocol):
     def feature_relevance(self) -> NDArray[np.float32] | None: ...
     def topics(self, n: int = 10, label_names: Any = None) -> list[Any] | None: ...
 
-    # The predictor for rows as the model sees them: log-odds, novelty, loadings of labels, processes, topics, baseline
+    # The predictor for rows as the model sees them: log-odds, loadings of labels, processes, topics, baseline
     predictor_: Predictor
 
     # Used by commands

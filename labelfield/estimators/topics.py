@@ -78,6 +78,16 @@ def _topic_options(options: Any) -> TopicOptions:
     return TopicOptions(**{name: getattr(options, name) for name in TopicOptions.__dataclass_fields__})
 
 
+def _trains_alone(options: Any, rows: TrainingRows) -> str:
+    is_divisible = options.algorithm == "em" and options.n_gradient_steps > 0 and options.precision_by == "mode"
+    if rows.mask is None and is_divisible and rows.device.type == "cpu":
+        return ""
+    return (
+        "several processes train it by EM with gradient steps, without missing labels, on CPUs; otherwise it trains in "
+        "one process: start it without torchrun"
+    )
+
+
 def _predictor(fitted: Fitted) -> TopicPredictor:
     predictor = TopicPredictor(fitted.model, fitted.spec)
     predictor.is_sampled = fitted.options.algorithm == "gibbs"
@@ -190,6 +200,7 @@ class TopicClassifier(Classifier):
         design=_design,
         predictor=_predictor,
         trainer=_trainer,
+        trains_alone=_trains_alone,
         training_bytes=lambda options, fitted: training_bytes(
             fitted.spec,
             fitted.settings.batch_size,

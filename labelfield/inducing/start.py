@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.csr import column_counts
 from labelfield.linalg.rows import dot, entry_rows, to_tensor, transposed
 
 _ROWS_PER_CENTRE = 20
@@ -103,5 +104,5 @@ def _column_blocks(n_columns: int) -> Iterator[slice]:
 
 def frequent_features(X: sparse.csr_array, n_features: int) -> NDArray[np.int32]:
     """Return the features that occur in the most rows, in ascending order."""
-    counts = np.bincount(X.indices, minlength=X.shape[1])
+    counts = column_counts(X)
     return np.sort(np.argsort(-counts, kind="stable")[:n_features]).astype(np.int32)

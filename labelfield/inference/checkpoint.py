@@ -8,13 +8,18 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from labelfield.atomic import replacing_file, sync
+from labelfield.cluster import Arrays
 from labelfield.errors import DataError
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.models.streaming import bytes_of, write_arrays
@@ -24,6 +29,8 @@ State = TypeVar("State")
 HOW_LONG = ("max_epochs", "finishing_epochs", "time_budget", "checkpoint_every", "n_iter_no_change", "tol")
 _FORMAT = "labelfield checkpoint 3"
 _MEMORY = "memory."
+# Numbers that are sent to other processes at a time.
+_SHARED = 1 << 24
 _AGAIN = "Start again with --overwrite."
 # A full disk, a quota, a limit on the size of files.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -115,6 +122,42 @@ class Checkpoint:
         if path is None or not monitor.resume or not path.exists():
             return None
         return cls(path, monitor.identity, *read_checkpoint(path))
+
+    @classmethod
+    def of_team(cls, monitor: Monitor, own_rows: Callable[[str, int], slice | None]) -> Checkpoint | None:
+        """Return what the first of several processes can see, with those rows of each tensor that are this process's.
+
+        Tensors come in pieces from the first process, which alone needs the file.
+        """
+        cluster, path, saved = monitor.cluster, monitor.checkpoint, list[Checkpoint]()
+        if cluster.size == 1 or path is None or not monitor.resume:
+            return cls.of(monitor)
+
+        def told() -> Arrays:
+            saved.extend(found for found in [cls.of(monitor)] if found is not None)
+            shapes = {name: list(tensor.shape) for one in saved for name, tensor in one.tensors.items()}
+            text = json.dumps({"shapes": shapes, "facts": [one.facts for one in saved]}).encode()
+            return {"text": np.frombuffer(text, np.uint8)}
+
+        what = "the reading of the checkpoint"
+        known = json.loads(cluster.share(what, told)["text"].tobytes())
+        if not known["facts"]:
+            return None
+        tensors = {}
+        for name, shape in known["shapes"].items():
+            n, width = (shape[0], prod(shape[1:])) if shape else (1, 1)
+            rows, parts = own_rows(name, n), []
+            wanted = range(n) if rows is None or not shape else range(*rows.indices(n))
+            for first, last in pairwise([*range(0, n, max(1, _SHARED // max(width, 1))), n]) if n else [(0, 0)]:
+
+                def piece(name: str = name, some: slice = slice(first, last)) -> Arrays:
+                    tensor = saved[0].tensors[name]
+                    return {"part": (tensor[some] if tensor.dim() else tensor).numpy()}
+
+                part = torch.from_numpy(np.array(cluster.share(what, piece)["part"]))
+                parts.append(part[max(wanted.start - first, 0) : max(wanted.stop - first, 0)] if shape else part)
+            tensors[name] = torch.cat(parts) if shape else parts[0]
+        return cls(path, monitor.identity, tensors, known["facts"][0])
 
     def place(self, stages: list[str]) -> int:
         """Return the number of the stage in which the checkpoint was written."""

@@ -6,6 +6,7 @@ A classifier is given a `Trainer`. `GradientTrainer` serves every model with a b
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from labelfield.cluster import Cluster
 from labelfield.data import Dataset
 from labelfield.inference.calibrating import calibrate_predictor
 from labelfield.inference.gradient import Batches
@@ -20,6 +22,7 @@ from labelfield.inference.parallel import at_most_threads
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.inference.source import DatasetSource, ResidentSource, Source
 from labelfield.inference.stepper import Objective
+from labelfield.inference.team import NO_TEAM, Team
 from labelfield.inference.training import PartialTraining, train
 from labelfield.linalg.rows import device_of
 from labelfield.memory import free_bytes
@@ -64,7 +67,8 @@ class GradientTrainer:
     """Trains all parameters of a model in one stage by gradients of `objective`, and calibrates its predictor.
 
     `source` gives batches of a data set, `batches` decides which rows form one, `calibrate` is given the held-out rows,
-    `begin_more` is called before the first `train_more`, and `finish` after `train`. Steps that are too small for
+    `begin_more` is called before the first `train_more` and where held-out rows join, and `finish` after `train`, where
+    the model is whole. `divide` leaves each process of a cluster its part of the model. Steps that are too small for
     several threads say so by `n_threads`.
     """
 
@@ -80,6 +84,7 @@ class GradientTrainer:
         calibrate: Callable[[Dataset], dict[str, Tensor]] | None = None,
         begin_more: Callable[[], None] = lambda: None,
         finish: Callable[[], None] = lambda: None,
+        divide: Callable[[Cluster], Team] = lambda cluster: NO_TEAM,
         is_capturable: bool = False,
         n_threads: int | None = None,
         fingerprint: tuple[Any, ...] = (),
@@ -88,7 +93,7 @@ class GradientTrainer:
         self.model, self.settings, self.objective, self.predictor = model, settings, objective, predictor
         self.source = source or (lambda data: rows_source(data, device_of(model)))
         self.batches, self.calibrate = batches, calibrate or self._calibrate
-        self.begin_more, self.finish = begin_more, finish
+        self.begin_more, self.finish, self.divide = begin_more, finish, divide
         self.is_capturable, self._fingerprint = is_capturable, fingerprint
         self._more: PartialTraining | None = None
 
@@ -96,19 +101,43 @@ class GradientTrainer:
         return calibrate_predictor(self.predictor(), held_out.X, held_out.Y)
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
+        team = self.divide(monitor.cluster)
+        team.keep_beside(monitor.checkpoint)
+
+        def calibrate(rows: NDArray[np.int64]) -> dict[str, Tensor]:
+            memory: dict[str, Tensor] = {}
+            with team.as_one("the calibration") as has_model:
+                if has_model:
+                    memory = self.calibrate(data.take(rows))
+            if team.cluster.size > 1:
+                found = team.from_first("the calibration", self.model.calibration.state_dict)
+                self.model.calibration.load_state_dict(found)
+            self.begin_more()
+            return memory
+
+        def validate() -> dict[str, float]:
+            scores: dict[str, float] = {}
+            with team.as_one("the scoring of validation rows") as has_model:
+                if has_model and monitor.validate is not None:
+                    scores = monitor.validate()
+            return scores
+
         with at_most_threads(self.n_threads):
             run = train(
                 self.model,
                 self.objective,
                 self.source(data),
                 self.settings,
-                monitor=monitor,
-                calibrate=lambda rows: self.calibrate(data.take(rows)),
+                monitor=replace(monitor, validate=None if monitor.validate is None else validate),
+                calibrate=calibrate,
                 batches=self.batches(data),
                 is_capturable=self.is_capturable,
+                team=team,
             )
         self._more = None
-        self.finish()
+        team.join()
+        if team.cluster.is_first:
+            self.finish()
         return run
 
     def train_more(self, data: Dataset, past: Past) -> Run:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from labelfield.inference.optimisers import RULES, RowOptimiser, RowRule
 from labelfield.inference.run import Clock, Run, Settings
 from labelfield.inference.source import Source
 from labelfield.inference.stepper import Objective, Stepper, all_finite
+from labelfield.inference.team import NO_TEAM, Team
 from labelfield.linalg.cholesky import FactorisationError
 
 _MOST_BAD_STEPS = 20
@@ -25,7 +27,7 @@ _MOST_BAD_STEPS = 20
 _STEPS_AHEAD = 64
 
 # From the rows of an epoch in random order, the size of a batch, the number of batches, and a generator: the batches.
-Batches = Callable[[NDArray[np.int64], int, int, np.random.Generator], list[NDArray[np.int64]]]
+Batches = Callable[[NDArray[Any], int, int, np.random.Generator], Sequence[NDArray[Any]]]
 
 # The parameters to train, each at that many times the learning rate.
 Rates = Mapping[nn.Parameter, float]
@@ -44,9 +46,11 @@ class Gradient(Algorithm[nn.Module]):
     A step that fails is skipped: its rows come again in the next epoch. Too many in a row end the run.
     """
 
-    def __init__(self, model: nn.Module, settings: Settings, seed: int, rates: Rates | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, settings: Settings, seed: int, rates: Rates | None = None, team: Team = NO_TEAM
+    ) -> None:
         """Train the parameters in `rates`, each at that many times the rate of the settings; by default all, at 1."""
-        self.model, self.settings = model, settings
+        self.model, self.settings, self.team = model, settings, team
         rates = dict.fromkeys(model.parameters(), 1.0) if rates is None else rates
         self.parameters = [parameter for parameter in rates if parameter.requires_grad]
         scales = [rates[parameter] for parameter in self.parameters]
@@ -62,7 +66,7 @@ class Gradient(Algorithm[nn.Module]):
         self.source, self.batches, how = source, batches, self.settings
         self.held_out = how.held_out_rows(source.n_rows)
         self.stepper = Stepper(
-            objective, source, self.optimiser, self.generator, how.kl_weight, how.clip_norm, is_capturable
+            objective, source, self.optimiser, self.generator, how.kl_weight, how.clip_norm, is_capturable, self.team
         )
 
     def close(self) -> None:
@@ -75,15 +79,16 @@ class Gradient(Algorithm[nn.Module]):
         self.is_used[self.held_out] = run.is_finishing
         self.n_rows = int(self.is_used.sum())
         self.n_steps = -(-self.n_rows // self.settings.batch_size)
-        self.drawn: tuple[int, list[NDArray[np.int64]]] = (-1, [])  # the batches of an epoch
+        self.drawn: tuple[int, Sequence[NDArray[Any]]] = (-1, [])  # the batches of an epoch
         return self
 
     def _batch(self, run: Run) -> NDArray[np.int64]:
         """Return the rows of the next step. They depend only on the seed and the epoch, counted through all stages."""
         epoch = len(run.history)
         if self.drawn[0] != epoch:
+            self.drawn = (-1, [])  # the last ones take memory
             rng = np.random.default_rng((self.settings.seed, epoch))
-            order = rng.permutation(self.source.n_rows)
+            order = self.source.order(rng)
             order = order[self.is_used[order]]
             # All of one size, which a GPU needs; the few rows that are left over come in other epochs.
             size = self.n_rows // self.n_steps
@@ -92,7 +97,7 @@ class Gradient(Algorithm[nn.Module]):
             else:
                 found = list(order[: size * self.n_steps].reshape(self.n_steps, size))
             self.drawn = (epoch, found)
-        return self.drawn[1][run.step]
+        return self.drawn[1][run.step].astype(np.int64, copy=False)
 
     def step_size(self, state: nn.Module, run: Run) -> float:
         return Clock(run, self.settings).rate()
@@ -130,9 +135,24 @@ class Gradient(Algorithm[nn.Module]):
     def tensors(self, state: nn.Module) -> dict[str, Tensor]:
         tensors = {f"model.{name}": value for name, value in state.state_dict().items()}
         tensors |= {f"optimiser.{name}": value for name, value in self.optimiser.tensors().items()}
-        return tensors | {"generator": self.generator.get_state(), "n_bad_steps": torch.tensor(self.n_bad_steps)}
+        tensors |= {"generator": self.generator.get_state(), "n_bad_steps": torch.tensor(self.n_bad_steps)}
+        if self.team.cluster.size == 1:
+            return tensors
+        parts = {name: value for name, value in tensors.items() if value.dim() and self.own_rows(name, 0) is not None}
+        return tensors | self.team.collect("the saving of a checkpoint", parts)
+
+    def own_rows(self, name: str, n_rows: int) -> slice | None:
+        """Return which of n_rows rows of a tensor of a checkpoint this process has; None for all."""
+        kind, _, rest = name.partition(".")
+        if kind == "optimiser":
+            number = int(rest.partition(".")[0])
+            rest = next(own for own, part in self.model.named_parameters() if part is self.parameters[number])
+        return self.team.divided.get(rest) if kind in ("model", "optimiser") else None
 
     def restore(self, tensors: dict[str, Tensor]) -> nn.Module:
+        # Where the rows of this process begin is known already; in the file it is told of all rows.
+        known = {f"model.{name}": value for name, value in self.model.named_buffers() if name.endswith("pointers")}
+        tensors |= known if self.team.cluster.size > 1 else {}
         self.model.load_state_dict(under("model.", tensors))
         self.optimiser.restore(under("optimiser.", tensors))
         self.generator.set_state(tensors["generator"])

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
+from labelfield.cluster import ALONE, Cluster
 from labelfield.errors import LabelfieldError
 from labelfield.inference.checkpoint import Tensors, save_run
 from labelfield.inference.run import Clock, Epoch, Monitor, Run, Settings
@@ -81,6 +83,8 @@ class Loop(Generic[State]):
     Where rows are held out, that only ends the first part: what `calibrate` returns is kept in the run, and the last
     `finishing_epochs` are on all rows. `algorithm_of` is asked for the algorithm of each part; it knows from the run
     which one it is. `hold` puts a state into the model: before the model is validated or calibrated, and at the end.
+    Processes that are `together` take every step at the same time: the first decides when to save and when time is
+    over, and what asks one of them to stop stops all.
     """
 
     def __init__(
@@ -92,9 +96,10 @@ class Loop(Generic[State]):
         *,
         calibrate: Callable[[], dict[str, Tensor]] | None = None,
         hold: Callable[[State], None] = lambda _: None,
+        together: Cluster = ALONE,
     ) -> None:
         self.algorithm_of, self.run, self.settings, self.monitor = algorithm_of, run, settings, monitor
-        self.calibrate, self.hold = calibrate, hold
+        self.calibrate, self.hold, self.together = calibrate, hold, together
         self.clock, self.problem, self.seconds_of_saving = Clock(run, settings), "", 0.0
         self._begin_part()
 
@@ -105,7 +110,8 @@ class Loop(Generic[State]):
     def drive(self, state: State) -> State:
         """Run from this state, and return the state at the end."""
         run, clock = self.run, self.clock
-        with stop_requests() as requests:
+        with stop_requests() as asked:
+            requests = asked if self.together.size == 1 else list[int]()  # that all processes know of
             self._save(state)
             saved = time.monotonic()
             while run.step > 0 or (run.epoch < run.max_epochs and not clock.is_over()):
@@ -122,7 +128,8 @@ class Loop(Generic[State]):
                     self._note(info)
                     if self.monitor.on_step is not None:
                         self.monitor.on_step(run, run.n_steps)
-                    if time.monotonic() - saved > max(self.settings.checkpoint_every, _RARER * self.seconds_of_saving):
+                    pause = max(self.settings.checkpoint_every, _RARER * self.seconds_of_saving)
+                    if self._agree(time.monotonic() - saved > pause, asked, requests):
                         self._save(state)
                         saved = time.monotonic()
                 self._end_epoch(state)
@@ -131,6 +138,18 @@ class Loop(Generic[State]):
             self._stop_if(requests, state)
         self.hold(state)
         return state
+
+    def _agree(self, is_saving_due: bool, asked: list[int], requests: list[int]) -> bool:
+        """Return whether to save now; let all processes have the clock of the first, and stop if one is asked to."""
+        if self.together.size == 1:
+            return is_saving_due
+        first, stop = self.together.is_first, asked[0] if asked else 0
+        told = torch.tensor([self.run.seconds * first, is_saving_due * first, stop, bool(stop)], dtype=torch.float64)
+        self.together.sum("a step", told)
+        self.run.seconds, n_asked = float(told[0]), int(told[3])
+        if n_asked and not requests:
+            requests.append(int(told[2]) // n_asked)  # the signal: one was sent to all of them, as a rule
+        return bool(told[1])
 
     def _is_epoch_over(self) -> bool:
         run, clock = self.run, self.clock
@@ -143,6 +162,8 @@ class Loop(Generic[State]):
 
     def _stop_if(self, requests: list[int], state: State) -> None:
         if requests:
+            if self.together.size > 1:
+                self.together.while_waiting = lambda: None  # all of them stop, and wait for each other to save
             self._save(state)
             raise Interrupted(requests[0])
 
@@ -195,5 +216,7 @@ class Loop(Generic[State]):
         if self.monitor.checkpoint is not None:
             self._note(self.algorithm.collect(self.run))
             started = time.monotonic()
-            save_run(self.monitor, self.run, self.settings, self.algorithm.tensors(state))
+            tensors = self.algorithm.tensors(state)
+            if self.together.is_first or self.together.size == 1:
+                save_run(self.monitor, self.run, self.settings, tensors)
             self.seconds_of_saving = time.monotonic() - started

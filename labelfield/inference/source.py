@@ -13,6 +13,7 @@ from labelfield.csr import gather_rows
 from labelfield.data import Dataset
 from labelfield.data.batch import Batch
 from labelfield.data.mask import Mask
+from labelfield.inference.windows import Windows
 from labelfield.linalg.partial import PartialLabels
 from labelfield.linalg.rows import Projected, Rows, gather, to_tensor
 
@@ -25,6 +26,9 @@ class Source(Protocol):
 
     n_rows: int
 
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
+        """Return all rows in a random order in which they can be read well: that of an epoch."""
+
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Any]:
         """Return X and Y of these rows: sparse CSR, or PartialLabels where some labels are missing."""
 
@@ -34,8 +38,13 @@ class DatasetSource:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset, self.n_rows = dataset, dataset.n_rows
+        self.windows = Windows(dataset)
+
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
+        return self.windows.order(rng)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
+        self.windows.read_ahead(rows)
         batch = Batch.gather(self.dataset, rows, device)
         return batch.X, batch.Y
 
@@ -77,6 +86,9 @@ class ResidentSource:
         self.n_rows, self.X = dataset.n_rows, _Resident(dataset.X, device) if X is None else X
         self.Y = _Resident(dataset.Y, device)
 
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
+        return rng.permutation(self.n_rows)
+
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         return self.gather(torch.from_numpy(rows).to(device), self._sizes(lambda part: part.count(rows)))
 
@@ -108,6 +120,9 @@ class TensorSource:
         self.X, self.n_rows = X, dataset.n_rows
         self.labels = Dataset(dataset.X[:, :0], dataset.Y)
 
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
+        return rng.permutation(self.n_rows)
+
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, Tensor]:
         chosen = torch.from_numpy(rows)
         Y = Batch.gather(self.labels, rows, device).Y
@@ -121,6 +136,9 @@ class MaskedSource:
 
     def __init__(self, source: Source, mask: Mask) -> None:
         self.source, self.mask, self.n_rows = source, mask, source.n_rows
+
+    def order(self, rng: np.random.Generator) -> NDArray[Any]:
+        return self.source.order(rng)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> tuple[Rows, PartialLabels]:
         X, Y = self.source.batch(rows, device)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from labelfield.inference.optimisers import RowOptimiser
 from labelfield.inference.source import ResidentSource, Sizes, Source
+from labelfield.inference.team import NO_TEAM, Team, values_of
 from labelfield.linalg.cholesky import FactorisationError
 from labelfield.linalg.rows import Rows
 
@@ -59,9 +60,10 @@ class Stepper:
         kl_weight: float = 1.0,
         clip_norm: float | None = None,
         is_capturable: bool = False,
+        team: Team = NO_TEAM,
     ) -> None:
         self.objective, self.source, self.optimiser, self.generator = objective, source, optimiser, generator
-        self.kl_weight, self.clip_norm = kl_weight, clip_norm
+        self.kl_weight, self.clip_norm, self.team = kl_weight, clip_norm, team
         self.parameters, self.device = optimiser.parameters, optimiser.device
         # On the device of the parameters. The given generator is on the CPU, where its state can be saved.
         self.draws = generator if self.device.type == "cpu" else torch.Generator(self.device)
@@ -103,10 +105,9 @@ class Stepper:
         loss = -self.objective(X, Y, n_data, self.draws).bound(self.kl_weight) / n_data
         loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
         with torch.no_grad():
-            gradients = [_values(p.grad) for p in self.parameters if p.grad is not None]
-            norm = nn.utils.get_total_norm(gradients)
+            loss, norm = self.team.combine(loss, self.parameters)
             if self.clip_norm is not None:
-                for gradient in gradients:
+                for gradient in [values_of(p.grad) for p in self.parameters if p.grad is not None]:
                     gradient.mul_((self.clip_norm / (norm + 1e-6)).clamp_max(1))
             is_bad = 1 - torch.isfinite(loss + norm).float()
             self.optimiser.update(is_bad)
@@ -170,10 +171,6 @@ class _Captured:
         self.rows.copy_(torch.from_numpy(rows), non_blocking=True)
         self.graph.replay()
         self.optimiser.mark_changed()
-
-
-def _values(gradient: Tensor) -> Tensor:
-    return gradient._values() if gradient.is_sparse else gradient
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:

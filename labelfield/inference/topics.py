@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.cluster import ALONE, Cluster
 from labelfield.csr import gather_rows
 from labelfield.data import Dataset
 from labelfield.data.mask import Mask
@@ -22,6 +23,7 @@ from labelfield.inference.checkpoint import Checkpoint, under
 from labelfield.inference.fitting import Past
 from labelfield.inference.loop import Algorithm, Info, Loop, TrainingError, breakdown
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
+from labelfield.inference.team import NO_TEAM, Team, own_rows
 from labelfield.topics.density import log_odds
 from labelfield.topics.em import EMOptions, EMState, RowState, Sums, em_step, is_settled
 from labelfield.topics.gibbs import GibbsOptions, GibbsState, gibbs_step, start_gibbs
@@ -41,6 +43,8 @@ _TIMED_ROWS = 5_000
 # Rows times labels of the held-out rows that probabilities are calibrated on, at most.
 _CALIBRATED_ENTRIES = 1 << 25
 _CALIBRATION = "calibration."
+# What the names of arrays begin with that have a row for each row of the data.
+_OF_ROWS = "rows."
 _NOT_FINITE = "the objective is not finite. Scale the rows, or lower weight_scale"
 
 
@@ -89,9 +93,10 @@ class EM(Algorithm[EMState]):
         n_rows: int,
         settings: Settings,
         options: TopicOptions,
+        team: Team = NO_TEAM,
     ) -> None:
         self.rows, self.chosen, self.n_rows, self.settings, self.options = rows, chosen, n_rows, settings, options
-        is_online = options.algorithm == "online_em"
+        self.team, is_online = team, options.algorithm == "online_em"
         self.data = None if is_online else rows(chosen)
         self.n_steps = -(-len(chosen) // settings.batch_size) if is_online else 1
 
@@ -122,13 +127,16 @@ class EM(Algorithm[EMState]):
         for group, part in (("sums", state.sums), ("rows", state.rows)):
             named = {} if part is None else part._asdict()
             tensors |= {f"{group}.{name}": value for name, value in named.items() if value is not None}
-        return tensors
+        if self.team.cluster.size == 1:
+            return tensors
+        parts = {name: value for name, value in tensors.items() if name.startswith(_OF_ROWS)}
+        return tensors | self.team.collect("the saving of a checkpoint", parts)
 
     def restore(self, tensors: dict[str, Tensor]) -> EMState:
         if self.data is not None:
             tensors = {name: value.to(self.data.design.X.device) for name, value in tensors.items()}
         sums, rows = under("sums.", tensors), under("rows.", tensors)
-        if rows and self.data is not None and rows["psi"].shape != (self.data.n_rows, tensors["r"].numel()):
+        if rows and self.data is not None and rows["psi"].shape != (len(self.chosen), tensors["r"].numel()):
             raise ValueError("the saved state of EM belongs to other rows")
         return EMState(
             restored_topics(tensors),
@@ -246,17 +254,24 @@ class TopicTrainer:
 
     def train(self, data: Dataset, monitor: Monitor) -> Run:
         """Train on the rows that are not held out for calibration, and then on all."""
-        held_out, rows, saved = self.settings.held_out_rows(data.n_rows), self._rows(data), Checkpoint.of(monitor)
+        held_out, rows, team = self.settings.held_out_rows(data.n_rows), self._rows(data), Team(monitor.cluster)
+        team.keep_beside(monitor.checkpoint)
+
+        def own(name: str, n: int) -> slice | None:
+            return own_rows(team.cluster, n) if name.startswith(_OF_ROWS) else None
+
+        saved = Checkpoint.of_team(monitor, own)
         run = Run() if saved is None else saved.run(self.settings)
         run.max_epochs = self.settings.max_epochs
         with torch.no_grad():
             loop: Any = Loop(
-                lambda run: self.algorithm(rows, run),
+                lambda run: self.algorithm(rows, run, team),
                 run,
                 self.settings,
                 monitor,
                 calibrate=(lambda: self._calibrate(rows, held_out)) if len(held_out) else None,
                 hold=lambda state: self._hold(_found(state)),
+                together=team.cluster,
             )
             # The first state has no name here: if it is a large one, nothing may hold on to it.
             if saved is None:
@@ -315,19 +330,21 @@ class TopicTrainer:
     def _rows(self, data: Dataset) -> _Rows:
         return _Rows(data, self.mask, self.transform)
 
-    def _topic_rows(self, rows: _Rows, chosen: NDArray[np.int64]) -> TopicRows:
+    def _topic_rows(self, rows: _Rows, chosen: NDArray[np.int64], cluster: Cluster = ALONE) -> TopicRows:
         """Return these rows as steps take them."""
         X, Y, mask = rows.take(chosen)
         places, is_missing = mask or (None, False)
-        return topic_rows(X, Y, self.model.labels.cpu().numpy(), places, is_missing, self.model.device)
+        return topic_rows(X, Y, self.model.labels.cpu().numpy(), places, is_missing, self.model.device, cluster)
 
-    def algorithm(self, rows: _Rows, run: Run) -> EM | Gibbs:
-        """Return the steps of a part of the run, on its rows."""
+    def algorithm(self, rows: _Rows, run: Run, team: Team = NO_TEAM) -> EM | Gibbs:
+        """Return the steps of a part of the run, on its rows; of several processes each has a share of them."""
         n_rows = rows.data.n_rows
         chosen = np.arange(n_rows) if run.is_finishing else self._first_rows(n_rows)
+        chosen = chosen[own_rows(team.cluster, len(chosen))]
         if self.options.algorithm == "gibbs":
             return Gibbs(self._topic_rows(rows, chosen), run, self.settings, self.options, self.spec.n_draws)
-        return EM(lambda some: self._topic_rows(rows, some), chosen, n_rows, self.settings, self.options)
+        make = lambda some: self._topic_rows(rows, some, team.cluster)  # noqa: E731
+        return EM(make, chosen, n_rows, self.settings, self.options, team)
 
     def _first_rows(self, n_rows: int) -> NDArray[np.int64]:
         """Return the rows that are not held out."""

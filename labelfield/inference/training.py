@@ -21,6 +21,7 @@ from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.inference.signals import stop_requests
 from labelfield.inference.source import Source
 from labelfield.inference.stepper import Objective
+from labelfield.inference.team import NO_TEAM, Team
 
 # From the numbers of the rows that were held out: what to keep of them.
 Calibrate = Callable[[NDArray[np.int64]], dict[str, Tensor]]
@@ -33,7 +34,8 @@ class Stage:
     `begin` is called when the stage starts, but not when it is resumed; then, in both cases, `enter`; then `rates`
     (None for all parameters at 1) and, once the model is as the stage takes it up, `source`. `calibrate` is given the
     rows that were held out. `batches` makes batches of rows; by default these are cut from their random order. An
-    objective whose shapes depend on nothing but the sizes of the batch `is_capturable` on a GPU.
+    objective whose shapes depend on nothing but the sizes of the batch `is_capturable` on a GPU. The processes of a
+    `team` take the same steps together.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Stage:
     calibrate: Calibrate | None = None
     batches: Batches | None = None
     is_capturable: bool = False
+    team: Team = NO_TEAM
 
 
 def train(
@@ -66,7 +69,7 @@ def train(
 
 def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = Monitor()) -> Run:
     """Train a model through all stages; an interrupted run continues in the stage where it stopped."""
-    saved = Checkpoint.of(monitor)
+    saved = None if stages[0].team.cluster.size > 1 else Checkpoint.of(monitor)
     first = 0 if saved is None else saved.place([stage.name for stage in stages])
     run = Run()
     with stop_requests():
@@ -75,7 +78,10 @@ def train_stages(model: nn.Module, stages: Sequence[Stage], monitor: Monitor = M
                 stage.begin()
             stage.enter()
             run = Run(stage=stage.name, history=list(run.history))
-            gradient = Gradient(model, stage.settings, _seed(stage.settings, len(run.history)), stage.rates())
+            seed = _seed(stage.settings, len(run.history))
+            gradient = Gradient(model, stage.settings, seed, stage.rates(), stage.team)
+            if stage.team.cluster.size > 1:
+                saved = Checkpoint.of_team(monitor, gradient.own_rows)
             if saved is not None:
                 run = saved.run(stage.settings)
                 saved.restore(gradient.restore)
@@ -123,7 +129,9 @@ def _drive(gradient: Gradient, run: Run, settings: Settings, monitor: Monitor, c
     kept = None if calibrate is None or not len(held_out) else lambda: calibrate(held_out)
     try:
         with _no_denormals():
-            Loop(gradient.part, run, settings, monitor, calibrate=kept).drive(gradient.model)
+            Loop(gradient.part, run, settings, monitor, calibrate=kept, together=gradient.team.cluster).drive(
+                gradient.model
+            )
     finally:
         gradient.close()
 

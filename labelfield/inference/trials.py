@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.cluster import ALONE, Arrays, Cluster
-from labelfield.csr import gather_rows
+from labelfield.csr import column_counts, gather_rows
 from labelfield.data.transform import RowTransform
 from labelfield.inference.log_odds import ScoredRows
 from labelfield.inference.margin import MarginRows, Problem, from_first, is_compiled, label_blocks, solve
@@ -61,7 +61,7 @@ def choose_machine(
     The ranks of a cluster solve the labels of each candidate together, and come to the same decisions.
     """
     first, *others = costs
-    labels, k, noise = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1])), 5, 0.0
+    labels, k, noise = np.flatnonzero(column_counts(Y)), 5, 0.0
     kept, rng = np.setdiff1d(np.arange(X.shape[0]), held_out), np.random.default_rng(seed)
     if X.nnz * labels.size > _ENTRIES:
         n_chosen = min(labels.size, max(_LEAST_LABELS, int(_SHARE * labels.size)))

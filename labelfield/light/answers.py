@@ -54,15 +54,15 @@ class LightLinear:
         if self.machines is not None:
             self.by_feature, self.machines = ByFeature(self.machines, n_features), None
 
-    def __call__(self, X: sparse.csr_array) -> tuple[F4, F4]:
-        """Return the raw probabilities (N, K), and 0 for the novelty (N,) of each row."""
+    def __call__(self, X: sparse.csr_array) -> F4:
+        """Return the raw probabilities (N, K)."""
         if self.by_feature is not None:
             scores = self.by_feature.scores(X)
         else:
             assert self.machines is not None
             scores = products(X, self.machines, self.n_threads)
         scores += self.arrays["intercepts"]
-        return expit(stacked(self.arrays, "stack.", self._parts(scores))), np.zeros(X.shape[0], np.float32)
+        return expit(stacked(self.arrays, "stack.", self._parts(scores)))
 
     def _parts(self, scores: F4) -> list[F4]:
         groups = self.arrays["groups"]
@@ -107,8 +107,8 @@ class LightFactors:
         np.fill_diagonal(squared, 0)
         return np.asarray(self.a * np.exp(-0.5 * squared) + self.b * products)
 
-    def __call__(self, X: sparse.csr_array) -> tuple[F4, F4]:
-        """Return the raw probabilities (N, K), and the novelty (N,) of each row."""
+    def __call__(self, X: sparse.csr_array) -> F4:
+        """Return the raw probabilities (N, K)."""
         place = self.place[X.indices]
         inside = np.where(place >= 0, X.data, np.float32(0))
         shape = (X.shape[0], len(self.weighted))
@@ -122,14 +122,13 @@ class LightFactors:
         A = (self.whitening @ Kzx.astype(np.float64)).astype(np.float32)
         mean = A.T @ self.arrays["family.mean"].T
         var = kxx[:, None] + np.square(A).T @ np.expm1(self.arrays["family.log_var"]).T
-        unknown = np.maximum(kxx - np.square(A).sum(0), _LEAST_VARIANCE) / np.maximum(kxx, _LEAST_VARIANCE)
         Phi = self.arrays["Phi"]
         f_mean = mean @ Phi.T + self.arrays["b"]
         f_std = np.sqrt(np.maximum(var, _LEAST_VARIANCE) @ np.square(Phi).T)
         P = np.zeros_like(f_mean)
         for node, share in self.quadrature:
             P += np.float32(share) * expit(f_mean + np.float32(node) * f_std)
-        return np.minimum(P, 1), unknown.astype(np.float32)
+        return np.minimum(P, 1)
 
 
 def _factor(K: NDArray[np.float64], jitter: float) -> NDArray[np.float64]:

@@ -38,7 +38,6 @@ class LightModel:
 
     def __init__(self, config: dict[str, Any], arrays: Arrays, names: list[str], text: TextParts) -> None:
         self.text_, self._names, self._arrays = text, names, small(arrays)
-        self._last: tuple[sparse.csr_array, F4] | None = None
         n_threads = usable_threads()
         self._best_labels = _plain_best  # compiled loops take longer to load than a few documents take
         self._is_mix = "members" in config
@@ -66,40 +65,34 @@ class LightModel:
 
     def predict_topk(self, rows: sparse.csr_array, k: int = 5) -> sparse.csr_array:
         """Return the k most probable labels of each row and their probabilities, as CSR (N, K)."""
-        best, unsure = self._answers(rows, k)
-        self._last = rows, unsure  # who asks for labels asks for uncertainty next
-        return best
-
-    def predict_uncertainty(self, rows: sparse.csr_array, best: sparse.csr_array | None = None) -> F4:
-        """Return how far the first label of each row (N,) should be distrusted, from 0 to 1."""
-        return self._last[1] if self._last is not None and self._last[0] is rows else self._answers(rows, 1)[1]
-
-    def _answers(self, rows: sparse.csr_array, k: int) -> tuple[sparse.csr_array, F4]:
         n_labels = len(self._names)
         k = min(k, n_labels)
         empty = np.zeros((0, k), np.float32)
-        found: list[tuple[NDArray[Any], ...]] = [(empty.astype(np.int64), empty, empty[:, 0])]
+        found: list[tuple[NDArray[Any], ...]] = [(empty.astype(np.int64), empty)]
         for block in row_blocks(rows.shape[0], n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
             found.append(self._block(gather_rows(rows, np.arange(block.start, block.stop)), k))
-        labels, P, unsure = (np.concatenate(part) for part in zip(*found, strict=True))
+        labels, P = (np.concatenate(part) for part in zip(*found, strict=True))
         order = np.argsort(labels, axis=1)
         columns, data = (np.take_along_axis(part, order, 1).ravel() for part in (labels, P))
-        best = from_counts(np.full(len(labels), k, np.int64), columns.astype(np.int32), data, n_labels)
-        return best, unsure.astype(np.float32)
+        return from_counts(np.full(len(labels), k, np.int64), columns.astype(np.int32), data, n_labels)
+
+    def predict_uncertainty(self, rows: sparse.csr_array, best: sparse.csr_array | None = None) -> F4:
+        """Return how far to distrust the first label of each row (N,): 1 - p."""
+        best = self.predict_topk(rows, 1) if best is None else best
+        return np.asarray(1 - best.max(axis=1).toarray().ravel(), np.float32)
 
     def _block(self, rows: sparse.csr_array, k: int) -> tuple[NDArray[Any], ...]:
         said = [predict(transform(rows)) for transform, predict in self._members]
-        P, novelty = said[0][0], np.max([new for _, new in said], axis=0)
+        P = said[0]
         if self._is_mix:
-            odds = stacked(self._arrays, "stack.", [log_odds(own) for own, _ in said])
+            odds = stacked(self._arrays, "stack.", [log_odds(own) for own in said])
             P = expit(odds)
-        if np.isnan(P.max(initial=0)) or np.isnan(novelty).any():  # compiled loops would find no best label
+        if np.isnan(P.max(initial=0)):  # compiled loops would find no best label
             raise no_numbers()
         # Calibration preserves the ranking, so that only the best need it.
         labels = self._best_labels(P, k)
         best = np.take_along_axis(P, labels, 1)
-        best = np.stack([calibrated(self._arrays, best[:, rank], rank) for rank in range(k)], 1)
-        return labels, best, 1 - best[:, 0] * (1 - novelty)
+        return labels, np.stack([calibrated(self._arrays, best[:, rank], rank) for rank in range(k)], 1)
 
 
 def _plain_best(P: F4, k: int) -> NDArray[np.int64]:
@@ -154,7 +147,7 @@ def _is_known(config: dict[str, Any]) -> bool:
 
 def _member(
     config: dict[str, Any], arrays: Arrays, n_features: int, n_threads: int
-) -> tuple[RowTransform, Callable[[sparse.csr_array], tuple[F4, F4]]]:
+) -> tuple[RowTransform, Callable[[sparse.csr_array], F4]]:
     """Return the row transform of a member, and its predictor; raise a ValueError for what does not fit."""
     spec = config["spec"]
     transform = RowTransform(config["row_transform"], arrays.get("rows.weights"), arrays.get("rows.shifts"))

@@ -93,6 +93,18 @@ def _product(X: Tensor, W: Tensor) -> Tensor:
     return torch.embedding_bag(W, columns, pointers, mode=0, per_sample_weights=X.values(), include_last_offset=True)[0]
 
 
+def some_rows(X: Rows, first: int, last: int) -> Rows:
+    """Return neighbouring rows."""
+    if isinstance(X, Projected):
+        return Projected(*(part[first:last] for part in X))
+    if X.layout != torch.sparse_csr:
+        return X[first:last]
+    pointers = X.crow_indices()[first : last + 1]
+    own = slice(int(pointers[0]), int(pointers[-1]))
+    parts = pointers - own.start, X.col_indices()[own], X.values()[own]
+    return torch.sparse_csr_tensor(*parts, size=(last - first, X.shape[1]), check_invariants=False)
+
+
 def take(parameter: Tensor, chosen: Tensor) -> Tensor:
     """Return some rows of a parameter, each at most once. The gradient is sparse: it has these rows alone."""
     return apply(_Take, parameter, chosen)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_positives, from_counts
+from labelfield.csr import as_positives, column_counts, from_counts
 from labelfield.errors import DataError
 from labelfield.metrics.inputs import Scores, are_probabilities, as_probabilities, as_scores, block_rows, scores_of
 from labelfield.metrics.pairs import auc, coverage_error, ranking_loss
@@ -79,7 +79,7 @@ def f1(Y: Any, P: Scores, threshold: float = 0.5, average: Literal["micro", "mac
             predicted += np.count_nonzero(P[rows] >= threshold, axis=0)
     else:
         predicted += np.bincount(P.indices[P.data >= threshold], minlength=k)
-    at_stake = predicted + np.bincount(Y.indices, minlength=k)
+    at_stake = predicted + column_counts(Y)
     if average == "micro":
         return float(2 * hits.sum() / at_stake.sum()) if at_stake.sum() else 0.0
     return float(np.mean(2 * hits / np.maximum(at_stake, 1)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labelfield.csr import as_positives
+from labelfield.csr import as_positives, column_counts
 from labelfield.errors import DataError
 
 PROPENSITY_A = 0.55
@@ -22,7 +22,7 @@ def inverse_propensity(Y_train: Any, a: float = PROPENSITY_A, b: float = PROPENS
     Usual values of (a, b): (0.6, 2.6) for the Amazon data sets, (0.5, 0.4) for WikiLSHTC, the default for all others.
     """
     Y_train = as_positives(Y_train)
-    frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1])
+    frequency = column_counts(Y_train)
     return inverse_propensity_of(frequency, Y_train.shape[0], a, b)
 
 

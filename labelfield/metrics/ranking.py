@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_positives, from_counts, row_of_entries
+from labelfield.csr import as_positives, column_counts, from_counts, row_of_entries
 from labelfield.errors import DataError
 from labelfield.metrics.inputs import Scores, as_scores, block_rows, entry_keys, find
 
@@ -247,7 +247,7 @@ def popularity(Y_train: Any, n_rows: int, k: int = 5) -> sparse.csr_array:
     They are CSR, with the frequency of each label as its probability.
     """
     Y_train = as_positives(Y_train)
-    frequency = np.bincount(Y_train.indices, minlength=Y_train.shape[1]) / max(Y_train.shape[0], 1)
+    frequency = column_counts(Y_train) / max(Y_train.shape[0], 1)
     best = np.sort(top_k(frequency[None], min(k, frequency.size)).labels[0]).astype(np.int32)
     values = np.tile(frequency[best].astype(np.float32), n_rows)
     return from_counts(np.full(n_rows, best.size), np.tile(best, n_rows), values, frequency.size)

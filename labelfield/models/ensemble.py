@@ -114,11 +114,6 @@ class EnsemblePredictor(Predictor):
 
         return to_csr((found for _, found in self.answers(self._blocks(rows), ranked)), k, self.n_labels)
 
-    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        """Return the mean over members or, in a stack, the maximum, since some members cannot tell."""
-        found = [predictor.novelty(own) for predictor, own in self._parts(rows)]
-        return np.asarray((np.mean if self.stack is None else np.max)(found, axis=0), np.float32)
-
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of the utilities of the mixture of all members; their processes h are not comparable."""
         if self.stack is not None:

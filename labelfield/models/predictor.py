@@ -183,10 +183,6 @@ class Predictor(ABC):
         # A float32 probability comes no closer to 1 than this.
         return np.asarray(scores - np.log(-np.expm1(np.minimum(scores, np.log(_ALMOST_ONE)))))
 
-    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        """Return how unlike the training rows each row (N,) is, from 0 to 1; 0 for a model that cannot tell."""
-        return np.zeros(rows.shape[0], np.float32)
-
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of utilities and latent processes."""
         raise CannotAnswerError("this model has no utilities with means and variances")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from labelfield.csr import column_counts
 from labelfield.errors import DataError
 from labelfield.estimators.protocol import FittedClassifier
 from labelfield.inference.run import Epoch
@@ -40,7 +41,7 @@ class Facts(NamedTuple):
     examples: list[Example]
     learned: Learned
     rank_power: float = 0.0
-    decisions: Decisions | None = None
+    decisions: Decisions | str = ""
 
 
 def gather(
@@ -75,7 +76,7 @@ def gather(
     weight = rank_weight(power, lambda: counts.wide(Y.shape[1]).inverse_propensity)
     found = predict_rows(estimator, X, Y, progress, weight)
     side = image_side(X)
-    occurs = np.bincount(X.indices, minlength=X.shape[1]) > _SELDOM * X.shape[0]
+    occurs = column_counts(X) > _SELDOM * X.shape[0]
     return Facts(
         identity=identity,
         curves=learning_curves(estimator),

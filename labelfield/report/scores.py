@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import from_counts
+from labelfield.csr import column_counts, from_counts
 from labelfield.metrics import RankedHits, auc, score_ranking, top_k
 from labelfield.metrics.probabilities import Reliability, reliability_of
 from labelfield.metrics.propensity import inverse_propensity_of
@@ -75,13 +75,11 @@ class Tenth(NamedTuple):
 class Errors(NamedTuple):
     """How often first labels are wrong: by tenths of the rows, the surest first, and over all.
 
-    `auroc` says how well the uncertainty tells wrong first labels from right ones, `auroc_of_p` how well their
-    probability alone does.
+    `auroc` says how well the uncertainty tells wrong first labels from right ones.
     """
 
     tenths: list[Tenth]
     auroc: float
-    auroc_of_p: float
     error: float
 
 
@@ -150,7 +148,7 @@ def bands(predictions: Predictions, counts: Counts, names: Sequence[str], has_cl
     """
     judged, n_labels = predictions.judged, predictions.Y.shape[1]
     counts, label = counts.wide(n_labels), judged.ranked.labels
-    n_true = np.bincount(predictions.Y.indices, minlength=n_labels)
+    n_true = column_counts(predictions.Y)
     is_each = n_labels <= _FEW_LABELS
     band_of = np.arange(n_labels) if is_each and has_classes else _band_of_labels(counts.of_labels, n_true)
     n_bands = int(band_of.max(initial=-1)) + 1
@@ -214,5 +212,4 @@ def errors(predictions: Predictions) -> Errors:
     parts = [order[first:last] for first, last in pairwise(cuts)]
     tenths = [Tenth(rows.size, float(uncertainty[rows].mean()), float(wrong[rows].mean())) for rows in parts]
     truth = sparse.csr_array(wrong[:, None].astype(np.float32))
-    auroc, auroc_of_p = (auc(truth, values[:, None]) for values in (uncertainty, 1 - predictions.first))
-    return Errors(tenths, auroc, auroc_of_p, float(wrong.mean()))
+    return Errors(tenths, auc(truth, uncertainty[:, None]), float(wrong.mean()))

@@ -110,7 +110,9 @@ def em_step(
         rows = RowState(first_counts(topics, data, psi) + topics.r.to(psi.dtype), psi)
     # The E-step, and F of the state before it.
     fit, row_counts, counts = expected_counts(_intensities(rows, t), topics.V, data.positives)
-    objective = scale * (fit + _row_terms(topics, rows, t)) + _log_prior(topics, options.priors, n_data)
+    over_all, of_rows = data.design.over_all, torch.tensor(fit + _row_terms(topics, rows, t), dtype=torch.float64)
+    counts = over_all(counts)
+    objective = scale * float(over_all(of_rows)) + _log_prior(topics, options.priors, n_data)
     # W, for the best q(u) given the counts.
     r, psi = topics.r.to(row_counts.dtype), rows.psi
     total = row_counts + r
@@ -134,7 +136,7 @@ def em_step(
         W, psi = torch.lerp(topics.W, W, rate), torch.lerp(rows.psi, psi, rate)
     # r, by the expected number of tables (Zhou and Carin 2015); then q(u).
     tables = (torch.digamma(total) - torch.digamma(r)).mul_(r).sum(0, dtype=torch.float64)
-    sums = Sums(counts, tables, softplus(shifted(psi, t)).sum(0, dtype=torch.float64))
+    sums = Sums(counts, over_all(tables), over_all(softplus(shifted(psi, t)).sum(0, dtype=torch.float64)))
     topics = replace(topics, W=W)
     if options.learns_shapes:
         blended, strength = _blended(state.sums, sums, rate, scale), options.priors.shape_strength * n_data
@@ -149,7 +151,7 @@ def em_step(
     if options.learns_precision and options.precision_by == "evidence":
         spread = inverse_diagonals(problem, is_exact=options.n_gradient_steps is None)
     best = _maximised(topics, sums, options, state.n_steps, spread)
-    if state.sums is None and data.positives.n_entries == 0:
+    if state.sums is None and not bool(counts.any()):
         # Identical topics would stay identical; until there are labels, random weights tell them apart.
         best = replace(best, V=topics.V, rest=topics.rest)
     return EMState(best, sums, rows, data, state.n_steps + 1), objective

@@ -5,7 +5,6 @@ out: they cover the active labels, which `labels` lists.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,15 +12,26 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from labelfield.cluster import ALONE, Cluster
 from labelfield.linalg.rows import dot, to_tensor, transposed
 
 
 class DesignMatrix:
-    """Features with a constant appended, used only in products."""
+    """Features with a constant appended, used only in products.
 
-    def __init__(self, X: Tensor) -> None:
-        self.X, self.transposed = X, transposed(X)
-        self.n_rows, self.n_weights = int(X.shape[0]), int(X.shape[1]) + 1
+    Of several processes each has some rows of its own. Whatever is summed over rows is then summed over all processes.
+    """
+
+    def __init__(self, X: Tensor, cluster: Cluster = ALONE) -> None:
+        self.X, self.transposed, self.cluster = X, transposed(X), cluster
+        n_rows = torch.tensor(float(X.shape[0]), dtype=torch.float64)
+        self.n_rows, self.n_weights = int(self.over_all(n_rows)), int(X.shape[1]) + 1
+        self._squares: Tensor | None = None
+
+    def over_all(self, total: Tensor) -> Tensor:
+        """Return the sum of a total over the rows of this process and those of all others."""
+        self.cluster.sum("a step", total)
+        return total
 
     def times(self, W: Tensor) -> Tensor:
         """Return X W (N, K) for W (D + 1, K)."""
@@ -30,14 +40,17 @@ class DesignMatrix:
     def transposed_times(self, G: Tensor) -> Tensor:
         """Return Xᵀ G (D + 1, K) for G (N, K)."""
         constant = G.sum(0, keepdim=True, dtype=torch.float64).to(G.dtype)
-        return torch.cat([dot(self.transposed, G), constant])
+        return self.over_all(torch.cat([dot(self.transposed, G), constant]))
 
-    @cached_property
+    @property
     def squares(self) -> Tensor:
         """Σ_n x_nd² (D + 1,), computed once since every step asks for it."""
-        squares = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device)
-        squares.index_add_(0, self.X.col_indices().long(), self.X.values().double().square())
-        return torch.cat([squares, squares.new_full((1,), self.n_rows)]).to(self.X.dtype)
+        if self._squares is None:
+            squares = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device)
+            squares.index_add_(0, self.X.col_indices().long(), self.X.values().double().square())
+            squares = self.over_all(squares)
+            self._squares = torch.cat([squares, squares.new_full((1,), self.n_rows)]).to(self.X.dtype)
+        return self._squares
 
 
 class SparsePattern:
@@ -79,6 +92,7 @@ class TopicRows:
 
     @property
     def n_rows(self) -> int:
+        """The number of rows, of all processes."""
         return self.design.n_rows
 
     def observed_weight(self, V: Tensor) -> Tensor | None:
@@ -115,12 +129,17 @@ def topic_rows(
     mask: sparse.csr_array | None = None,
     is_missing: bool = False,
     device: torch.device | str = "cpu",
+    cluster: Cluster = ALONE,
 ) -> TopicRows:
-    """Build rows whose labels, and those of the mask, are all among `labels`, which are sorted."""
+    """Build rows whose labels, and those of the mask, are all among `labels`, which are sorted.
+
+    The processes of a `cluster` each build some rows of one set.
+    """
 
     def placed(array: sparse.csr_array) -> SparsePattern:
         columns, shape = np.searchsorted(labels, array.indices), (array.shape[0], len(labels))
         ones = np.ones(columns.size, np.int8)
         return SparsePattern(sparse.csr_array((ones, columns, array.indptr), shape=shape), device)
 
-    return TopicRows(DesignMatrix(to_tensor(X, device)), placed(Y), None if mask is None else placed(mask), is_missing)
+    design = DesignMatrix(to_tensor(X, device), cluster)
+    return TopicRows(design, placed(Y), None if mask is None else placed(mask), is_missing)

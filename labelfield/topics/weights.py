@@ -48,7 +48,8 @@ def conjugate_gradients(
     """
     design, omega, target, precision, scale = problem
     precision = precision.unsqueeze(1)
-    diagonal = scale * design.squares.unsqueeze(1) * omega.mean(0) + precision
+    mean = design.over_all(omega.sum(0, dtype=torch.float64)).div(design.n_rows).to(omega.dtype)
+    diagonal = scale * design.squares.unsqueeze(1) * mean + precision
     residual = design.transposed_times(torch.addcmul(target, omega, psi, value=-1)).mul_(scale) - precision * W
     z = residual / diagonal
     direction, size = z, _dots(residual, z)

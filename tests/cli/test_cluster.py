@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy import sparse
 
-from labelfield import Dataset, LinearClassifier, synth, write
+from labelfield import Dataset, LinearClassifier, MLGPFClassifier, TopicClassifier, synth, write
 
 WORDS = ("--method", "linear", "--set", "n_trees=1")
 
@@ -83,21 +83,30 @@ def assert_same(one, other):
         np.testing.assert_array_equal(a[name], b[name], name)
 
 
+def assert_close(one, other, tolerance=1e-4):
+    a, b = (load_file(folder / "arrays.safetensors") for folder in (one, other))
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_allclose(a[name].astype(float), b[name].astype(float), atol=tolerance, err_msg=name)
+
+
 # Two processes that share the time of importing: forked before anything has run.
 FORKED = """
 import os, sys
 from labelfield import Dataset, synth
+from labelfield import LinearClassifier, MLGPFClassifier, TopicClassifier
 from labelfield.cluster import joined
-from labelfield.estimators.linear import LinearClassifier
 
+models = [LinearClassifier(n_trees=1)]
+models += [MLGPFClassifier(max_epochs=2, n_latent=5, n_inducing=9), TopicClassifier(max_epochs=5, n_topics=4)]
 data, child = synth.make_multilabel(200, 60, 70, seed=0), os.fork()
 os.environ["RANK"] = "1" if child == 0 else "0"
-model = LinearClassifier(n_trees=1)
 with joined() as cluster:
-    prepared = model.prepare(data.X, data.Y, cluster=cluster)
-    model.train_prepared(prepared, cluster=cluster)
-    if cluster.is_first:
-        model.save(sys.argv[1])
+    for model in models:
+        prepared = model.prepare(data.X, data.Y, cluster=cluster)
+        model.train_prepared(prepared, cluster=cluster, checkpoint=f"{sys.argv[1]}-run/{model.method}")
+        if cluster.is_first:
+            model.save(f"{sys.argv[1]}-{model.method}")
 if child == 0:
     os._exit(0)
 assert os.wait()[1] == 0
@@ -108,8 +117,14 @@ def test_two_processes_train_the_same_model_as_one(tmp_path):
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", FORKED, tmp_path / "two"], env=os.environ | told, check=True, timeout=120)
     data = synth.make_multilabel(200, 60, 70, seed=0)
-    LinearClassifier(n_trees=1).fit(data.X, data.Y).save(tmp_path / "one")
-    assert_same(tmp_path / "one", tmp_path / "two")
+    for model in (
+        LinearClassifier(n_trees=1),
+        MLGPFClassifier(max_epochs=2, n_latent=5, n_inducing=9),
+        TopicClassifier(max_epochs=5, n_topics=4),
+    ):
+        model.fit(data.X, data.Y).save(tmp_path / "one")
+        same = assert_same if model.method == "linear" else assert_close
+        same(tmp_path / "one", tmp_path / f"two-{model.method}")
 
 
 @pytest.mark.slow
@@ -256,3 +271,100 @@ class TestBadRanks:
     def test_a_model_of_another_kind(self, tmp_path):
         found = Ranks(2, "train", make(tmp_path / "data"), "--out", tmp_path / "model").end()
         assert "error: auto: a factor model takes part, which trains in one process" in found[0][2]
+
+
+# Factor models and topics, which take every step together
+
+FACTOR = ("--method", "mlgpf", "--set", "n_latent=12", "--set", "n_inducing=20", "--set", "batch_size=50")
+TOPICS = ("--method", "topics", "--set", "n_topics=6", "--set", "max_epochs=30")
+
+
+@pytest.mark.slow
+class TestTogether:
+    @pytest.mark.parametrize("words", [FACTOR, (*FACTOR, "--set", "label_linear=point"), TOPICS], ids=str)
+    def test_any_number_of_processes_trains_and_answers_alike(self, tmp_path, words):
+        """Half of the labels are never seen, and with 70 labels there are fewer blocks than processes."""
+        data = make(tmp_path / "data", unseen=range(30, 70))
+        scores = set()
+        for size in (1, 2, 4):
+            done(size, "train", data, *words, "--out", tmp_path / f"{size}")
+            assert_close(tmp_path / "1", tmp_path / f"{size}")
+            scores.add(done(size, "evaluate", tmp_path / "1", data)[1])
+            left = sorted(path.name for path in (tmp_path / f"{size}").iterdir())
+            assert left == ["arrays.safetensors", "config.json", "labels.txt"]
+        assert len(scores) == 1
+
+    def test_a_process_that_is_killed_is_named_and_the_run_goes_on(self, tmp_path):
+        data, out = hard(tmp_path / "data"), tmp_path / "model"
+        words = (*FACTOR, "--set", "max_epochs=6", "--set", "calibrate=false")
+        done(1, "train", data, *words, "--out", tmp_path / "whole")
+        ranks = Ranks(2, "train", data, *words, "--out", out, timeout=20)
+        wait_for(out / "checkpoint.safetensors", ranks)
+        time.sleep(1.0)
+        ranks.kill(1)
+        code, _, told = ranks.end()[0]
+        assert code == 1
+        assert "rank 0 has lost the others in a step: rank 1 does not answer" in told
+        done(3, "train", data, *words, "--out", out, "--resume")
+        assert_close(tmp_path / "whole", out)
+
+    def test_a_process_that_is_asked_to_stop_stops_all_and_they_go_on(self, tmp_path):
+        data, out = hard(tmp_path / "data"), tmp_path / "model"
+        words = (*FACTOR, "--set", "max_epochs=6", "--set", "calibrate=false")
+        done(1, "train", data, *words, "--out", tmp_path / "whole")
+        ranks = Ranks(2, "train", data, *words, "--out", out)
+        wait_for(out / "checkpoint.safetensors", ranks)
+        ranks.processes[1].send_signal(signal.SIGTERM)
+        found = ranks.end()
+        assert [found[rank][0] for rank in (0, 1)] == [143, 143]
+        assert "the same command with --resume continues" in found[0][2]
+        done(2, "train", data, *words, "--out", out, "--resume")
+        assert_close(tmp_path / "whole", out)
+
+    def test_other_rows_and_options_are_told_at_once(self, tmp_path):
+        data, other = make(tmp_path / "data"), make(tmp_path / "other", seed=1)
+        out = ("--out", tmp_path / "model")
+        theirs = ("train", other, *FACTOR, *out)
+        found = Ranks(2, "train", data, *FACTOR, *out, of_rank={1: theirs}).end()
+        assert "error: rank 1 has other training rows than rank 0" in found[0][2]
+        theirs = ("train", data, *FACTOR, "--set", "learning_rate=0.5", *out)
+        found = Ranks(2, "train", data, *FACTOR, *out, of_rank={1: theirs}).end()
+        assert "error: rank 1 has other options than rank 0" in found[0][2]
+        assert not (tmp_path / "model").exists()
+
+    def test_a_full_disk_is_told_and_leaves_the_checkpoint_before_it(self, tmp_path):
+        """A limit on the size of files fails as a full disk does; 20 kB are enough for the rows and not for a model."""
+        data, out = make(tmp_path / "data"), tmp_path / "model"
+        limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
+        limited += "from labelfield.cli.main import main; main()"
+        told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-c", limited, "train", str(data), *FACTOR, "--out", str(out)]
+        ranks = [
+            subprocess.Popen(command, env=os.environ | told | {"RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+            for rank in range(2)
+        ]
+        said = [process.communicate(timeout=120)[1] for process in ranks]
+        assert ranks[0].returncode
+        assert "File too large" in said[0]
+        assert not list(out.glob("*")) if out.exists() else True
+
+
+def wait_for(path, ranks):
+    for _ in range(1200):
+        if path.exists() or any(process.poll() is not None for process in ranks.processes.values()):
+            return
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_restart_onto_a_model_of_another_training_is_refused_again(tmp_path):
+    data, out = make(tmp_path / "data"), tmp_path / "model"
+    done(1, "train", data, *WORDS, "--out", out)
+    before = (out / "arrays.safetensors").read_bytes()
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2"]
+    command += ["-m", "labelfield", "train", str(data), *WORDS, "--out", str(out)]
+    found = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=240, check=False)
+    assert found.returncode != 0
+    assert "exists; pass --overwrite to replace it" in found.stderr
+    assert "is complete" not in found.stderr
+    assert (out / "arrays.safetensors").read_bytes() == before

@@ -5,10 +5,13 @@ import gzip
 import io
 import json
 import re
+import shutil
+import signal
 from types import SimpleNamespace
 
 import pytest
 from test_commands import message, run
+from test_models import SMALL
 
 import labelfield
 
@@ -201,6 +204,13 @@ def test_duplicate_ids_are_said(trained, tmp_path):
     assert facts["ids that occur more than once"] == 1
 
 
+def test_labels_that_tagging_does_not_need_are_not_looked_at(trained, tmp_path):
+    model, _ = trained
+    (tmp_path / "odd.jsonl").write_text('{"id": "a", "text": "some bread", "labels": [["nested"]]}\n')
+    assert json.loads(run("tag", model, tmp_path / "odd.jsonl", "-k", 1).stdout)["id"] == "a"
+    assert "a list in the list" in message(run("evaluate", model, tmp_path / "odd.jsonl", check=3))
+
+
 def test_a_model_learns_on_without_its_documents_being_named(toy, tmp_path):
     model, data = tmp_path / "model", tmp_path / "toy.csv"
     data.write_bytes((toy / "train.csv").read_bytes())
@@ -219,6 +229,38 @@ def test_a_model_learns_on_without_its_documents_being_named(toy, tmp_path):
     (tmp_path / "new.txt").write_text("a quasar far away")
     tags = json.loads(run("tag", model, tmp_path / "new.txt", "-k", 1).stdout)["tags"]
     assert tags[0]["label"] == "quasars"  # also the new word counts
+
+
+@pytest.mark.parametrize("kind", ["linear", pytest.param("mlgpf", marks=pytest.mark.slow)])
+def test_interrupted_learning_keeps_the_old_model_and_resumes(kind, toy, tmp_path, interrupt_after, monkeypatch):
+    method = FAST if kind == "linear" else (*SMALL, "--set=max_epochs=2")
+    run("train", toy, "--out", tmp_path / "model", *method)
+    old = files_of(tmp_path / "model")
+    shutil.copytree(tmp_path / "model", tmp_path / "whole")
+    (tmp_path / "corrections.jsonl").write_text(json.dumps({"title": "", "text": "wool yarn", "labels": ["knitting"]}))
+    learn = ("learn", tmp_path / "model", tmp_path / "corrections.jsonl", "--device=cpu")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with monkeypatch.context() as patched:
+            patched.setattr("labelfield.cli.live.TrainingBar.__call__", interrupt_after(1, number))
+            done = run(*learn, check=128 + number)
+        assert "is as it was, and the same command with --resume continues" in message(done)
+        left = files_of(tmp_path / "model")
+        assert {name: left.pop(name) for name in old} == old
+        assert {name.partition("-")[0].partition(".")[0] for name in left} <= {"checkpoint"}
+        assert len(run("tag", tmp_path / "model", toy).stdout.splitlines()) == 40
+    (tmp_path / "other.jsonl").write_text(json.dumps({"title": "", "text": "wool", "labels": ["music"]}))
+    refused = run(*learn[:2], tmp_path / "other.jsonl", "--device=cpu", "--resume", check=3)
+    assert "the checkpoint was made with another model or other training data" in message(refused)
+    run(*learn, "--resume")
+    run("learn", tmp_path / "whole", *learn[2:])  # without an interruption
+    found, whole = files_of(tmp_path / "model"), files_of(tmp_path / "whole")
+    assert found.keys() == whole.keys() == old.keys()
+    assert found["arrays.safetensors"] == whole["arrays.safetensors"]
+    assert "knitting" in found["labels.txt"].decode().splitlines()
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_documents_are_kept_only_if_wanted_and_whole(toy, tmp_path):

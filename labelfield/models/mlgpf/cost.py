@@ -1,5 +1,7 @@
 """The memory that training a multi-label factor model takes, estimated in advance, and whether a step is small."""
 
+from dataclasses import replace
+
 from labelfield.memory import BYTES_PER_PARAMETER, DOUBLE, FLOAT
 from labelfield.models.mlgpf.spec import Spec
 
@@ -25,8 +27,15 @@ def n_parameters(spec: Spec) -> int:
     return inputs.get(spec.inducing, 0) + m * p + covariance.get(spec.posterior, p * m * m) + k * (p + 1) + weights
 
 
-def training_bytes(spec: Spec, batch_size: int, n_labels: int) -> int:
-    """Return the bytes of the parameters with the optimiser's share, and of the largest arrays of such a step."""
+def training_bytes(spec: Spec, batch_size: int, n_labels: int, n_ranks: int = 1) -> int:
+    """Return the bytes of the parameters with the optimiser's share, and of the largest arrays of such a step.
+
+    Several processes divide the labels among them, after each has had all of them once.
+    """
+    if n_ranks > 1:
+        own = replace(spec, n_labels=-(-spec.n_labels // n_ranks), n_label_linear=-(-spec.n_label_linear // n_ranks))
+        at_first = FLOAT * (n_parameters(spec) - n_parameters(own))
+        return max(at_first, training_bytes(own, batch_size, -(-n_labels // n_ranks)))
     p, m, b = spec.n_latent, spec.n_inducing, batch_size
     seen = spec.n_support or spec.n_features
     fixed = seen * {"fixed": m, "subspace": spec.rank, "subspace_fixed": spec.rank}.get(spec.inducing, 0)

@@ -49,7 +49,7 @@ class LabelLinear(nn.Module):
         if kind == "mean_field":
             self.log_var = nn.Parameter(torch.full((n_weights,), 2 * log(_SPREAD)))
             self.log_scale = nn.Parameter(torch.full((), log(scale)))
-        self._all: list[_Layout] | None = None
+        self._all: tuple[Tensor, list[_Layout]] | None = None  # of these features
 
     def fill(self, pattern: LabelFeatures) -> None:
         """Set which weights exist, and which of them wait.
@@ -90,15 +90,30 @@ class LabelLinear(nn.Module):
         result.weights.copy_(self.weights[kept])
         return result
 
+    @torch.no_grad()
+    def of_labels(self, labels: slice) -> LabelLinear:
+        """Return a copy with these labels alone."""
+        pointers = self.get_buffer("pointers")[labels.start : labels.stop + 1]
+        own = slice(int(pointers[0]), int(pointers[-1]))
+        result = LabelLinear(len(pointers) - 1, self.n_features, own.stop - own.start, self.kind, self.scale)
+        result.to(self.weights.device)
+        result.get_buffer("pointers").copy_(pointers - own.start)
+        for name, value in [*self.named_buffers(), *self.named_parameters()]:
+            if name != "pointers":
+                (result.get_parameter if isinstance(value, nn.Parameter) else result.get_buffer)(name).copy_(
+                    value[own] if value.dim() else value
+                )
+        return result
+
     def select(self, labels: Tensor | slice | None = None) -> LabelLinearSubset:
         """Return the weights of these labels, or of all. Labels given by number alone get a gradient, a sparse one."""
         pointers, features, waiting = (self.get_buffer(name) for name in ("pointers", "features", "waiting"))
         log_var: Tensor | None = self.log_var if self.kind == "mean_field" else None
         weights: Tensor = self.weights
         if labels is None or (isinstance(labels, slice) and labels == slice(0, len(pointers) - 1)):
-            if not self._all or self._all[0].cells.device != weights.device:
-                self._all = self._lay_out(pointers.diff(), features)
-            return LabelLinearSubset(self, weights, log_var, waiting, pointers.diff(), self._all)
+            if self._all is None or self._all[0] is not features:
+                self._all = features, self._lay_out(pointers.diff(), features)
+            return LabelLinearSubset(self, weights, log_var, waiting, pointers.diff(), self._all[1])
         if isinstance(labels, slice):
             chosen: Tensor | slice = slice(int(pointers[labels.start]), int(pointers[labels.stop]))
             sizes = pointers[labels.start : labels.stop + 1].diff()

@@ -23,6 +23,7 @@ from labelfield.linalg.rows import Projected, Rows, n_rows, take
 from labelfield.models.calibration import Calibration
 from labelfield.models.elbo import Elbo
 from labelfield.models.mlgpf.label_linear import LabelLinear, LabelLinearSubset
+from labelfield.models.mlgpf.shares import Shares
 from labelfield.models.sampling import choose_labels
 from labelfield.variational.families import Family, Moments, Prior
 
@@ -99,8 +100,9 @@ class MLGPF(nn.Module):
             return _Labels(take(self.Phi, labels), take(self.b, labels), linear, b_mean)
         return _Labels(self.Phi[labels], self.b[labels], linear, b_mean)
 
-    def _kl(self, prior: Prior, labels: _Labels, weight: Tensor | None) -> Tensor:
-        total = self.family.kl(prior).sum()
+    def _kl(self, prior: Prior, labels: _Labels, weight: Tensor | None, has_shared: bool = True) -> Tensor:
+        """Return the divergence of these labels, with that of the shared processes unless others count it."""
+        total = self.family.kl(prior).sum() * has_shared
         if labels.label_linear is not None:
             total = total + labels.label_linear.kl(weight)
         if labels.b_mean is not None:  # -log p(b), up to a constant
@@ -118,6 +120,7 @@ class MLGPF(nn.Module):
         n_points: int | None = None,
         positive_weight: Tensor | None = None,
         generator: Generator | None = None,
+        shares: Shares | None = None,
     ) -> Elbo:
         """Estimate the bound on n_data rows, without bias, from a batch of rows X and their labels Y (sparse CSR).
 
@@ -125,16 +128,24 @@ class MLGPF(nn.Module):
         drawn and shared by all rows, each standing for its share [FSGP 23], also in the divergence. Without it all
         labels count exactly. A label that holds counts `positive_weight` (K,) times. Of
         partial labels, those that were not observed are ignored, whether they are drawn or not.
+
+        Of several processes with `shares` of the labels each returns its part of the estimate; their sum is the whole.
         """
-        h, prior = self.latent(X)
         partial, Y = (Y, Y.Y) if isinstance(Y, PartialLabels) else (None, Y)
-        chosen, weight, column = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
+        choice = choose_labels(Y.col_indices().long(), n_negatives, self.n_labels, generator)
+        if shares is None:
+            h, prior = self.latent(X)
+        else:
+            h, prior = shares.latent(self, X)
+            choice, Y = shares.own_labels(choice, Y)
+        chosen, weight, column = choice
         weight = None if weight is None else weight.to(self.b.dtype)
         labels = self._labels(chosen)
         likelihood = self.likelihood if n_points is None else self.likelihood.for_training(n_points)
         hidden = None if partial is None else partial.hidden(chosen)
         fit = likelihood.mixed_log_prob(labels.mixing(h, X), Y, column, weight, positive_weight, hidden)
-        return Elbo(fit * (n_data / n_rows(X)), self._kl(prior, labels, weight))
+        kl = self._kl(prior, labels, weight, has_shared=shares is None or shares.cluster.is_first)
+        return Elbo(fit * (n_data / n_rows(X)), kl)
 
 
 class _Labels(NamedTuple):

@@ -29,7 +29,6 @@ from labelfield.models.predictor import (
     tensor_blocks,
     to_csr,
 )
-from labelfield.models.sparse import unexplained_share
 from labelfield.variational.families import Moments
 
 # Rows that are looked at together.
@@ -171,12 +170,6 @@ class FactorPredictor(Predictor):
         shapes = (rows.shape[0], k), (rows.shape[0], n, k), (rows.shape[0], n)
         labels, is_member, p = self.filled(self.answers(blocks, ask), *shapes)
         return LabelSets(labels.astype(np.int64), is_member.astype(np.bool_), p)
-
-    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        def share(X: Tensor) -> list[Tensor]:
-            return [unexplained_share(self.model.kernel, *self.state, X)]
-
-        return self.filled(self.answers(self.features(rows), share), rows.shape[:1])[0]
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the bound, with Σ_ik E log p(y_ik | f_ik) exact over all labels."""

@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.csr import column_counts
 from labelfield.inducing import Subspace, kmeans, singular_vectors
 from labelfield.likelihoods.squared_hinge import ABSENT
 from labelfield.linalg.rows import dot, to_tensor
@@ -61,7 +62,7 @@ def start(
             model.inducing.A.copy_(torch.from_numpy(np.asarray(points @ np.linalg.pinv(gram), np.float32)))
         else:
             fill_shared(model.inducing, spec, X, rng, device, at)
-        frequency = np.bincount(Y.indices, minlength=spec.n_labels)
+        frequency = column_counts(Y)
         model.Phi.normal_(0, spec.n_latent**-0.5, generator=generator)
         if model.b_mean is None:
             seen = Y.shape[0] if n_observed is None else n_observed

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import gather_rows
+from labelfield.csr import column_counts, gather_rows
 from labelfield.inducing import PerClass, kmeans
 from labelfield.models.multiclass.model import LinearUtilities, MultiClassGP
 from labelfield.models.multiclass.spec import ClassSpec
@@ -18,7 +18,7 @@ def start(
     """Fill a model in place: Z from the rows (those of each class where Z is per class), lengths from the distances
     between rows, and b at the log frequency of each class."""
     rng = np.random.default_rng(seed)
-    counts = np.bincount(Y.indices, minlength=spec.n_labels)
+    counts = column_counts(Y)
     with torch.no_grad():
         model.b.copy_(torch.from_numpy(np.log((counts + 0.5) / (Y.shape[0] + 0.5 * spec.n_labels))))
         model.b.sub_(model.b.mean())
@@ -38,7 +38,7 @@ def _centres_of_classes(
     """Return k-means centres of the rows of each class (K, M, D); a class with too few rows borrows random ones."""
     result = np.empty((spec.n_labels, spec.n_inducing, spec.n_features), np.float32)
     order = np.argsort(Y.indices, kind="stable")
-    ends = np.cumsum(np.bincount(Y.indices, minlength=spec.n_labels))
+    ends = np.cumsum(column_counts(Y))
     for k in range(spec.n_labels):
         own = order[(ends[k - 1] if k else 0) : ends[k]]
         if own.size < spec.n_inducing:
