@@ -117,7 +117,7 @@ def test_arrays_that_are_damaged_where_checksums_are_right(machines, tmp_path):
 
 def test_topics_whose_state_belongs_to_other_rows(rows):
     em = EM.__new__(EM)
-    em.data = SimpleNamespace(n_rows=4, design=SimpleNamespace(X=torch.ones(1)))
+    em.data, em.chosen = SimpleNamespace(design=SimpleNamespace(X=torch.ones(1))), np.arange(4)
     with pytest.raises(ValueError, match="belongs to other rows"):
         em.restore({"r": torch.ones(2), "rows.psi": torch.ones(3, 2)})
 
