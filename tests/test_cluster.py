@@ -269,3 +269,9 @@ def test_processes_divide_the_rows_of_a_question(method):
         for one, other in zip(lists, expected, strict=True):
             np.testing.assert_allclose(one.toarray(), other.toarray(), atol=1e-6)
         np.testing.assert_array_equal(P, before.proba(rows))
+
+
+def test_what_rank_0_could_not_share_is_said_on_all_others(monkeypatch):
+    monkeypatch.setattr("torch.distributed.broadcast", lambda tensor, source: tensor.fill_(-1))
+    with pytest.raises(ClusterError, match="rank 0 has failed at the trials, and says why"):
+        Cluster(1, 2, None, 1.0)._spread(None, "the trials")

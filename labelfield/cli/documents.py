@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ from scipy import sparse
 
 from labelfield.atomic import replacing_file
 from labelfield.cli.options import Device, Reading, Search, load_model, reads_files, require_file_name
-from labelfield.cli.output import Bar, counted, say
+from labelfield.cli.output import Bar, as_json_text, counted, say
 from labelfield.csr import from_counts
 from labelfield.data import Dataset, Names
 from labelfield.data.reading import open_for_writing
@@ -379,7 +378,7 @@ def tag(
         for batch in file.batches():
             for line in _tagged(estimator, batch, rule, names, search):
                 n_review += line["review"]
-                write(_cells(line)) if is_csv else target.write(json.dumps(line, ensure_ascii=False) + "\n")
+                write(_cells(line)) if is_csv else target.write(as_json_text(line) + "\n")
             n += len(batch)
             ids.update(one for one, own in zip(batch.ids, batch.has_id or (), strict=True) if own)
     _say_repeated(ids, "each document has its own line")

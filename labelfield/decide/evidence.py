@@ -63,7 +63,7 @@ class Evidence:
             np.take_along_axis(values, order, 1).astype(np.float32),
             np.diff(Y.indptr).astype(np.int64),
             Y.indices.astype(np.int32),
-            int(Y.shape[1]),
+            max(int(Y.shape[1]), int(labels.max(initial=-1)) + 1),  # rows may be of a file that has fewer
         )
 
     @classmethod

@@ -201,8 +201,6 @@ def read_json(path: Path, encoding: str) -> Source:
     if isinstance(value, dict):
         lists = [part for part in value.values() if isinstance(part, list) and part and isinstance(part[0], dict)]
         value = lists[0] if len(lists) == 1 else [value]
-    if not isinstance(value, list):
-        raise DataError(f"JSON of one {type(value).__name__}", path=path, expected="an array of objects")
     return Source("JSON", None, _json_entries(path, value), "entry")
 
 
