@@ -224,6 +224,7 @@ def retrained(name: str, n_splits: int, labelfield: Any) -> dict[str, Any]:
         results[title] = {"promised": len(made), "missed": n_missed}
         if made:
             results[title]["rows tagged, %"] = 100 * float(np.mean([one["automatic"] for one in made]))
+            results[title][f"mean {name_of}, %"] = 100 * float(np.mean([one[name_of] for one in made]))
     return results
 
 

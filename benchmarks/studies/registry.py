@@ -42,7 +42,9 @@ STUDIES = {
     "reading": Study("reading EUR-Lex text: time against scikit-learn, and memory", "reading", data="eurlex-4k"),
     "documents-eurovoc": Study("tags for English texts beside Annif", "documents", "run_eurovoc", "eurovoc-text"),
     "documents-makupalat": Study("tags for Finnish texts beside Annif", "documents", "run_makupalat", "makupalat"),
-    "encoding": Study("text to rows: time against TfidfVectorizer, and a million documents", "encoding"),
+    "pretrained": Study("a static pretrained encoder beside words, on titles", "pretrained", data="eurovoc-text"),
+    "encoding": Study("text to rows: time against TfidfVectorizer", "encoding"),
+    "encoding-memory": Study("text to rows: the memory of a million documents", "encoding", "run_memory"),
     "scores": Study("ranking scores: time against napkinXC, and for a million rows", "scores"),
     "large": Study("a million synthetic rows drawn, written, opened and read in batches", "large", data="eurlex-4k"),
     "revealed": Study("MLGPF with one label of each row known, and the time per row", "revealed", data="bibtex"),
@@ -62,7 +64,9 @@ STUDIES = {
     "uncertainty": Study(
         "which uncertainty finds mistakes, other rows and unknown labels", "uncertainty", data="yeast"
     ),
-    "scale": Study("the cost of a step as labels and features grow", "scale"),
+    "search": Study("the best of a million labels on one core, in cells and among all", "search"),
+    "scale": Study("the cost of a step as labels, features and rows grow, and of an epoch", "scale"),
+    "step-scaling": Study("the cost of a step alone", "scale", "run_steps"),
     "multiclass": Study("rings, and steps with many classes", "multiclass"),
     "covertype": Study("one-vs-each on Covertype, beside scikit-learn", "multiclass", "run_covertype", "covertype"),
     "deep-steps": Study("a step of deep kernels, beside GPyTorch's", "deep_cost", "run_steps"),

@@ -1,7 +1,4 @@
-"""Whether uncertainty finds mistakes and unusual rows, and how often intervals contain the truth.
-
-The definition of `predict_uncertainty` was chosen among many with EUR-Lex; Bibtex played no part in that.
-"""
+"""Whether uncertainty finds mistakes and unusual rows, and how often intervals contain the truth."""
 
 from __future__ import annotations
 
@@ -63,12 +60,8 @@ def with_independent_features(X: sparse.csr_array, seed: int = 0) -> sparse.csr_
 
 def uncertainties(model: Any, X: sparse.csr_array) -> dict[str, NDArray[np.floating]]:
     """Return several measures of how unsure the model is of each row."""
-    first = model.predict_topk(X, 1).data
-    uncertainty = model.predict_uncertainty(X)
     return {
-        "predict_uncertainty": uncertainty,
-        "1 - max probability": 1 - first,
-        "its novelty alone": 1 - (1 - uncertainty) / first,
+        "1 - max probability": model.predict_uncertainty(X),
         "posterior variance of h": model.predict_latent(X).h_var.mean(axis=1),
     }
 

@@ -30,18 +30,6 @@ def _prepare() -> Any:
     return labelfield
 
 
-def distance(train: sparse.csr_array, X: sparse.csr_array) -> NDArray[np.float64]:
-    """Return the distance of each row to the nearest training row: 1 - cosine."""
-
-    def unit(rows: sparse.csr_array) -> sparse.csr_array:
-        norms = np.sqrt(np.asarray(rows.multiply(rows).sum(1), np.float64).ravel())
-        return sparse.csr_array(sparse.diags_array(1 / np.maximum(norms, 1e-12)) @ rows)
-
-    own, turned = unit(X), sparse.csc_array(unit(train).T)
-    nearest = [(own[start : start + 500] @ turned).max(axis=1).toarray() for start in range(0, X.shape[0], 500)]
-    return 1 - np.concatenate(nearest).ravel()
-
-
 def disagreement(members: list[Any], best: sparse.csr_array, X: sparse.csr_array) -> NDArray[np.float64]:
     """Return what members together do not know of the first labels and each alone does: the mutual information."""
 
@@ -68,15 +56,14 @@ class Measures:
 
     def __call__(self, X: sparse.csr_array) -> dict[str, NDArray[np.floating]]:
         """Return every measure of these rows."""
+        from labelfield.decide import distance
+
         best = self.model.predict_topk(X, min(_N_FIRST, self.model.spec_.n_labels))
         first = best.max(axis=1).toarray().ravel()
-        novelty = self.model.predictor_.novelty(X)
         found = {
             "1 - max p": 1 - first,
-            "1 - max p (1 - novelty)": 1 - first * (1 - novelty),
-            "novelty": novelty,
             "disagreement of an ensemble": disagreement(self.members, best, X),
-            "distance to training rows": distance(self.X, X),
+            "distance to training rows": distance(X, self.X),
         }
         if self.factor is not None:
             found["posterior variance"] = self.factor.predict_latent(X).h_var.mean(axis=1)

@@ -8,7 +8,7 @@ from benchmarks.record import Record
 from benchmarks.studies.documents import PEERS, REFERENCE
 from benchmarks.tables.text import machine_shown, markdown_table, triple
 
-__all__ = ["encoding", "tags"]
+__all__ = ["encoding", "pretrained", "tags"]
 
 _CORPORA = {"documents-eurovoc": "eurovoc-text, English", "documents-makupalat": "makupalat, Finnish"}
 
@@ -51,18 +51,53 @@ def _row(peer: str, found: dict[str, Any], reference: dict[str, Any]) -> list[st
 
 def encoding(records: dict[str, Record]) -> str:
     """Show how fast texts become rows, and what a million of them takes."""
-    if "encoding" not in records:
-        return _missing("encoding")
-    results = records["encoding"]["results"]
-    rows, large = [], []
-    for name, found in results.items():
-        if "times_as_fast" in found:
-            rows.append([name, f"{found['times_as_fast']:.1f}×", f"{found['columns']:,}"])
-        else:
-            n, of = name.split(" ", 1)
-            large.append([f"{int(n):,} {of}", f"{found['seconds']:.0f} s", f"{found['peak_mb']:.0f} MB"])
-    header = ["encoder and cores", "speed relative to TfidfVectorizer", "columns"]
+    if missing := [name for name in ("encoding", "encoding-memory") if name not in records]:
+        return _missing(missing[0])
+    rows = [
+        [name, f"{found['times_as_fast']:.1f}×", _by_cpu(found), f"{found['columns']:,}"]
+        for name, found in records["encoding"]["results"].items()
+        if "times_as_fast" in found
+    ]
+    header = ["texts and cores", "speed relative to TfidfVectorizer", "by processor time", "columns"]
     where = machine_shown(records["encoding"]["machine"])
     note = f"Plain words and pairs, in at least two documents. On {where}; `python -m benchmarks bench encoding`."
+    large = []
+    for name, found in records["encoding-memory"]["results"].items():
+        n, of = name.split(" ", 1)
+        large.append([f"{int(n):,} {of}", f"{found['seconds']:.0f} s", f"{found['peak_mb']:.0f} MB"])
     streams = markdown_table(["a stream: fit the encoder, then make rows", "time", "peak memory"], large)
-    return f"{markdown_table(header, rows)}\n{note}\n\n{streams}"
+    return f"{markdown_table(header, rows)}\n{note}\n\n{streams}\n`python -m benchmarks bench encoding-memory`.\n"
+
+
+def _by_cpu(found: dict[str, Any]) -> str:
+    """Show the ratio of processor times; nothing for records that are older than this measure."""
+    theirs = found.get("scikit_learn_cpu_seconds")
+    return "" if theirs is None else f"{theirs / found['cpu_seconds']:.1f}×"
+
+
+def pretrained(records: dict[str, Record]) -> str:
+    """Show words beside a static pretrained encoder, and say whether it helps on short texts."""
+    if "pretrained" not in records:
+        return _missing("pretrained")
+    results = records["pretrained"]["results"]
+    sizes = {name: found for name, found in results.items() if isinstance(found, dict)}
+    encoders = list(next(iter(sizes.values())))
+    rows = [
+        [size, *(f"{triple(found[one], 'P')} ({found[one]['seconds']:.0f} s)" for one in encoders)]
+        for size, found in sizes.items()
+    ]
+    note = (
+        f"P@1 / 3 / 5, and the time for training and tagging, of linear machines on titles alone "
+        f"({results['letters per title']:.0f} letters on average; {results['test documents']:,} to tag). "
+        f"{' '.join(_compared(size, found) for size, found in sizes.items())} "
+        f"On {machine_shown(records['pretrained']['machine'])}; `python -m benchmarks bench pretrained`."
+    )
+    return f"{markdown_table(['training documents', *encoders], rows)}\n{note}\n"
+
+
+def _compared(size: str, found: dict[str, Any]) -> str:
+    """Say what embeddings beside words gain in P@1, and the standard error of a difference of two samples."""
+    words, both = found["words"], found["both side by side"]
+    gain, error = both["P@1"] - words["P@1"], (words["standard_error"] ** 2 + both["standard_error"] ** 2) ** 0.5
+    verdict = "helps" if gain > 2 * error else "harms" if gain < -2 * error else "makes no clear difference"
+    return f"With {size}, wordllama beside words {verdict} ({gain:+.1f} P@1, standard error at most {error:.1f})."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 import time
 from collections import Counter
@@ -12,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
 from scipy import sparse
 
 from labelfield.atomic import replacing_file
-from labelfield.cli.options import Device, Reading, load_model, reads_files, require_file_name
-from labelfield.cli.output import Bar, counted, say
+from labelfield.cli.options import Device, Reading, Search, load_model, reads_files, require_file_name
+from labelfield.cli.output import Bar, as_json_text, counted, say
 from labelfield.csr import from_counts
 from labelfield.data import Dataset, Names
 from labelfield.data.reading import open_for_writing
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.light.model import LightModel
 
-# Beyond this size of a file, character n-grams would make rows too long to be held in memory.
-_LARGE_BYTES = 300 << 20
 # Names of files that tags are written to; without a suffix, and with any other by --format, they are lines of JSON.
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", "")
 # Texts that show the language.
@@ -63,7 +60,7 @@ def read_training(
     with Bar(f"reading {path.name}"), opened(reading, path, None, "train", labelled=True) as file:
         say(f"{path}: {file.columns.said(file.kind)}")
         X, lists = _encoded(file.documents, encoder, usual_weights(file.columns.texts), kept)
-    _say_encoder(encoder, X, is_large(path))
+    _say_encoder(encoder, X)
     chosen = reading.vocabulary or vocabulary_beside(path)
     vocabulary = LabelVocabulary()
     if chosen is not None:
@@ -104,18 +101,13 @@ def read_again(
             say(f"{path}: {file.columns.said(file.kind)}")
             stream, names = file.documents, file.names
         X, lists = _encoded(_merged(stream, corrected, path), encoder, weights, kept)
-    _say_encoder(encoder, X, False)
+    _say_encoder(encoder, X)
     if reading.vocabulary is not None:
         vocabulary = read_vocabulary(reading.vocabulary, getattr(encoder, "language_", None))
         say(f"{reading.vocabulary}: {vocabulary.compared(vocabulary.named(lists))}")
     vocabulary = vocabulary.with_names(corrected.names).with_names(names)
     parts = TextParts(encoder, vocabulary, known.fields, columns)
     return _labelled(X, lists, parts, columns.get("labels"), path, one_each)
-
-
-def is_large(path: Path) -> bool:
-    """Return whether a file is so large that rows with character n-grams would not fit into memory."""
-    return str(path) != "-" and path.is_file() and path.stat().st_size > _LARGE_BYTES
 
 
 def _encoded(
@@ -203,9 +195,8 @@ def _saved(columns: dict[str, Any]) -> dict[str, Any]:
     return {"labels": columns["labels"], "label_sep": columns["separator"], "id": columns["id"]}
 
 
-def _say_encoder(encoder: Encoder, X: sparse.csr_array, is_large: bool) -> None:
-    off = " (no character n-grams: the file is large)" if is_large else ""
-    say(f"{X.shape[0]:,} documents, {X.shape[1]:,} features: {described_encoder(encoder)}{off}")
+def _say_encoder(encoder: Encoder, X: sparse.csr_array) -> None:
+    say(f"{counted(X.shape[0], 'document')}, {counted(X.shape[1], 'feature')}: {described_encoder(encoder)}")
     if not X.shape[1]:
         fix = "Add documents, or check the column of text."
         raise DataError("no word occurs in two documents", expected="documents that share words", fix=fix)
@@ -236,7 +227,7 @@ def _positives(lists: list[list[str]], columns: dict[str, int], n_labels: int) -
 
 @contextmanager
 def opened(
-    reading: Reading, path: Path, known: TextParts | None, part: str, *, labelled: bool
+    reading: Reading, path: Path, known: TextParts | None, part: str, *, labelled: bool | None
 ) -> Iterator[DocumentFile]:
     """Open documents as the options say; where they say nothing, use the training file's columns."""
     text = None if reading.text is None else [name.strip() for name in reading.text.split(",")]
@@ -346,6 +337,7 @@ def tag(
         float | None,
         typer.Option("--confidence", help="How sure a promise is to be; see docs/DECIDE.md. Default: 0.95."),
     ] = None,
+    search: Search = "auto",
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
 ) -> None:
@@ -360,6 +352,8 @@ def tag(
     aims = {name: value for name, value in aims.items() if value is not None and value is not False}
     if not aims and confidence is not None:
         raise typer.BadParameter("--confidence is that of a promise; ask for one, such as --precision 0.95")
+    if aims and search == "cells":
+        raise typer.BadParameter("promises are about lists of all labels; drop --search cells")
     if aims and any(value is not None for value in (k, threshold, review)):
         raise typer.BadParameter(
             "-k, --threshold and --review cannot be combined with a promise; use --max-tags to limit its tags"
@@ -370,21 +364,21 @@ def tag(
         if format is None and suffix not in _SUFFIXES:
             raise typer.BadParameter(f"--out {out}: name it .jsonl or .csv, or pass --format jsonl or csv")
     started = time.perf_counter()
-    estimator = _load_tagger(model, device, reading.trust, is_light=not aims)
+    estimator = _load_tagger(model, device, reading.trust, is_light=not aims and search != "cells")
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
-    rule = Rule(k or 5, threshold or 0.0, 0.5 if review is None else review)
+    rule: Question | Policy = Question(k or 5, threshold or 0.0, review=0.5 if review is None else review)
     if aims:
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
     n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
-    with opened(reading, documents, estimator.text_, "test", labelled=False) as file, _writing(out) as target:
+    with opened(reading, documents, estimator.text_, "test", labelled=None) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
         write = csv.writer(target, lineterminator="\n").writerow
         if is_csv:
             write(["id", "tags", "uris", "probabilities", "uncertainty", "review"])
         for batch in file.batches():
-            for line in _tagged(estimator, batch, rule, names):
+            for line in _tagged(estimator, batch, rule, names, search):
                 n_review += line["review"]
-                write(_cells(line)) if is_csv else target.write(json.dumps(line, ensure_ascii=False) + "\n")
+                write(_cells(line)) if is_csv else target.write(as_json_text(line) + "\n")
             n += len(batch)
             ids.update(one for one, own in zip(batch.ids, batch.has_id or (), strict=True) if own)
     _say_repeated(ids, "each document has its own line")
@@ -393,26 +387,17 @@ def tag(
     say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s{left}")
 
 
-class Rule(NamedTuple):
-    """What becomes a tag, and which documents a person should see: by numbers, or by a policy with a promise."""
-
-    k: int
-    threshold: float
-    review: float
-    policy: Policy | None = None
-
-
-def _promised(estimator: Any, asked: dict[str, Any]) -> Rule:
+def _promised(estimator: Any, asked: dict[str, Any]) -> Policy:
     """Fit the policy that was asked for, and say what it promises and what it did on held-out documents."""
     try:
-        policy = estimator.policy(**asked)
+        policy: Policy = estimator.policy(**asked)
     except CannotAnswerError:
         raise
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     say(policy.guarantee)
     say(policy.said())
-    return Rule(policy.n_listed, 0.0, 0.0, policy)
+    return policy
 
 
 def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> FittedClassifier | LightModel:
@@ -429,16 +414,15 @@ def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> Fi
 
 
 def _tagged(
-    tagger: FittedClassifier | LightModel, documents: Documents, rule: Rule, names: TagNames
+    tagger: FittedClassifier | LightModel, documents: Documents, rule: Question | Policy, names: TagNames, search: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the line of `tag` for each document."""
+    """Yield the line of `tag` for each document: by numbers, or by a policy with a promise."""
     assert tagger.text_ is not None  # the model was trained on documents
     rows = tagger.text_.rows(documents.texts)
-    if rule.policy is None:
-        question = Question(rule.k, rule.threshold, review=rule.review)
-        lines = ranked_lines(tagger, rows, [question] * len(documents), names)
+    if isinstance(rule, Question):
+        lines = ranked_lines(tagger, rows, [rule] * len(documents), names, search)
     else:
-        lines = promised_lines(tagger, rows, rule.policy, names)
+        lines = promised_lines(tagger, rows, rule, names)
     return ({"id": identifier, **line} for identifier, line in zip(documents.ids, lines, strict=True))
 
 

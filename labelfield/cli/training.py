@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 else:  # for tools that read the signature at run time
     Method = Literal[tuple(METHODS)]
     Preset = Literal[tuple(PRESETS)]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its checkpoint.")]
 
 # Longer lists are not shown in full.
 _MOST_LISTED = 10
@@ -95,7 +96,7 @@ def train(
         bool, typer.Option(help="Keep the documents in the folder of the model, which labelfield learn needs.")
     ] = True,
     time_budget: Annotated[str | None, typer.Option("--time-budget", help="Such as 60s, 5m or 2h.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its checkpoint.")] = False,
+    resume: Resume = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -201,8 +202,9 @@ def _read_any(
     try:
         if is_documents(data) or reading.text or reading.labels:
             has_classes = bool(METHODS[method].has_classes(options))
-            made = _new_encoder(*how, "off" if documents.is_large(data) else "auto")
-            dataset, text, labels = documents.read_training(reading, data, made, one_each=has_classes, kept=kept)
+            dataset, text, labels = documents.read_training(
+                reading, data, _new_encoder(*how), one_each=has_classes, kept=kept
+            )
         else:
             if how[0] != "words":
                 raise typer.BadParameter(f"--encoder {how[0]} is for documents; {data} holds rows of numbers")
@@ -215,13 +217,13 @@ def _read_any(
     return dataset, has_classes, text, labels
 
 
-def _new_encoder(names: str, language: str, characters: str) -> Encoder:
+def _new_encoder(names: str, language: str) -> Encoder:
     """Make the encoder of this name, or several side by side."""
     each = [name.strip() for name in names.split(",")]
     if not all(each) or "rows" in each:
         raise typer.BadParameter(f"--encoder {names}; expected {', '.join(ENCODER_NAMES)}")
     try:
-        return make_encoder(each[0] if len(each) == 1 else each, language=language, characters=characters)
+        return make_encoder(each[0] if len(each) == 1 else each, language=language)
     except ValueError as error:
         raise typer.BadParameter(f"--{error}") from None
 
@@ -244,19 +246,22 @@ def learn(
         typer.Option("--data", help="The old documents. Default: those that the model keeps."),
     ] = None,
     device: Device = "auto",
+    resume: Resume = False,
     progress: Annotated[bool, typer.Option("--progress", help="Print lines `progress 0.42` on stderr.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn from corrected documents: train again on all documents, old and new, and replace the model.
 
     A correction replaces the document with the same id; corrections with a new id are added. The old documents are
-    those that the model keeps in its folder. The old model stays in place until the new one is complete.
+    those that the model keeps in its folder. The old model stays in place until the new one is complete, also if
+    training is interrupted; the same command with --resume then continues.
 
     Example: labelfield learn model corrections.jsonl
     """
     from labelfield.cli.live import ProgressLines, TrainingBar
     from labelfield.estimators.methods import unfitted
-    from labelfield.models.artifact import DOCUMENTS, MODEL_FILES
+    from labelfield.inference.signals import Interrupted
+    from labelfield.models.artifact import DOCUMENTS, LEARNING, MODEL_FILES
 
     estimator = load_model(model, device, reading.trust)
     if (known := estimator.text_) is None:
@@ -274,8 +279,12 @@ def learn(
         prepared = new.prepare(dataset.X, _classes_of(dataset, dataset) if has_classes else dataset.Y)
         new.name_features(dataset.feature_names, text)
         shown = ProgressLines if progress else TrainingBar
-        with shown(_announce(new, prepared)) as bar:
-            new.train_prepared(prepared, on_step=bar)
+        try:
+            with shown(_announce(new, prepared)) as bar:
+                new.train_prepared(prepared, checkpoint=model / LEARNING, resume=resume, on_step=bar)
+        except Interrupted as stop:
+            say(f"{stop}; the model in {model} is as it was, and the same command with --resume continues")
+            raise typer.Exit(128 + stop.signal_number) from None
         with replacing_folder(model, MODEL_FILES) as folder:
             new.save(folder, None if has_classes else dataset.label_names)
             if kept is not None:

@@ -15,103 +15,75 @@ I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 F4 = NDArray[np.float32]
 
-# Why `split_words` stopped: at the end, at a character that is not in the table of letters, or at a full table.
-DONE, NEW_LETTER, FULL = 0, 1, 2
 # In the table of letters: not looked up yet, no letter, and the flag of a letter that is a word of its own.
 UNKNOWN, SEPARATOR, ALONE = 0, 1, 1 << 31
-# Longer runs of letters are no words.
-LONGEST = 64
+# Longer runs of letters are no words, and neither are single letters, unless they are words of their own.
+LONGEST, SHORTEST = 64, 2
 # Between two texts.
 END = -1
 
 _PRIME, _START = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xCBF29CE484222325)
-# In tables of pairs: a pair of units is (first · 2³² + second) + 1, so that an array of zeros is an empty table.
+# In tables of words: a slot has half of the hash above, and the number of the word plus 1 below, so that 0 is free.
+# In tables of pairs: a pair of units is (first · 2³² + second) + 1, for the same reason.
 _FREE = np.uint64(0)
-_32, _LOW, _ONE = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(1)
+_6, _32, _63, _LOW, _ONE = np.uint64(6), np.uint64(32), np.uint64(63), np.uint64(0xFFFFFFFF), np.uint64(1)
+_HIGH = ~_LOW
 # Columns per entry of a batch up to which counting all columns is faster than sorting row by row.
 _SPARSER = 32
+# Words that are looked up at a time.
+_BLOCK = 64
+# Bits that pairs are sorted by at a time.
+_DIGIT = 11
 _ALONE, _LETTERS = np.uint32(ALONE), np.uint32(ALONE - 1)
 
 
 @compiled()
-def split_words(codes: U4, letters: U4, slots: I4, hashes: U8, starts: I8, arena: U4, state: I8, tokens: I4) -> int:
-    """Write the words of `codes` to `tokens` by number, and END for each code point 0; new words join the table.
+def split_words(codes: U4, folding: U4, letters: U4, ends: I8, hashes: U8) -> int:
+    """Write the words of `codes` in lower case one after another, and an empty word for each code point 0.
 
-    `letters` maps a code point to its lower case, SEPARATOR, or UNKNOWN. Word i has the hash `hashes[i]` and the
-    letters from `starts[i]` to `starts[i + 1]` in `arena`. `state` is where to go on: the next code point, and how many
-    words and tokens there are.
+    `folding` maps a code point to its lower case, SEPARATOR, or UNKNOWN. Word i has the letters from `ends[i]` to
+    `ends[i + 1]` and the hash `hashes[i]`. `codes` ends with 0. Return the number of words, or -1 if a code point is
+    unknown.
     """
-    at, n_words, n_tokens = state[0], state[1], state[2]
-    mask, reason = slots.shape[0] - 1, DONE
-    most_words = min(hashes.shape[0] - 1, slots.shape[0] // 2)
+    at, n_words, last = 0, 0, 0
     while at < codes.shape[0]:
-        letter = letters[codes[at]]
-        if letter == UNKNOWN:
-            reason = NEW_LETTER
-            break
-        if letter == SEPARATOR:
-            if codes[at] == 0:
-                tokens[n_tokens] = END
-                n_tokens += 1
-            at += 1
+        letter, first, code = folding[codes[at]], last, _START
+        at += 1
+        if letter >= _ALONE:
+            letters[last] = letter & _LETTERS
+            code = (code ^ np.uint64(letters[last])) * _PRIME
+            last += 1
+        elif letter > SEPARATOR:
+            while SEPARATOR < letter < _ALONE:
+                letters[last] = letter
+                code = (code ^ np.uint64(letter)) * _PRIME
+                last += 1
+                letter = folding[codes[at]]
+                at += 1
+            if letter == UNKNOWN:
+                return -1  # another thread may fill its page before it is looked at again
+            at -= 1  # what ended the word is looked at again
+            if not SHORTEST <= last - first <= LONGEST:
+                last = first
+                continue
+        elif letter == UNKNOWN:
+            return -1
+        elif codes[at - 1] != 0:
             continue
-        first, end, length, code = starts[n_words], at, 0, _START
-        if first + LONGEST > arena.shape[0] or n_words >= most_words:
-            reason = FULL
-            break
-        is_alone = letter >= _ALONE
-        while end < codes.shape[0]:
-            letter = letters[codes[end]]
-            if letter <= SEPARATOR or (end > at and (is_alone or letter >= _ALONE)):
-                break
-            letter &= _LETTERS
-            if length < LONGEST:
-                arena[first + length] = letter
-            code = (code ^ np.uint64(letter)) * _PRIME
-            length += 1
-            end += 1
-        if end < codes.shape[0] and letter == UNKNOWN:
-            reason = NEW_LETTER
-            break
-        at = end
-        if length > LONGEST or (length < 2 and not is_alone):
-            continue
-        code ^= code >> _32
-        slot = np.int64(code) & mask
-        word = slots[slot]
-        while word >= 0 and not (
-            hashes[word] == code
-            and starts[word + 1] - starts[word] == length
-            and _is_same(arena, starts[word], arena, first, length)
-        ):
-            slot = (slot + 1) & mask
-            word = slots[slot]
-        if word < 0:
-            word = np.int32(n_words)
-            slots[slot], hashes[word], starts[word + 1] = word, code, first + length
-            n_words += 1
-        tokens[n_tokens] = word
-        n_tokens += 1
-    state[0], state[1], state[2] = at, n_words, n_tokens
-    return reason
+        hashes[n_words] = code ^ (code >> _32)
+        n_words += 1
+        ends[n_words] = last
+    return n_words
 
 
 @compiled()
-def _is_same(one: U4, first: int, other: U4, second: int, length: int) -> bool:
-    same = 0
-    while same < length and one[first + same] == other[second + same]:
-        same += 1
-    return bool(same == length)
-
-
-@compiled()
-def hash_words(letters: U4, ends: I8, codes: U8) -> None:
+def hash_words(letters: U4, ends: I8, hashes: U8) -> None:
     """Write the hashes of words, as `split_words` has them; word i has the letters `ends[i]` to `ends[i + 1]`."""
-    for at in range(codes.shape[0]):
+    for at in range(hashes.shape[0]):
         code = _START
         for place in range(ends[at], ends[at + 1]):
             code = (code ^ np.uint64(letters[place])) * _PRIME
-        codes[at] = code ^ (code >> _32)
+        hashes[at] = code ^ (code >> _32)
 
 
 @compiled()
@@ -119,7 +91,7 @@ def number_words(
     letters: U4,
     ends: I8,
     codes: U8,
-    slots: I4,
+    slots: U8,
     hashes: U8,
     starts: I8,
     arena: U4,
@@ -129,129 +101,216 @@ def number_words(
 ) -> int:
     """Write the numbers of words, -1 for unknown ones, or add these; return how many words there are then.
 
-    Word i has the letters from `ends[i]` to `ends[i + 1]` and the hash `codes[i]`. The table has room for all.
+    Word i has the letters from `ends[i]` to `ends[i + 1]` and the hash `codes[i]`; an empty one is an END. The table
+    has room for all.
     """
     mask = slots.shape[0] - 1
-    for at in range(numbers.shape[0]):
-        first, length, code = ends[at], ends[at + 1] - ends[at], codes[at]
-        slot = np.int64(code) & mask
-        word = slots[slot]
-        while word >= 0 and not (
-            hashes[word] == code
-            and starts[word + 1] - starts[word] == length
-            and _is_same(arena, starts[word], letters, first, length)
-        ):
-            slot = (slot + 1) & mask
-            word = slots[slot]
-        if word < 0 and adds:
-            word = np.int32(n_words)
-            begin = starts[word]
-            arena[begin : begin + length] = letters[first : first + length]
-            slots[slot], hashes[word], starts[word + 1] = word, code, begin + length
-            n_words += 1
-        numbers[at] = word
+    for begin in range(0, numbers.shape[0], _BLOCK):
+        end = min(begin + _BLOCK, numbers.shape[0])
+        _touch(codes[begin:end], slots, starts, arena, numbers[begin:end])
+        for at in range(begin, end):
+            first, length, code = ends[at], ends[at + 1] - ends[at], codes[at]
+            if length == 0:
+                numbers[at] = END
+                continue
+            slot = np.int64(code) & mask
+            entry = slots[slot]
+            while entry != _FREE and not (
+                entry & _HIGH == code & _HIGH
+                and _is_same(arena, starts, np.int64(entry & _LOW) - 1, letters, first, length)
+            ):
+                slot = (slot + 1) & mask
+                entry = slots[slot]
+            if entry == _FREE and adds:
+                place = starts[n_words]
+                for letter in range(length):
+                    arena[place + letter] = letters[first + letter]
+                hashes[n_words], starts[n_words + 1] = code, place + length
+                n_words += 1
+                entry = (code & _HIGH) | np.uint64(n_words)
+                slots[slot] = entry
+            numbers[at] = np.int64(entry & _LOW) - 1
     return n_words
 
 
 @compiled()
-def place_words(slots: I4, hashes: U8, n_words: int) -> None:
+def _touch(codes: U8, slots: U8, starts: I8, arena: U4, numbers: I4) -> None:
+    """Read what finding some words will need, so that the processor waits for all of it at once, not word by word.
+
+    `numbers` is scratch here.
+    """
+    mask = slots.shape[0] - 1
+    for at in range(codes.shape[0]):
+        numbers[at] = max(np.int64(slots[np.int64(codes[at]) & mask] & _LOW) - 1, np.int64(0))
+    for at in range(codes.shape[0]):
+        numbers[at] = np.int32(arena[starts[numbers[at]]])
+
+
+@compiled()
+def _is_same(arena: U4, starts: I8, word: int, letters: U4, first: int, length: int) -> bool:
+    begin = starts[word]
+    if starts[word + 1] - begin != length:
+        return False
+    # To the end even if a letter differs, which is rare: how long the loop takes is then known before what it reads.
+    difference = np.uint32(0)
+    for place in range(length):
+        difference |= arena[begin + place] ^ letters[first + place]
+    return bool(difference == 0)
+
+
+@compiled()
+def place_words(slots: U8, hashes: U8, n_words: int) -> None:
     """Fill an empty table of slots."""
     mask = slots.shape[0] - 1
     for word in range(n_words):
         slot = np.int64(hashes[word]) & mask
-        while slots[slot] >= 0:
+        while slots[slot] != _FREE:
             slot = (slot + 1) & mask
-        slots[slot] = word
+        slots[slot] = (hashes[word] & _HIGH) | np.uint64(word + 1)
 
 
 @compiled()
-def count_documents(tokens: I4, n_fields: int, pointers: I8, units: I4, seen: I4, frequency: I4, document: int) -> int:
-    """Add to `frequency` the number of documents that each unit occurs in; return the number of the next document.
+def count_documents(tokens: I4, n_fields: int, pointers: I8, units: I4, counts: U8, document: int) -> int:
+    """Count the documents that each unit occurs in; return the number of the next document.
 
-    Word w has the units from `pointers[w]` to `pointers[w + 1]`. `seen` is the last document of each unit.
+    Word w has the units from `pointers[w]` to `pointers[w + 1]`. The count of a unit is its last document times 2³²,
+    plus the number of documents.
     """
-    field = 0
+    field, number = 0, np.uint64(document)
     for token in tokens:
         if token == END:
             field += 1
             if field == n_fields:
                 field = 0
-                document += 1
+                number += _ONE
             continue
         for at in range(pointers[token], pointers[token + 1]):
-            unit = units[at]
-            if unit >= 0 and seen[unit] != document:
-                seen[unit] = document
-                frequency[unit] += 1
-    return document
+            count = counts[units[at]]
+            if count >> _32 != number:
+                counts[units[at]] = (number << _32) | ((count & _LOW) + _ONE)
+    return int(number)
 
 
 @compiled()
-def count_pairs(tokens: I4, n_fields: int, pointers: I8, units: I4, table: U8, state: I8, document: int) -> bool:
-    """Count the documents that each pair of neighbouring words occurs in.
+def list_pairs(tokens: I4, n_fields: int, pointers: I8, units: I4, recent: U8, document: int, pairs: U8) -> int:
+    """Write the pairs of neighbouring words, each once per document; return how many there are.
 
-    `table` (slots, 2) has open addressing: a pair, and beside it the last document that it was seen in, times 2³², plus
-    the number of documents. `state` is where to go on: the next token, the field, how many documents of these tokens
-    are done, the unit before, and how many pairs there are. Return False if the table is full.
+    A pair is first · 2³² + second. `recent` (slots, 2) has more slots than a document has words: pairs, and beside them
+    the last document they were seen in. `document`, the number of the first one, rises from call to call.
     """
-    mask, most = table.shape[0] - 1, table.shape[0] // 2
-    at, field, done, before, n_pairs = state[0], state[1], state[2], state[3], state[4]
-    while at < tokens.shape[0] and n_pairs < most:
-        token = tokens[at]
-        at += 1
+    mask, field, before, n_pairs = recent.shape[0] - 1, 0, -1, 0
+    for token in tokens:
         if token == END:
             before = -1
             field += 1
             if field == n_fields:
                 field = 0
-                done += 1
+                document += 1
             continue
         unit = units[pointers[token]]
         if before >= 0 and unit >= 0:
-            key = ((np.uint64(before) << _32) | np.uint64(unit)) + _ONE
-            slot = _slot_of(table, key, mask)
-            number = np.uint64(document + done)
-            if table[slot, 0] != key:
-                table[slot, 0], table[slot, 1] = key, np.uint64(0)
+            pair, number = (np.uint64(before) << _32) | np.uint64(unit), np.uint64(document)
+            code = pair * _PRIME
+            slot = np.int64(code ^ (code >> _32)) & mask
+            while recent[slot, 1] == number and recent[slot, 0] != pair:
+                slot = (slot + 1) & mask
+            if recent[slot, 1] != number:
+                recent[slot, 0], recent[slot, 1] = pair, number
+                pairs[n_pairs] = pair
                 n_pairs += 1
-            if table[slot, 1] >> _32 != number:
-                table[slot, 1] = (number << _32) | ((table[slot, 1] & _LOW) + _ONE)
         before = unit
-    state[0], state[1], state[2], state[3], state[4] = at, field, done, before, n_pairs
-    return bool(at >= tokens.shape[0])
+    return n_pairs
 
 
 @compiled()
-def _slot_of(table: U8, key: np.uint64, mask: int) -> np.int64:
-    """Return where a key is, or where it would be."""
-    code = key * _PRIME
-    slot = np.int64(code ^ (code >> _32)) & mask
-    while table[slot, 0] != key and table[slot, 0] != _FREE:
-        slot = (slot + 1) & mask
-    return slot
+def sort_pairs(pairs: U8, spare: U8, n_bits: int) -> None:
+    """Sort pairs of units below 2 ** `n_bits`, by some bits at a time from the lowest; `spare` is of the same size."""
+    n_digits = (n_bits + _DIGIT - 1) // _DIGIT
+    width = (n_bits + n_digits - 1) // n_digits
+    for digit in range(2 * n_digits):  # an even number: the last pass writes to `pairs`
+        shift = np.uint64(digit * width if digit < n_digits else 32 + (digit - n_digits) * width)
+        mask = np.uint64((1 << width) - 1)
+        places = np.zeros((1 << width) + 1, np.int64)
+        for pair in pairs:
+            places[np.int64((pair >> shift) & mask) + 1] += 1
+        for at in range(1, places.shape[0]):
+            places[at] += places[at - 1]
+        for pair in pairs:
+            value = np.int64((pair >> shift) & mask)
+            spare[places[value]] = pair
+            places[value] += 1
+        pairs, spare = spare, pairs
 
 
 @compiled()
-def place_pairs(pairs: U8, table: U8) -> None:
-    """Copy pairs with what is beside them (n, 2), or those of another table, into a table."""
-    mask = table.shape[0] - 1
+def merge_pairs(pairs: U8, counts: I4, more: U8, merged: U8, totals: I4) -> int:
+    """Merge pairs, in order, and their counts with more pairs, in order, which count once each time they occur.
+
+    Return how many different pairs there are.
+    """
+    at, other, n = 0, 0, 0
+    while at < pairs.shape[0] or other < more.shape[0]:
+        if other == more.shape[0] or (at < pairs.shape[0] and pairs[at] <= more[other]):
+            pair, count = pairs[at], counts[at]
+            at += 1
+        else:
+            pair, count = more[other], np.int32(0)
+        while other < more.shape[0] and more[other] == pair:
+            count += np.int32(1)
+            other += 1
+        merged[n], totals[n] = pair, count
+        n += 1
+    return n
+
+
+@compiled()
+def place_pairs(pairs: U8, table: U8, filled: U8) -> None:
+    """Put pairs with what is beside them (n, 2) into an empty table, and mark those that are there in `filled`.
+
+    A table (slots, 2) has open addressing. `filled` has a bit for each value of some bits of a pair's hash: most pairs
+    of a text are in no table, and one look at a small array says so.
+    """
+    mask, shift = table.shape[0] - 1, _shift_of(filled)
     for at in range(pairs.shape[0]):
-        if pairs[at, 0] == _FREE:
-            continue
-        slot = _slot_of(table, pairs[at, 0], mask)
+        code = pairs[at, 0] * _PRIME
+        slot, bit = np.int64(code ^ (code >> _32)) & mask, code >> shift
+        while table[slot, 0] != _FREE:
+            slot = (slot + 1) & mask
         table[slot, 0], table[slot, 1] = pairs[at, 0], pairs[at, 1]
+        filled[np.int64(bit >> _6)] |= _ONE << (bit & _63)
 
 
 @compiled()
-def add_pairs(pairs: U8, table: U8) -> None:
-    """Add the numbers of documents of the pairs in one table to those in another, which is larger."""
+def _shift_of(filled: U8) -> np.uint64:
+    """Return how far to shift a hash to have the number of its bit."""
+    shift, size = 58, filled.shape[0]
+    while size > 1:
+        shift, size = shift - 1, size >> 1
+    return np.uint64(shift)
+
+
+@compiled()
+def _column_of(table: U8, filled: U8, shift: np.uint64, pair: np.uint64) -> np.int64:
+    """Return what is beside a pair, -1 if it is not in the table."""
+    code = pair * _PRIME
+    bit = code >> shift
+    if not (filled[np.int64(bit >> _6)] >> (bit & _63)) & _ONE:
+        return np.int64(-1)
     mask = table.shape[0] - 1
-    for at in range(pairs.shape[0]):
-        if pairs[at, 0] == _FREE:
-            continue
-        slot = _slot_of(table, pairs[at, 0], mask)
-        table[slot, 0] = pairs[at, 0]
-        table[slot, 1] += pairs[at, 1] & _LOW
+    slot = np.int64(code ^ (code >> _32)) & mask
+    while table[slot, 0] != pair and table[slot, 0] != _FREE:
+        slot = (slot + 1) & mask
+    return np.int64(table[slot, 1]) if table[slot, 0] == pair else np.int64(-1)
+
+
+@compiled()
+def count_entries(tokens: I4, pointers: I8) -> int:
+    """Return how many units the words of documents have."""
+    n = 0
+    for token in tokens:
+        if token != END:
+            n += pointers[token + 1] - pointers[token]
+    return n
 
 
 @compiled()
@@ -261,6 +320,7 @@ def write_rows(
     pointers: I8,
     units: I4,
     table: U8,
+    filled: U8,
     total: F4,
     counts: I8,
     indices: I4,
@@ -268,10 +328,10 @@ def write_rows(
 ) -> int:
     """Write the rows of documents: how many entries each has, their columns, and how often each occurs.
 
-    Units are columns here; `table` has the column beside each pair. `weights` says how much a word counts in each
-    field; `total` (columns) is 0 before and after. Return the number of entries.
+    Units are columns here; `table` and `filled` have the column beside each pair. `weights` says how much a word counts
+    in each field; `total` (columns) is 0 before and after. Return the number of entries.
     """
-    mask, field, document, before, first, last = table.shape[0] - 1, 0, 0, -1, 0, 0
+    shift, field, document, before, first, last = _shift_of(filled), 0, 0, -1, 0, 0
     for token in tokens:
         if token == END:
             before = -1
@@ -294,15 +354,14 @@ def write_rows(
                     last += 1
                 total[unit] += weight
         unit = units[pointers[token]]
-        if before >= 0 and unit >= 0 and mask > 0:
-            key = ((np.uint64(before) << _32) | np.uint64(unit)) + _ONE
-            slot = _slot_of(table, key, mask)
-            if table[slot, 0] == key:
-                pair = np.int64(table[slot, 1])
-                if total[pair] == 0:
-                    indices[last] = np.int32(pair)
+        if before >= 0 and unit >= 0:
+            pair = ((np.uint64(before) << _32) | np.uint64(unit)) + _ONE
+            column = _column_of(table, filled, shift, pair)
+            if column >= 0:
+                if total[column] == 0:
+                    indices[last] = np.int32(column)
                     last += 1
-                total[pair] += weight
+                total[column] += weight
         before = unit
     if last * _SPARSER > total.shape[0]:
         _sort_all(counts, total.shape[0], indices[:last], values[:last])

@@ -36,6 +36,8 @@ LEAST_NEW_ROWS = 20
 _N_COMPARISONS = 3
 # Draws from which it is known how far labels are apart by chance, rows of each part in them, and labels per row.
 _N_DRAWS, _MOST_EXCHANGED, _N_FIRST = 599, 3000, 10
+# Distances between rows that exist at once.
+_AT_ONCE = 1 << 22
 
 
 class Comparison(NamedTuple):
@@ -150,6 +152,29 @@ def _distances(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple
     shares = [np.searchsorted(np.sort(part), every, side="right") / len(part) for part in (before, after)]
     difference = shares[1] - shares[0]
     return max(float(difference.max()), 0.0), max(float(-difference.min()), 0.0)
+
+
+def distance(X: sparse.csr_array, known: sparse.csr_array) -> NDArray[np.float64]:
+    """Return the distance of each row of X (N,) to the nearest of the known rows, 1 - cosine: from 0 to 1 for rows
+    without negative numbers, and 1 for an empty row.
+
+    Of the measures that were compared, this one finds rows of another kind best. It needs the training rows.
+    """
+    if X.shape[1] != known.shape[1] or not known.shape[0]:
+        expected = f"at least one known row of {X.shape[1]:,} features, as X has"
+        raise DataError(f"{known.shape[0]:,} known rows of {known.shape[1]:,} features", expected, "Pass both as read.")
+    turned, nearest = sparse.csc_array(_unit(known).T), [np.zeros(0)]
+    n_rows = max(1, _AT_ONCE // known.shape[0])
+    for start in range(0, X.shape[0], n_rows):
+        nearest.append((_unit(X[start : start + n_rows]) @ turned).max(axis=1).toarray().ravel())
+    return 1 - np.concatenate(nearest)
+
+
+def _unit(rows: sparse.csr_array) -> sparse.csr_array:
+    """Return rows of norm 1; an empty one stays empty."""
+    rows = sparse.csr_array(rows, dtype=np.float64)
+    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(1)).ravel())
+    return sparse.csr_array(sparse.diags_array(1 / np.where(norms > 0, norms, 1)) @ rows)
 
 
 def judge_promises(new: Evidence, policies: Sequence[Policy]) -> list[Promise]:

@@ -4,7 +4,7 @@ A policy is a threshold on probabilities and a largest number of tags per row. T
 that what is promised holds for any number of them and any distribution, as long as new rows are drawn as they were:
 
 - precision: learn then test (Angelopoulos et al., 2021). The hypotheses "tags of at least this probability are right
-  too rarely" are tested one after another, from where a calibrated model would be surest, until one stands.
+  too rarely" are tested one after another, beginning with as many of the surest rows as a test needs, until one stands.
 - recall: upper bounds of a loss that can only grow with the threshold (Bates et al., 2021), or, without a confidence,
   conformal risk control (Angelopoulos et al., 2022), which holds on average over held-out rows.
 - review_rate: an exact test of the share of rows without tags, and a bound of the precision for all thresholds at once.
@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +24,15 @@ from scipy import sparse
 from labelfield.csr import from_counts, row_of_entries
 from labelfield.decide.bounds import betting_p_value, largest, share_p_value
 from labelfield.decide.evidence import Evidence
+from labelfield.decide.searches import precision_p_value, rising_thresholds, searches_for
 from labelfield.decide.sets import learn_map, log_parts, probability_of_set
 from labelfield.errors import CannotAnswerError
 
 # Tags per row at the most where a precision or a rate is asked for: a promise about more tags takes far more rows.
 MOST_TAGS = 5
-# Shares of 1 - confidence for the searches for a precision: with one tag per row and with several, each from the usual
-# start and from a higher one.
-_SHARES = {"one": 0.4, "several": 0.4, "one, higher": 0.1, "several, higher": 0.1}
-# The share of 1 - confidence that a search for a recall spends. Part of it is left over there, and with one tag per
-# row, so that promises are kept about as often if they are judged on no more new rows than there were held-out ones.
+# The share of 1 - confidence that a search for a recall spends. The rest is left over, so that promises are kept about
+# as often if they are judged on no more new rows than were held out.
 _CAUTION = 0.5
-# Thresholds between 0 and 1 that are looked at.
-_N_THRESHOLDS = 200
 # Thresholds of which the precision is bounded at once, where the share of rows decides.
 _N_RATES = 50
 # Held-out rows with a label before it gets a threshold of its own.
@@ -194,67 +189,18 @@ def reached_by(evidence: Evidence, policy: Policy) -> dict[str, float]:
 # Precision
 
 
-def precision_p_value(evidence: Evidence, threshold: float, max_tags: int, precision: float, level: float) -> float:
-    """Return a p-value of "of all tags of at least this probability, at most this share are right".
-
-    With one tag per row that is a share of independent draws. With several, the hits of a row minus `precision` times
-    its tags have a mean of at most 0.
-    """
-    n_tags, n_hits = evidence.outcome(threshold, max_tags)
-    if max_tags == 1:
-        return share_p_value(int(n_hits.sum()), int(n_tags.sum()), precision)
-    return betting_p_value(n_hits - precision * n_tags, -precision * max_tags, level)
-
-
-class Search(NamedTuple):
-    """Thresholds that are tested one after another, each at this level, for this number of tags per row."""
-
-    max_tags: int
-    level: float
-    thresholds: list[float]
-
-    def rejected(self, evidence: Evidence, precision: float) -> list[float]:
-        """Return the thresholds, from the first on, whose tags are this precise."""
-
-        def is_precise(threshold: float) -> bool:
-            return precision_p_value(evidence, threshold, self.max_tags, precision, self.level) <= self.level
-
-        return list(takewhile(is_precise, self.thresholds))
-
-
-def searches_for(precision: float, max_tags: int, confidence: float) -> list[Search]:
-    """Return where to look for a threshold; all searches together fail with a probability of 1 - confidence at most.
-
-    If probabilities are calibrated, labels above `precision` are right more often than that and those below less often:
-    no other threshold has more evidence for it, and so searches begin there and go down. Those from a higher start are
-    for models that are too sure of themselves. One tag per row needs far fewer rows than several.
-    """
-    usual = np.linspace(precision, 0, _N_THRESHOLDS).tolist()
-    higher = [*np.linspace(1 - (1 - precision) / 4, precision, 20)[:-1].tolist(), *usual]
-    counts = {"one": 1, "several": max_tags} if max_tags > 1 else {"one": 1}
-    shares = {name: share for name, share in _SHARES.items() if name.split(",")[0] in counts}
-    return [
-        Search(
-            counts[name.split(",")[0]],
-            share * (1 - confidence),
-            higher if name.endswith("higher") else usual,
-        )
-        for name, share in shares.items()
-    ]
-
-
 def _for_precision(evidence: Evidence, precision: float, max_tags: int, confidence: float) -> Policy:
     """Take the rule that gives the most tags, of those that are precise enough."""
     found = [
         (evidence.outcome(passed[-1], search.max_tags).n_tags.sum(), -passed[-1], search.max_tags)
-        for search in searches_for(precision, max_tags, confidence)
-        if (passed := search.rejected(evidence, precision))
+        for search in searches_for(evidence.n_rows, precision, max_tags, confidence)
+        if (passed := search.rejected(evidence))
     ]
     if not found:
 
         def is_reachable(other: float) -> bool:
-            starts = searches_for(other, max_tags, confidence)
-            return any(one._replace(thresholds=one.thresholds[:1]).rejected(evidence, other) for one in starts)
+            searches = searches_for(evidence.n_rows, other, max_tags, confidence)
+            return any(one.p_value(evidence, at) <= own for one in searches for at, own in one.tests(evidence) if own)
 
         reachable = largest(is_reachable, _STEP, precision, _STEP)
         can = "no precision can" if reachable is None else f"{reachable:.3g} can"
@@ -309,7 +255,7 @@ def _for_recall(evidence: Evidence, recall: float, max_tags: int, confidence: fl
             f"rows; {best}. Ask for less, for more tags (max_tags), or train on more rows"
         )
     threshold = 0.0
-    for candidate in _rising_thresholds():
+    for candidate in rising_thresholds():
         if not can(missed(evidence, candidate, max_tags), 1 - recall):
             break
         threshold = candidate
@@ -319,12 +265,6 @@ def _for_recall(evidence: Evidence, recall: float, max_tags: int, confidence: fl
         f"labels{_LIKE}."
     )
     return Policy("recall", recall, confidence, threshold, max_tags, words, promised={"recall": recall})
-
-
-def _rising_thresholds() -> list[float]:
-    """Return thresholds from small to large, closer together where probabilities are near 0 or 1."""
-    odds = np.linspace(-12, 12, 2 * _N_THRESHOLDS)
-    return list((1 / (1 + np.exp(-odds))).tolist())
 
 
 # The share of rows for a person, and fixed numbers of tags
@@ -370,8 +310,8 @@ def _for_f1(evidence: Evidence, target: bool, max_tags: int, confidence: float) 
     thresholds = np.where(positives >= _LEAST_POSITIVES, own, common)
     n_common = int(np.count_nonzero(positives < _LEAST_POSITIVES))
     words = (
-        f"Each label has the threshold with the best F1 on held-out rows; {n_common:,} labels with fewer than "
-        f"{_LEAST_POSITIVES} rows there share one. Nothing is promised."
+        f"Each label has the threshold with the best F1 on held-out rows; labels with fewer than "
+        f"{_LEAST_POSITIVES} rows there ({n_common:,}) share one. Nothing is promised."
     )
     return Policy("f1", None, confidence, thresholds, max_tags, words)
 

@@ -10,8 +10,9 @@ from labelfield.inference.run import Callback, Run, Settings
 from labelfield.models.calibration import Calibration
 from labelfield.models.stack import Stack
 
-# Mean of P@1, 3 and 5 in percent that a member must add to the one before it: less is within noise.
-_LEAST_GAIN = 0.15
+# Mean of P@1, 3 and 5 in percent that a member must add to the one before it, and more than that: half-trained members
+# add less than they will, and held-out rows tell a few tenths from nothing only by chance.
+_LEAST_GAIN = 0.0
 # Rows times labels from which a member has to audition: with fewer, its training takes no longer than its audition.
 _LARGE = 1 << 23
 
@@ -50,7 +51,7 @@ def auditioning(
             return
         found, _ = fit_stack(deepcopy(stack), Calibration(), [before, ask()], len(stack.places))
         alone, together = found[0]["alone"], found[1]["together"]
-        if sum(together) - sum(alone) < len(alone) * _LEAST_GAIN:
+        if sum(together) - sum(alone) <= len(alone) * _LEAST_GAIN:
             raise LeftOutError({"alone": alone, "together": together})
 
     return after_step

@@ -199,29 +199,32 @@ class _Entries:
             self.parts.append(part)
             best = np.argsort(-odds, axis=1, kind="stable")[:, :_N_FIRST]
             self.is_first[np.take_along_axis(place, best, 1)] = True
-        self.n_each = np.bincount(self.rows, minlength=self.n_rows)
-        self.n_listed = int(self.n_each.min())
+        n_each = np.bincount(self.rows, minlength=self.n_rows)
+        self.n_listed, self.starts = int(n_each.min()), np.cumsum(n_each) - n_each
+        # A matrix with the entries of each row side by side is sorted far sooner than all of them at once.
+        self.places, self.shape = np.arange(keys.size) - self.starts[self.rows], (self.n_rows, int(n_each.max()))
 
-    def ranked(self, values: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-        """Return the best labels of each row by these values, best first, of all rows the same number, and values."""
-        order = np.lexsort((self.labels, -values, self.rows))
-        before = (np.cumsum(self.n_each) - self.n_each)[self.rows[order]]
-        best = order[np.arange(order.size) - before < self.n_listed].reshape(self.n_rows, -1)
-        return self.labels[best], values[best]
+    def ranked(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Return the places (n, k) of the best entries of each row by these values, best first; of equals, the label
+        with the smaller number."""
+        side_by_side = np.full(self.shape, np.inf, values.dtype)
+        side_by_side[self.rows, self.places] = -values
+        order = np.argsort(side_by_side, axis=1, kind="stable")[:, : self.n_listed]
+        return np.asarray(self.starts[:, None] + order)
 
     def learn(
-        self, stack: Stack, calibration: Calibration, taking_part: NDArray[np.bool_]
+        self, stack: Stack, calibration: Calibration, taking_part: NDArray[np.bool_], near: Stack | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Learn weights and the map of probabilities from some rows; return the best labels of all, and the raw
         probabilities."""
         used = self.is_first & taking_part[self.rows]
-        stack.cpu().fit([part[used] for part in self.parts], self.labels[used], self.is_true[used])
+        stack.cpu().fit([part[used] for part in self.parts], self.labels[used], self.is_true[used], near)
         parts = [torch.from_numpy(part.astype(np.float32)) for part in self.parts]
-        labels, p = self.ranked(stack(parts, torch.from_numpy(self.labels)).sigmoid().numpy())
-        n_ranked = min(N_RANKED, self.n_listed)
-        hit = holds(self.truth, labels)[:, :n_ranked]
-        calibration.fit(p[taking_part, :n_ranked], hit[taking_part])
-        return labels, np.asarray(p, np.float32)
+        every: NDArray[np.float32] = stack(parts, torch.from_numpy(self.labels)).sigmoid().numpy()
+        best = self.ranked(every)
+        first = best[taking_part, :N_RANKED]
+        calibration.fit(every[first], self.is_true[first])
+        return self.labels[best], every[best]
 
     def scores(self, labels: NDArray[np.int64], values: NDArray[np.floating]) -> list[float]:
         """Return P@1, 3 and 5 of labels by their values."""
@@ -244,12 +247,13 @@ def fit_stack(
 
     def learn(taking_part: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         own = Calibration(calibration.has_lead)
-        labels, p = entries.learn(deepcopy(start), own, taking_part)
+        labels, p = entries.learn(deepcopy(start), own, taking_part, stack)
         return labels[:, :N_REMEMBERED], by_rank(own, p[:, :N_REMEMBERED])
 
-    evidence = cross_fitted(learn, entries.truth)
     together = entries.scores(*entries.learn(stack, calibration, np.ones(entries.n_rows, np.bool_)))
-    alone = [entries.scores(*entries.ranked(part)) for part in entries.parts]
+    evidence = cross_fitted(learn, entries.truth)
+    orders = [entries.ranked(part) for part in entries.parts]
+    alone = [entries.scores(entries.labels[best], part[best]) for best, part in zip(orders, entries.parts, strict=True)]
     return [{"alone": one} | ({"together": together} if one is alone[-1] else {}) for one in alone], evidence
 
 

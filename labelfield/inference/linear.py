@@ -40,7 +40,6 @@ from labelfield.linalg.rows import device_of
 from labelfield.models.calibration import Calibration
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.linear.plan import TREE_COST, group_size, most_held_out
-from labelfield.models.stack import Stack
 
 NOT_IN_PARTS = "linear machines are solved on all rows at once and cannot be fitted in parts"
 # By how much the score of a row of norm 1 may change when the smallest weights of a label are dropped.
@@ -320,20 +319,21 @@ class LinearTrainer:
         parts = [part[:, known] for part in model.parts(scores)]
         scored, start = ScoredRows(parts, known, truth), deepcopy(model.stack)
 
-        def learn(stack: Stack, calibration: Calibration, rows: NDArray[np.bool_]) -> tuple[Any, Any]:
-            """Learn from some rows; return the best labels of all, and their raw probabilities."""
-            odds = scored.learn_log_odds(stack, rows)
-            p, best = odds.sigmoid_().topk(min(N_REMEMBERED, known.size), dim=1)
-            labels = known[best.numpy()]
-            calibration.fit(p.numpy()[rows, :N_RANKED], holds(truth, labels)[rows, :N_RANKED])
-            return labels, p.numpy()
+        odds = scored.learn_log_odds(model.stack)
+        p, best = (part.numpy() for part in odds.sigmoid_().topk(min(N_REMEMBERED, known.size), dim=1))
+        labels = known[best]
+        hit = holds(truth, labels)
+        model.calibration.fit(p[:, :N_RANKED], hit[:, :N_RANKED])
 
         def learn_apart(rows: NDArray[np.bool_]) -> tuple[Any, Any]:
-            own = Calibration(model.calibration.has_lead)
-            labels, p = learn(deepcopy(start), own, rows)
-            return labels, by_rank(own, p)
+            """Learn from some rows; return the best labels of all in their new order, and their probabilities."""
+            odds = scored.learn_apart(deepcopy(start), model.stack, rows, torch.from_numpy(best))
+            p, order = (part.numpy() for part in odds.sigmoid_().sort(dim=1, descending=True, stable=True))
+            own, taking_part = Calibration(model.calibration.has_lead), np.flatnonzero(rows)
+            first = order[taking_part, :N_RANKED]
+            own.fit(p[taking_part, :N_RANKED], hit[taking_part[:, None], first])
+            return np.take_along_axis(labels, order, 1), by_rank(own, p)
 
-        labels, p = learn(model.stack, model.calibration, np.ones(truth.shape[0], np.bool_))
         evidence = cross_fitted(learn_apart, truth)
         model.to(device)
         n_first = folds[0].size

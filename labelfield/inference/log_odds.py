@@ -30,9 +30,18 @@ class ScoredRows:
         self._is_true = holds(truth, self._labels[:, None], self._rows[:, None])[:, 0]
         self._scores = [part.numpy()[self._rows, places].astype(np.float64) for part in parts]
 
-    def learn_log_odds(self, stack: Stack, taking_part: NDArray[np.bool_] | None = None) -> Tensor:
-        """Fit a stack to the rows that take part (N,), by default all, and return the log-odds (N, k) of all rows."""
-        used = slice(None) if taking_part is None else taking_part[self._rows]
-        stack.fit([part[used] for part in self._scores], self._labels[used], self._is_true[used])
+    def learn_log_odds(self, stack: Stack) -> Tensor:
+        """Fit a stack to all rows, and return the log-odds (N, k) of all of them."""
+        stack.fit(self._scores, self._labels, self._is_true)
         odds: Tensor = stack(self.parts, from_numpy(self.known))
+        return odds
+
+    def learn_apart(self, stack: Stack, near: Stack, taking_part: NDArray[np.bool_], places: Tensor) -> Tensor:
+        """Fit a stack to the rows that take part (N,), beginning near one that was fitted to all.
+
+        Return the log-odds of those labels of each row whose places among the known ones (N, m) are given.
+        """
+        used = taking_part[self._rows]
+        stack.fit([part[used] for part in self._scores], self._labels[used], self._is_true[used], near)
+        odds: Tensor = stack([part.gather(1, places) for part in self.parts], from_numpy(self.known)[places])
         return odds

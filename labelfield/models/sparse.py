@@ -7,14 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from torch import Tensor
 
 from labelfield.csr import gather_rows
 from labelfield.inducing import Free, frequent_features, kmeans, random_rows
-from labelfield.kernels import Kernel, Points
-from labelfield.linalg.gaussian import LEAST_VARIANCE
-from labelfield.linalg.rows import Rows, squared_norms, to_tensor
-from labelfield.variational.families import Prior
+from labelfield.kernels import Kernel
+from labelfield.linalg.rows import squared_norms, to_tensor
 
 # With more points the weights of the outermost ones underflow.
 MOST_POINTS = 100
@@ -77,17 +74,3 @@ def typical_length(X: sparse.csr_array, rng: np.random.Generator) -> float:
     squared = squared_norms(to_tensor(differences.astype(np.float32)), None).numpy()
     apart = squared[squared > 0]
     return float(np.sqrt(np.median(apart) / 2)) if apart.size else 1.0
-
-
-def unexplained_share(kernel: Kernel, points: Points, prior: Prior, X: Rows) -> Tensor:
-    """Return ν_i = (k_ii - k_iZ K_Z⁻¹ k_Zi) / k_ii (B,), the mean over processes where each has a kernel of its own.
-
-    This is the share of the prior variance at a row that the inducing inputs say nothing about: no q(u), however sure
-    of u, is surer of h. The posterior variance adds A_iᵀ S A_i, which is larger the more a row is like the inducing
-    inputs; on EUR-Lex the two cancel, and rows with permuted features come out no more uncertain than others.
-    """
-    kxx = kernel.diag(X)
-    explained = prior.whiten(kernel.cross(X, points).mT).square().sum(-2)
-    # Where the prior itself has no variance (an empty row under a linear kernel) nothing is explained.
-    share = (kxx - explained).clamp_min(LEAST_VARIANCE) / kxx.clamp_min(LEAST_VARIANCE)
-    return share if share.dim() == 1 else share.mean(0)

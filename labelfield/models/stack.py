@@ -7,6 +7,8 @@ because the same score means more for a rare label: a machine that has seen a la
 row low. Labels that no training row has come last.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,6 +35,9 @@ def log_odds_of(p: Tensor) -> Tensor:
 
 class Stack(nn.Module):
     """The slopes of parts (parts, levels) and offsets (levels,), and how labels lie between levels (K, levels)."""
+
+    # The least log-odds of labels that held in some training row.
+    least = _LEAST
 
     slopes: Tensor
     offsets: Tensor
@@ -65,24 +70,32 @@ class Stack(nn.Module):
             result = torch.addcmul(result, part, places @ slopes)
         return torch.where(self.unseen[labels] < 0, NEVER, result.clamp_min(_LEAST))
 
+    def _weights(self) -> NDArray[np.float64]:
+        """Return slopes and offsets, one after another."""
+        return np.asarray(torch.cat([self.slopes.flatten(), self.offsets]).cpu().double().numpy())
+
     def check(self) -> None:
         """Raise a ValueError if scores could lower the log-odds of a label, or a number is not finite."""
         if not all(bool(torch.isfinite(values).all()) for values in self.buffers()) or bool((self.slopes < 0).any()):
             raise ValueError("the weights of members are not numbers of at least 0")
 
     def fit(
-        self, scores: Sequence[NDArray[np.floating]], labels: NDArray[np.integer], is_true: NDArray[np.bool_]
+        self,
+        scores: Sequence[NDArray[np.floating]],
+        labels: NDArray[np.integer],
+        is_true: NDArray[np.bool_],
+        near: Stack | None = None,
     ) -> None:
         """Learn slopes and offsets from the scores of entries (n,), their labels, and whether these hold.
 
         This is logistic regression: the likelihood is concave. A weak prior at what the stack holds so far keeps a few
-        rows from deciding.
+        rows from deciding. A stack that was learned from much the same entries, if given, is where steps begin.
         """
         if not len(labels):
             return
         places = self.places.cpu().double().numpy()[labels]
         features = np.concatenate([part[:, None] * places for part in (*scores, np.ones(len(is_true)))], 1)
-        start = torch.cat([self.slopes.flatten(), self.offsets]).cpu().double().numpy()
+        start, begin = (one._weights() for one in (self, near or self))
         # Steps in units of each part's spread, so that the prior means the same for scores of any scale, and holds
         # where few entries are of labels at a level.
         each = [np.sqrt(np.mean(np.square(part))) for part in (*scores, np.ones(len(is_true)))]
@@ -90,7 +103,7 @@ class Stack(nn.Module):
 
         n_slopes = self.slopes.numel()
         least = np.r_[np.zeros(n_slopes), np.full(N_LEVELS, -np.inf)]
-        found = logistic_regression(features / spread, is_true, start * spread, least, _CAUTION)
+        found = logistic_regression(features / spread, is_true, start * spread, least, _CAUTION, near=begin * spread)
         learned = torch.from_numpy((found / spread).astype(np.float32))
         self.slopes.copy_(learned[:n_slopes].view(self.slopes.shape))
         self.offsets.copy_(learned[n_slopes:])

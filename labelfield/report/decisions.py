@@ -43,30 +43,30 @@ class Decisions(NamedTuple):
     costs: list[LabelCost]
 
 
-def decisions(estimator: FittedClassifier, X: sparse.csr_array, Y: sparse.csr_array) -> Decisions | None:
-    """Return the decisions a model would make on test rows; None if no rows were held out in its training."""
+def decisions(estimator: FittedClassifier, X: sparse.csr_array, Y: sparse.csr_array) -> Decisions | str:
+    """Return the decisions a model would make on test rows, or why it can promise nothing about any."""
     try:
         known = estimator.held_out_evidence()
         estimator.policy(max_tags=1)
-    except CannotAnswerError:
-        return None
+    except CannotAnswerError as error:
+        return str(error)
     rows = Evidence.of_scores(estimator.predict_topk(X, known.n_listed), Y)
-    found, refused = [], []
+    found, refused = [], dict[str, str]()
     for name, value in _ASKED:
         try:
             policy = estimator.policy(**{name: value})
         except CannotAnswerError as error:
-            refused.append(str(error).split(". ")[0])
+            refused[name] = str(error).split(". ")[0]  # of the least that was refused: more is out of reach too
             continue
         found.append((policy, reached_by(rows, policy)))
     if not found:
-        return None
+        return "; ".join(refused.values())
     first = found[0][0]
     n_tags, n_hits = zip(*(rows.outcome(t, first.max_tags) for t in np.linspace(0, 1, _N_POINTS)[:-1]), strict=True)
     automatic = np.array([np.mean(own > 0) for own in n_tags])
     precision = np.array([hits.sum() / max(own.sum(), 1) for own, hits in zip(n_tags, n_hits, strict=True)])
     is_there = automatic > 0
-    return Decisions(found, refused, automatic[is_there], precision[is_there], _costs(rows, first))
+    return Decisions(found, list(refused.values()), automatic[is_there], precision[is_there], _costs(rows, first))
 
 
 def _costs(rows: Evidence, policy: Policy) -> list[LabelCost]:

@@ -41,7 +41,7 @@ class Facts(NamedTuple):
     examples: list[Example]
     learned: Learned
     rank_power: float = 0.0
-    decisions: Decisions | None = None
+    decisions: Decisions | str = ""
 
 
 def gather(

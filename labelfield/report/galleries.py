@@ -39,8 +39,9 @@ _ASKED_FOR = {
 def what_it_would_decide(facts: Facts) -> str:
     """Show how much can be tagged automatically at which precision, the promises, and the effect on labels."""
     found = facts.decisions
-    if found is None:
-        return ""
+    if isinstance(found, str):
+        why = "This model would send every row to a person, because it can promise nothing about its tags:"
+        return section("decide", "What it would decide", paragraph(f"{why} {found}.")) if found else ""
     first, reached = found.policies[0]
     caption = [
         "Each point on the line is a threshold: labels that reach it are tagged, and rows without tags go to a person. "
@@ -72,10 +73,11 @@ def what_it_would_decide(facts: Facts) -> str:
         paragraph(said, *(f"Not promised: {one}." for one in found.refused)),
         table(["asked for", "rows tagged", "tags right", "labels found", "tags per row"], rows),
         paragraph(
-            "The marked rule treats the most frequent labels of these rows as follows: how often each was tagged, how "
-            "often correctly, and how often it holds but was not tagged. A person sees these only in untagged rows."
+            "What the marked rule costs the most frequent labels of these rows: how often each was tagged, how often "
+            "correctly, and how often it is true but was not tagged. A person would add it in rows without tags, and "
+            "would not see it in the others."
         ),
-        table(["label", "tagged", "correctly", "not tagged"], costs),
+        table(["label", "tagged", "correctly tagged", "true but not tagged"], costs),
     )
 
 

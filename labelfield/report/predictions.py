@@ -20,16 +20,14 @@ _BLOCK_ENTRIES, _MOST_ROWS = 1 << 22, 1000
 
 
 class Predictions(NamedTuple):
-    """The ranked labels of each row, which of them are right, and the uncertainty of each row.
+    """The ranked labels of each row, and which of them are right.
 
-    `has_novelty` says whether the uncertainty knows how unlike the training rows a row is. `baseline` are the ranked
-    labels of the plain model that this one started from, if it kept that. For one class per row, `p_true` and
-    `baseline_p_true` are the probabilities of the true class, nan for a class that the model does not know.
+    `baseline` are the ranked labels of the plain model that this one started from, if it kept that. For one class per
+    row, `p_true` and `baseline_p_true` are the probabilities of the true class, nan for a class that the model does not
+    know.
     """
 
     judged: RankedHits
-    uncertainty: NDArray[np.float64]
-    has_novelty: bool
     p_true: NDArray[np.float64] | None = None
     baseline: RankedHits | None = None
     baseline_p_true: NDArray[np.float64] | None = None
@@ -45,6 +43,11 @@ class Predictions(NamedTuple):
     def first(self) -> NDArray[np.float64]:
         """The probability of the first label of each row."""
         return np.asarray(np.nan_to_num(self.judged.ranked.scores[:, 0]), np.float64)
+
+    @property
+    def uncertainty(self) -> NDArray[np.float64]:
+        """How far to distrust the first label of each row, in the order that is shown."""
+        return 1 - self.first
 
     @property
     def is_wrong(self) -> NDArray[np.bool_]:
@@ -69,7 +72,6 @@ def predict_rows(
     step = max(1, min(_MOST_ROWS, _BLOCK_ENTRIES // n_labels))
     lists: list[list[sparse.csr_array]] = [[] for _ in predictors]
     p_true: list[list[NDArray[np.float64]]] = [[] for _ in predictors]
-    novelty: list[NDArray[np.float64]] = []
     for first in range(0, n_rows, step):
         block = np.arange(first, min(first + step, n_rows))
         some, truth = gather_rows(X, block), gather_rows(Y, block)
@@ -84,15 +86,11 @@ def predict_rows(
                 ranked.append(to_csr([pair], best.labels.shape[1], n_labels))
             else:
                 ranked.append(predictor.top_k(rows, DEPTH, weight=None if weight is None else weight[:n_labels]))
-        novelty.append(estimator.predictor_.novelty(rows).astype(np.float64))
         progress(int(block[-1]) + 1, n_rows)
     judged = [_judged(Y, ranked, weight) for ranked in lists]
     joined = [np.concatenate(p) if p else None for p in p_true]
     of_baseline = (judged[1], joined[1], baseline.title, baseline.meaning) if baseline is not None else ()
-    unlike = np.concatenate(novelty)
-    # As `predict_uncertainty`, of the label that comes first in this order.
-    uncertainty = 1 - np.nan_to_num(judged[0].ranked.scores[:, 0]) * (1 - unlike)
-    return Predictions(judged[0], uncertainty, bool(unlike.any()), joined[0], *of_baseline)
+    return Predictions(judged[0], joined[0], *of_baseline)
 
 
 def _judged(Y: sparse.csr_array, lists: list[sparse.csr_array], weight: NDArray[np.float64] | None) -> RankedHits:

@@ -75,13 +75,11 @@ class Tenth(NamedTuple):
 class Errors(NamedTuple):
     """How often first labels are wrong: by tenths of the rows, the surest first, and over all.
 
-    `auroc` says how well the uncertainty tells wrong first labels from right ones, `auroc_of_p` how well their
-    probability alone does.
+    `auroc` says how well the uncertainty tells wrong first labels from right ones.
     """
 
     tenths: list[Tenth]
     auroc: float
-    auroc_of_p: float
     error: float
 
 
@@ -214,5 +212,4 @@ def errors(predictions: Predictions) -> Errors:
     parts = [order[first:last] for first, last in pairwise(cuts)]
     tenths = [Tenth(rows.size, float(uncertainty[rows].mean()), float(wrong[rows].mean())) for rows in parts]
     truth = sparse.csr_array(wrong[:, None].astype(np.float32))
-    auroc, auroc_of_p = (auc(truth, values[:, None]) for values in (uncertainty, 1 - predictions.first))
-    return Errors(tenths, auroc, auroc_of_p, float(wrong.mean()))
+    return Errors(tenths, auc(truth, uncertainty[:, None]), float(wrong.mean()))

@@ -9,7 +9,7 @@ from labelfield.metrics.probabilities import Reliability
 from labelfield.report import plots, scores
 from labelfield.report.facts import Facts
 from labelfield.report.identity import drops
-from labelfield.report.markup import NO_BREAK, element, figure, number, paragraph, percent, section, table, text
+from labelfield.report.markup import element, figure, number, paragraph, percent, section, table, text
 from labelfield.report.scores import Band
 
 _N_TENTHS = 10
@@ -116,16 +116,12 @@ def _about_errors(facts: Facts) -> list[str]:
             f"A row with a wrong first label has a higher uncertainty than one with a right first label in "
             f"{percent(errors.auroc, 0)} of all pairs (AUROC; chance is 50 %)."
         )
-    formula, more = "1 − p", ""
-    if facts.predictions.has_novelty:
-        formula, more = "1 − p (1 − ν)".replace(" ", NO_BREAK), " and ν measures how unlike the training rows a row is"
-        more += f"; 1 − p alone gives {percent(errors.auroc_of_p, 0)}" if has_auroc else ""
     return [
         "Look for bars that grow to the right: they show that the model knows when it is likely to be wrong.",
         f"In the tenth of the rows that it is surest of, {percent(errors.tenths[0].error)} of the first labels are "
         f"wrong; in the tenth that it is least sure of, {percent(errors.tenths[-1].error)}.",
         found,
-        f"Uncertainty is {formula}, where p is the probability of the first label{more}.",
+        "Uncertainty is 1 − p, where p is the probability of the first label.",
     ]
 
 

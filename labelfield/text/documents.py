@@ -236,9 +236,16 @@ def documents_of(
         labels = []
         if columns.labels is not None:
             labels = _labels(record.get(columns.labels), columns, path, number, unit, names)
-        identifier = None if columns.id is None else record.get(columns.id)
+        identifier = None if columns.id is None else _known(record.get(columns.id))
         has_id = identifier is not None and str(identifier).strip() != ""
         yield Document(texts, labels, whole(str(identifier if has_id else number)), has_id)
+
+
+def _known(value: Any) -> Any:
+    """Return a value; None for one that is not a number, and an integer for 2.0, which tables make of it."""
+    if not isinstance(value, float):
+        return value
+    return None if isnan(value) else int(value) if value.is_integer() else value
 
 
 def whole(text: str) -> str:
@@ -247,9 +254,10 @@ def whole(text: str) -> str:
 
 
 def _text(value: Any, column: str, path: Path, number: int, unit: str) -> str:
+    value = _known(value)
     if isinstance(value, str):
         return whole(value)
-    if value is None or (isinstance(value, float) and isnan(value)):
+    if value is None:
         return ""
     if isinstance(value, list) and all(isinstance(part, str | None) for part in value):
         return whole("\n".join(part for part in value if part))
@@ -270,7 +278,7 @@ def _labels(value: Any, columns: Columns, path: Path, number: int, unit: str, na
                 value = _python_list(text)
         else:
             value = text.split(columns.separator) if columns.separator else [text]
-    if value is None or (isinstance(value, float) and isnan(value)):
+    if (value := _known(value)) is None:
         return []
     if isinstance(value, dict):
         if not all(isinstance(part, int | float) for part in value.values()):
@@ -291,7 +299,7 @@ def _labels(value: Any, columns: Columns, path: Path, number: int, unit: str, na
 
 def _name(part: Any) -> str:
     """Return a label as one line; a URI may be in angle brackets."""
-    part = int(part) if isinstance(part, float) and part.is_integer() else part
+    part = _known(part)
     name = "" if part is None else " ".join(whole(str(part)).replace("\0", " ").split())
     return name[1:-1] if name.startswith("<") and name.endswith(">") else name
 

@@ -198,4 +198,6 @@ def described_encoder(encoder: Encoder) -> str:
     if encoder.language not in ("auto", "none") and language not in STEMMERS:
         found = f" (no stemmer is known for --language {encoder.language})"
     parts = [f"{stems}{found}", *(["pairs"] if encoder.pairs else [])]
+    if getattr(encoder, "has_too_many_", False):  # which a saved encoder does not remember
+        parts.append("no character n-grams for so many documents")
     return ", ".join([*parts, *(["character n-grams"] if encoder.has_characters_ else [])])

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Longer runs of letters are no words; shorter ones only in scripts without spaces.
-LONGEST, SHORTEST = 64, 2
+LONGEST, SHORTEST = 64, 2  # as in `labelfield.compiled.tokens`, which a test compares
 # No letter, and the flag of a letter that is a word of its own: as in labelfield/compiled/tokens.py.
 _SEPARATOR, _ALONE = 1, 1 << 31
 _PAGE = 256
@@ -57,10 +57,11 @@ def spans_of(text: str) -> tuple[str, list[tuple[int, int, str]]]:
 table = np.zeros(0x110000, np.uint32)
 
 
-def add_page(code: int) -> None:
-    """Fill the part of the table that a code point is in."""
-    first = code // _PAGE * _PAGE
-    table[first : first + _PAGE] = [_folded(one) for one in range(first, first + _PAGE)]
+def add_pages(codes: NDArray[np.uint32]) -> None:
+    """Fill the parts of the table that these code points are in."""
+    for page in np.unique(codes[table[codes] == 0] // _PAGE).tolist():
+        first = page * _PAGE
+        table[first : first + _PAGE] = [_folded(one) for one in range(first, first + _PAGE)]
 
 
 def codes_of(texts: Sequence[str]) -> NDArray[np.uint32]:

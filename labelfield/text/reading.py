@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
+from labelfield.atomic import temporary_folder
 from labelfield.data.reading import COMPRESSED_SUFFIXES
 from labelfield.errors import DataError
 from labelfield.text.documents import (
@@ -27,6 +28,7 @@ from labelfield.text.documents import (
     guess_separator,
 )
 from labelfield.text.sources import (
+    PARQUET,
     Source,
     is_annif_line,
     is_fasttext_line,
@@ -108,16 +110,17 @@ def open_documents(
     *,
     encoding: str = "utf-8",
     part: str = "train",
-    labelled: bool = False,
+    labelled: bool | None = False,
 ) -> Iterator[DocumentFile]:
     """Open documents as a stream, for files that are larger than memory; options as in `read_documents`.
 
-    Columns that are not `wanted` are as `usual`, if the file has these, and else guessed.
+    Columns that are not `wanted` are as `usual`, if the file has these, and else guessed. With `labelled=None`, labels
+    are not even looked at.
     """
     if str(path) == STDIN:
         # Kept in a file for a moment: what it is shows in its first lines, and training reads it twice.
-        with tempfile.TemporaryDirectory() as folder:
-            spooled = Path(folder) / "stdin"
+        with temporary_folder() as folder:
+            spooled = folder / "stdin"
             with open(spooled, "wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
             try:
@@ -149,7 +152,7 @@ def _gathered(some: list[Document], file: DocumentFile) -> Documents:
     )
 
 
-def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, labelled: bool) -> DocumentFile:
+def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, labelled: bool | None) -> DocumentFile:
     source = _source(path, encoding, wanted)
     head = list(islice(source.records, _SAMPLE))
     if not head:
@@ -157,7 +160,9 @@ def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, label
     names = source.columns or list(dict.fromkeys(name for _, record in head for name in record))
     sample = [record for _, record in head]
     wanted = wanted if usual is None else _completed(wanted, usual, names, sample)
-    columns = choose_columns(names, sample, wanted, labelled=labelled, path=path)
+    columns = choose_columns(names, sample, wanted, labelled=labelled is True, path=path)
+    if labelled is None:
+        columns = columns._replace(labels=None, separator=None)
     if usual is not None:
         columns = _with_missing(columns, usual.text or ())
     known: dict[str, str] = {}
@@ -210,8 +215,12 @@ def is_documents(path: Path) -> bool:
     suffix = _suffix(path)
     if suffix in _ALWAYS:
         return True
+    if suffix in _NEVER:
+        return False
+    if read_head(path, len(PARQUET)) == PARQUET:
+        return True
     lines = _head(path)
-    if suffix in _NEVER or not lines:
+    if not lines:
         return False
     cells = _cells(lines[0])
     if _is_header(lines[0]) or (suffix == ".csv" and not USUAL_TEXTS.isdisjoint(cells)):
@@ -250,7 +259,7 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
         return read_folder(path, encoding)
     suffix = _suffix(path)
     head = read_head(path, _HEAD_BYTES)
-    if head.startswith(b"PAR1") or suffix == ".parquet":
+    if head.startswith(PARQUET) or suffix == ".parquet":
         return read_parquet(path)
     if encoding == "utf-8" and is_utf_16(head):
         raise not_decoded(path, 1)
@@ -271,7 +280,7 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
         return read_pecos(path, encoding)
     if suffix in (".csv", ".tsv") or "\t" in first or _is_header(first, wanted):
         delimiter = "\t" if suffix == ".tsv" or (suffix != ".csv" and "\t" in first) else _delimiter(first)
-        return read_table(path, encoding, delimiter, _has_header(first.split(delimiter), wanted))
+        return read_table(path, encoding, delimiter, lambda rows: _has_header(rows, wanted))
     return read_lines(path, encoding)
 
 
@@ -293,12 +302,19 @@ def _is_header(line: str, wanted: Wanted = _ANYTHING) -> bool:
     return is_table and all(cell.count(" ") <= 1 for cell in cells)
 
 
-def _has_header(cells: list[str], wanted: Wanted) -> bool:
-    """Return whether cells are names of columns: some are usual or asked for, or all are short and different."""
-    names = [cell.strip().strip('"') for cell in cells]
-    return _are_names(names, wanted) or (
-        all(0 < len(name) <= 40 and name.count(" ") <= 1 for name in names) and len(set(names)) == len(names)
-    )
+def _has_header(rows: list[list[str]], wanted: Wanted) -> bool:
+    """Return whether the first row has names of columns: some are usual or asked for, or all look like names.
+
+    Those are different, no numbers, not among the values of their columns, and of one or two words; or of four, where
+    documents are longer than that.
+    """
+    names = [cell.strip() for cell in rows[0]]
+    if _are_names(names, wanted):
+        return True
+    are_long = median(max(map(len, row), default=0) for row in rows[1:] or [[]]) > 3 * max(map(len, names), default=0)
+    are_short = all(0 < len(name) <= 40 and name.count(" ") <= (3 if are_long else 1) for name in names)
+    is_value = any(name == cell.strip() for row in rows[1:] for name, cell in zip(names, row, strict=False))
+    return are_short and not is_value and len(set(names)) == len(names) and not any(map(_ROWS.fullmatch, names))
 
 
 def _are_names(cells: list[str], wanted: Wanted) -> bool:

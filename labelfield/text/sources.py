@@ -11,8 +11,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -21,11 +22,17 @@ from labelfield.errors import DataError
 
 # Names of columns that formats without a header get.
 TEXT, LABELS, ID = "text", "labels", "id"
+# What Parquet files begin with.
+PARQUET = b"PAR1"
 _FASTTEXT = "__label__"
 _URIS = re.compile(r"(<[^<>\s]+>\s*)+")
 _NUMBERS = re.compile(r"\s*\d+(,\d+)*\s*")
 _MOST_CELLS = 100_000
-_HEAD_BYTES = 1000
+_HEAD_BYTES, _FIRST_ROWS = 1000, 20
+# Letters of a JSON array that are read at a time; what may be before and after an entry; and the longest sign that may
+# be cut in two, -Infinity.
+_CHUNK, _LONGEST_SIGN = 1 << 20, 12
+_BLANK, _COMMA, _END = (re.compile(rf"[ \t\r\n]*{sign}[ \t\r\n]*") for sign in ("", ",", "\\]"))
 
 # The number of the line or row, and its values.
 Record = tuple[int, dict[str, Any]]
@@ -116,15 +123,16 @@ def is_utf_16(head: bytes) -> bool:
 # Tables
 
 
-def read_table(path: Path, encoding: str, delimiter: str, has_header: bool) -> Source:
-    """Read CSV or TSV; without a header, columns are called 0, 1, …"""
+def read_table(path: Path, encoding: str, delimiter: str, is_header: Callable[[list[list[str]]], bool]) -> Source:
+    """Read CSV or TSV; without a header, which `is_header` finds in the first rows, columns are called 0, 1, …"""
     csv.field_size_limit(2**31 - 1)  # a document may be longer than a cell of a spreadsheet
-    lines = _cells(path, encoding, delimiter)
+    lines = dropwhile(lambda row: not row[1], _cells(path, encoding, delimiter))  # the first lines may be empty
     kind = "TSV" if delimiter == "\t" else "CSV"
-    first = next(lines, None)
-    if first is None:
+    head = list(islice(lines, _FIRST_ROWS))
+    if not head:
         raise DataError("the file is empty", path=path, expected="documents", fix="Check where it came from.")
-    line, cells = first
+    line, cells = head[0]
+    has_header = is_header([row for _, row in head])
     columns = [cell.strip() for cell in cells] if has_header else [str(i) for i in range(len(cells))]
     if len(cells) > _MOST_CELLS:
         raise DataError(f"{len(cells)} columns", path=path, line=line, expected=f"at most {_MOST_CELLS}")
@@ -135,7 +143,7 @@ def read_table(path: Path, encoding: str, delimiter: str, has_header: bool) -> S
         before = line
         if not has_header:
             yield line, dict(zip(columns, cells, strict=True))
-        for last, row in lines:
+        for last, row in chain(head[1:], lines):
             first_line, before = before + 1, last
             if not row:  # an empty line
                 continue
@@ -174,33 +182,76 @@ def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({error})", path=path, line=line, expected="an object per line") from None
+        reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise DataError(f"not JSON ({reason})", path=path, line=line, expected="an object per line") from None
     if not isinstance(value, dict):
         raise DataError(f"{str(value)[:40]!r}", path=path, line=line, expected='an object such as {"text": "…"}')
     return value
 
 
 def read_json(path: Path, encoding: str) -> Source:
-    """Read one array of objects, alone or as the only list in an object."""
+    """Read an array of objects, some of them at a time, or one object; it may hold the array as its only list."""
+    if read_head(path, _HEAD_BYTES).decode(encoding, "ignore").lstrip("\ufeff \t\r\n").startswith("["):
+        return Source("JSON", None, _json_entries(path, _array_entries(path, encoding)), "entry")
     content = "\n".join(text for _, text in numbered_lines(path, encoding))
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        raise DataError(f"not JSON ({error})", path=path, line=line, expected="an array of objects") from None
+        raise _not_json(error, path, getattr(error, "lineno", None)) from None
     if isinstance(value, dict):
         lists = [part for part in value.values() if isinstance(part, list) and part and isinstance(part[0], dict)]
         value = lists[0] if len(lists) == 1 else [value]
-    if not isinstance(value, list):
-        raise DataError(f"JSON of one {type(value).__name__}", path=path, expected="an array of objects")
+    return Source("JSON", None, _json_entries(path, value), "entry")
 
-    def records() -> Iterator[Record]:
-        for number, part in enumerate(value, 1):
-            if not isinstance(part, dict):
-                raise DataError(f"entry {number} is {str(part)[:40]!r}", path=path, expected="an object")
-            yield number, part
 
-    return Source("JSON", None, records(), "entry")
+def _json_entries(path: Path, entries: Iterable[Any]) -> Iterator[Record]:
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, dict):
+            raise DataError(f"entry {number} is {str(entry)[:40]!r}", path=path, expected="an object")
+        yield number, entry
+
+
+def _not_json(error: Exception, path: Path, line: int | None) -> DataError:
+    reason = getattr(error, "msg", str(error))
+    return DataError(f"not JSON ({reason})", path=path, line=line, expected="an array of objects")
+
+
+def _array_entries(path: Path, encoding: str) -> Iterator[Any]:
+    """Yield the entries of an array; the text is read on where an entry is not complete yet."""
+    decode = json.JSONDecoder().raw_decode
+    with open_text(path, encoding) as file:
+        chunks = _chunks(path, file)
+        line, text = next(chunks)
+        at, before = text.index("[") + 1, _BLANK
+        while not (end := _END.match(text, at)):
+            try:
+                if (start := before.match(text, at)) is None:
+                    raise json.JSONDecodeError("Expecting ',' delimiter", text, _BLANK.match(text, at).end())  # type: ignore[union-attr]
+                entry, at = decode(text, start.end())
+            except (ValueError, RecursionError) as error:
+                place = getattr(error, "pos", 0)
+                is_cut = place + _LONGEST_SIGN > len(text) or str(error).startswith("Unterminated")
+                more = next(chunks, (0, ""))[1] if is_cut else ""
+                if not more:
+                    raise _not_json(error, path, line + text.count("\n", 0, place)) from None
+                line, text, at = line + text.count("\n", 0, at), text[at:] + more, 0
+                continue
+            yield entry
+            before = _COMMA
+        if (text[end.end() :] + next(chunks, (0, ""))[1]).strip():
+            raise _not_json(ValueError("Extra data"), path, line + text.count("\n", 0, end.end()))
+
+
+def _chunks(path: Path, file: IO[str]) -> Iterator[tuple[int, str]]:
+    """Yield parts of a text, each with the number of the line that it begins in."""
+
+    def numbered() -> Iterator[tuple[int, str]]:
+        line = 1
+        while chunk := file.read(_CHUNK):
+            yield line, chunk
+            line += chunk.count("\n")
+
+    return located(path, numbered())
 
 
 def read_parquet(path: Path) -> Source:
@@ -237,15 +288,15 @@ def _first_line(error: Exception) -> str:
 
 
 def read_fasttext(path: Path, encoding: str) -> Source:
-    """Read lines of `__label__a __label__b text`."""
+    """Read lines of `__label__a __label__b text`; as in fastText, labels may stand anywhere, and blanks are alike."""
 
     def records() -> Iterator[Record]:
         for line, text in numbered_lines(path, encoding):
-            words = text.split(" ")
-            n_labels = next((i for i, word in enumerate(words) if not word.startswith(_FASTTEXT)), len(words))
-            labels = [word.removeprefix(_FASTTEXT) for word in words[:n_labels]]
-            if text.strip():
-                yield line, {TEXT: " ".join(words[n_labels:]), LABELS: labels}
+            words = text.split()
+            labels = [word.removeprefix(_FASTTEXT) for word in words if word.startswith(_FASTTEXT)]
+            rest = [word for word in words if not word.startswith(_FASTTEXT)]
+            if words:
+                yield line, {TEXT: " ".join(rest), LABELS: labels}
 
     return Source("fastText", [TEXT, LABELS], records())
 

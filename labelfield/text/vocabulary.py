@@ -182,23 +182,38 @@ def read_vocabulary(path: str | PathLike[str], language: str | None = None) -> L
 
 
 def _read_lines(path: Path) -> Iterator[Label]:
+    """Yield a label per line. Where labels have no URI the number of the line counts (PECOS), so that empty lines and
+    names that recur have labels too."""
+    seen, n_labels, n_empty = set[str](), 0, 0
     for line, text in numbered_lines(path):
         if not _line(text):
+            n_empty += 1
             continue
-        if text.startswith("{"):
-            try:
-                yield _from_json(json.loads(text))
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"not a label ({error})", path=path, line=line) from None
-            continue
-        cells = [cell.strip() for cell in text.split("\t")]
-        if len(cells) == 1 and not cells[0].startswith("<"):
-            yield Label(_line(cells[0]))
-            continue
-        uri = _line(cells[0].strip("<>"))
-        if len(cells) < 2 or not uri:
-            raise DataError(f"{text[:40]!r}", path=path, line=line, expected="<uri>, a tab, and a name")
-        yield Label(_line(cells[1]) or uri, uri, {}, cells[2] if len(cells) > 2 and cells[2] else None)
+        label = _label_of(text, path, line)
+        if label.uri is None:
+            yield from (Label(f"label {number}") for number in range(n_labels, n_labels + n_empty))
+            n_labels += n_empty
+        n_empty = 0
+        if label.uri is None and label.name in seen:
+            label = label._replace(name=f"{label.name} <{n_labels}>")
+        seen.add(label.name)
+        n_labels += 1
+        yield label
+
+
+def _label_of(text: str, path: Path, line: int) -> Label:
+    if text.startswith("{"):
+        try:
+            return _from_json(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"not a label ({error})", path=path, line=line) from None
+    cells = [cell.strip() for cell in text.split("\t")]
+    if len(cells) == 1 and not cells[0].startswith("<"):
+        return Label(_line(cells[0]))
+    uri = _line(cells[0].strip("<>"))
+    if len(cells) < 2 or not uri:
+        raise DataError(f"{text[:40]!r}", path=path, line=line, expected="<uri>, a tab, and a name")
+    return Label(_line(cells[1]) or uri, uri, {}, cells[2] if len(cells) > 2 and cells[2] else None)
 
 
 def _read_csv(path: Path, language: str | None) -> Iterator[Label]:

@@ -3,21 +3,20 @@
     value of a unit in a document = log(1 + tf) (log((1 + N) / (1 + n)) + 1)
 
 for a unit that occurs in n of N training documents, half of that for a pair, and then norm 1. Documents are processed
-in batches by a few lanes, each with its own thread and tables: the memory is that of the vocabulary and of the batches,
-and the result does not depend on the number of cores.
+in batches: threads split them into words and make rows, and one thread in between numbers the words, batch after batch.
+So the memory is that of the vocabulary and of a few batches, and the result does not depend on the number of cores.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import accumulate, chain, cycle, islice, pairwise
+from functools import partial
+from itertools import accumulate, chain, islice, pairwise
 from statistics import median
-from threading import Lock
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -28,77 +27,41 @@ from labelfield.compiled import has_numba, usable_threads
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Word, check_options
 from labelfield.csr import from_counts, row_norms
 from labelfield.errors import DataError
-from labelfield.text.lane import Lane, UnitsOf
+from labelfield.text.columns import EDGE, GRAM, Found, Vocabulary, choose_vocabulary
+from labelfield.text.counting import DocumentCounter, PairCounter
 from labelfield.text.languages import STEMMERS, Stem, detect_language, normalise, stemmer
 from labelfield.text.letters import words_of
-from labelfield.text.wordtable import Packed, WordTable, grown
+from labelfield.text.lexicon import Lexicon, split
+from labelfield.text.wordtable import Packed, WordTable
 
 # A document: its text, or the texts of its fields.
 Document = str | Sequence[str]
+Given = TypeVar("Given")
 Result = TypeVar("Result")
-# Lanes that count are fixed, so that the same documents give the same vocabulary on any machine.
-_COUNT_LANES, _MOST_LANES = 2, 8
+_MOST_THREADS = 8
 _BATCH_LETTERS, _BATCH_DOCUMENTS = 1 << 18, 1024
 # Documents that are taken at a time where they have fewer letters each, on average, than a long one.
 _MANY_DOCUMENTS, _LONG_DOCUMENT = 256, 1000
 # Lengths of character n-grams, within words and their ends.
 _SHORTEST, _LONGEST = 3, 5
-# What begins the name of a character n-gram, and what stands for the end of a word in it: no word has these.
-_GRAM, _EDGE = "#", "·"
-_AFTER_GRAMS = chr(ord(_GRAM) + 1)
-# Slots for pairs in a lane beyond which pairs seen once so far are forgotten.
-_MOST_SLOTS, _FEW_SLOTS = 1 << 22, 1 << 16
 _SAMPLE = 1000
 # Documents and their letters that plain loops are fast enough for.
 _FEW_DOCUMENTS, _FEW_LETTERS = 20, 100_000
 # Mean letters per document up to which character n-grams are used by default: on longer ones they say little more than
 # words do, and make rows several times as long.
 _SHORT_DOCUMENTS = 600
+# Entries of all rows beyond which n-grams are left out all the same: training takes about 25 bytes for each.
+_MOST_ENTRIES = 1 << 27
 # A pair says little more than its two words.
 _PAIR_WEIGHT = 0.5
 AUTO, NONE = "auto", "none"
 
 
-class Found(NamedTuple):
-    """What the training documents showed: units and the number of documents each is in, and the same of pairs.
-
-    `names` returns what units are called.
-    """
-
-    names: Callable[[NDArray[np.int64]], list[str]]
-    frequency: NDArray[np.int64]
-    pairs: NDArray[np.uint64]
-    pair_frequency: NDArray[np.int64]
-    n_documents: int
-
-
-class Vocabulary(NamedTuple):
-    """The columns: words, then pairs, then character n-grams; and the number of documents each is in.
-
-    `pairs` (n, 2) are the columns of the words of each pair.
-    """
-
-    words: list[str]
-    pairs: NDArray[np.int64]
-    grams: list[str]
-    frequency: NDArray[np.int64]
-    n_documents: int
-
-    @property
-    def first_gram(self) -> int:
-        return len(self.words) + len(self.pairs)
-
-    @property
-    def names(self) -> list[str]:
-        words = self.words
-        return [*words, *(f"{words[first]} {words[second]}" for first, second in self.pairs.tolist()), *self.grams]
-
-
 class _Kept(NamedTuple):
-    """Lanes, and the words of each batch as the lanes in turn number them."""
+    """The words of all batches by number, and what the numbers mean."""
 
-    lanes: list[Lane]
-    tokens: list[NDArray[np.int32]]
+    lexicon: Lexicon
+    tokens: deque[NDArray[np.int32]]
 
 
 @dataclass(kw_only=True)
@@ -112,7 +75,8 @@ class WordEncoder:
     pairs : bool
         Whether pairs of neighbouring words are columns.
     characters : str
-        Whether character n-grams of 3 to 5 letters within words are columns: on, off, or auto, for short documents.
+        Whether character n-grams of 3 to 5 letters within words are columns: on, off, or auto, for short documents
+        unless there are very many.
     min_documents : int
         Training documents that a column must occur in.
     max_features : int
@@ -134,11 +98,11 @@ class WordEncoder:
     }
 
     def __post_init__(self) -> None:
-        self._lanes: list[Lane] | None = None
+        self._lexicon: Lexicon | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the tables of lanes, which fill again."""
-        return self.__dict__ | {"_lanes": None}
+        """Leave out the table of words seen, which fills again."""
+        return self.__dict__ | {"_lexicon": None}
 
     def fit(self, documents: Iterable[Document], weights: Sequence[float] = (1.0,)) -> WordEncoder:
         """Learn the vocabulary. A document is a text, or a sequence of texts of its fields, which have `weights`."""
@@ -151,7 +115,11 @@ class WordEncoder:
         kept = self._learn(documents, weights, keeps_tokens=True)
         if kept is None:
             return self.transform(documents)
-        return self._assembled(_in_lanes(kept.lanes, iter(kept.tokens), self._rows))
+        tokens = (kept.tokens.popleft() for _ in range(len(kept.tokens)))  # forgotten once they are rows
+        with _Ahead(tokens) as ahead:
+            return self._assembled(
+                ahead.map(partial(self._rows, kept.lexicon.pointers, kept.lexicon.units), ahead.batches)
+            )
 
     def transform(self, documents: Iterable[Document]) -> sparse.csr_array:
         """Return a row for each document (CSR float32)."""
@@ -163,24 +131,25 @@ class WordEncoder:
         head = list(islice(stream, _FEW_DOCUMENTS + 1))
         n_letters = sum(len(text) for document in head for text in _fields(document))
         # Loading compiled loops takes longer than a few documents do.
-        are_few = self._lanes is None and len(head) <= _FEW_DOCUMENTS and n_letters <= _FEW_LETTERS
+        are_few = self._lexicon is None and len(head) <= _FEW_DOCUMENTS and n_letters <= _FEW_LETTERS
         documents = chain(head, stream)
         if are_few or not has_numba():
             yield from (self._plain_rows(batch) for batch in self._batches(documents))
             return
-        # Lanes keep the words they know, unless another thread is using them.
-        lanes = self._lanes or self._new_lanes()
-        self._lanes = None
+        # The words seen are kept for the next call, unless another thread is using them.
+        lexicon = self._lexicon or Lexicon(self._columns_of)
+        self._lexicon = None
         try:
-            yield from _in_lanes(lanes, self._batches(documents), lambda lane, own: self._rows(lane, lane.tokens(own)))
+            with _Ahead(self._batches(documents)) as ahead:
+                tokens = map(lexicon.tokens, ahead.map(split, ahead.batches))
+                works = (partial(self._rows, lexicon.pointers, lexicon.units, own) for own in tokens)
+                yield from ahead.map(lambda work: work(), works)
         finally:
-            self._lanes = lanes
-
-    def _new_lanes(self) -> list[Lane]:
-        return [Lane(self._units(self._known)) for _ in range(min(usable_threads(), _MOST_LANES))]
+            self._lexicon = lexicon
 
     def _assembled(self, parts: Iterable[_Rows]) -> sparse.csr_array:
-        counts, indices, values = (np.concatenate(column) for column in zip(_NO_ROWS, *parts, strict=True))
+        columns = deque(zip(_NO_ROWS, *parts, strict=True))
+        counts, indices, values = (np.concatenate(columns.popleft()) for _ in range(3))  # each is there twice in turn
         return from_counts(counts, indices, values, self.n_features_)
 
     @property
@@ -196,7 +165,7 @@ class WordEncoder:
     def _learn(self, documents: Iterable[Document], weights: Sequence[float], *, keeps_tokens: bool) -> _Kept | None:
         """Learn the vocabulary, and return what `fit_transform` needs to make rows without splitting words again."""
         check_options(vars(self), self.constraints)
-        self.weights_ = np.asarray(weights, np.float32)
+        self.weights_ = _checked_weights(weights)
         stream = iter(documents)
         head = list(islice(stream, _SAMPLE))
         self.language_ = self._choose_language(head)
@@ -204,13 +173,15 @@ class WordEncoder:
         is_short = median(lengths or [0]) <= _SHORT_DOCUMENTS
         self.has_characters_ = self.characters == "on" or (self.characters == AUTO and is_short)
         found, kept = self._count(chain(head, stream), keeps_tokens)
-        vocabulary, columns = _choose(found, self.min_documents, self.max_features)
+        # How many documents there are shows only now, when a stream has ended; rows then leave n-grams out.
+        self.has_too_many_ = self.has_characters_ and self.characters == AUTO and found.n_entries > _MOST_ENTRIES
+        if self.has_too_many_:
+            self.has_characters_, found = False, found.without_grams()
+        vocabulary, columns = choose_vocabulary(found, self.min_documents, self.max_features)
         self._take(vocabulary)
         if kept is not None:
-            for lane in kept.lanes:  # which from now on make rows
-                used = lane.units[: lane.pointers[len(lane.words)]]
-                used[:] = columns[used]
-                lane.units_of, lane.keeps_all = self._units(self._known), False
+            used = kept.lexicon.units[: kept.lexicon.pointers[len(kept.lexicon.words)]]
+            used[:] = columns[used]
         return kept
 
     def _choose_language(self, documents: list[Document]) -> str | None:
@@ -229,7 +200,7 @@ class WordEncoder:
             batch += texts
             n_new = sum(map(len, texts))
             n_letters += n_new
-            # Short documents are taken by the hundred: a loop over a few at a time would hold up the lanes.
+            # Short documents are taken by the hundred: a loop over a few at a time would hold up the threads.
             n_at_once = _FEW_DOCUMENTS if n_new > _LONG_DOCUMENT * len(some) else _MANY_DOCUMENTS
             if n_letters > _BATCH_LETTERS or len(batch) >= _BATCH_DOCUMENTS * n_fields:
                 yield batch
@@ -262,48 +233,37 @@ class WordEncoder:
             counts.append(1 + len(grams))
         return counts, names
 
-    def _units(self, number: Callable[[Packed], NDArray[np.int32]]) -> UnitsOf:
-        """Return a function from words to their units, which `number` numbers."""
-        are_words = self.language_ not in STEMMERS and not self.has_characters_
-
-        def units_of(words: Packed) -> tuple[Sequence[int] | NDArray[np.int64], NDArray[np.int32]]:
-            if are_words:
-                return np.ones(words.starts.size - 1, np.int64), number(words)
-            counts, names = self._names(words.words())
-            return counts, number(Packed.of(names))
-
-        return units_of
+    @property
+    def _are_words(self) -> bool:
+        """Whether a word is its own and only unit."""
+        return self.language_ not in STEMMERS and not self.has_characters_
 
     def _count(self, documents: Iterable[Document], keeps_tokens: bool) -> tuple[Found, _Kept | None]:
         if not has_numba():
             return self._plain_count(documents), None
-        units, lock = WordTable(), Lock()
-
-        def number(words: Packed) -> NDArray[np.int32]:
-            with lock:
-                return units.add(words)
-
-        lanes = [_CountLane(self._units(number), self.weights_.size, self.pairs) for _ in range(_COUNT_LANES)]
-        kept = [
-            tokens
-            for tokens in _in_lanes(lanes, self._batches(documents), lambda lane, batch: lane.count(batch))
-            if keeps_tokens
-        ]
-        frequency = np.zeros(len(units), np.int64)
-        for lane in lanes:
-            known = min(lane.frequency.size, len(units))
-            frequency[:known] += lane.frequency[:known]
-        found = Found(
-            units.names, frequency, *_joined_pairs(lanes, self.min_documents), sum(lane.document for lane in lanes)
-        )
-        return found, _Kept([lane.lane for lane in lanes], kept) if keeps_tokens else None
+        counter = DocumentCounter(None if self._are_words else self._names, self.weights_.size)
+        kept: deque[NDArray[np.int32]] = deque()
+        pairs = PairCounter(counter.lexicon, self.weights_.size)
+        with _Ahead(self._batches(documents)) as ahead:
+            for words in ahead.map(split, ahead.batches):
+                tokens = counter.count(words)
+                if self.pairs:
+                    pairs.count(tokens, len(counter.units))
+                if keeps_tokens:
+                    kept.append(tokens)
+        n, names = len(counter.units), counter.units
+        is_gram = names.arena[names.starts[:n]] == ord(GRAM)
+        pairs_found = pairs.result(self.min_documents)
+        counted = counter.n_documents, counter.n_entries
+        found = Found(names.names, is_gram, counter.frequency, *pairs_found, *counted)
+        return found, _Kept(counter.lexicon, kept) if keeps_tokens else None
 
     def _plain_count(self, documents: Iterable[Document]) -> Found:
         """Count in plain Python: the twin of the compiled loops."""
         numbers: dict[str, int] = {}
         frequency: Counter[int] = Counter()
         pairs: Counter[int] = Counter()
-        n_documents = 0
+        n_documents, n_entries = 0, 0
         for batch in self._batches(documents):
             for texts in _grouped(batch, self.weights_.size):
                 seen: set[int] = set()
@@ -312,6 +272,7 @@ class WordEncoder:
                     counts, names = self._names(words_of(text))
                     units = [numbers.setdefault(name, len(numbers)) for name in names]
                     seen.update(units)
+                    n_entries += len(units)
                     firsts = _firsts(counts, units)
                     seen_pairs.update((a << 32) | b for a, b in pairwise(firsts))
                 frequency.update(seen)
@@ -320,10 +281,12 @@ class WordEncoder:
         keys, units_by_number = np.array(sorted(pairs), np.uint64), list(numbers)
         return Found(
             lambda numbers: [units_by_number[number] for number in numbers.tolist()],
+            np.array([name.startswith(GRAM) for name in units_by_number], np.bool_),
             np.array([frequency[unit] for unit in range(len(numbers))], np.int64),
             keys,
             np.array([pairs[key] for key in keys.tolist()], np.int64),
             n_documents,
+            n_entries,
         )
 
     # Rows
@@ -331,7 +294,7 @@ class WordEncoder:
     def _take(self, vocabulary: Vocabulary) -> None:
         """Keep a vocabulary, learned or loaded, and what follows from it."""
         self.vocabulary_ = vocabulary
-        self._lanes = None
+        self._lexicon = None
         self._columns: dict[str, int] | None = None
         self._words: WordTable | None = None
         idf = np.log((1 + vocabulary.n_documents) / (1 + vocabulary.frequency)) + 1
@@ -339,18 +302,19 @@ class WordEncoder:
         self._idf = idf.astype(np.float32)
         # Pairs as single numbers, which rise.
         self._pair_keys = vocabulary.pairs[:, 0] << 32 | vocabulary.pairs[:, 1]
-        self._table: NDArray[np.uint64] | None = None
+        self._table: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
 
-    def _pair_table(self) -> NDArray[np.uint64]:
-        """Return a hash table of pairs and their columns; made when it is first needed."""
+    def _pair_table(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Return a hash table of pairs and their columns, and which parts of it are filled; made when first needed."""
         from labelfield.compiled.tokens import place_pairs
 
         if self._table is None:
             keys = self._pair_keys
             columns = len(self.vocabulary_.words) + np.arange(keys.size)
-            table = _empty_table(1 << int(2 * keys.size).bit_length())
-            place_pairs(np.stack([keys + 1, columns], 1).astype(np.uint64), table)
-            self._table = table  # only now that it is full: another lane may be waiting for it
+            n_slots = 1 << int(2 * keys.size).bit_length()
+            table, filled = np.zeros((n_slots, 2), np.uint64), np.zeros(max(n_slots // 8, 1), np.uint64)
+            place_pairs(np.stack([keys + 1, columns], 1).astype(np.uint64), table, filled)
+            self._table = table, filled  # only now that they are full: another thread may be waiting for them
         return self._table
 
     def _pairs(self, units: list[int]) -> list[int]:
@@ -364,17 +328,23 @@ class WordEncoder:
         found: list[int] = np.where(is_known, place + len(self.vocabulary_.words), -1).tolist()
         return found
 
-    def _rows(self, lane: Lane, tokens: NDArray[np.int32]) -> _Rows:
-        from labelfield.compiled.tokens import END, write_rows
+    def _rows(self, pointers: NDArray[np.int64], units: NDArray[np.int32], tokens: NDArray[np.int32]) -> _Rows:
+        """Return the rows of documents; word w has the columns from `pointers[w]` to `pointers[w + 1]` of `units`."""
+        from labelfield.compiled.tokens import END, count_entries, write_rows
 
-        sizes = np.diff(lane.pointers[: len(lane.words) + 1])
-        most = int(sizes[tokens[tokens != END]].sum()) + tokens.size
+        most = count_entries(tokens, pointers) + tokens.size  # as many pairs as words
         indices, values = np.empty(most, np.int32), np.empty(most, np.float32)
         counts = np.zeros(np.count_nonzero(tokens == END) // self.weights_.size, np.int64)
         total = np.zeros(self.n_features_, np.float32)
-        parts = lane.pointers, lane.units, self._pair_table(), total, counts, indices, values
-        n = write_rows(tokens, self.weights_, *parts)
+        n = write_rows(tokens, self.weights_, pointers, units, *self._pair_table(), total, counts, indices, values)
         return self._weighted(counts, indices[:n], values[:n])
+
+    def _columns_of(self, words: Packed) -> tuple[Sequence[int] | NDArray[np.int64], NDArray[np.int32]]:
+        """Return the units of words as columns, -1 for none, and how many each has."""
+        if self._are_words:
+            return np.ones(words.starts.size - 1, np.int64), self._known(words)
+        counts, names = self._names(words.words())
+        return counts, self._known(Packed.of(names))
 
     def _known(self, names: Packed) -> NDArray[np.int32]:
         """Return the columns of units, -1 for none."""
@@ -388,7 +358,7 @@ class WordEncoder:
         return numbers
 
     def _plain_known(self, words: list[str]) -> tuple[list[int], list[int]]:
-        """Return the units of words as columns, -1 for none, and how many each has: the twin of `_known`."""
+        """Return the units of words as columns, -1 for none, and how many each has: the twin of `_columns_of`."""
         vocabulary = self.vocabulary_
         if self._columns is None:
             numbers = chain(range(len(vocabulary.words)), range(vocabulary.first_gram, self.n_features_))
@@ -440,11 +410,9 @@ class WordEncoder:
         encoder = cls(**{name: config[name] for name in cls.constraints})
         check_options(vars(encoder), cls.constraints)
         language, sizes = config["language_"], [config[name] for name in ("n_words", "n_pairs", "n_documents")]
-        frequency, weights = arrays["frequency"], np.asarray(config["weights"], np.float32)
+        frequency, weights = arrays["frequency"], _checked_weights(config["weights"])
         if not (language is None or isinstance(language, str)) or not all(Integer(0).accepts(size) for size in sizes):
             raise ValueError("the language or a size of the encoder is not one")
-        if weights.ndim != 1 or not weights.size or not (np.isfinite(weights) & (weights > 0)).all():
-            raise ValueError("the weights of fields are not positive numbers")
         if frequency.shape != (len(names),) or frequency.dtype != np.int64 or sizes[0] + sizes[1] > len(names):
             raise ValueError(f"the encoder does not have {len(names)} columns")
         if frequency.size and not 0 <= int(frequency.min()) <= int(frequency.max()) <= sizes[2]:
@@ -455,9 +423,9 @@ class WordEncoder:
             config["has_characters"] is True,
         )
         words = {name: column for column, name in enumerate(names[: sizes[0]])}
-        if len(words) < sizes[0] or len(set(names)) < len(names):
-            raise ValueError("two columns of the encoder have the same name")
-        if not all(name.startswith(_GRAM) for name in names[sizes[0] + sizes[1] :]):
+        if len(words) < sizes[0] or len(set(names)) < len(names) or "" in words:
+            raise ValueError("two columns of the encoder have the same name, or one has none")
+        if not all(name.startswith(GRAM) for name in names[sizes[0] + sizes[1] :]):
             raise ValueError("a column of the encoder is neither a word nor a pair nor an n-gram")
         split = [name.partition(" ") for name in names[sizes[0] : sizes[0] + sizes[1]]]
         pairs = np.array([(words[first], words[second]) for first, _, second in split], np.int64).reshape(-1, 2)
@@ -470,6 +438,14 @@ class WordEncoder:
 
 _Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 _NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
+
+
+def _checked_weights(weights: Sequence[float]) -> NDArray[np.float32]:
+    """Return the weights of fields; raise a ValueError if they are not positive numbers."""
+    checked = np.asarray(weights, np.float32)
+    if checked.ndim != 1 or not checked.size or not (np.isfinite(checked) & (checked > 0)).all():
+        raise ValueError("the weights of fields are not positive numbers")
+    return checked
 
 
 def _fields(document: Document) -> Sequence[str]:
@@ -487,130 +463,38 @@ def _firsts(counts: list[int], units: list[int]) -> list[int]:
 
 def _grams(word: str) -> list[str]:
     """Return the names of the n-grams of a word with its two ends."""
-    padded = f"{_EDGE}{word}{_EDGE}"
+    padded = f"{EDGE}{word}{EDGE}"
     return [
-        f"{_GRAM}{padded[at : at + size]}"
+        f"{GRAM}{padded[at : at + size]}"
         for size in range(_SHORTEST, min(_LONGEST, len(padded)) + 1)
         for at in range(len(padded) - size + 1)
     ]
 
 
-def _in_lanes(lanes: list[Any], batches: Iterator[Any], work: Callable[[Any, Any], Result]) -> Iterator[Result]:
-    """Yield what lanes make of batches, which they take in turn; each lane has a thread, and a batch in store."""
-    few = list(islice(batches, 2))
-    if len(few) < 2:  # threads would take longer to start than a few documents take
-        yield from (work(lanes[0], batch) for batch in few)
-        return
-    batches = chain(few, batches)
-    with ExitStack() as stack:
-        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in lanes]
-        turns = cycle(zip(pools, lanes, strict=True))
+class _Ahead:
+    """Threads that work on the next batches while the last ones are used; none of them for one core or one batch."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        few = list(islice(batches, 2))  # threads would take longer to start than one batch takes
+        self.batches, self.n_threads = chain(few, batches), min(usable_threads(), _MOST_THREADS) if len(few) > 1 else 1
+
+    def __enter__(self) -> _Ahead:
+        self._stack = ExitStack()
+        self._pool = self._stack.enter_context(ThreadPoolExecutor(self.n_threads))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def map(self, work: Callable[[Given], Result], items: Iterable[Given]) -> Iterator[Result]:
+        """Yield what becomes of each item, in order."""
+        if self.n_threads == 1:
+            yield from map(work, items)
+            return
         pending: deque[Future[Result]] = deque()
-        for batch in batches:
-            pool, lane = next(turns)
-            pending.append(pool.submit(work, lane, batch))
-            if len(pending) > 2 * len(lanes):
+        for item in items:
+            pending.append(self._pool.submit(work, item))
+            if len(pending) > self.n_threads:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-
-
-def _choose(found: Found, min_documents: int, max_features: int) -> tuple[Vocabulary, NDArray[np.int64]]:
-    """Choose the columns and put them in order: by name, so that threads have no say in it.
-
-    Return with them the column of each unit, -1 for none.
-    """
-    order = np.flatnonzero(found.frequency >= min_documents)
-    first, second = ((found.pairs >> np.uint64(shift)).astype(np.int64) & 0xFFFFFFFF for shift in (32, 0))
-    is_kept = found.pair_frequency >= min_documents
-    first, second, pair_frequency = first[is_kept], second[is_kept], found.pair_frequency[is_kept]
-    if order.size + first.size > max_features:
-        everything = np.concatenate([found.frequency[order], pair_frequency])
-        boundary = np.partition(everything, -max_features - 1)[-max_features - 1]
-        room = max_features - int(np.count_nonzero(everything > boundary))
-        # Of those at the boundary the first words by name: the numbers of units are up to the threads.
-        ties = order[found.frequency[order] == boundary]
-        names = found.names(ties)
-        ties = ties[sorted(range(ties.size), key=names.__getitem__)[:room]]
-        order = np.concatenate([order[found.frequency[order] > boundary], ties])
-        is_kept = pair_frequency > boundary
-        first, second, pair_frequency = first[is_kept], second[is_kept], pair_frequency[is_kept]
-    kept = found.names(order)
-    places = sorted(range(len(kept)), key=kept.__getitem__)
-    # What begins an n-gram comes before all letters and digits; words come first here.
-    n_grams = bisect_left(places, _AFTER_GRAMS, key=kept.__getitem__)
-    places = [*places[n_grams:], *places[:n_grams]]
-    by_name, names = order[places] if places else order, [kept[place] for place in places]
-    n_words = len(places) - n_grams
-    column = np.full(found.frequency.size, -1, np.int64)
-    column[by_name] = np.arange(len(by_name))
-    is_kept = (column[first] >= 0) & (column[second] >= 0)
-    pairs = np.stack([column[first[is_kept]], column[second[is_kept]]], 1)
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    pairs, pair_frequency = pairs[order], pair_frequency[is_kept][order]
-    frequency = found.frequency[by_name]
-    vocabulary = Vocabulary(
-        names[:n_words],
-        pairs,
-        names[n_words:],
-        np.concatenate([frequency[:n_words], pair_frequency, frequency[n_words:]]),
-        found.n_documents,
-    )
-    return vocabulary, np.where(column >= n_words, column + len(pairs), column)
-
-
-def _joined_pairs(lanes: list[_CountLane], least: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the pairs of all lanes that are in at least so many documents, and in how many."""
-    from labelfield.compiled.tokens import add_pairs
-
-    table = _empty_table(1 << int(2 * sum(lane.n_pairs for lane in lanes)).bit_length())
-    for lane in lanes:
-        add_pairs(lane.table, table)
-    keys, frequency = table[table[:, 1] >= least].T  # 0 beside free slots
-    return keys - np.uint64(1), frequency.astype(np.int64)
-
-
-def _empty_table(n_slots: int) -> NDArray[np.uint64]:
-    """Return a table of pairs, each with a number beside it; `compiled.tokens` says how a pair is a number above 0."""
-    return np.zeros((n_slots, 2), np.uint64)
-
-
-class _CountLane:
-    """A lane that counts in how many documents units and pairs occur."""
-
-    def __init__(self, units_of: Any, n_fields: int, has_pairs: bool) -> None:
-        self.lane, self.n_fields, self.has_pairs, self.document = Lane(units_of, keeps_all=True), n_fields, has_pairs, 0
-        self.seen, self.frequency = np.zeros(1 << 16, np.int32), np.zeros(1 << 16, np.int32)
-        self.table, self.n_pairs = _empty_table(_FEW_SLOTS), 0
-
-    def count(self, batch: list[str]) -> NDArray[np.int32]:
-        """Count the units and pairs of some documents; return their words by number."""
-        from labelfield.compiled.tokens import count_documents, count_pairs
-
-        tokens, lane = self.lane.tokens(batch), self.lane
-        n_units = int(lane.units[: lane.pointers[len(lane.words)]].max(initial=-1)) + 1
-        self.seen, self.frequency = grown(self.seen, n_units), grown(self.frequency, n_units)
-        first = self.document  # documents are numbered from 1, because 0 means not seen
-        self.document = (
-            count_documents(tokens, self.n_fields, lane.pointers, lane.units, self.seen, self.frequency, first + 1) - 1
-        )
-        state = np.array([0, 0, 0, -1, self.n_pairs], np.int64)
-        while self.has_pairs:
-            is_done = count_pairs(tokens, self.n_fields, lane.pointers, lane.units, self.table, state, first + 1)
-            self.n_pairs = int(state[4])
-            if is_done:
-                break
-            self._make_room()
-            state[4] = self.n_pairs
-        return tokens
-
-    def _make_room(self) -> None:
-        """Enlarge the table of pairs, or forget those that were seen once so far."""
-        from labelfield.compiled.tokens import place_pairs
-
-        kept, n_slots, least = self.table, len(self.table), 1
-        while n_slots >= _MOST_SLOTS and 4 * self.n_pairs > n_slots:
-            kept = kept[kept[:, 1] & np.uint64(0xFFFFFFFF) > least]
-            self.n_pairs, least = len(kept), least + 1
-        self.table = _empty_table(max(n_slots, min(4 * n_slots, _MOST_SLOTS)))
-        place_pairs(kept, self.table)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 _FEW_WORDS = 1 << 15
 _LETTERS_PER_WORD = 8
+_AT_ONCE = 4096
 
 
 def grown(array: NDArray[Any], size: int) -> NDArray[Any]:
@@ -23,7 +24,10 @@ def grown(array: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 class Packed(NamedTuple):
-    """Words in arrays: word i has the letters (code points) from `starts[i]` to `starts[i + 1]`, perhaps a hash."""
+    """Words in arrays: word i has the letters (code points) from `starts[i]` to `starts[i + 1]`, perhaps a hash.
+
+    An empty word is the end of a text.
+    """
 
     letters: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -37,6 +41,11 @@ class Packed(NamedTuple):
         np.cumsum(np.fromiter(map(len, words), np.int64, len(words)), out=starts[1:])
         return cls(letters, starts)
 
+    def part(self, first: int, last: int) -> Packed:
+        """Return the words from a number up to another."""
+        hashes = None if self.hashes is None else self.hashes[first:last]
+        return Packed(self.letters, self.starts[first : last + 1], hashes)
+
     def words(self) -> list[str]:
         """Return the words as they were."""
         text = self.letters.tobytes().decode("utf-32-le", "surrogatepass")
@@ -47,7 +56,7 @@ class WordTable:
     """Words by number, in the order in which they came. Word i has the hash `hashes[i]` and its letters in `arena`."""
 
     def __init__(self) -> None:
-        self.slots = np.full(4 * _FEW_WORDS, -1, np.int32)
+        self.slots = np.zeros(4 * _FEW_WORDS, np.uint64)
         self.hashes, self.starts = np.zeros(_FEW_WORDS, np.uint64), np.zeros(_FEW_WORDS + 1, np.int64)
         self.arena = np.zeros(_FEW_WORDS * _LETTERS_PER_WORD, np.uint32)
         self.n_words = 0
@@ -63,28 +72,33 @@ class WordTable:
         most = self.n_words + n_words
         self.hashes, self.starts = grown(self.hashes, most + 1), grown(self.starts, most + 2)
         if 2 * most > self.slots.size:
-            self.slots = np.full(1 << (4 * most - 1).bit_length(), -1, np.int32)
+            self.slots = np.zeros(1 << (2 * most).bit_length(), np.uint64)
             place_words(self.slots, self.hashes, self.n_words)
 
     def add(self, words: Packed) -> NDArray[np.int32]:
-        """Return the numbers of words; new ones get the next numbers."""
-        self.make_room(words.starts.size - 1, words.letters.size)
-        return self._numbers(words, adds=True)
+        """Return the numbers of words; new ones get the next numbers. An empty word has none: -1."""
+        numbers = np.empty(words.starts.size - 1, np.int32)
+        # A few at a time, since there must be room for all, and most are known.
+        for first in range(0, numbers.size, _AT_ONCE):
+            some = words.part(first, first + _AT_ONCE)
+            self.make_room(some.starts.size - 1, int(some.starts[-1] - some.starts[0]))
+            self._number(some, numbers[first : first + _AT_ONCE], adds=True)
+        return numbers
 
     def find(self, words: Packed) -> NDArray[np.int32]:
         """Return the numbers of words, -1 for those that are not here."""
-        return self._numbers(words, adds=False)
+        numbers = np.empty(words.starts.size - 1, np.int32)
+        self._number(words, numbers, adds=False)
+        return numbers
 
-    def _numbers(self, words: Packed, *, adds: bool) -> NDArray[np.int32]:
+    def _number(self, words: Packed, numbers: NDArray[np.int32], *, adds: bool) -> None:
         from labelfield.compiled.tokens import hash_words, number_words
 
-        numbers = np.empty(words.starts.size - 1, np.int32)
-        table, codes = (self.slots, self.hashes, self.starts, self.arena), words.hashes
-        if codes is None:
-            codes = np.empty(numbers.size, np.uint64)
-            hash_words(words.letters, words.starts, codes)
-        self.n_words = number_words(words.letters, words.starts, codes, *table, self.n_words, adds, numbers)
-        return numbers
+        table, hashes = (self.slots, self.hashes, self.starts, self.arena), words.hashes
+        if hashes is None:
+            hashes = np.empty(numbers.size, np.uint64)
+            hash_words(words.letters, words.starts, hashes)
+        self.n_words = number_words(words.letters, words.starts, hashes, *table, self.n_words, adds, numbers)
 
     def since(self, first: int) -> Packed:
         """Return the words from a number on."""

@@ -5,12 +5,17 @@ import gzip
 import io
 import json
 import re
+import shutil
+import signal
 from types import SimpleNamespace
 
 import pytest
+from scipy import sparse
 from test_commands import message, run
+from test_models import SMALL
 
 import labelfield
+from labelfield.light.model import load_light
 
 FAST = ("--method", "linear", "--set", "row_transform=unit", "--set", "cost=1.0", "--device=cpu")
 
@@ -201,6 +206,13 @@ def test_duplicate_ids_are_said(trained, tmp_path):
     assert facts["ids that occur more than once"] == 1
 
 
+def test_labels_that_tagging_does_not_need_are_not_looked_at(trained, tmp_path):
+    model, _ = trained
+    (tmp_path / "odd.jsonl").write_text('{"id": "a", "text": "some bread", "labels": [["nested"]]}\n')
+    assert json.loads(run("tag", model, tmp_path / "odd.jsonl", "-k", 1).stdout)["id"] == "a"
+    assert "a list in the list" in message(run("evaluate", model, tmp_path / "odd.jsonl", check=3))
+
+
 def test_a_model_learns_on_without_its_documents_being_named(toy, tmp_path):
     model, data = tmp_path / "model", tmp_path / "toy.csv"
     data.write_bytes((toy / "train.csv").read_bytes())
@@ -219,6 +231,41 @@ def test_a_model_learns_on_without_its_documents_being_named(toy, tmp_path):
     (tmp_path / "new.txt").write_text("a quasar far away")
     tags = json.loads(run("tag", model, tmp_path / "new.txt", "-k", 1).stdout)["tags"]
     assert tags[0]["label"] == "quasars"  # also the new word counts
+
+
+@pytest.mark.parametrize("kind", ["linear", pytest.param("mlgpf", marks=pytest.mark.slow)])
+def test_interrupted_learning_keeps_the_old_model_and_resumes(kind, toy, tmp_path, interrupt_after, monkeypatch):
+    method = FAST if kind == "linear" else (*SMALL, "--set=max_epochs=2")
+    run("train", toy, "--out", tmp_path / "model", *method)
+    old = files_of(tmp_path / "model")
+    shutil.copytree(tmp_path / "model", tmp_path / "whole")
+    (tmp_path / "corrections.jsonl").write_text(json.dumps({"title": "", "text": "wool yarn", "labels": ["knitting"]}))
+    learn = ("learn", tmp_path / "model", tmp_path / "corrections.jsonl", "--device=cpu")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with monkeypatch.context() as patched:
+            patched.setattr("labelfield.cli.live.TrainingBar.__call__", interrupt_after(1, number))
+            done = run(*learn, check=128 + number)
+        assert "is as it was, and the same command with --resume continues" in message(done)
+        left = files_of(tmp_path / "model")
+        assert {name: left.pop(name) for name in old} == old
+        assert {name.partition("-")[0].partition(".")[0] for name in left} <= {"learning"}
+        again = message(run("train", toy, "--out", tmp_path / "model", *method, check=2))
+        assert "--overwrite" in again  # it is a model, not an unfinished training
+        assert "--resume" not in again
+        assert len(run("tag", tmp_path / "model", toy).stdout.splitlines()) == 40
+    (tmp_path / "other.jsonl").write_text(json.dumps({"title": "", "text": "wool", "labels": ["music"]}))
+    refused = run(*learn[:2], tmp_path / "other.jsonl", "--device=cpu", "--resume", check=3)
+    assert "the checkpoint was made with another model or other training data" in message(refused)
+    run(*learn, "--resume")
+    run("learn", tmp_path / "whole", *learn[2:])  # without an interruption
+    found, whole = files_of(tmp_path / "model"), files_of(tmp_path / "whole")
+    assert found.keys() == whole.keys() == old.keys()
+    assert found["arrays.safetensors"] == whole["arrays.safetensors"]
+    assert "knitting" in found["labels.txt"].decode().splitlines()
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_documents_are_kept_only_if_wanted_and_whole(toy, tmp_path):
@@ -292,6 +339,27 @@ def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
     kept = (model / "config.json").read_bytes()
     run("learn", model, rows, "--data", toy, check=3)
     assert (model / "config.json").read_bytes() == kept
+
+
+def test_tags_are_searched_in_cells(toy, trained, tmp_path):
+    model, _ = trained
+
+    def tags(folder, search):
+        return run("tag", folder, toy, "-k", 2, "--search", search).stdout
+
+    assert tags(model, "exact") == tags(model, "auto") == run("tag", model, toy, "-k", 2).stdout
+    assert "not in cells" in message(run("tag", model, toy, "--search", "cells", check=1))
+    assert "drop --search cells" in message(run("tag", model, toy, "--search", "cells", "--f1", check=2))
+    estimator = labelfield.load(model, device="cpu")
+    rows = estimator.text_.rows(labelfield.read_documents(toy).texts)
+    estimator.put_in_cells(sparse.vstack([rows] * 3), n_cells=4)
+    estimator.save(tmp_path / "m")
+    assert load_light(tmp_path / "m") is None
+    found, exact = (
+        [json.loads(line) for line in tags(tmp_path / "m", search).splitlines()] for search in ("cells", "exact")
+    )
+    same = [one["tags"][0]["label"] == other["tags"][0]["label"] for one, other in zip(found, exact, strict=True)]
+    assert sum(same) >= 0.9 * len(same)
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from drawn import draw
+from scipy import sparse
 from scipy.stats import ks_2samp
+from sklearn.neighbors import NearestNeighbors
 
+from labelfield.decide import distance, fit_policy
 from labelfield.decide import drift as drift_module
-from labelfield.decide import fit_policy
 from labelfield.decide.drift import ALARM, Drift, _distances, compare, judge_promises
 from labelfield.errors import DataError
 
@@ -97,3 +99,20 @@ def test_being_a_little_surer_is_usual_and_being_less_sure_is_not():
     for factor, is_new in ((1.02, False), (0.9, True)):
         p = 1 / (1 + np.exp(-factor * odds - (factor - 1) * 1.5))
         assert Drift(compare(large, new.labels, p), [], 1, 1).is_new_kind == is_new
+
+
+def test_the_distance_to_known_rows_is_that_of_another_package(monkeypatch):
+    X, known = (sparse.random_array((n, 40), density=0.2, format="csr", rng=np.random.default_rng(n)) for n in (30, 70))
+    theirs = NearestNeighbors(n_neighbors=1, metric="cosine").fit(known).kneighbors(X)[0].ravel()
+    np.testing.assert_allclose(distance(X, known), theirs, atol=1e-7)
+    monkeypatch.setattr(drift_module, "_AT_ONCE", 140)  # two rows at a time
+    np.testing.assert_allclose(distance(X, known), theirs, atol=1e-7)
+    assert distance(known, known) == pytest.approx(np.zeros(70), abs=1e-7)
+    assert distance(sparse.csr_array((2, 40)), known).tolist() == [1, 1]
+    assert distance(X[:0], known).shape == (0,)
+
+
+@pytest.mark.parametrize("shape", [(0, 40), (3, 39)])
+def test_distances_need_known_rows_of_the_same_features(shape):
+    with pytest.raises(DataError, match="at least one known row of 40 features"):
+        distance(sparse.csr_array((2, 40)), sparse.csr_array(shape))

@@ -1,5 +1,7 @@
 """Policies keep what they promise on rows whose truth is known, as naive twins and another package find them."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from drawn import draw
@@ -9,7 +11,8 @@ from scipy import sparse
 
 from labelfield.csr import from_counts
 from labelfield.decide import Evidence, fit_policy
-from labelfield.decide.policies import missed, precision_p_value, reached_by, searches_for
+from labelfield.decide.policies import missed, reached_by
+from labelfield.decide.searches import Search, searches_for
 from labelfield.errors import CannotAnswerError
 
 N_SPLITS = 200
@@ -53,6 +56,22 @@ def test_a_promise_is_broken_as_rarely_as_it_says(aim, bias):
     assert np.mean(broken) <= outside + 2 * np.sqrt(outside * (1 - outside) / N_SPLITS)
 
 
+@pytest.mark.parametrize("max_tags", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_where_all_tags_are_just_not_precise_enough_promises_are_rare(max_tags):
+    """Whatever a search looks at, and however often: every promise here would be false."""
+    n_made, outside = 0, 0.05
+    for seed in range(N_SPLITS):
+        rng = np.random.default_rng(seed)
+        p = np.sort(rng.uniform(size=(400, 3)), axis=1)[:, ::-1]
+        Y = sparse.csr_array((rng.uniform(size=(400, 3)) < 0.6).astype(np.float32))
+        try:
+            fit_policy(Evidence.of(np.tile(np.arange(3), (400, 1)), p, Y), precision=0.6, max_tags=max_tags)
+        except CannotAnswerError:
+            continue
+        n_made += 1
+    assert n_made / N_SPLITS <= outside + 2 * np.sqrt(outside * (1 - outside) / N_SPLITS)
+
+
 def test_a_recall_without_confidence_holds_on_average():
     found = [
         reached_by(TRUTH, fit_policy(draw(200, seed=500 + seed), recall=0.7, confidence=None))["recall"]
@@ -75,21 +94,69 @@ def test_recall_is_controlled_as_another_package_does():
 
 @pytest.mark.parametrize("max_tags", [1, 3])
 def test_thresholds_are_tested_one_after_another_as_another_package_does(max_tags):
+    """With one start; with two, at least what another package rejects from each alone."""
     evidence, lowest = draw(3000, seed=4), []
-    for search in searches_for(0.8, max_tags, 0.95):
-        p_values = [precision_p_value(evidence, t, search.max_tags, 0.8, search.level) for t in search.thresholds]
-        theirs = control_fwer(np.array(p_values), search.level, "fixed_sequence")
-        assert len(search.rejected(evidence, 0.8)) == len(theirs) > 0
-        lowest.append((search.max_tags, search.thresholds[np.max(theirs)]))
+    for search in searches_for(3000, 0.8, max_tags, 0.95):
+        assert len(search.starts) == 2
+        for starts in (search.starts[:1], search.starts):
+            thresholds, own = zip(*search._replace(starts=starts).tests(evidence), strict=True)
+            p_values = np.array([search.p_value(evidence, threshold) for threshold in thresholds])
+            ours = search._replace(starts=starts).rejected(evidence)
+            for start in np.flatnonzero(own):
+                theirs = control_fwer(p_values[start:], own[start], "fixed_sequence")
+                assert {thresholds[start + place] for place in theirs} <= set(ours)
+                assert theirs.size
+            if len(starts) == 1:
+                assert len(ours) == theirs.size
+        lowest.append((search.max_tags, ours[-1]))
     policy = fit_policy(evidence, precision=0.8, max_tags=max_tags)
     assert (policy.max_tags, policy.threshold) in lowest
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_levels_that_are_handed_on_are_a_closed_test(seed, monkeypatch):
+    """A hypothesis is rejected only if every set of hypotheses that it is in is: by one whose p-value is at most the
+    sum of levels from the one before it in the set, which is a weighted Bonferroni test of the set."""
+    rng = np.random.default_rng(seed)
+    own, p_values = rng.choice([0.0, 0.0, 0.02, 0.03], 6), rng.choice([0.001, 0.015, 0.025, 0.045, 0.2], 6)
+    search = Search(1, own.sum(), (1,), 0.9)
+    monkeypatch.setattr(Search, "tests", lambda self, evidence: [(-float(i), own[i]) for i in range(6)])
+    monkeypatch.setattr(Search, "p_value", lambda self, evidence, threshold: p_values[int(-threshold)])
+    reached = np.r_[0, np.cumsum(own)]
+
+    def is_rejected(hypotheses):
+        before = (-1, *hypotheses)
+        return any(p_values[i] <= reached[i + 1] - reached[j + 1] for j, i in zip(before, hypotheses, strict=False))
+
+    sets = [each for n in range(1, 7) for each in combinations(range(6), n)]
+    for threshold in search.rejected(EVIDENCE):
+        assert all(is_rejected(each) for each in sets if int(-threshold) in each)
+
+
 @pytest.mark.parametrize("max_tags", [1, 5])
 def test_all_searches_together_are_as_sure_as_was_asked(max_tags):
-    searches = searches_for(0.9, max_tags, 0.95)
+    searches = searches_for(1000, 0.9, max_tags, 0.95)
     assert sum(search.level for search in searches) <= 0.05 + 1e-12
-    assert all(search.thresholds == sorted(search.thresholds, reverse=True) for search in searches)
+    for search in searches:
+        thresholds, own = zip(*search.tests(EVIDENCE), strict=True)
+        assert list(thresholds) == sorted(set(thresholds), reverse=True)
+        assert sum(own) == pytest.approx(search.level)
+        assert EVIDENCE.outcome(thresholds[0], 1).n_tags.sum() == search.starts[0]
+        assert thresholds[-1] == 0
+
+
+def test_searches_begin_where_the_test_has_power_whatever_probabilities_mean():
+    """Any map that keeps the order of probabilities leaves the start where it was, and nearly so the end."""
+    for power in (0.2, 5.0):
+        other = Evidence.of(EVIDENCE.labels, EVIDENCE.p**power, EVIDENCE.truth)
+        found, expected = (fit_policy(one, precision=0.85, max_tags=1).reached for one in (other, EVIDENCE))
+        assert found["automatic"] == pytest.approx(expected["automatic"], abs=0.03)
+
+
+def test_rows_that_all_look_alike_begin_together():
+    """Where the surest rows cannot be told from others, all of them are tested."""
+    alike = Evidence.of(EVIDENCE.labels, np.full_like(EVIDENCE.p, 0.7), EVIDENCE.truth)
+    assert fit_policy(alike, precision=0.3, max_tags=1).reached["automatic"] == 1
 
 
 def test_few_rows_promise_one_tag_and_many_promise_several():
@@ -166,7 +233,7 @@ def test_labels_without_held_out_positives_are_named_and_share_a_threshold():
         assert fit_policy(bare, **aim).unknown_labels.tolist() == [2, 5]
     thresholds = fit_policy(bare, f1=True).threshold
     assert thresholds[2] == thresholds[5]
-    assert "2 labels with fewer than 5 rows" in fit_policy(bare, f1=True).guarantee
+    assert "labels with fewer than 5 rows there (2)" in fit_policy(bare, f1=True).guarantee
 
 
 @pytest.mark.parametrize(

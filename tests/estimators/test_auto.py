@@ -158,11 +158,6 @@ class TestAnswers:
         with pytest.raises(CannotAnswerError, match="cannot be fitted in parts"):
             model.partial_fit(TEST.X, TEST.Y)
 
-    def test_a_row_far_away_is_known_as_such_by_the_factor_model(self):
-        model = fitted("auto")
-        own = [member.predictor_.novelty(member.rows(TEST.X)) for member in model.members()]
-        np.testing.assert_array_equal(model.predictor_.novelty(model.rows(TEST.X)), np.max(own, axis=0))
-
     @pytest.mark.parametrize("name", ["auto", "auto, classes", "linear", "linear, classes"])
     def test_explanations_and_pages(self, name, monkeypatch):
         monkeypatch.setattr("labelfield.report.plots.to_svg", lambda figure, name, label: f"<svg>{name}</svg>")

@@ -90,7 +90,7 @@ def _made_up_labels(seed=0, n=200, k=40, density=0.1):
     P = np.clip(0.5 * Y + 0.6 * rng.random((n, k)) * (rate > 0.01), 0, 1)
     counts = Counts(np.where(rate < 0.01, 0, rng.poisson(500 * rate)), 500)
     judged = score_ranking(sparse.csr_array(Y.astype(np.float32)), P, 5)
-    return Predictions(judged, rng.random(n).round(1), True), counts, P
+    return Predictions(judged), counts, P
 
 
 def _made_up_classes(seed=0, n=120, k=6, n_known=None):
@@ -100,7 +100,7 @@ def _made_up_classes(seed=0, n=120, k=6, n_known=None):
     Y = sparse.csr_array((np.ones(n, np.float32), y.astype(np.int32), np.arange(n + 1)), shape=(n, k))
     p = np.where(y < P.shape[1], P[np.arange(n), np.minimum(y, P.shape[1] - 1)], np.nan)
     wide = np.pad(P, ((0, 0), (0, k - P.shape[1])))
-    return Predictions(score_ranking(Y, wide, 5), 1 - P.max(1), False, p), Counts(np.bincount(y, minlength=k), n), P, y
+    return Predictions(score_ranking(Y, wide, 5), p), Counts(np.bincount(y, minlength=k), n), P, y
 
 
 @pytest.fixture(scope="session")

@@ -41,8 +41,11 @@ def test_the_page_says_what_it_would_decide(model, data, monkeypatch):
     assert "The mark shows the rule that comes with a promise: With confidence 0.95" in page
 
 
-def test_without_held_out_rows_there_is_no_such_section(data, monkeypatch):
+def test_without_held_out_rows_the_page_says_why_nothing_is_promised(data, monkeypatch):
     monkeypatch.setattr("labelfield.report.plots.to_svg", lambda figure, name, label: f"<svg>{name}</svg>")
     plain = LinearClassifier(row_transform="unit", cost=1.0, calibrate=False).fit(data.X, data.Y)
-    assert decisions(plain, data.test.X, data.test.Y) is None
-    assert "What it would decide" not in make_page(plain, data.test.X, data.test.Y)
+    why = "no promise can be made: the model was trained with calibrate=False"
+    assert decisions(plain, data.test.X, data.test.Y).startswith(why)
+    page = make_page(plain, data.test.X, data.test.Y)
+    assert f"it can promise nothing about its tags: {why}" in page
+    assert "<svg>decide</svg>" not in page

@@ -30,15 +30,6 @@ def test_of_classes(name, fitted):
         np.testing.assert_allclose(predictions.baseline_p_true, plain[np.arange(len(case.Y)), case.Y], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "has_novelty"), [("topics", False), ("point", False), ("softmax", True)])
-def test_without_novelty_uncertainty_is_that_of_the_first_probability(name, has_novelty, fitted):
-    case = fitted(name)
-    predictions = predict_rows(case.estimator, case.X, case.estimator.encode(case.Y, case.X.shape[0]))
-    assert predictions.has_novelty == has_novelty
-    plain = 1 - case.estimator.predict_proba(case.X).max(1)
-    assert np.allclose(predictions.uncertainty, plain, rtol=1e-5) == (not has_novelty)
-
-
 def test_labels_are_ranked_with_weights(fitted):
     case = fitted("mlgpf")
     weight = np.random.default_rng(0).uniform(1, 20, case.Y.shape[1])
@@ -48,5 +39,4 @@ def test_labels_are_ranked_with_weights(fitted):
     np.testing.assert_array_equal(predictions.judged.ranked.labels, order)
     first = np.take_along_axis(P, order, 1)[:, 0]
     np.testing.assert_allclose(predictions.first, first, rtol=1e-5)
-    novelty = case.estimator.predictor_.novelty(case.estimator.rows(case.X))
-    np.testing.assert_allclose(predictions.uncertainty, 1 - first * (1 - novelty), rtol=1e-4)
+    np.testing.assert_allclose(predictions.uncertainty, 1 - first, atol=1e-6)

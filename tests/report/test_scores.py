@@ -125,11 +125,10 @@ class TestErrors:
         predictions, _, _ = made_up.labels(4)
         found = errors(predictions)
         assert found.auroc == pytest.approx(roc_auc_score(predictions.is_wrong, predictions.uncertainty))
-        assert found.auroc_of_p == pytest.approx(roc_auc_score(predictions.is_wrong, 1 - predictions.first))
 
     def test_where_all_are_right_there_is_no_auroc(self, made_up):
         predictions, *_ = made_up.classes(k=3)
-        perfect = Predictions(score_ranking(predictions.Y, predictions.Y.toarray(), 3), predictions.uncertainty, False)
+        perfect = Predictions(score_ranking(predictions.Y, predictions.Y.toarray(), 3))
         assert np.isnan(errors(perfect).auroc)
         assert errors(perfect).error == 0
 

@@ -13,6 +13,7 @@ from labelfield.errors import DataError
 from labelfield.text import read_documents
 from labelfield.text.documents import guess_separator
 from labelfield.text.reading import is_documents
+from labelfield.text.sources import read_json
 
 TEXTS = ["first text about bread", "second text, about music"]
 LABELS = [["baking", "food"], ["music"]]
@@ -30,12 +31,19 @@ FORMATS = {
     "csv windows": ("a.csv", '\ufefftext,label\r\n"first text about bread","[""baking"", ""food""]"\r\n"second text, about music",music\r\n', None),
     "csv of pandas": ("a.csv", "text,tags\nfirst text about bread,\"['baking', 'food']\"\n\"second text, about music\",['music']\n", None),
     "csv without header": ("a.csv", "first text about bread,baking|food\n\"second text, about music\",music\n", None),
+    "csv without header, labels that recur": ("a.csv", "first text about bread,baking|food\n\"second text, about music\",music\nthe third one,baking|food\n", None),
+    "csv with long names": (
+        "a.csv",
+        "Der Text des Dokuments,Seine Themen\n" + "".join(f'"{text}{" " * 70}","{"|".join(own)}"\n' for text, own in ROWS),
+        None,
+    ),
     "tsv": ("a.tsv", "title\ttopics\nfirst text about bread\tbaking;food\nsecond text, about music\tmusic\n", None),
     "json lines": ("a.jsonl", jsonl({"text": t, "labels": own} for t, own in ROWS), None),
     "json": ("a.json", json.dumps([{"text": t, "label": own} for t, own in ROWS]), None),
     "json in an object": ("a.json", json.dumps({"version": 1, "data": [{"text": t, "tags": o} for t, o in ROWS]}), None),
     "json lines called json": ("a.json", jsonl({"text": t, "labels": own} for t, own in ROWS), None),
     "fastText": ("a.txt", "__label__baking __label__food first text about bread\n__label__music second text, about music\n", None),
+    "fastText with labels anywhere": ("a.txt", "__label__baking\tfirst text about __label__food bread\nsecond text, about music __label__music\n", None),
     "annif tsv": (
         "a.tsv",
         "first text about bread\t<http://x/1> <http://x/2>\nsecond text, about music\t<http://x/3>\n",
@@ -69,9 +77,9 @@ def test_every_format_gives_the_same_documents(tmp_path, name, packed):
     file, content, labels = FORMATS[name]
     path = tmp_path / (file + ".gz" * packed)
     path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
-    assert is_documents(path) or name == "csv without header"
+    assert is_documents(path) or name.startswith("csv without header")
     found = read_documents(path, labelled=True)
-    assert ["".join(text) for text in found.texts[:2]] == TEXTS
+    assert ["".join(text).strip() for text in found.texts[:2]] == TEXTS
     assert found.labels[:2] == (labels or LABELS)
     assert "text from" in found.guessed
 
@@ -98,12 +106,37 @@ def test_parquet_with_lists_and_nothing(tmp_path):
     found = read_documents(tmp_path / "a.parquet")
     assert found.texts == [("a", TEXTS[0]), ("", TEXTS[1])]
     assert found.labels == [LABELS[0], []]
+    (tmp_path / "a").write_bytes((tmp_path / "a.parquet").read_bytes())
+    assert is_documents(tmp_path / "a")
     parquet.write_table(pa.table({"text": TEXTS, "labels": [[["a"]], [["b"]]]}), tmp_path / "nested.parquet")
     with pytest.raises(DataError, match="row 1, column 'labels' has a list in the list; expected names of labels"):
         read_documents(tmp_path / "nested.parquet")
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:200])
     with pytest.raises(DataError, match="not a whole Parquet file"):
         read_documents(tmp_path / "cut.parquet")
+
+
+@pytest.mark.parametrize("chunk", [7, 8, 20, 1 << 20])
+def test_arrays_of_json_are_read_some_entries_at_a_time(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr("labelfield.text.sources._CHUNK", chunk)
+    entries = [
+        {"text": 'a "b" \\ ü\n漢', "labels": ["x", "ö"], "n": [-2.5e3, True, None, {}]},
+        {"text": "[{,", "labels": []},
+    ]
+    path = tmp_path / "a.json"
+    for indent in (None, 0, 2):
+        path.write_text(json.dumps(entries, indent=indent, ensure_ascii=indent is None) + " \n", encoding="utf-8")
+        assert [record for _, record in read_json(path, "utf-8").records] == entries
+    for content, line, reason in (
+        ('[{"a":1} {"b":2}]', 1, "Expecting ','"),
+        ('[{"a":1},\n]', 2, "Expecting value"),
+        ('[{"a":1},\n\n{"b":', 3, "Expecting value"),
+        ('[{"a":1}\n]\nx', 3, "Extra data"),
+        ('[{"a":\n"b', 2, "Unterminated string"),
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=rf"a.json:{line}: not JSON \({reason}"):
+            list(read_json(path, "utf-8").records)
 
 
 def test_folders_of_annif_and_folders_of_splits(tmp_path):
@@ -171,13 +204,15 @@ def test_values_of_mixed_types_are_read_as_people_mean_them(tmp_path):
         {"id": "1", "text": 5, "labels": ["one", 2, None, 3.0]},
         {"text": None, "labels": None},
         {"text": ["two", "parts"], "labels": {"a": 0.9, "b": 0.1}},
+        {"id": 2.0, "text": 7.0, "labels": float("nan")},
+        {"id": float("nan"), "text": float("nan"), "labels": 1.0},
     ]
     path.write_text(jsonl(records))
     found = read_documents(path)
-    assert found.texts == [("x y",), ("5",), ("",), ("two\nparts",)]
-    assert found.labels == [["one"], ["one", "2", "3"], [], ["a"]]
-    assert found.ids == ["1", "1", "3", "4"]
-    assert found.has_id == [True, True, False, False]
+    assert found.texts == [("x y",), ("5",), ("",), ("two\nparts",), ("7",), ("",)]
+    assert found.labels == [["one"], ["one", "2", "3"], [], ["a"], [], ["1"]]
+    assert found.ids == ["1", "1", "3", "4", "2", "6"]
+    assert found.has_id == [True, True, False, False, True, False]
 
 
 BAD = {
@@ -241,6 +276,9 @@ def test_odd_but_right_files_are_read(tmp_path):
     half.write_text('{"id": "\\ud800", "text": "a\\udfff", "labels": ["x\\ud800"]}\n')
     found = read_documents(half)
     assert (found.ids, found.texts, found.labels) == (["\ufffd"], [("a\ufffd",)], [["x\ufffd"]])
+    late = tmp_path / "late.csv"
+    late.write_text("\n\ntext,labels\nsome words,a\n")
+    assert read_documents(late).labels == [["a"]]
     lines = tmp_path / "lines.csv"
     lines.write_text('text,labels\n"two\nlines",a\n\n"x y",b,\n')
     with pytest.raises(DataError, match=r"lines.csv:5: 3 cells"):

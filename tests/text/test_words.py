@@ -2,6 +2,8 @@
 
 import gzip
 import json
+from collections import Counter
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
+from labelfield.compiled import tokens
+from labelfield.compiled.tokens import SEPARATOR, UNKNOWN, split_words
+from labelfield.text import counting, letters
 from labelfield.text import words as module
-from labelfield.text.lane import Lane
+from labelfield.text.encoders import described_encoder
 from labelfield.text.languages import detect_language, normalise, stemmer
 from labelfield.text.letters import spans_of, words_of
+from labelfield.text.lexicon import Lexicon, split
 from labelfield.text.words import WordEncoder
 from labelfield.text.wordtable import Packed, WordTable
 
@@ -81,7 +87,7 @@ def test_words_and_their_places_agree(texts):
 
 def test_tables_grow_and_forget_without_losing_words(monkeypatch):
     monkeypatch.setattr("labelfield.text.wordtable._FEW_WORDS", 4)
-    monkeypatch.setattr("labelfield.text.lane._MOST_WORDS", 50)
+    monkeypatch.setattr("labelfield.text.lexicon._MOST_WORDS", 50)
     rng = np.random.default_rng(0)
     texts = [" ".join(f"word{i}" for i in rng.integers(0, 300, 60)) for _ in range(40)]
     encoder = WordEncoder(language="none", characters="on")
@@ -90,15 +96,22 @@ def test_tables_grow_and_forget_without_losing_words(monkeypatch):
     one_by_one = [encoder.transform([text]) for text in texts]
     assert (rows != again).nnz == 0
     assert all((rows[[i]] != own).nnz == 0 for i, own in enumerate(one_by_one))
-    lane = Lane(lambda words: ([1] * (words.starts.size - 1), np.arange(words.starts.size - 1, dtype=np.int32)))
-    assert len({*lane.tokens(["a b aa bb aa cc"]).tolist()}) == 4  # three words and the end
+    lexicon = Lexicon(lambda words: ([1] * (words.starts.size - 1), np.arange(words.starts.size - 1, dtype=np.int32)))
+    assert lexicon.tokens(split(["a b aa bb aa cc", "", "bb"])).tolist() == [0, 1, 0, 2, -1, -1, 1, -1]
+    with monkeypatch.context() as patched:
+        patched.setattr(lexicon, "units_of", lambda words: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lexicon.tokens(split(["dd"]))
+    assert lexicon.tokens(split(["dd aa"])).tolist() == [0, 1, -1]  # a word without units is not kept
+    assert lexicon.pointers[:3].tolist() == [0, 1, 2]
 
 
-@given(st.lists(st.lists(st.text("ab\U0001f600\ud800", max_size=3), max_size=20), max_size=4))
+@given(st.lists(st.lists(st.text("ab\U0001f600\ud800", min_size=1, max_size=3), max_size=20), max_size=4))
 @settings(max_examples=60, deadline=None)
 def test_a_table_numbers_words_as_a_dict_does(batches):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("labelfield.text.wordtable._FEW_WORDS", 1)
+        patch.setattr("labelfield.text.wordtable._AT_ONCE", 3)
         table, numbers = WordTable(), {}
         for words in batches:
             expected = [numbers.setdefault(word, len(numbers)) for word in words]
@@ -108,24 +121,60 @@ def test_a_table_numbers_words_as_a_dict_does(batches):
         assert table.find(Packed.of(asked)).tolist() == [numbers.get(word, -1) for word in asked]
 
 
+def test_pairs_are_counted_as_a_counter_does_however_often_the_list_is_full(monkeypatch):
+    monkeypatch.setattr(counting, "_LISTED", 16)
+    monkeypatch.setattr(counting, "_FEW_SLOTS", 2)
+    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr(module, "_FEW_DOCUMENTS", 2)
+    monkeypatch.setattr(module, "_MANY_DOCUMENTS", 2)
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{i}" for i in rng.integers(10, 20, n)) for n in rng.integers(0, 40, 60)]
+    encoder = WordEncoder(language="none", characters="off").fit(texts)
+    expected = Counter(chain.from_iterable({*pairwise(text.split())} for text in texts))
+    frequency = dict(zip(encoder.feature_names(), encoder.vocabulary_.frequency.tolist(), strict=True))
+    found = {tuple(name.split()): count for name, count in frequency.items() if " " in name}
+    assert found == {pair: count for pair, count in expected.items() if count >= 2}
+
+
 def test_pairs_seen_once_are_forgotten_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(module, "_FEW_SLOTS", 8)
-    monkeypatch.setattr(module, "_MOST_SLOTS", 64)
+    monkeypatch.setattr(counting, "_LISTED", 64)
+    monkeypatch.setattr(counting, "_MOST_PAIRS", 128)
     rng = np.random.default_rng(0)
     texts = ["red apple " + " ".join(f"w{i}" for i in rng.integers(0, 200, 30)) for _ in range(60)]
+    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 1)
     encoder = WordEncoder(language="none", characters="off").fit(texts)
     names, frequency = encoder.feature_names(), encoder.vocabulary_.frequency
     assert frequency[names.index("red apple")] == 60
-    assert len(encoder.vocabulary_.pairs) < 128
+    assert len(encoder.vocabulary_.pairs) <= 128
 
 
-def test_the_most_frequent_columns_are_kept_whatever_the_order_of_threads():
+def test_the_most_frequent_columns_are_kept():
     texts = [f"common {'often ' * (i % 2)}rare{i % 5} alpha beta" for i in range(20)]
     encoder = WordEncoder(language="none", characters="off", max_features=4).fit(texts)
-    # "alpha", "beta", "alpha beta" and "common" are in all texts; the pair is dropped among equals only if full
+    # "common", "alpha", "beta" and "alpha beta" are in all texts; the pair is dropped among equals only if full
     assert {"alpha", "beta", "common"} <= set(encoder.feature_names())
     assert encoder.n_features_ <= 4
-    assert WordEncoder(language="none", max_features=1).fit(["aa bb", "aa bb"]).feature_names() == ["#aa·"]
+    assert WordEncoder(language="none", max_features=1).fit(["aa bb", "aa bb"]).feature_names() == ["aa"]
+
+
+@pytest.mark.parametrize("options", [("none", "off"), ("en", "on")])
+def test_any_number_of_threads_gives_the_same_bits(monkeypatch, options):
+    rng = np.random.default_rng(0)
+    words = np.array([f"w{number}" for number in range(3000)])
+    texts = [" ".join(row) for row in words[rng.integers(0, 3000, (600, 40))]]
+    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 20)
+    monkeypatch.setattr(module, "_MANY_DOCUMENTS", 20)
+    found = []
+    for n_threads in (1, 2, 5):
+        monkeypatch.setenv("OMP_NUM_THREADS", str(n_threads))
+        encoder = WordEncoder(language=options[0], characters=options[1], min_documents=1)
+        rows = encoder.fit_transform(texts)
+        for _ in range(2):  # with the words of the training documents, and without them
+            again = encoder.transform(texts)
+            assert (again != rows).nnz == 0
+            encoder._table = encoder._lexicon = None  # threads meet at the table of pairs
+        found.append((encoder.feature_names(), rows.indptr.tobytes(), rows.indices.tobytes(), rows.data.tobytes()))
+    assert found[0] == found[1] == found[2]
 
 
 def test_stems_join_the_forms_of_a_word():
@@ -196,6 +245,52 @@ def test_characters_are_for_short_documents():
     assert not WordEncoder(language="none").fit(["long text " * 100] * 3).has_characters_
 
 
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_characters_are_left_out_where_rows_would_be_too_many(monkeypatch, is_compiled):
+    if not is_compiled:
+        plain(monkeypatch)
+    texts = ["short words here", "words of short texts"] * 3
+    expected = WordEncoder(language="none", characters="off").fit(texts)
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 50)
+    encoder = WordEncoder(language="none")
+    rows = encoder.fit_transform(texts)
+    assert not encoder.has_characters_
+    assert "no character n-grams for so many documents" in described_encoder(encoder)
+    assert encoder.feature_names() == expected.feature_names()
+    np.testing.assert_array_equal(rows.toarray(), expected.transform(texts).toarray())
+    np.testing.assert_array_equal(encoder.transform(texts).toarray(), rows.toarray())
+    assert WordEncoder(language="none", characters="on").fit(texts).has_characters_
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 10**6)
+    assert WordEncoder(language="none").fit(texts).has_characters_
+
+
+def test_a_code_point_that_becomes_known_while_a_word_ends_does_not_split_it():
+    class Folding:
+        """A table whose page of the third code point is filled by another thread after it was first read."""
+
+        def __init__(self):
+            self.n_asked = 0
+
+        def __getitem__(self, code):
+            self.n_asked += code == ord("c")
+            return UNKNOWN if code == ord("c") and self.n_asked == 1 else SEPARATOR if code == 0 else code
+
+    codes, room = np.array([*map(ord, "abcd"), 0], np.uint32), np.zeros(9, np.uint32)
+    split_one = getattr(split_words, "py_func", split_words)
+    with np.errstate(over="ignore"):  # hashes wrap around
+        assert split_one(codes, Folding(), room, np.zeros(9, np.int64), np.zeros(9, np.uint64)) == -1
+
+
+def test_words_have_the_same_lengths_in_both_twins():
+    assert (letters.SHORTEST, letters.LONGEST) == (tokens.SHORTEST, tokens.LONGEST)
+
+
+@pytest.mark.parametrize("weights", [(), (0.0, 1.0), (-1.0,), (float("nan"),)])
+def test_weights_of_fields_are_positive(weights):
+    with pytest.raises(ValueError, match="not positive numbers"):
+        WordEncoder().fit([("a", "b")], weights)
+
+
 def test_bad_options_and_documents_are_refused():
     with pytest.raises(ValueError, match="min_documents=0; expected an integer"):
         WordEncoder(min_documents=0).fit(CORPUS)
@@ -241,15 +336,3 @@ def test_real_documents_have_the_words_that_scikit_learn_finds():
     encoder = WordEncoder(language="none", characters="off").fit(texts)
     theirs = CountVectorizer(ngram_range=(1, 2), min_df=2).fit(texts)
     assert set(encoder.feature_names()) == set(theirs.get_feature_names_out())
-
-
-def test_lanes_wait_for_a_whole_table_of_pairs():
-    """A lane that saw the table of pairs while another filled it would lose pairs."""
-    rng = np.random.default_rng(0)
-    words = np.array([f"w{number}" for number in range(3000)])
-    texts = [" ".join(row) for row in words[rng.integers(0, 3000, (3000, 80))]]
-    encoder = WordEncoder(language="none", characters="off", min_documents=1)
-    first = encoder.fit_transform(texts)
-    for _ in range(2):
-        encoder._table = encoder._lanes = None
-        assert (encoder.transform(texts) != first).nnz == 0

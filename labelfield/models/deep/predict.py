@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
@@ -82,16 +81,6 @@ class DeepPredictor(Predictor):
 
         (n, _), (K, J) = rows.shape, self.model.A.shape
         return Latent(*self.filled(self.answers(self.features(rows), ask), (n, K), (n, K), (n, J), (n, J)))
-
-    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        """Return the share of the prior variance of f that is left at each row (N,); 0 for a plain network."""
-        if self.model.is_plain:
-            return super().novelty(rows)
-
-        def share(h: Tensor) -> list[Tensor]:
-            return [(self.model.latent(h).var / self.model.processes.prior_variance()).clamp(0, 1).mean(1)]
-
-        return self.filled(self.answers(self.features(rows), share), rows.shape[:1])[0]
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound; the fit of a softmax is drawn, always with the same draws."""

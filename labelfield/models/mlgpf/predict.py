@@ -14,6 +14,8 @@ from labelfield.csr import gather_rows
 from labelfield.linalg.rows import device_of, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.calibration import N_RANKS, ranks_of
+from labelfield.models.cells import Layout, Vectors
+from labelfield.models.mlgpf.cells import FactorCells, label_vectors
 from labelfield.models.mlgpf.condition import condition
 from labelfield.models.mlgpf.joint import probable_sets, rows_at_once
 from labelfield.models.mlgpf.model import MLGPF, InducingState
@@ -29,7 +31,7 @@ from labelfield.models.predictor import (
     tensor_blocks,
     to_csr,
 )
-from labelfield.models.sparse import unexplained_share
+from labelfield.models.search import CellScorer
 from labelfield.variational.families import Moments
 
 # Rows that are looked at together.
@@ -120,6 +122,14 @@ class FactorPredictor(Predictor):
 
         return to_csr((found for _, found in self.answers(blocks, ranked)), k, self.n_labels)
 
+    def scorer(self, layout: Layout) -> CellScorer:
+        if self.normalises:
+            return super().scorer(layout)
+        return FactorCells(self, layout)
+
+    def label_vectors(self, rows: sparse.csr_array) -> Vectors:
+        return label_vectors(self, rows)
+
     def top_k_by_utility(
         self, rows: sparse.csr_array, k: int, observed: sparse.csr_array | None = None
     ) -> sparse.csr_array:
@@ -171,12 +181,6 @@ class FactorPredictor(Predictor):
         shapes = (rows.shape[0], k), (rows.shape[0], n, k), (rows.shape[0], n)
         labels, is_member, p = self.filled(self.answers(blocks, ask), *shapes)
         return LabelSets(labels.astype(np.int64), is_member.astype(np.bool_), p)
-
-    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        def share(X: Tensor) -> list[Tensor]:
-            return [unexplained_share(self.model.kernel, *self.state, X)]
-
-        return self.filled(self.answers(self.features(rows), share), rows.shape[:1])[0]
 
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the bound, with Σ_ik E log p(y_ik | f_ik) exact over all labels."""

@@ -22,7 +22,6 @@ from labelfield.linalg.rows import Projected, Rows, dot, first_columns, n_rows, 
 from labelfield.models.calibration import Temperature
 from labelfield.models.elbo import Elbo
 from labelfield.models.sampling import Choice, Rivals, choose_labels
-from labelfield.models.sparse import unexplained_share
 from labelfield.variational.families import Family, Moments, Prior
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -117,10 +116,6 @@ class SparseSubset(NamedTuple):
         """Return the divergence of each process from its prior (C,), in float64."""
         return self.family.kl(self.prior)
 
-    def unexplained_share(self, X: Rows) -> Tensor:
-        """Return the share of the prior variance (B,) that the inducing inputs leave open, averaged over classes."""
-        return unexplained_share(self.kernel, self.points, self.prior, X)
-
 
 class LinearUtilities(nn.Module):
     """f_k = w_kᵀ x with a point estimate of w_k ~ N(0, τ² I) [TH 3.22–23]: no variance; -log p(w) as divergence."""
@@ -151,10 +146,6 @@ class LinearSubset(NamedTuple):
 
     def kl(self) -> Tensor:
         return self.weights.double().square().sum(1) / (2 * self.scale**2)
-
-    def unexplained_share(self, X: Rows) -> Tensor:
-        """Return 0 for every row: a point estimate leaves no variance."""
-        return self.weights.new_zeros(n_rows(X))
 
 
 ClassSubset = SparseSubset | LinearSubset

@@ -62,16 +62,6 @@ class ClassPredictor(Predictor):
         shape = rows.shape[0], self.n_labels
         return Latent(*self.filled(self.moments(rows), shape, shape))
 
-    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        found = np.zeros(rows.shape[0], np.float32)
-        for some in self.class_blocks():
-            with torch.no_grad(), advising_on_memory(FEWER_ROWS):
-                subset = self.model.utilities.select(some)
-                share = 1.0 if some is None else len(some) / self.n_labels
-                for block, X in self._rows(rows, 1):
-                    found[block] += share * subset.unexplained_share(X).cpu().numpy()
-        return found
-
     def bound(self, rows: sparse.csr_array, Y: sparse.csr_array) -> Bound:
         """Return the evidence lower bound; where the fit is drawn, always with the same draws."""
         target = torch.from_numpy(Y.indices.astype(np.int64))
