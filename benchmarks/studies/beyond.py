@@ -24,7 +24,7 @@ from benchmarks.studies.scale import Twin, draw_twin
 
 SIZES = Twin(10_000_000, 100_000, 1_000, 20, 3)
 LIMIT_MB = 1_536
-BUDGET_S = 120
+BUDGET_S = 60
 _ROWS = 200_000
 _EVERY_S = 0.05
 _OPTIONS = ("--set", "n_latent=32", "--set", "n_inducing=64", "--set", "label_linear=off", "--set", "batch_size=2000")

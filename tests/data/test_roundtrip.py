@@ -78,7 +78,7 @@ def test_a_failed_write_leaves_nothing_behind(name, older, tmp_path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("labelfield.data.text.write_rows", fail)
-    monkeypatch.setattr("numpy.save", fail)
+    monkeypatch.setattr("labelfield.data.store._save", fail)
     monkeypatch.setattr("numpy.savez_compressed", fail)
     with pytest.raises(OSError, match="No space left"):
         labelfield.write(toy(label_names=["a", "b"], feature_names=["x", "y", "z"]), path)
