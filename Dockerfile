@@ -5,11 +5,11 @@ FROM python:3.11-slim AS build
 WORKDIR /source
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 # Packages have the versions of the lock file, also those that only build; what tests, documentation and comparisons need
-# is left out. torch goes first, as in the Makefile; TORCH_INDEX names a place with builds for the CPU alone.
+# is left out. torch goes first; TORCH_INDEX names a place with builds for the CPU alone, and of nothing else.
 ENV PIP_CONSTRAINT=/source/requirements.lock PIP_NO_CACHE_DIR=1
 ARG TORCH_INDEX=
 RUN python -m venv /venv \
- && /venv/bin/pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements.lock)"
+ && /venv/bin/pip install ${TORCH_INDEX:+--no-deps --index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements.lock)"
 COPY labelfield labelfield
 RUN /venv/bin/pip install ".[serve]"
 

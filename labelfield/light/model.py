@@ -13,7 +13,9 @@ from scipy import sparse
 from labelfield.compiled import has_numba, usable_threads
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
+from labelfield.errors import no_numbers
 from labelfield.light.answers import Arrays, LightFactors, LightLinear, LightStack, calibrated, expit, small, unsure
+from labelfield.light.checks import check_factors, check_folder, check_linear, check_transform
 from labelfield.memory import row_blocks
 from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
 from labelfield.text.parts import TextParts
@@ -38,11 +40,16 @@ class LightModel:
         self.text_, self._names, self._arrays = text, names, small(arrays)
         n_threads = usable_threads()
         self._best_labels = _plain_best  # compiled loops take longer to load than a few documents take
+        check_folder(config, arrays, len(names))
+        n_features = text.rows([""]).shape[1]
         self._stack = LightStack(arrays) if "members" in config else None
         self._members = (
-            [_member(own, _under(f"member.{place}.", arrays), n_threads) for place, own in enumerate(config["members"])]
+            [
+                _member(own, _under(f"member.{place}.", arrays), n_features, n_threads)
+                for place, own in enumerate(config["members"])
+            ]
             if self._stack is not None
-            else [_member(config, arrays, n_threads)]
+            else [_member(config, arrays, n_features, n_threads)]
         )
 
     def prepare(self) -> None:
@@ -52,18 +59,13 @@ class LightModel:
             if isinstance(member, LightLinear):
                 member.prepare(transform(self.text_.rows([""])).shape[1])
 
-    def require_inside(self) -> None:
-        """Raise a ValueError if weights point outside the features: compiled loops do not look."""
-        for transform, member in self._members:
-            if isinstance(member, LightLinear) and member.machines is not None:
-                member.machines.require_inside(transform(self.text_.rows([""])).shape[1])
-
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
         return self._names
 
-    def predict_topk(self, rows: sparse.csr_array, k: int = 5) -> sparse.csr_array:
-        """Return the k most probable labels of each row and their probabilities, as CSR (N, K)."""
+    def predict_topk(self, rows: sparse.csr_array, k: int = 5, *, search: str = "auto") -> sparse.csr_array:
+        """Return the k most probable labels of each row and their probabilities, as CSR (N, K), whatever the search:
+        models with labels in cells, where it matters, are not loaded here."""
         n_labels = len(self._names)
         k = min(k, n_labels)
         empty = np.zeros((0, k), np.float32)
@@ -86,6 +88,8 @@ class LightModel:
     def _block(self, rows: sparse.csr_array, k: int) -> tuple[NDArray[Any], ...]:
         said = [predict(transform(rows)) for transform, predict in self._members]
         odds = said[0] if self._stack is None else self._stack([unsure(own) for own in said])
+        if np.isnan(odds.max(initial=0)):  # compiled loops would find no best label
+            raise no_numbers()
         # Probabilities and calibration preserve the ranking, so that only the best need them.
         labels = self._best_labels(odds, k)
         return labels, calibrated(self._arrays, expit(np.take_along_axis(odds, labels, 1)))
@@ -119,14 +123,14 @@ def load_light(folder: Path) -> LightModel | None:
         config, arrays, names = load_artifact(folder, "np")
         if config["version"] not in _VERSIONS or "text" not in config or not names or not _is_known(config):
             return None
+        if "cells" in config:  # searched by the estimators
+            return None
         own = _under("text.", arrays)
         lines = load_lines(folder, config, VOCABULARY)
         text = TextParts.restore(config["text"], own, load_lines(folder, config, FEATURES), lines)
-        model = LightModel(config, arrays, names, text)
-        model.require_inside()
+        return LightModel(config, arrays, names, text)
     except Exception:  # a damaged folder, or one from a stranger, may fail in any way
         return None
-    return model
 
 
 def _is_known(config: dict[str, Any]) -> bool:
@@ -146,13 +150,17 @@ def _is_known(config: dict[str, Any]) -> bool:
 
 
 def _member(
-    config: dict[str, Any], arrays: Arrays, n_threads: int
+    config: dict[str, Any], arrays: Arrays, n_features: int, n_threads: int
 ) -> tuple[RowTransform, Callable[[sparse.csr_array], F4]]:
-    """Return the row transform of a member, and its predictor."""
+    """Return the row transform of a member, and its predictor; raise a ValueError for what does not fit."""
+    spec = config["spec"]
     transform = RowTransform(config["row_transform"], arrays.get("rows.weights"), arrays.get("rows.shifts"))
+    check_transform(transform, n_features, spec)
     if config["method"] == "linear":
+        check_linear(arrays, spec)
         return transform, LightLinear(arrays, n_threads)
-    return transform, LightFactors(arrays, config["spec"])
+    check_factors(arrays, spec)
+    return transform, LightFactors(arrays, spec)
 
 
 def _under(prefix: str, arrays: Arrays) -> Arrays:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import hmac
+import ipaddress
 import json
 import random
 import time
@@ -62,8 +63,9 @@ class Gate:
         self.service, self.router = service, router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._live(receive, send)
+        if scope["type"] != "http":  # the server is started without others
             return
         started, status = time.perf_counter(), 499
         facts: dict[str, Any] = {"route": "other", "documents": 0, "id": f"{random.getrandbits(48):012x}"}
@@ -118,16 +120,44 @@ class Gate:
             raise RefusedError(
                 401, "a token is needed: Authorization: Bearer TOKEN, or Basic with it as password", challenge
             )
+        is_open = scope["path"] in _OPEN or token is not None or not self.service.settings.is_local
+        if not is_open and not self._is_own_name(headers):
+            raise RefusedError(403, "this is not a name of the server; start it with a token, or --cors-origin for it")
         if scope["method"] not in _SAFE_METHODS and not self._is_own_origin(headers):
             raise RefusedError(
                 403, "a page of another origin may not do this; start the server with --cors-origin for it"
             )
 
+    def _is_own_name(self, headers: dict[bytes, bytes]) -> bool:
+        """Return whether a request is meant for this machine. A page of another site can let its own name lead to this
+        machine, and would then be of the same origin (DNS rebinding); addresses and localhost are nobody else's."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if host in map(_netloc, self.service.settings.cors_origins):
+            return True
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() and not host.endswith("]") else host
+        name = name.rstrip(".")
+        return name in ("", "localhost") or name.endswith(".localhost") or _is_address(name.strip("[]"))
+
     def _is_own_origin(self, headers: dict[bytes, bytes]) -> bool:
         if b"origin" not in headers or headers.get(b"sec-fetch-site") in (b"same-origin", b"none"):
             return True
         origin, host = (headers.get(name, b"").decode("latin-1") for name in (b"origin", b"host"))
-        return origin in self.service.settings.cors_origins or urlsplit(origin).netloc == host
+        return origin in self.service.settings.cors_origins or _netloc(origin) == host
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as http://[
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 _QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready", "/page/{name}", "/dashboard")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +28,8 @@ def parse_json(body: bytes) -> Any:
         raise RefusedError(400, f"the body is not JSON: {said} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise RefusedError(400, "the body is not JSON: it is nested too deeply") from None
+    except ValueError:  # Python reads no whole numbers of thousands of digits
+        raise RefusedError(400, "the body has a number that is too long") from None
 
 
 def _no_number(name: str) -> Any:
@@ -85,7 +86,8 @@ def as_number(found: Any, what: str, low: float, high: float) -> float:
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise RefusedError(422, f"{what} is {kind_of(found)}; expected a number")
     if not low <= found <= high:  # also not a number
-        raise RefusedError(422, f"{what} is {found:g}; expected {low:g} to {high:g}")
+        said = "out of range" if isinstance(found, int) and abs(found) > 1e30 else f"{found:g}"  # no float is as large
+        raise RefusedError(422, f"{what} is {said}; expected {low:g} to {high:g}")
     return float(found)
 
 
@@ -214,6 +216,6 @@ def _numbers(given: list[Any], what: str) -> list[float]:
     for value in given:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RefusedError(422, f"{what} has {kind_of(value)} among its values; expected numbers")
-        if not math.isfinite(value) or abs(value) > 1e30:
+        if not abs(value) <= 1e30:  # nan is not, and a whole number may be too large for a float
             raise RefusedError(422, f"{what} has a value that is too large")
     return [float(value) for value in given]

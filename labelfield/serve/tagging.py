@@ -25,7 +25,7 @@ class Tagger(Protocol):
     @property
     def text_(self) -> TextParts | None: ...
     def label_names(self) -> list[str]: ...
-    def predict_topk(self, X: Any, k: int = 5) -> sparse.csr_array: ...
+    def predict_topk(self, X: Any, k: int = 5, *, search: Any = "auto") -> sparse.csr_array: ...
     def predict_uncertainty(self, X: Any, best: sparse.csr_array | None = None) -> NDArray[np.float32]: ...
 
 
@@ -74,9 +74,11 @@ def tag_items(
     return lines, rows
 
 
-def ranked_lines(tagger: Tagger, rows: sparse.csr_array, questions: Sequence[Question], names: TagNames) -> list[Line]:
+def ranked_lines(
+    tagger: Tagger, rows: sparse.csr_array, questions: Sequence[Question], names: TagNames, search: str = "auto"
+) -> list[Line]:
     """Return the most probable tags of each row, as many as were asked for."""
-    best = tagger.predict_topk(rows, max(one.k for one in questions))
+    best = tagger.predict_topk(rows, max(one.k for one in questions), search=search)
     lines = []
     for own, unsure, question in zip(ranked(best), _uncertainty(tagger, rows, best), questions, strict=True):
         kept = [one for one in own[: question.k] if one[0] >= question.threshold]
