@@ -37,7 +37,12 @@ def serving(records: dict[str, Record]) -> str:
         rows.append([f"{what}: 5xx answers other than 503", f"{soak['bad']}"])
         if "growth_of_high" in soak:
             grown = f"{100 * soak['growth']:+.1f} %, {100 * soak['growth_of_high']:+.1f} %"
-            rows.append(["… growth of the least and of the most memory per minute, first fifth to last", grown])
+            rows.append(
+                ["… growth of the least and of the most memory per minute, medians of first and last fifth", grown]
+            )
+            low, n = soak["memory_mb"]["low"], max(1, len(soak["memory_mb"]["low"]) // 5)
+            alone = f"{min(low[:n]):,.0f} MB, {min(low[-n:]):,.0f} MB"
+            rows.append(["… the least memory of the first and of the last fifth: no reload under way", alone])
     where = machine_shown(record["machine"])
     return markdown_table(["eurovoc-text", "measured"], rows) + f"\nOn {where}; `python -m benchmarks bench serve`.\n"
 
