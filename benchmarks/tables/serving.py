@@ -59,7 +59,9 @@ def labelling(records: dict[str, Record]) -> str:
                 mean, error = f"{own['mean']:,.0f} ± {own['standard_error']:,.0f}", 100 * own.get("saved_error", 0)
                 saved = f"{100 * own['saved']:+.0f} ± {error:.0f} %" if "saved" in own and strategy != "random" else ""
                 pool = f"{data}, {found['pool']:,} rows, {found.get('starts', 10)} starts"
-                rows.append([pool, strategy, mean, saved])
+                # Records without the number of starts are of the former diverse: entropy times distance to chosen rows.
+                is_former = strategy == "diverse" and "starts" not in found
+                rows.append([pool, "diverse, as it was before" if is_former else strategy, mean, saved])
     note = """
 Rows to label to reach 95 % of the score with all rows (mean of P@1, P@3 and P@5), by linear machines of fixed cost, and
 the share of rows that this saves beside random: means over starts, with standard errors. modAL (`max_loss`) and
