@@ -37,7 +37,12 @@ def serving(records: dict[str, Record]) -> str:
         rows.append([f"{what}: 5xx answers other than 503", f"{soak['bad']}"])
         if "growth_of_high" in soak:
             grown = f"{100 * soak['growth']:+.1f} %, {100 * soak['growth_of_high']:+.1f} %"
-            rows.append(["… growth of the least and of the most memory per minute, first fifth to last", grown])
+            rows.append(
+                ["… growth of the least and of the most memory per minute, medians of first and last fifth", grown]
+            )
+            low, n = soak["memory_mb"]["low"], max(1, len(soak["memory_mb"]["low"]) // 5)
+            alone = f"{min(low[:n]):,.0f} MB, {min(low[-n:]):,.0f} MB"
+            rows.append(["… the least memory of the first and of the last fifth: no reload under way", alone])
     where = machine_shown(record["machine"])
     return markdown_table(["eurovoc-text", "measured"], rows) + f"\nOn {where}; `python -m benchmarks bench serve`.\n"
 
@@ -54,7 +59,9 @@ def labelling(records: dict[str, Record]) -> str:
                 mean, error = f"{own['mean']:,.0f} ± {own['standard_error']:,.0f}", 100 * own.get("saved_error", 0)
                 saved = f"{100 * own['saved']:+.0f} ± {error:.0f} %" if "saved" in own and strategy != "random" else ""
                 pool = f"{data}, {found['pool']:,} rows, {found.get('starts', 10)} starts"
-                rows.append([pool, strategy, mean, saved])
+                # Records without the number of starts are of the former diverse: entropy times distance to chosen rows.
+                is_former = strategy == "diverse" and "starts" not in found
+                rows.append([pool, "diverse, as it was before" if is_former else strategy, mean, saved])
     note = """
 Rows to label to reach 95 % of the score with all rows (mean of P@1, P@3 and P@5), by linear machines of fixed cost, and
 the share of rows that this saves beside random: means over starts, with standard errors. modAL (`max_loss`) and
