@@ -101,8 +101,8 @@ def draw_model(world: World, rng: np.random.Generator) -> Any:
 
     n_labels, noise = len(world.own), torch.Generator().manual_seed(0)
     n_weights = n_labels * (_N_OWN + _N_SHARED + _N_ANY)
-    sizes = {"n_latent": N_LATENT, "n_inducing": N_INDUCING}
-    spec = Spec(N_FEATURES, n_labels, **sizes, kernel="se_linear_ard", label_linear="point", n_label_linear=n_weights)
+    sizes = N_FEATURES, n_labels, N_LATENT, N_INDUCING
+    spec = Spec(*sizes, kernel="se_linear_ard", label_linear="point", n_label_linear=n_weights)
     model = build(spec)
     with torch.no_grad():
         model.inducing.fill(torch.randn(N_INDUCING, N_FEATURES, generator=noise))  # type: ignore[operator]
