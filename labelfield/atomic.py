@@ -28,15 +28,25 @@ def _scratch(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that is removed at exit. Where that is denied it stays: Python's own class would try for ever."""
+    folder = Path(tempfile.mkdtemp(prefix="labelfield-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def replacing_file(target: Path) -> Iterator[Path]:
     """Yield a path to write to, which replaces the target if the block succeeds. A symbolic link keeps pointing to it.
 
     A target that exists and is not a regular file, such as a device or a folder, is never replaced.
     """
-    try:
+    with suppress(RuntimeError):  # of a link to itself, before Python 3.13
         target = target.resolve()
-    except RuntimeError:
-        raise FileExistsError(f"{target} is a link to itself; choose another name or remove it") from None
+    if target.is_symlink() and not target.exists():
+        raise FileExistsError(f"{target} is a link to itself; choose another name or remove it")
     if target.exists() and not target.is_file():
         raise FileExistsError(f"{target} is not a file; choose another name")
     with _scratch(target) as scratch:

@@ -57,3 +57,11 @@ def locating(path: str | PathLike[str] | None, line: int | None = None) -> Itera
 
 class CannotAnswerError(LabelfieldError, ValueError):
     """A question that this kind of model cannot answer, such as the bound of linear machines."""
+
+
+def no_numbers() -> CannotAnswerError:
+    """Return the error for probabilities that are no numbers, which nobody would notice in a ranking."""
+    return CannotAnswerError(
+        "the model gives probabilities that are not numbers; its weights are damaged, or the rows are too large. "
+        "Scale the rows, or train the model again"
+    )

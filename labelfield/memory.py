@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 # Adam keeps two numbers for each parameter, beside its gradient and itself; all are float32.
 BYTES_PER_PARAMETER = 16
 FLOAT, DOUBLE = 4, 8
+# What other packages and the system say of a failed allocation.
+_ABOUT_MEMORY = (
+    *("DefaultCPUAllocator", "not enough memory", "annot allocate memory", "bad_alloc", "start new thread"),
+    "Storage size calculation overflowed",
+    *("failed to map segment", "cannot map zero-fill pages"),
+)
 # What to lower when a prediction runs out of memory.
 FEWER_ROWS = "the number of rows per call, or predict on the CPU"
 
@@ -39,12 +45,16 @@ def advising_on_memory(lower: str) -> Iterator[None]:
         yield
     except OutOfMemoryError:  # raised by a block inside this one
         raise
-    except (MemoryError, RuntimeError) as error:  # torch raises a RuntimeError for a failed allocation on the CPU
-        text, words = str(error), ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "overflow")
-        is_of_torch = type(error).__name__ == "OutOfMemoryError"  # on a GPU; torch itself may not be imported
-        if isinstance(error, MemoryError) or is_of_torch or any(word in text for word in words):
-            raise OutOfMemoryError(text, lower) from None
+    except (MemoryError, RuntimeError) as error:
+        if is_about_memory(error):
+            raise OutOfMemoryError(str(error), lower) from None
         raise
+
+
+def is_about_memory(error: Exception) -> bool:
+    """Return whether an allocation failed: torch raises a RuntimeError then, an import an ImportError, and so on."""
+    is_of_torch = type(error).__name__ == "OutOfMemoryError"  # on a GPU; torch itself may not be imported
+    return isinstance(error, MemoryError) or is_of_torch or any(word in str(error) for word in _ABOUT_MEMORY)
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -98,6 +98,9 @@ KINDS = {
     "numbers": Kind("torture.numbers", "torture.numbers:CLASSIFIERS", None, 50, 60),
     "kills": Kind("torture.kills", "torture.jobs:JOBS"),
     "disks": Kind("torture.disks", "torture.jobs:JOBS"),
+    "memory": Kind("torture.memory", "torture.memory:CASES"),
+    "signals": Kind("torture.signals", "torture.signals:CASES"),
+    "crowds": Kind("torture.crowds", "torture.crowds:CROWDS"),
 }
 
 

@@ -6,13 +6,15 @@ import builtins
 import errno
 import io
 import os
+import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from torture.jobs import JOBS, Child, copy_of, start
+from torture.jobs import JOBS, copy_of, flaw_of, start
 from torture.running import Trial
 
 _CALLS = ("open", "replace", "fsync", "mkdir", "unlink", "rmdir")
@@ -59,44 +61,42 @@ def make_trial(name: str) -> Trial:
     def trial(seed: int) -> str | None:
         rng = Random(f"{name}/{seed}")
         if can_mount and rng.randrange(3) == 0:
-            return _on_a_full_disk(rng)
+            return _on_a_disk(rng, rng.choice(("full", "full", "read-only", "gone")))
         folder = copy_of(base / "original", base / "work")
         call, at, error = rng.choice(_CALLS), rng.choice((1, 1, 2, 3, 4, 5, 6, 8, 12)), rng.choice(_ERRORS)
-        if call in ("unlink", "rmdir") and error == "EACCES":
-            error = "EROFS"  # after the first, temporary folders of Python try again without end
         child = start(folder, job.command, lambda: break_call(call, at, getattr(errno, error)))
-        return _flaw(folder, child, f"{call} {at} {error}")
+        # A folder that cannot be removed stays.
+        return flaw_of(job, folder, child, f"{call} {at} {error}", may_leave=call in ("unlink", "rmdir"))
 
-    def _on_a_full_disk(rng: Random) -> str | None:
+    def _of_a_removed_folder(folder: Path) -> str | None:
+        """Remove the folder that a command works in, at some moment of it."""
+        child = start(folder, job.command)
+        time.sleep(Random(str(folder)).random() / 4)
+        shutil.rmtree(folder, ignore_errors=True)
+        code, said = child.wait()
+        if "Traceback" in said:
+            return f"a removed folder: a traceback: {said.strip().splitlines()[-1][:120]}"
+        return f"a removed folder: code {code}, {said[-80:]!r}" if code < 0 or (code and not said.strip()) else None
+
+    def _on_a_disk(rng: Random, how: str) -> str | None:
+        """Run on a real file system that has little room, takes nothing, or is removed on the way."""
         disk = base / "disk"
         disk.mkdir(exist_ok=True)
         size = sum(path.stat().st_size + 4096 for path in (base / "original").rglob("*"))
-        size += rng.choice((4096, 16384, 65536, 262144, 1 << 20))
+        size += rng.choice((4096, 16384, 65536, 262144, 1 << 20)) if how == "full" else 1 << 26
         mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
         if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
             return None  # not permitted here
         try:
             folder = copy_of(base / "original", disk / "work")
-            return _flaw(folder, start(folder, job.command), f"a disk of {size} bytes")
+            if how == "gone":
+                return _of_a_removed_folder(folder)
+            if how == "read-only":
+                subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True, capture_output=True)
+            return flaw_of(job, folder, start(folder, job.command), f"a disk of {size} bytes, {how}")
         except OSError:
             return None  # the files of the job themselves do not fit
         finally:
             subprocess.run(["umount", str(disk)], check=False)
-
-    def _flaw(folder: Path, child: Child, fault: str) -> str | None:
-        code, said = child.wait()
-        if "Traceback" in said:
-            return f"{fault}: a traceback: {said.strip().splitlines()[-1][:120]}"
-        if code != 0 and not said.strip():
-            return f"{fault}: no message"
-        if code < 0:
-            return f"{fault}: ended by signal {-code}"
-        if not job.is_whole(folder):
-            return f"{fault}: what is left is neither the old state nor the new one ({said.strip()[-80:]})"
-        left = [path.name for path in folder.rglob(".labelfield-*")]
-        # A folder that cannot be removed stays.
-        if left and not fault.startswith(("rmdir", "unlink")):
-            return f"{fault}: {left[0]} is left"
-        return None
 
     return trial

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from labelfield.errors import LabelfieldError
-from torture.readers import READERS, Wrong, equal, fresh
+from torture.readers import READERS, Originals, Wrong, equal
 from torture.running import Trial
 
 _LONGEST_MESSAGE = 700
@@ -18,15 +18,15 @@ def make_trial(name: str) -> Trial:
     """Return the trial of a reader, with its original files in a new folder."""
     reader = READERS[name]
     base = Path(tempfile.mkdtemp())
-    (base / "original").mkdir()
-    reader.make(base / "original")
+    reader.make(base)
+    originals = Originals(base)
     warnings.simplefilter("ignore")
-    before = reader.check(fresh(base / "original", base / "work"), None)
+    before = reader.check(base, None)
     assert not isinstance(before, Wrong), before
     warnings.simplefilter("error", RuntimeWarning)  # arithmetic on what nobody checked
 
     def trial(seed: int) -> str | None:
-        folder = fresh(base / "original", base / "work")
+        folder = originals.restore()
         is_checked = reader.change(folder, Random(f"{name}/{seed}"))
         try:
             found = reader.check(folder, before)

@@ -185,6 +185,13 @@ JOBS = {
         lambda folder: (folder / "tags.jsonl").read_bytes(),
         _file_is_whole("tags.jsonl", 80),
     ),
+    "evaluate": Job(
+        _make_tagger,
+        ["evaluate", "model", "documents.csv", "--json"],
+        ["evaluate", "model", "documents.csv", "--json"],
+        lambda folder: None,
+        lambda folder: _loads(folder, may_be_missing=False),
+    ),
     "report": Job(
         _make_tagger,
         ["report", "model", "documents.csv", "--out", "report.html", "--overwrite"],
@@ -193,6 +200,24 @@ JOBS = {
         _file_is_whole("report.html"),
     ),
 }
+
+
+def flaw_of(job: Job, folder: Path, child: Child, fault: str, *, may_leave: bool = False) -> str | None:
+    """Return what is wrong after a command that something was done to: it ends as ever, or says why in one line.
+
+    What it leaves is whole, and no temporary folder is among it, unless removing one was what failed.
+    """
+    code, said = child.wait()
+    if "Traceback" in said:
+        return f"{fault}: a traceback: {said.strip().splitlines()[-1][:120]}"
+    if code < 0:
+        return f"{fault}: ended by signal {-code}"
+    if code != 0 and not said.strip():
+        return f"{fault}: no message"
+    if not job.is_whole(folder):
+        return f"{fault}: what is left is neither the old state nor the new one ({said.strip()[-80:]})"
+    left = [path.name for path in folder.rglob(".labelfield-*")]
+    return f"{fault}: {left[0]} is left" if left and not may_leave else None
 
 
 def copy_of(original: Path, work: Path) -> Path:

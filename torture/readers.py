@@ -9,7 +9,7 @@ import lzma
 import os
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -23,6 +23,8 @@ from labelfield import estimators
 from labelfield.csr import verify as verify_csr
 from labelfield.data import Dataset, Names
 from labelfield.data.files import verify
+from labelfield.light.model import load_light
+from labelfield.models.artifact import ModelError
 from labelfield.text.vocabulary import LabelVocabulary
 from torture.mutate import mutate_json, mutate_npy, mutate_safetensors, mutate_zip, mutated
 
@@ -432,6 +434,24 @@ def _check_model(folder: Path, before: Any) -> Any:
     return P
 
 
+def _make_mix(folder: Path) -> None:
+    texts, labels = labelfield.synth.make_texts(60, seed=0)
+    mix = estimators.AutoClassifier(time_budget=1.0, random_state=0, device="cpu")
+    estimators.TextClassifier(model=mix).fit(texts, labels).save(folder / "model")
+
+
+def _check_light(folder: Path, before: Any) -> Any:
+    """Load a model in NumPy alone; what is not sound is left to the estimators."""
+    model = load_light(folder / "model")
+    if model is None:
+        raise ModelError("left to the estimators")
+    best = model.predict_topk(model.text_.rows(["cat runs", "dog 3", "the violin and the harbour"]), 2)
+    unsure = model.predict_uncertainty(model.text_.rows(["cat"]))
+    P = np.append(best.data, unsure)
+    is_sound = np.isfinite(P).all() and (P >= 0).all() and (P <= 1).all()
+    return best.toarray() if is_sound else Wrong("probabilities that are not between 0 and 1")
+
+
 def _make_checkpoint(folder: Path) -> None:
     _train_to(folder, 2, resume=False)
 
@@ -500,12 +520,50 @@ READERS = {
     "vocabulary, json lines": _one_file("labels.jsonl", _JSON_LABELS, _check_vocabulary),
     "vocabulary, skos": _one_file("labels.ttl", _SKOS, _check_vocabulary),
     **{f"model, {kind}": Reader(_make_model(kind), _change_model, _check_model) for kind in _MODELS},
+    "model, light machines": Reader(_make_model("text"), _change_model, _check_light),
+    "model, light mix": Reader(_make_mix, _change_model, _check_light),
     "checkpoint": Reader(_make_checkpoint, _change_checkpoint, _check_checkpoint),
 }
 
 
-def fresh(original: Path, work: Path) -> Path:
-    """Return a copy of the original files to work on."""
-    shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(original, work, symlinks=True)
-    return work
+class Originals:
+    """The files of a reader, kept in memory: after a trial only what it changed is written again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.contents = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+        self.marks = {path: _mark(path) for path in self.contents}
+        self.n_entries = sum(1 for _ in _entries(folder))
+
+    def restore(self) -> Path:
+        """Return the folder as it was."""
+        for path, mark in self.marks.items():
+            if _mark(path) == mark:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            path.write_bytes(self.contents[path])
+            self.marks[path] = _mark(path)
+        if sum(1 for _ in _entries(self.folder)) != self.n_entries:  # something new is there
+            for path in list(_entries(self.folder)):
+                if path not in self.contents and not (path.is_dir() and not path.is_symlink()):
+                    path.unlink()
+        return self.folder
+
+
+def _mark(path: Path) -> tuple[int, ...] | None:
+    """Return what differs once a file was written to or replaced."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    for entry in os.scandir(folder):
+        yield Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            yield from _entries(Path(entry.path))

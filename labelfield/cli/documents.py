@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 import time
 from collections import Counter
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -20,7 +19,7 @@ from scipy import sparse
 
 from labelfield.atomic import replacing_file
 from labelfield.cli.options import Device, Reading, Search, load_model, reads_files, require_file_name
-from labelfield.cli.output import Bar, counted, say
+from labelfield.cli.output import Bar, as_json_text, counted, say
 from labelfield.csr import from_counts
 from labelfield.data import Dataset, Names
 from labelfield.data.reading import open_for_writing
@@ -367,10 +366,9 @@ def tag(
     started = time.perf_counter()
     estimator = _load_tagger(model, device, reading.trust, is_light=not aims and search != "cells")
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
-    rule = Rule(k or 5, threshold or 0.0, 0.5 if review is None else review)
+    rule: Question | Policy = Question(k or 5, threshold or 0.0, review=0.5 if review is None else review)
     if aims:
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
-    rule = rule._replace(search=search)
     n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
     with opened(reading, documents, estimator.text_, "test", labelled=None) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
@@ -378,9 +376,9 @@ def tag(
         if is_csv:
             write(["id", "tags", "uris", "probabilities", "uncertainty", "review"])
         for batch in file.batches():
-            for line in _tagged(estimator, batch, rule, names):
+            for line in _tagged(estimator, batch, rule, names, search):
                 n_review += line["review"]
-                write(_cells(line)) if is_csv else target.write(json.dumps(line, ensure_ascii=False) + "\n")
+                write(_cells(line)) if is_csv else target.write(as_json_text(line) + "\n")
             n += len(batch)
             ids.update(one for one, own in zip(batch.ids, batch.has_id or (), strict=True) if own)
     _say_repeated(ids, "each document has its own line")
@@ -389,27 +387,17 @@ def tag(
     say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s{left}")
 
 
-class Rule(NamedTuple):
-    """What becomes a tag, and which documents a person should see: by numbers, or by a policy with a promise."""
-
-    k: int
-    threshold: float
-    review: float
-    policy: Policy | None = None
-    search: str = "auto"
-
-
-def _promised(estimator: Any, asked: dict[str, Any]) -> Rule:
+def _promised(estimator: Any, asked: dict[str, Any]) -> Policy:
     """Fit the policy that was asked for, and say what it promises and what it did on held-out documents."""
     try:
-        policy = estimator.policy(**asked)
+        policy: Policy = estimator.policy(**asked)
     except CannotAnswerError:
         raise
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     say(policy.guarantee)
     say(policy.said())
-    return Rule(policy.n_listed, 0.0, 0.0, policy)
+    return policy
 
 
 def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> FittedClassifier | LightModel:
@@ -426,16 +414,15 @@ def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> Fi
 
 
 def _tagged(
-    tagger: FittedClassifier | LightModel, documents: Documents, rule: Rule, names: TagNames
+    tagger: FittedClassifier | LightModel, documents: Documents, rule: Question | Policy, names: TagNames, search: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the line of `tag` for each document."""
+    """Yield the line of `tag` for each document: by numbers, or by a policy with a promise."""
     assert tagger.text_ is not None  # the model was trained on documents
     rows = tagger.text_.rows(documents.texts)
-    if rule.policy is None:
-        question = Question(rule.k, rule.threshold, review=rule.review)
-        lines = ranked_lines(tagger, rows, [question] * len(documents), names, rule.search)
+    if isinstance(rule, Question):
+        lines = ranked_lines(tagger, rows, [rule] * len(documents), names, search)
     else:
-        lines = promised_lines(tagger, rows, rule.policy, names)
+        lines = promised_lines(tagger, rows, rule, names)
     return ({"id": identifier, **line} for identifier, line in zip(documents.ids, lines, strict=True))
 
 

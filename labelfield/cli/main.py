@@ -24,6 +24,7 @@ from labelfield.cli.share import export
 from labelfield.cli.training import config, learn, show, train
 from labelfield.cluster import rank_of_launcher
 from labelfield.errors import LabelfieldError
+from labelfield.memory import OutOfMemoryError, is_about_memory
 
 # Seconds that the first of several processes has to say what is wrong: launchers end all when one has ended.
 _TIME_TO_SPEAK = 1.0
@@ -112,7 +113,11 @@ def _whose() -> str:
 
 def main() -> None:
     """Run a command of `labelfield`."""
-    run_command(_commands())
+
+    def run() -> object:
+        return _commands()()  # within: too little memory to make the commands is told as well
+
+    run_command(run)
 
 
 def run_command(command: Callable[[], object]) -> None:
@@ -126,8 +131,14 @@ def run_command(command: Callable[[], object]) -> None:
         else:
             say(f"{_whose()}error: {error}")
         sys.exit(error.exit_code)
-    except MemoryError as error:
-        say(f"{_whose()}error: {error or 'out of memory'}")
+    except KeyboardInterrupt:  # before the command itself has begun
+        say("interrupted")
+        sys.exit(128 + signal.SIGINT)
+    except (MemoryError, RuntimeError, SystemError, ImportError) as error:
+        if not is_about_memory(error):
+            raise
+        lines = str(error).splitlines()
+        say(f"{_whose()}error: {lines[0] if isinstance(error, OutOfMemoryError) else 'out of memory'}")
         sys.exit(1)
     except FileExistsError as error:
         say(f"error: {error}")

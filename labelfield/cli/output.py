@@ -22,6 +22,8 @@ from labelfield.cluster import Cluster, joined
 _PATIENCE_S = 1.0
 _MOST_NAMED = 10
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Those that JSON leaves as they are.
+_LATE_CONTROLS = re.compile(r"[\x7f-\x9f]")
 # A number, perhaps bold, or the dash that stands for one.
 _NUMBER = re.compile(r"\**(?:[-+−±<~]?\d|–)")
 
@@ -49,7 +51,13 @@ def counted(n: int, what: str) -> str:
 
 def print_json(content: dict[str, Any]) -> None:
     """Print JSON on stdout; numbers that JSON does not have (nan, inf) become null."""
-    print(json.dumps(_plain(content), indent=2, allow_nan=False, ensure_ascii=False))
+    print(as_json_text(_plain(content), indent=2))
+
+
+def as_json_text(content: Any, indent: int | None = None) -> str:
+    """Return JSON as people read it, in which every character that could steer a terminal is escaped."""
+    text = json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False)
+    return _LATE_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _plain(value: Any) -> Any:
@@ -64,10 +72,10 @@ def _plain(value: Any) -> Any:
 
 def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
     """Print a table on stdout, with names on the left and numbers on the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False)
+    table = Table(title=printable(title), title_justify="left", title_style="bold", show_edge=False)
     is_right = are_numbers(rows) or [False] * len(header)
     for i, column in enumerate(header):
-        table.add_column(column, justify="right" if is_right[i] else "left", no_wrap=i == 0)
+        table.add_column(printable(column), justify="right" if is_right[i] else "left", no_wrap=i == 0)
     for row in rows:
         table.add_row(*map(printable, row))
     Console(highlight=False, markup=False).print(table)

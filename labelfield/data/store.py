@@ -98,7 +98,9 @@ def _read_meta(folder: Path) -> dict[str, Any]:
         raise _damaged(path, "not the description of a labelfield data set")
     if meta.get("version") != _VERSION:
         found = f"version {meta.get('version')!r} of the folder format"
-        raise DataError(found, f"version {_VERSION}", _FIX, path=path)
+        is_newer = isinstance(meta.get("version"), int) and meta["version"] > _VERSION
+        fix = "Install a newer labelfield: pip install --upgrade labelfield." if is_newer else _FIX
+        raise DataError(found, f"version {_VERSION}", fix, path=path)
     return meta
 
 

@@ -29,7 +29,7 @@ from labelfield.data.classes import class_name
 from labelfield.data.transform import RowTransform
 from labelfield.decide import Decision, Evidence, Policy, fit_policy
 from labelfield.decide.intervals import intervals, reliability
-from labelfield.errors import CannotAnswerError, DataError
+from labelfield.errors import CannotAnswerError, DataError, no_numbers
 from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.observed import read_mask, split_missing
@@ -693,9 +693,5 @@ def _validation(estimator: Classifier, X: Any, Y: Any) -> Validate:
 
 
 def _require_numbers(P: NDArray[Any]) -> None:
-    """Raise an error for probabilities that are no numbers: nobody would notice them in a ranking."""
     if not np.isfinite(P).all():
-        raise CannotAnswerError(
-            "the model gives probabilities that are not numbers; its weights are damaged, or the rows are too large. "
-            "Scale the rows, or train the model again"
-        )
+        raise no_numbers()

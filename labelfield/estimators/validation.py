@@ -83,6 +83,8 @@ def restore_model(
         if name in own and array.dtype != own[name].dtype:
             found = f"{name} has dtype {array.dtype}; expected {own[name].dtype}"
             raise ModelError(f"{found}. Build the network as it was when saved") if is_foreign else ValueError(found)
+        if name in own and not is_foreign and array.shape != own[name].shape:  # torch may take the first of a list
+            raise ValueError(f"{name} has shape {tuple(array.shape)}; expected {tuple(own[name].shape)}")
         if array.is_floating_point() and not torch.isfinite(array).all():
             raise ValueError(f"{name} holds numbers that are not finite")
     try:

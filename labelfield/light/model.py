@@ -13,7 +13,9 @@ from scipy import sparse
 from labelfield.compiled import has_numba, usable_threads
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
-from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, small, stacked
+from labelfield.errors import no_numbers
+from labelfield.light.answers import Arrays, LightFactors, LightLinear, LightStack, calibrated, expit, small, unsure
+from labelfield.light.checks import check_factors, check_folder, check_linear, check_transform
 from labelfield.memory import row_blocks
 from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
 from labelfield.text.parts import TextParts
@@ -38,11 +40,16 @@ class LightModel:
         self.text_, self._names, self._arrays = text, names, small(arrays)
         n_threads = usable_threads()
         self._best_labels = _plain_best  # compiled loops take longer to load than a few documents take
-        self._is_mix = "members" in config
+        check_folder(config, arrays, len(names))
+        n_features = text.rows([""]).shape[1]
+        self._stack = LightStack(arrays) if "members" in config else None
         self._members = (
-            [_member(own, _under(f"member.{place}.", arrays), n_threads) for place, own in enumerate(config["members"])]
-            if self._is_mix
-            else [_member(config, arrays, n_threads)]
+            [
+                _member(own, _under(f"member.{place}.", arrays), n_features, n_threads)
+                for place, own in enumerate(config["members"])
+            ]
+            if self._stack is not None
+            else [_member(config, arrays, n_features, n_threads)]
         )
 
     def prepare(self) -> None:
@@ -51,12 +58,6 @@ class LightModel:
         for transform, member in self._members:
             if isinstance(member, LightLinear):
                 member.prepare(transform(self.text_.rows([""])).shape[1])
-
-    def require_inside(self) -> None:
-        """Raise a ValueError if weights point outside the features: compiled loops do not look."""
-        for transform, member in self._members:
-            if isinstance(member, LightLinear) and member.machines is not None:
-                member.machines.require_inside(transform(self.text_.rows([""])).shape[1])
 
     def label_names(self) -> list[str]:
         """Return the names of all labels."""
@@ -70,7 +71,9 @@ class LightModel:
         empty = np.zeros((0, k), np.float32)
         found: list[tuple[NDArray[Any], ...]] = [(empty.astype(np.int64), empty)]
         for block in row_blocks(rows.shape[0], n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
-            found.append(self._block(gather_rows(rows, np.arange(block.start, block.stop)), k))
+            is_all = block == slice(0, rows.shape[0])
+            some = rows if is_all else gather_rows(rows, np.arange(block.start, block.stop))
+            found.append(self._block(some, k))
         labels, P = (np.concatenate(part) for part in zip(*found, strict=True))
         order = np.argsort(labels, axis=1)
         columns, data = (np.take_along_axis(part, order, 1).ravel() for part in (labels, P))
@@ -79,34 +82,35 @@ class LightModel:
     def predict_uncertainty(self, rows: sparse.csr_array, best: sparse.csr_array | None = None) -> F4:
         """Return how far to distrust the first label of each row (N,): 1 - p."""
         best = self.predict_topk(rows, 1) if best is None else best
-        return np.asarray(1 - best.max(axis=1).toarray().ravel(), np.float32)
+        n = best.shape[0]  # each row has as many labels
+        return np.asarray(1 - best.data.reshape(n, best.nnz // max(n, 1)).max(axis=1, initial=0), np.float32)
 
     def _block(self, rows: sparse.csr_array, k: int) -> tuple[NDArray[Any], ...]:
         said = [predict(transform(rows)) for transform, predict in self._members]
-        P = said[0]
-        if self._is_mix:
-            odds = stacked(self._arrays, "stack.", [log_odds(own) for own in said])
-            P = expit(odds)
-        # Calibration preserves the ranking, so that only the best need it.
-        labels = self._best_labels(P, k)
-        best = np.take_along_axis(P, labels, 1)
-        return labels, np.stack([calibrated(self._arrays, best[:, rank], rank) for rank in range(k)], 1)
+        odds = said[0] if self._stack is None else self._stack([unsure(own) for own in said])
+        if np.isnan(odds.max(initial=0)):  # compiled loops would find no best label
+            raise no_numbers()
+        # Probabilities and calibration preserve the ranking, so that only the best need them.
+        labels = self._best_labels(odds, k)
+        return labels, calibrated(self._arrays, expit(np.take_along_axis(odds, labels, 1)))
 
 
-def _plain_best(P: F4, k: int) -> NDArray[np.int64]:
+def _plain_best(odds: F4, k: int) -> NDArray[np.int64]:
     """Return the labels of the k largest entries of each row (N, k), best first; of equals the smaller one first."""
-    labels = np.argpartition(-P, k - 1, axis=1)[:, :k] if k < P.shape[1] else np.tile(np.arange(k), (len(P), 1))
+    labels = (
+        np.argpartition(-odds, k - 1, axis=1)[:, :k] if k < odds.shape[1] else np.tile(np.arange(k), (len(odds), 1))
+    )
     labels.sort(axis=1)
-    order = np.argsort(-np.take_along_axis(P, labels, 1), axis=1, kind="stable")
+    order = np.argsort(-np.take_along_axis(odds, labels, 1), axis=1, kind="stable")
     return np.take_along_axis(labels, order, 1)
 
 
-def _compiled_best(P: F4, k: int) -> NDArray[np.int64]:
+def _compiled_best(odds: F4, k: int) -> NDArray[np.int64]:
     """Return the same in one pass; many equals, such as labels that were never seen, do not slow it down."""
     from labelfield.compiled.scores import best_labels
 
-    labels = np.empty((len(P), k), np.int64)
-    best_labels(P, labels)
+    labels = np.empty((len(odds), k), np.int64)
+    best_labels(odds, labels)
     return labels
 
 
@@ -124,11 +128,9 @@ def load_light(folder: Path) -> LightModel | None:
         own = _under("text.", arrays)
         lines = load_lines(folder, config, VOCABULARY)
         text = TextParts.restore(config["text"], own, load_lines(folder, config, FEATURES), lines)
-        model = LightModel(config, arrays, names, text)
-        model.require_inside()
+        return LightModel(config, arrays, names, text)
     except Exception:  # a damaged folder, or one from a stranger, may fail in any way
         return None
-    return model
 
 
 def _is_known(config: dict[str, Any]) -> bool:
@@ -148,13 +150,17 @@ def _is_known(config: dict[str, Any]) -> bool:
 
 
 def _member(
-    config: dict[str, Any], arrays: Arrays, n_threads: int
+    config: dict[str, Any], arrays: Arrays, n_features: int, n_threads: int
 ) -> tuple[RowTransform, Callable[[sparse.csr_array], F4]]:
-    """Return the row transform of a member, and its predictor."""
+    """Return the row transform of a member, and its predictor; raise a ValueError for what does not fit."""
+    spec = config["spec"]
     transform = RowTransform(config["row_transform"], arrays.get("rows.weights"), arrays.get("rows.shifts"))
+    check_transform(transform, n_features, spec)
     if config["method"] == "linear":
+        check_linear(arrays, spec)
         return transform, LightLinear(arrays, n_threads)
-    return transform, LightFactors(arrays, config["spec"])
+    check_factors(arrays, spec)
+    return transform, LightFactors(arrays, spec)
 
 
 def _under(prefix: str, arrays: Arrays) -> Arrays:

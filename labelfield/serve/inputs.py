@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from labelfield.serve.refusal import RefusedError
 from labelfield.serve.store import Served
@@ -24,11 +24,12 @@ def parse_json(body: bytes) -> Any:
     except UnicodeDecodeError:
         raise RefusedError(400, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise RefusedError(
-            400, f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from None
+        said = error.msg.removesuffix(" at")  # as some messages end
+        raise RefusedError(400, f"the body is not JSON: {said} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise RefusedError(400, "the body is not JSON: it is nested too deeply") from None
+    except ValueError:  # Python reads no whole numbers of thousands of digits
+        raise RefusedError(400, "the body has a number that is too long") from None
 
 
 def _no_number(name: str) -> Any:
@@ -38,6 +39,16 @@ def _no_number(name: str) -> Any:
 def parse_object(body: bytes) -> dict[str, Any]:
     """Return a JSON object."""
     return as_object(parse_json(body), "the body")
+
+
+def parse_form(body: bytes) -> dict[str, str]:
+    """Return the fields of a form; of fields with the same name the last."""
+    found = {}
+    for field in body.split(b"&"):
+        if field:
+            name, _, value = field.replace(b"+", b" ").partition(b"=")
+            found[unquote_to_bytes(name).decode(errors="replace")] = unquote_to_bytes(value).decode(errors="replace")
+    return found
 
 
 def as_object(found: Any, what: str) -> dict[str, Any]:
@@ -58,7 +69,11 @@ def as_text(found: Any, what: str) -> str:
     """Return a text; halves of surrogate pairs, which no encoding has, become a replacement character."""
     if not isinstance(found, str):
         raise RefusedError(422, f"{what} is {kind_of(found)}; expected text")
-    return _SURROGATES.sub("\ufffd", found)
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", found)
+    return found
 
 
 def as_number(found: Any, what: str, low: float, high: float) -> float:
@@ -71,7 +86,8 @@ def as_number(found: Any, what: str, low: float, high: float) -> float:
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise RefusedError(422, f"{what} is {kind_of(found)}; expected a number")
     if not low <= found <= high:  # also not a number
-        raise RefusedError(422, f"{what} is {found:g}; expected {low:g} to {high:g}")
+        said = "out of range" if isinstance(found, int) and abs(found) > 1e30 else f"{found:g}"  # no float is as large
+        raise RefusedError(422, f"{what} is {said}; expected {low:g} to {high:g}")
     return float(found)
 
 
@@ -200,6 +216,6 @@ def _numbers(given: list[Any], what: str) -> list[float]:
     for value in given:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RefusedError(422, f"{what} has {kind_of(value)} among its values; expected numbers")
-        if not math.isfinite(value) or abs(value) > 1e30:
+        if not abs(value) <= 1e30:  # nan is not, and a whole number may be too large for a float
             raise RefusedError(422, f"{what} has a value that is too large")
     return [float(value) for value in given]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labelfield.atomic import replacing_folder
-from labelfield.models.artifact import MODEL_FILES
+from labelfield.atomic import replacing_folder, temporary_folder
+from labelfield.models.artifact import MODEL_FILES, SAVED_FILES
 from labelfield.serve.corrections import Correction, Corrections
 from labelfield.serve.refusal import RefusedError
 
@@ -53,8 +53,8 @@ class Learner:
         kept, log = self._corrections(), self.service.log
         log("learning", model=name, corrections=len(corrections))
         try:
-            with tempfile.TemporaryDirectory(prefix="labelfield-") as scratch:
-                path = Path(scratch) / "corrections.jsonl"
+            with temporary_folder() as scratch:
+                path = scratch / "corrections.jsonl"
                 await asyncio.to_thread(write_corrections, path, corrections)
                 await asyncio.to_thread(keep_before, folder)
                 code, message = await self._learn(folder, path, number)
@@ -140,7 +140,7 @@ def put_back(folder: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     with replacing_folder(target, MODEL_FILES) as new:
-        for name in MODEL_FILES:
+        for name in SAVED_FILES:
             if (source / name).is_file():
                 shutil.copyfile(source / name, new / name)
 

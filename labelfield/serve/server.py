@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Any
 
 import uvicorn
 
+from labelfield.atomic import temporary_folder
 from labelfield.errors import DataError, LabelfieldError
 from labelfield.serve.app import build_app
 from labelfield.serve.connections import limited
@@ -117,6 +117,8 @@ def run_worker(settings: Settings, listening: socket.socket, parent: int | None 
     config = uvicorn.Config(
         build_app(service),
         http=limited(settings.connections, min(_HEAD_S, settings.timeout)),
+        ws="none",  # a request to upgrade is an ordinary one
+        lifespan="on",  # a service that cannot start is an error
         log_config=None,
         access_log=False,
         server_header=False,
@@ -174,8 +176,8 @@ def _worker(settings: Settings, listening: socket.socket, parent: int) -> None:
 def _supervise(settings: Settings, listening: socket.socket, log: Log) -> None:
     """Keep the workers running, and pass signals on to them."""
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(prefix="labelfield-metrics-") as counts:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = counts  # where workers add up their counts
+    with temporary_folder() as counts:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counts)  # where workers add up their counts
 
         def start() -> tuple[Any, float]:
             process = context.Process(target=_worker, args=(settings, listening, os.getpid()))

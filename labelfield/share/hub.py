@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from labelfield.atomic import replacing_folder
+from labelfield.atomic import replacing_folder, temporary_folder
 from labelfield.errors import LabelfieldError
 from labelfield.estimators.text import load
-from labelfield.models.artifact import DOCUMENTS, MODEL_FILES
+from labelfield.models.artifact import DOCUMENTS, MODEL_FILES, SAVED_FILES
 from labelfield.share.card import model_card
 
 CARD = "README.md"
@@ -26,7 +25,7 @@ def hub_folder(model: str | PathLike[str], out: str | PathLike[str], *, document
     source, target = Path(model), Path(out)
     text = model_card(load(source, device="cpu"), **({"name": source.resolve().name} | card))
     with replacing_folder(target, (*MODEL_FILES, CARD)) as new:
-        for name in MODEL_FILES:
+        for name in SAVED_FILES:
             if (source / name).is_file() and (documents or name != DOCUMENTS):
                 shutil.copyfile(source / name, new / name)
         (new / CARD).write_text(text, encoding="utf-8")
@@ -53,8 +52,8 @@ def push_to_hub(
         except ModuleNotFoundError:
             raise LabelfieldError("pushing needs huggingface_hub: pip install huggingface_hub") from None
         api = HfApi(token=token)
-    with tempfile.TemporaryDirectory(prefix="labelfield-") as scratch:
-        folder = hub_folder(model, Path(scratch) / "model", documents=documents, **card)
+    with temporary_folder() as scratch:
+        folder = hub_folder(model, scratch / "model", documents=documents, **card)
         found = api.create_repo(repo_id, private=private, exist_ok=True)
         api.upload_folder(repo_id=repo_id, folder_path=str(folder), commit_message="A labelfield model")
     return str(found)

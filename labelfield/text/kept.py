@@ -21,9 +21,7 @@ class KeptDocuments:
     """Documents on their way into a model folder: texts as they are read, labels by name when all are known."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        self._path = Path(self._folder.name) / "documents.jsonl"
-        self._file: IO[str] = open(self._path, "w", encoding="utf-8")  # noqa: SIM115  # closed with the folder
+        self._file: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115  # at exit
 
     def add(self, document: Document) -> None:
         """Keep the id and the texts of the next document."""
@@ -32,9 +30,9 @@ class KeptDocuments:
 
     def write(self, path: Path, labels: Sequence[Sequence[str]]) -> None:
         """Write all documents with their labels."""
-        self._file.flush()
-        with open(self._path, encoding="utf-8", newline="\n") as lines, gzip.open(path, "wb", _LEVEL) as out:
-            for line, own in zip(lines, labels, strict=True):
+        self._file.seek(0)
+        with gzip.open(path, "wb", _LEVEL) as out:
+            for line, own in zip(self._file, labels, strict=True):
                 identifier, *texts = json.loads(line)
                 described = {"id": identifier, "texts": texts, "labels": list(own)}
                 out.write((json.dumps(described, ensure_ascii=False) + "\n").encode())
@@ -46,7 +44,6 @@ class KeptDocuments:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
-        self._folder.cleanup()
 
 
 def read_kept(path: Path, n_fields: int) -> Iterator[Document]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -14,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from labelfield.atomic import temporary_folder
 from labelfield.data.reading import COMPRESSED_SUFFIXES
 from labelfield.errors import DataError
 from labelfield.text.documents import (
@@ -119,8 +119,8 @@ def open_documents(
     """
     if str(path) == STDIN:
         # Kept in a file for a moment: what it is shows in its first lines, and training reads it twice.
-        with tempfile.TemporaryDirectory() as folder:
-            spooled = Path(folder) / "stdin"
+        with temporary_folder() as folder:
+            spooled = folder / "stdin"
             with open(spooled, "wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
             try:

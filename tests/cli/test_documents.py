@@ -248,7 +248,10 @@ def test_interrupted_learning_keeps_the_old_model_and_resumes(kind, toy, tmp_pat
         assert "is as it was, and the same command with --resume continues" in message(done)
         left = files_of(tmp_path / "model")
         assert {name: left.pop(name) for name in old} == old
-        assert {name.partition("-")[0].partition(".")[0] for name in left} <= {"checkpoint"}
+        assert {name.partition("-")[0].partition(".")[0] for name in left} <= {"learning"}
+        again = message(run("train", toy, "--out", tmp_path / "model", *method, check=2))
+        assert "--overwrite" in again  # it is a model, not an unfinished training
+        assert "--resume" not in again
         assert len(run("tag", tmp_path / "model", toy).stdout.splitlines()) == 40
     (tmp_path / "other.jsonl").write_text(json.dumps({"title": "", "text": "wool", "labels": ["music"]}))
     refused = run(*learn[:2], tmp_path / "other.jsonl", "--device=cpu", "--resume", check=3)

@@ -77,3 +77,12 @@ def test_every_row_is_in_one_fold():
 def test_arrays_that_do_not_fit_together_are_refused(name, value):
     with pytest.raises(ValueError, match="what was said of held-out rows does not fit together"):
         Evidence.restore(EVIDENCE.arrays() | {name: value}, EVIDENCE.n_labels)
+
+
+def test_rows_of_a_file_with_fewer_labels_than_the_model():
+    scores = sparse.csr_array(np.array([[0.5, 0.1, 0.3, 0.2], [0.9, 0.05, 0.1, 0.02]], np.float32))
+    wide, narrow = np.eye(2, 4), np.eye(2)
+    for Y in (wide, narrow):
+        found = Evidence.of_scores(scores, sparse.csr_array(Y))
+        assert found.hit.sum(1).tolist() == [1, 1]
+        assert found.labels[found.hit].tolist() == [0, 1]

@@ -109,3 +109,19 @@ def test_answers_that_are_not_numbers_are_an_error(monkeypatch):
     for ask in (model.predict_proba, model.predict_topk):
         with pytest.raises(CannotAnswerError, match="probabilities that are not numbers"):
             ask(X)
+
+
+@pytest.mark.parametrize("name", ["arrays.safetensors", "labels.txt", "features.txt", "vocabulary.jsonl"])
+def test_files_without_a_checksum_are_refused(name, tmp_path):
+    """A link to a file of this machine would make its lines names of labels, which a server shows to anyone."""
+    shutil.copytree(FOLDER, tmp_path / "m")
+    secret = tmp_path / "secret"
+    secret.write_text("root:x:0:0\n" * len((FOLDER / "labels.txt").read_text().splitlines()))
+    (tmp_path / "m" / name).unlink(missing_ok=True)
+    (tmp_path / "m" / name).symlink_to(secret)
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    config["sha256"].pop(name, None)
+    config["sha256"]["config.json"] = artifact._digest_of_config(config)
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=f"{name}: changed since it was saved"):
+        labelfield.load(tmp_path / "m")
