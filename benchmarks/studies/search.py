@@ -63,7 +63,9 @@ def draw_rows(world: World, n_rows: int, rng: np.random.Generator) -> sparse.csr
     ]
     frequent = (_N_FREQUENT * rng.random((n_rows, 15)) ** 2).astype(np.int64)
     words = np.concatenate([mine, ours, frequent], 1)
-    values = np.repeat(np.float32([1.0, 0.7, 0.35]), (15, 20, 15)) * (0.5 + rng.random(words.shape, np.float32))
+    values = np.repeat(np.array([1.0, 0.7, 0.35], np.float32), (15, 20, 15)) * (
+        0.5 + rng.random(words.shape, np.float32)
+    )
     rows = sparse.csr_array(
         (values.ravel(), words.ravel().astype(np.int32), np.arange(n_rows + 1) * 50), shape=(n_rows, N_FEATURES)
     )
@@ -80,7 +82,7 @@ def _unit(rows: sparse.csr_array) -> sparse.csr_array:
 def _mean_rows(world: World, labels: NDArray[np.int64]) -> sparse.csr_array:
     """Return the mean of the rows of each label, without frequent words; its own count less, as rare words do."""
     words = np.concatenate([world.own[labels], world.shared[labels // _PER_TOPIC]], 1)
-    values = np.tile(np.repeat(np.float32([0.3, 0.2]), (_N_OWN, 60)), len(labels))
+    values = np.tile(np.repeat(np.array([0.3, 0.2], np.float32), (_N_OWN, 60)), len(labels))
     pointers = np.arange(len(labels) + 1) * words.shape[1]
     return _unit(sparse.csr_array((values, words.ravel().astype(np.int32), pointers), shape=(len(labels), N_FEATURES)))
 
@@ -101,8 +103,8 @@ def draw_model(world: World, rng: np.random.Generator) -> Any:
 
     n_labels, noise = len(world.own), torch.Generator().manual_seed(0)
     n_weights = n_labels * (_N_OWN + _N_SHARED + _N_ANY)
-    sizes = {"n_latent": N_LATENT, "n_inducing": N_INDUCING}
-    spec = Spec(N_FEATURES, n_labels, **sizes, kernel="se_linear_ard", label_linear="point", n_label_linear=n_weights)
+    sizes = N_FEATURES, n_labels, N_LATENT, N_INDUCING
+    spec = Spec(*sizes, kernel="se_linear_ard", label_linear="point", n_label_linear=n_weights)
     model = build(spec)
     with torch.no_grad():
         model.inducing.fill(torch.randn(N_INDUCING, N_FEATURES, generator=noise))  # type: ignore[operator]
@@ -138,7 +140,7 @@ def _draw_weights(linear: Any, world: World, rng: np.random.Generator) -> None:
     frequent = (_N_FREQUENT * rng.random((n_labels, _N_ANY)) ** 2).astype(np.int64)
     words = np.concatenate([world.own, shared, frequent], 1).astype(np.int32)
     sizes = _N_OWN, _N_SHARED, _N_ANY
-    mean, deviation = (np.repeat(np.float32(part), sizes) for part in ([1.5, 0.3, 0], [0.7, 0.3, 1]))
+    mean, deviation = (np.repeat(np.array(part, np.float32), sizes) for part in ([1.5, 0.3, 0], [0.7, 0.3, 1]))
     values = mean + deviation * rng.standard_normal(words.shape, np.float32)
     order = np.argsort(words, axis=1)
     linear.get_buffer("pointers").copy_(torch.arange(n_labels + 1) * words.shape[1])

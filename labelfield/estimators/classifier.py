@@ -303,8 +303,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """
         if not (0 < target < 1 and 0 < confidence < 1):
             raise ValueError(f"target={target}, confidence={confidence}; expected numbers between 0 and 1")
-        if n_cells is not None and not 1 <= count_of(n_cells) <= self.fitted().spec.n_labels:
-            raise ValueError(f"n_cells={n_cells}; expected at most as many as there are labels")
+        if n_cells is not None and n_cells not in range(1, self.fitted().spec.n_labels + 1):
+            raise ValueError(f"n_cells={n_cells}; expected an integer from 1 to the number of labels")
         rows, fitted = self.rows(X), self.fitted()
         with advising_on_memory(FEWER_ROWS):
             seed = fitted.settings.seed

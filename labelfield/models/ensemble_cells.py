@@ -27,6 +27,10 @@ class EnsembleCells(CellScorer):
         self.layout, self.stack = layout, predictor.stack
         self.members = [(member.transform, member.predictor.scorer(layout)) for member in predictor.members]
 
+    @property
+    def width(self) -> int:
+        return max(scorer.width for _, scorer in self.members)
+
     def ask(self, rows: sparse.csr_array) -> AskedMembers:
         return AskedMembers(self.stack, [scorer.ask(transform(rows)) for transform, scorer in self.members])
 

@@ -106,6 +106,11 @@ class CellScorer(ABC):
 
     layout: Layout
 
+    @property
+    def width(self) -> int:
+        """How many numbers per row `ask` forms at the most."""
+        return self.layout.n_cells
+
     @abstractmethod
     def ask(self, rows: sparse.csr_array) -> Asked:
         """Return what is known about all cells of rows, as the model sees them."""
@@ -176,7 +181,7 @@ def search(
     fewest = int(np.searchsorted(np.cumsum(np.sort(layout.sizes)), k)) + 1
     n_visits = min(max(n_visits, fewest), layout.n_cells)
     mean = max(1, len(layout.order) * n_visits // layout.n_cells)
-    for block in row_blocks(rows.shape[0], max(mean, layout.n_cells), entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
+    for block in row_blocks(rows.shape[0], max(mean, scorer.width), entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
         with advising_on_memory(FEWER_ROWS):
             yield _searched(scorer, gather_rows(rows, np.arange(block.start, block.stop)), k, n_visits)
 
@@ -213,7 +218,7 @@ def turns_of(scorer: CellScorer, rows: sparse.csr_array, labels: NDArray[np.int6
     of_label = np.empty(len(layout.order), np.int64)
     of_label[layout.order] = layout.cell_of_place
     found = np.empty(labels.shape, np.int64)
-    for block in row_blocks(rows.shape[0], layout.n_cells, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
+    for block in row_blocks(rows.shape[0], scorer.width, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
         likely = scorer.ask(gather_rows(rows, np.arange(block.start, block.stop))).likely
         for place in range(labels.shape[1]):
             own = np.take_along_axis(likely, of_label[labels[block, place]][:, None], 1)

@@ -78,7 +78,7 @@ def test_certified_lists_are_complete(predictor, rows):
     assert complete[found.is_certified].all()
 
 
-@pytest.mark.parametrize("kind", ["machines", "machines and trees", "factors"])
+@pytest.mark.parametrize("kind", ["machines", "machines and trees"])
 def test_some_lists_are_certified(kind, rows):
     # Labels of a cell are alike: bounds are then close.
     rng = np.random.default_rng(3)

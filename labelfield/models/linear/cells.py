@@ -56,11 +56,17 @@ class LinearCells(CellScorer):
         self.n_before = (1 + n_trees) * n_labels
         self.groups = model.groups.numpy() - self.n_before
         self.by_feature: ByFeature | None = None
+        self.groups_of_cells = list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
         if n_trees:
             of_groups = some_weights(predictor, self.n_before, len(self.intercepts))
             self.by_feature = ByFeature(of_groups, model.n_features)
             # Which groups of each tree the labels of a cell are in: a few, one cell after another.
             self.groups_of_cells = [_pairs(layout, groups, is_seen) for groups in self.groups]
+
+    @property
+    def width(self) -> int:
+        pairs = (group.size for group, _ in self.groups_of_cells)
+        return max(self.layout.n_cells, len(self.intercepts) - self.n_before, *pairs)
 
     @torch.no_grad()
     def ask(self, rows: sparse.csr_array) -> AskedMachines:

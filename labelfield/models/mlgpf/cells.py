@@ -46,7 +46,7 @@ class FactorCells(CellScorer):
         # The largest of n deviations from the centre in a random direction is about this long.
         n = np.maximum(layout.sizes, 1)
         self.spread *= np.sqrt(2 * np.log(n) / width).astype(np.float32)
-        self.own = None
+        self.own: WeightsByCell | None = None
         if model.label_linear is not None:
             self.own = WeightsByCell(own_weights(predictor), layout, model.label_linear.n_features)
 
