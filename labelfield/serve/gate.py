@@ -107,7 +107,8 @@ class Gate:
             return RefusedError(
                 401, "a token is needed: Authorization: Bearer TOKEN, or Basic with it as password", challenge
             )
-        if token is None and self.service.settings.is_local and not self._is_own_name(headers):
+        is_ours_alone = token is None and self.service.settings.is_local and scope["path"] not in _OPEN
+        if is_ours_alone and not self._is_own_name(headers):
             return RefusedError(403, "this is not a name of the server; start it with a token, or --cors-origin for it")
         if scope["method"] not in _SAFE_METHODS and not self._is_own_origin(headers):
             return RefusedError(
