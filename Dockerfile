@@ -4,14 +4,14 @@
 FROM python:3.11-slim AS build
 WORKDIR /source
 COPY requirements.lock pyproject.toml README.md LICENSE ./
-# Only what serving needs of the lock file: no tools for tests, documentation and comparisons. torch goes first, as in
-# the Makefile; TORCH_INDEX names a place with builds for the CPU
-# alone.
+# Packages have the versions of the lock file, also those that only build; what tests, documentation and comparisons need
+# is left out. torch goes first; TORCH_INDEX names a place with builds for the CPU alone, and of nothing else.
+ENV PIP_CONSTRAINT=/source/requirements.lock PIP_NO_CACHE_DIR=1
 ARG TORCH_INDEX=
 RUN python -m venv /venv \
- && /venv/bin/pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements.lock)"
+ && /venv/bin/pip install ${TORCH_INDEX:+--no-deps --index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements.lock)"
 COPY labelfield labelfield
-RUN /venv/bin/pip install --no-cache-dir --constraint requirements.lock ".[serve]"
+RUN /venv/bin/pip install ".[serve]"
 
 FROM python:3.11-slim
 COPY --from=build /venv /venv

@@ -75,7 +75,7 @@ torture: setup   ## hours of hostile files, odd numbers, kills, full disks, litt
 audit:           ## look for known weaknesses of what requirements.lock pins; asks a database on the network
 	$(PYTHON) -m venv --clear build/audit
 	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	build/audit/bin/pip-audit --strict --disable-pip --no-deps -r requirements.hashes
+	build/audit/bin/pip-audit --strict --disable-pip --no-deps -r requirements.lock
 
 bench: setup     ## measure a suite (SUITE=scoreboard by default, 40 minutes on 2 cores) and update the tables
 	$(BIN)/python -m benchmarks bench $(SUITE)

@@ -387,7 +387,8 @@ def _pack(arrays: Arrays) -> Any:
     import torch
     from safetensors.numpy import save
 
-    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    # Unlike `ascontiguousarray`, this keeps the shape () of a number.
+    content = save({name: np.require(array, requirements="C") for name, array in arrays.items()})
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 

@@ -90,6 +90,14 @@ def column_counts(array: sparse.csr_array) -> NDArray[np.int64]:
     return counts
 
 
+def used_columns(array: sparse.csr_array) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+    """Return the columns that have entries, and how many each has. A file may claim far more columns than it uses."""
+    if array.shape[1] > array.indices.size:
+        return np.unique(array.indices, return_counts=True)
+    counts = column_counts(array)
+    return np.flatnonzero(counts), counts[counts > 0]
+
+
 def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_array:
     """Return these rows, in this order, by one gather. No other rows of a memory-mapped array are read."""
     start = array.indptr[rows].astype(np.int64)

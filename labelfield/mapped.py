@@ -71,9 +71,9 @@ class Growing:
     """
 
     def __init__(self, dtype: type[np.generic], folder: Path | None = None, capacity: int = 1 << 16) -> None:
+        self.file: IO[bytes] | None = None  # first: `__del__` also sees an array for which there was no memory
         self.array: NDArray[Any] = np.empty(0 if folder else capacity, dtype)
         self.folder, self.size = folder, 0
-        self.file: IO[bytes] | None = None
         if folder is not None:
             # Not buffered, so that a full disk is told where something is written.
             self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # open until `finish`

@@ -15,7 +15,8 @@ BYTES_PER_PARAMETER = 16
 FLOAT, DOUBLE = 4, 8
 # What other packages and the system say of a failed allocation.
 _ABOUT_MEMORY = (
-    *("DefaultCPUAllocator", "not enough memory", "annot allocate memory", "bad_alloc", "start new thread", "overflow"),
+    *("DefaultCPUAllocator", "not enough memory", "annot allocate memory", "bad_alloc", "start new thread"),
+    "Storage size calculation overflowed",
     *("failed to map segment", "cannot map zero-fill pages"),
 )
 # What to lower when a prediction runs out of memory.

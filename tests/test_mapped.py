@@ -41,6 +41,11 @@ def test_arrays_grow_alike_in_memory_and_in_a_file(tmp_path, dtype, sizes):
     assert list(tmp_path.iterdir()) == []  # a file without a name
 
 
+def test_no_memory_is_one_error():
+    with pytest.raises(MemoryError):
+        Growing(np.float32, None, 1 << 50)  # what is left of it is closed without another error
+
+
 def test_a_full_disk_names_the_folder(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     growing = Growing(np.float64, tmp_path)

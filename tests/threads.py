@@ -3,10 +3,9 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 from torch.distributed import HashStore
 
-from labelfield.cluster import ALONE, Cluster
+from labelfield.cluster import ALONE, Cluster, _pack, _unpack
 
 
 class _Room:
@@ -34,18 +33,22 @@ class ThreadCluster(Cluster):
         tensor.copy_(sum(parts[1:], parts[0]))
 
     def share(self, what, produce):
-        found = self._all(produce() if self.is_first else None)[0]
-        return {name: np.array(array) for name, array in found.items()}
+        return _sent(self._all(produce() if self.is_first else None)[0])
 
     def gather(self, what, parts):
-        found = self._all([{name: np.array(array) for name, array in part.items()} for part in parts])
+        found = self._all([_sent(part) for part in parts])
         if self.is_first:
             for rank, own in enumerate(found):
                 for part in own:
                     yield rank, part
 
     def exchange(self, what, arrays):
-        return self._all({name: np.array(array) for name, array in arrays.items()})
+        return self._all(_sent(arrays))
+
+
+def _sent(arrays):
+    """Return arrays as another process would get them."""
+    return _unpack(_pack(arrays))
 
 
 def together(size, act):

@@ -45,6 +45,10 @@ _TORCH = ("torch==2.13.0",)
 
 ENVIRONMENTS = {
     "omikuji": Environment(("omikuji==0.5.2",)),
+    # Both choose rows to label; they are older than NumPy 2.
+    "active": Environment(
+        ("numpy==1.26.4", "scipy==1.13.1", "scikit-learn==1.5.2", "modAL-python==0.4.2.1", "small-text==1.4.1")
+    ),
     "annif": Environment(("annif[omikuji,fasttext]==1.4.3",)),
     "napkinxc": Environment(("napkinxc==0.7.2",)),
     "pecos": Environment(_PECOS_NEEDS, alone=("libpecos==1.2.8",)),

@@ -13,7 +13,7 @@ from labelfield import TextClassifier
 from labelfield.estimators.linear import LinearClassifier
 from labelfield.text import Documents, read_documents
 
-SIZES = (500, 2_000, 5_000)
+SIZES = (500, 2_000)
 ENCODERS = {"words": "words", "wordllama": "wordllama", "both side by side": ["words", "wordllama"]}
 _KS = (1, 3, 5)
 

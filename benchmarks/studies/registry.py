@@ -64,7 +64,9 @@ STUDIES = {
     "uncertainty": Study(
         "which uncertainty finds mistakes, other rows and unknown labels", "uncertainty", data="yeast"
     ),
-    "scale": Study("the cost of a step as labels and features grow", "scale"),
+    "search": Study("the best of a million labels on one core, in cells and among all", "search"),
+    "scale": Study("the cost of a step as labels, features and rows grow, and of an epoch", "scale"),
+    "step-scaling": Study("the cost of a step alone", "scale", "run_steps"),
     "multiclass": Study("rings, and steps with many classes", "multiclass"),
     "covertype": Study("one-vs-each on Covertype, beside scikit-learn", "multiclass", "run_covertype", "covertype"),
     "deep-steps": Study("a step of deep kernels, beside GPyTorch's", "deep_cost", "run_steps"),

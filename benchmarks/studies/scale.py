@@ -19,8 +19,9 @@ from scipy import sparse
 
 from benchmarks.measuring.isolated import isolated
 
-N_LABELS = (4_000, 13_000, 40_000, 130_000, 400_000)
+N_LABELS = (4_000, 13_000, 40_000, 130_000, 400_000, 1_300_000, 4_000_000)
 NONZEROS = (25, 50, 100, 200, 400)
+N_ROWS = (250, 500, 1_000, 2_000, 4_000)
 _ROWS, _FEATURES, _POOL = 500, 50_000, 1_500
 _STEPS = 10
 
@@ -49,7 +50,7 @@ def _prepare() -> Any:
     return None
 
 
-def _step(n_labels: int, n_nonzeros: int, device: str, _: Any) -> dict[str, float]:
+def _step(n_labels: int, n_nonzeros: int, n_rows: int, device: str, _: Any) -> dict[str, float]:
     """Time a step, from the bound to the optimiser, on batches with the same number of labels for any K."""
     import torch
 
@@ -60,8 +61,8 @@ def _step(n_labels: int, n_nonzeros: int, device: str, _: Any) -> dict[str, floa
     from labelfield.models.mlgpf.spec import Spec, build
 
     rng = np.random.default_rng(0)
-    features = rng.integers(_FEATURES, size=(_ROWS, n_nonzeros))
-    labels = rng.choice(n_labels, _POOL, replace=False)[rng.integers(_POOL, size=(_ROWS, 5))]
+    features = rng.integers(_FEATURES, size=(n_rows, n_nonzeros))
+    labels = rng.choice(n_labels, _POOL, replace=False)[rng.integers(_POOL, size=(n_rows, 5))]
     data = Dataset(_csr(features, _FEATURES, rng), _csr(labels, n_labels, None))
     spec = Spec(_FEATURES, n_labels, n_latent=100, n_inducing=200, kernel="se_linear_ard", n_support=8192)
     model = build(spec)
@@ -77,7 +78,7 @@ def _step(n_labels: int, n_nonzeros: int, device: str, _: Any) -> dict[str, floa
     times = []
     for _ in range(_STEPS):
         started = time.perf_counter()
-        stepper.step(np.arange(_ROWS), 10**6)
+        stepper.step(np.arange(n_rows), 10**6)
         stepper.read()
         times.append(time.perf_counter() - started)
     n_parameters = sum(p.numel() for p in model.parameters())
@@ -113,7 +114,7 @@ def draw_twin(twin: Twin, seed: int) -> Any:
     return labelfield.Dataset(X, Y)
 
 
-def _anonymous_mb() -> float:
+def anonymous_mb() -> float:
     """Return the memory of this process without pages of files."""
     return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) / 1024
 
@@ -123,12 +124,12 @@ def train_twin(sizes: Twin, folder: Path, device: str, _: Any) -> dict[str, Any]
     import labelfield
     from labelfield import metrics
 
-    peak, is_over = [_anonymous_mb()], threading.Event()
+    peak, is_over = [anonymous_mb()], threading.Event()
     before = peak[0]
 
     def watch() -> None:
         while not is_over.wait(0.1):
-            peak.append(_anonymous_mb())
+            peak.append(anonymous_mb())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -172,15 +173,21 @@ def _draw(sizes: Twin, folder: Path, _: Any) -> None:
 
 
 def steps(device: str) -> dict[str, Any]:
-    """Measure seconds of a step against K, and against entries per row."""
-    by_labels = {k: isolated(_prepare, partial(_step, k, 50, device)) for k in N_LABELS}
-    by_nonzeros = {n: isolated(_prepare, partial(_step, 40_000, n, device)) for n in NONZEROS}
+    """Measure seconds of a step against labels, entries per row, and rows."""
+    by_labels = {k: isolated(_prepare, partial(_step, k, 50, _ROWS, device)) for k in N_LABELS}
+    by_nonzeros = {n: isolated(_prepare, partial(_step, 40_000, n, _ROWS, device)) for n in NONZEROS}
+    by_rows = {n: isolated(_prepare, partial(_step, 40_000, 50, n, device)) for n in N_ROWS}
     return {
         "step_seconds_by_labels": {str(k): found.value["seconds"] for k, found in by_labels.items()},
         "peak_mb_by_labels": {str(k): found.peak_mb for k, found in by_labels.items()},
         "parameters_mb_by_labels": {str(k): found.value["parameters_mb"] for k, found in by_labels.items()},
         "step_seconds_by_nonzeros": {str(n): found.value["seconds"] for n, found in by_nonzeros.items()},
+        "step_seconds_by_rows": {str(n): found.value["seconds"] for n, found in by_rows.items()},
     }
+
+
+def run_steps() -> dict[str, Any]:
+    return steps("cpu")
 
 
 def run() -> dict[str, Any]:

@@ -13,17 +13,19 @@ import gzip
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlencode
 
 import uvloop
@@ -35,9 +37,11 @@ from labelfield.errors import LabelfieldError
 __all__ = ["run", "run_annif", "run_soak"]
 
 N_ALONE, N_CONNECTIONS, LOAD_S, MOST_REQUESTS = 1000, 64, 15.0, 10_000_000
+N_TURNS, TURN_S = 6, 3.0
 SOAK_S = float(os.environ.get("LABELFIELD_SOAK_SECONDS", "180"))
 _MODEL = ROOT / "build" / "serve" / "eurovoc"
 _FORM = "application/x-www-form-urlencoded"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _BROKEN = (b"{", b'{"text": 5}', b'{"model": "../x", "text": "y"}', b'{"text": "x", "k": -1}', b"\xff\xfe")
 
 
@@ -59,7 +63,7 @@ def serving(*options: str) -> Iterator[tuple[int, int, float]]:
     """Start a server; yield its port, its process id, and the seconds until it was ready."""
     started = time.perf_counter()
     command = [sys.executable, "-m", "labelfield", "serve", str(_model()), "--port", "0", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         port = int(json.loads(process.stderr.readline())["url"].rstrip("/").rpartition(":")[2])
         seconds = 0.0
@@ -77,13 +81,15 @@ def serving(*options: str) -> Iterator[tuple[int, int, float]]:
 
 
 class _Drain:
-    """Reads a log to its end, so that its pipe never fills."""
+    """Reads a log to its end in large pieces, so that its pipe never fills and the load has the processor."""
 
-    def __init__(self, file: Any) -> None:
-        import threading
-
-        self.thread = threading.Thread(target=lambda: [None for _ in file], daemon=True)
+    def __init__(self, file: IO[bytes]) -> None:
+        self.thread = threading.Thread(target=self._read, args=(file.fileno(),), daemon=True)
         self.thread.start()
+
+    def _read(self, number: int) -> None:
+        while os.read(number, 1 << 20):
+            pass
 
     def join(self) -> None:
         self.thread.join(10)
@@ -133,16 +139,16 @@ class _Client(asyncio.Protocol):
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        self.buffer += data
+        self.buffer = data = self.buffer + data if self.buffer else data
         if self.missing < 0:
-            end = self.buffer.find(b"\r\n\r\n")
+            end = data.find(b"\r\n\r\n")
             if end < 0:
                 return
-            head = self.buffer[:end].lower()
-            found = head.find(b"content-length:")
-            length = int(head[found + 15 :].partition(b"\r\n")[0])
-            self.code, self.missing = int(head[9:12]), end + 4 + length
-        if len(self.buffer) >= self.missing:
+            found = _LENGTH.search(data, 0, end + 2)
+            if found is None:
+                raise LabelfieldError("an answer does not say how long it is")
+            self.code, self.missing = int(data[9:12]), end + 4 + int(found[1])
+        if len(data) >= self.missing:
             self.load.codes[self.code] += 1
             self.load.times.append(time.monotonic() - self.started)
             self._send()
@@ -341,26 +347,54 @@ def _wait_for_annif(port: int) -> None:
 
 
 def run_annif() -> dict[str, Any]:
-    """Ask Annif's server and ours the same, in Annif's protocol, one after the other; both with two workers."""
+    """Ask Annif's server and ours the same, in Annif's protocol, in turns; both with two workers.
+
+    Both servers are up all the time and take turns of a few seconds, so that other work on the machine slows both down.
+    """
     documents = _documents()[:500]
     forms = [urlencode({"text": f"{one['title']} {one['text']}", "limit": 5}).encode() for one in documents]
-    with annif_serving() as (port, pid):
-        _settle(pid)
-        _load(port, "/v1/projects/p/suggest", forms, _FORM, 3, pid=pid)
-        theirs = _load(port, "/v1/projects/p/suggest", forms, _FORM, LOAD_S, pid=pid)
-    with serving("--workers", "2") as (port, pid, _):
-        _settle(pid)
-        _load(port, "/v1/projects/eurovoc/suggest", forms, _FORM, 3, pid=pid)
-        ours = _load(port, "/v1/projects/eurovoc/suggest", forms, _FORM, LOAD_S, pid=pid)
-    for found in (theirs, ours):
-        found["memory_mb"] = max(found["memory_mb"])
-    ratios = {
+    with annif_serving() as (their_port, their_pid), serving("--workers", "2") as (port, pid, _):
+        turns = {
+            "annif": (their_port, "/v1/projects/p/suggest", their_pid),
+            "labelfield": (port, "/v1/projects/eurovoc/suggest", pid),
+        }
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in turns}
+        for number in (their_pid, pid):
+            _settle(number)
+        for turn in range(1 + N_TURNS):  # the first one warms up
+            for name, (own_port, path, number) in turns.items():
+                load = _load(own_port, path, forms, _FORM, TURN_S, pid=number)
+                found[name] += [load] if turn else []
+    ratios = [
+        ours["per_second"] / theirs["per_second"]
+        for theirs, ours in zip(found["annif"], found["labelfield"], strict=True)
+    ]
+    results: dict[str, Any] = {name: _together(loads) for name, loads in found.items()}
+    theirs, ours = results["annif"], results["labelfield"]
+    results |= {
         "ratio": ours["per_second"] / theirs["per_second"],
+        "ratios": ratios,
+        "cores": len(os.sched_getaffinity(0)),  # of the machine's, for servers and load together
         "cpu_ratio": theirs["cpu_ms_per_answer"] / ours["cpu_ms_per_answer"],
     }
-    results = {"annif": theirs, "labelfield": ours, **ratios}
     print(json.dumps(results), flush=True)
     return results
+
+
+def _together(loads: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what several turns of a server come to."""
+    answers = sum((Counter(load["answers"]) for load in loads), Counter[str]())
+    seconds, n = sum(load["seconds"] for load in loads), answers["200"]
+    cpu_ms = sum(load["cpu_ms_per_answer"] * load["answers"]["200"] for load in loads)
+    return {
+        "seconds": seconds,
+        "answers": dict(answers),
+        "per_second": n / seconds,
+        "cpu_ms_per_answer": cpu_ms / n,
+        "p50_ms": median(load["p50_ms"] for load in loads),
+        "p99_ms": max(load["p99_ms"] for load in loads),
+        "memory_mb": max(max(load["memory_mb"]) for load in loads),
+    }
 
 
 def run() -> dict[str, Any]:

@@ -54,13 +54,9 @@ def encoding(records: dict[str, Record]) -> str:
     if missing := [name for name in ("encoding", "encoding-memory") if name not in records]:
         return _missing(missing[0])
     rows = [
-        [
-            name,
-            f"{found['times_as_fast']:.1f}×",
-            f"{found['scikit_learn_cpu_seconds'] / found['cpu_seconds']:.1f}×",
-            f"{found['columns']:,}",
-        ]
+        [name, f"{found['times_as_fast']:.1f}×", _by_cpu(found), f"{found['columns']:,}"]
         for name, found in records["encoding"]["results"].items()
+        if "times_as_fast" in found
     ]
     header = ["texts and cores", "speed relative to TfidfVectorizer", "by processor time", "columns"]
     where = machine_shown(records["encoding"]["machine"])
@@ -71,6 +67,12 @@ def encoding(records: dict[str, Record]) -> str:
         large.append([f"{int(n):,} {of}", f"{found['seconds']:.0f} s", f"{found['peak_mb']:.0f} MB"])
     streams = markdown_table(["a stream: fit the encoder, then make rows", "time", "peak memory"], large)
     return f"{markdown_table(header, rows)}\n{note}\n\n{streams}\n`python -m benchmarks bench encoding-memory`.\n"
+
+
+def _by_cpu(found: dict[str, Any]) -> str:
+    """Show the ratio of processor times; nothing for records that are older than this measure."""
+    theirs = found.get("scikit_learn_cpu_seconds")
+    return "" if theirs is None else f"{theirs / found['cpu_seconds']:.1f}×"
 
 
 def pretrained(records: dict[str, Record]) -> str:

@@ -218,11 +218,19 @@ def topics(records: dict[str, Record]) -> str:
 
 def large(records: dict[str, Record]) -> str:
     """Show the cost of a step as labels grow, and of an epoch on the largest data sets."""
-    steps = records["scale"]["results"]["step_seconds_by_labels"]
-    fewest, *_, most = steps
-    rows = [
-        [f"a step with {int(most):,} labels over one with {int(fewest):,}", f"{steps[most] / steps[fewest]:.2f}×", ""]
-    ]
+    measured = records.get("step-scaling", records["scale"])["results"]
+    rows = []
+    for by, what in (("labels", "labels"), ("nonzeros", "entries per row"), ("rows", "rows")):
+        if not (steps := measured.get(f"step_seconds_by_{by}")):
+            continue
+        fewest, *_, most = steps
+        rows.append(
+            [
+                f"a step with {int(most):,} {what} over one with {int(fewest):,}",
+                f"{steps[most] / steps[fewest]:.2f}×",
+                "",
+            ]
+        )
     both = [records[study]["results"] for study in ("scale", "gpu-scale")]
     for name in sorted({name for results in both for name in results if name.endswith("twin")}):
         measured = [results.get(name) for results in both]
@@ -285,8 +293,34 @@ def cluster(records: dict[str, Record]) -> str:
     return markdown_table(["what", "measured"], rows) + f"\n{note}\n"
 
 
+def search(records: dict[str, Record]) -> str:
+    """Show a search in cells beside one of all labels, for a drawn model with a million labels."""
+    if "search" not in records:
+        return ""
+    record = records["search"]
+    found = record["results"]
+    rows = [
+        ["ms of a core per row, all labels", f"{found['ms of a core per row, all labels']:.1f}"],
+        ["ms of a core per row, in cells", f"{found['ms of a core per row, cells']:.2f}"],
+        ["% found of the five best labels, on rows without part in the audit", f"{100 * found['recall@5']:.2f}"],
+        ["% found of the first label", f"{100 * found['recall@1']:.2f}"],
+        ["% of lists that are certified", f"{100 * found['lists certified']:.1f}"],
+        ["certified lists that differ", f"{found['certified lists that differ']}"],
+        ["largest difference of a probability", f"{found['largest difference of a probability']:.0e}"],
+        ["cells, of which a row visits", f"{found['cells']:,}, {found['visits']}"],
+        ["% of labels that are scored", f"{100 * found['share of labels scored']:.2f}"],
+        ["seconds to build and audit", f"{found['seconds to build and audit']:.0f}"],
+    ]
+    note = (
+        f"A drawn factor model with {found['labels']:,} labels, 200 processes and 60 weights for each label; one "
+        f"thread of {machine_shown(record['machine'])}; `python -m benchmarks bench search`."
+    )
+    return markdown_table(["what", "measured"], rows) + f"\n{note}\n"
+
+
 # The sections of docs/BENCHMARKS.md, in this order.
 SECTIONS = {
+    "The best of a million labels": search,
     "Several processes": cluster,
     "Rows beyond memory": beyond,
     "What the simulator says": simulated,

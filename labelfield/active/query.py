@@ -7,8 +7,8 @@ The letters: p_j is the calibrated probability of label j for a row, n_j the num
 - information: the mutual information between the labels of a row and the model, H[E p] - E H[p] over the posterior
   (Houlsby et al., 2011). A model without a posterior gives Σ_j p_j (1 - p_j) / (1 + n_j): the information
   that a row has about the log-odds of a label, p (1 - p), against what the training rows have of it.
-- diverse: rows that are uncertain and unlike those chosen before: greedily the largest uncertainty times distance to
-  the nearest chosen row (1 - cosine), as in k-means++.
+- diverse: rows that together tell the most about the uncertain rows of the pool (`design.py`): unlike each other,
+  unlike those that are labelled already, and like many others.
 - random: rows drawn evenly.
 """
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit
 
+from labelfield.active.design import choose_rows
 from labelfield.csr import gather_rows
 from labelfield.errors import CannotAnswerError, DataError
 from labelfield.estimators.inputs import as_rows
@@ -32,6 +33,8 @@ Strategy = Literal["uncertainty", "information", "diverse", "random"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 # Labels of a row that count, the most probable ones; the others are hardly uncertain.
 _MOST_LABELS = 64
+# Rows of a pool that diverse looks at, and the least that a row counts for which the model is certain of.
+_MOST_ROWS, _LEAST_UNCERTAIN = 50_000, 1e-6
 # Rows times labels whose moments exist at once, and points of Gauss and Hermite for the mean over a posterior.
 _ENTRIES = 1 << 22
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(12)
@@ -39,29 +42,45 @@ _SHARES = _WEIGHTS / _WEIGHTS.sum()
 
 
 def query(
-    model: Any, X_pool: Any, n: int, strategy: Strategy = "uncertainty", *, random_state: int = 0
+    model: Any,
+    X_pool: Any,
+    n: int,
+    strategy: Strategy = "diverse",
+    *,
+    X_labelled: Any = None,
+    random_state: int = 0,
 ) -> NDArray[np.int64]:
     """Return the numbers of n rows of a pool that should be labelled next, the most useful first.
 
-    `model` is any fitted classifier of ours; X_pool has rows as it takes them, or texts for a TextClassifier. The same
-    seed gives the same rows; only random and ties depend on it.
+    `model` is any fitted classifier of ours; X_pool has rows as it takes them, or texts for a TextClassifier.
+    X_labelled are those that it was trained on, if they are at hand: diverse looks for what they do not tell. The same
+    seed gives the same rows; random depends on it, and so do ties and which rows of a very large pool are looked at.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy={strategy!r}; expected one of {', '.join(STRATEGIES)}")
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n={n!r}; expected a whole number of at least 1")
     classifier: FittedClassifier = getattr(model, "classifier_", model)
-    rows = model.rows(X_pool) if classifier is not model else as_rows(model, X_pool, reset=False)
+    rows = _rows(model, classifier, X_pool)
     if rows.shape[0] == 0:
         raise DataError("a pool without rows", expected="at least one row")
     n, order = min(n, rows.shape[0]), np.random.default_rng(random_state).permutation(rows.shape[0])
     if strategy == "random":
         return order[:n]
-    scores = row_scores(classifier, rows, "information" if strategy == "information" else "uncertainty")
     if strategy == "diverse":
-        return _spread(rows, scores, n, order)
+        order = order[: max(n, _MOST_ROWS)]
+        some, labelled = gather_rows(rows, order), None if X_labelled is None else _rows(model, classifier, X_labelled)
+        unsure = np.maximum(classifier.predict_uncertainty(some).astype(np.float64), _LEAST_UNCERTAIN)
+        return order[choose_rows(some, unsure, n, labelled)]
+    scores = row_scores(classifier, rows, strategy)
     # Among equals, by chance instead of by place in the file.
     return np.asarray(order[np.argsort(-scores[order], kind="stable")[:n]])
+
+
+def _rows(model: Any, classifier: FittedClassifier, X: Any) -> sparse.csr_array:
+    """Return the rows of a model's inputs, which are texts where it is not the classifier itself."""
+    found: sparse.csr_array = as_rows(model, X, reset=False) if model is classifier else model.rows(X)
+    return found
 
 
 def row_scores(classifier: FittedClassifier, rows: sparse.csr_array, strategy: str) -> NDArray[np.float64]:
@@ -117,20 +136,3 @@ def _mutual_information(classifier: FittedClassifier, rows: sparse.csr_array) ->
             entropy += share * binary_entropy(p)
         gain[part] = (binary_entropy(total) - entropy).sum(axis=1)
     return gain
-
-
-def _spread(rows: sparse.csr_array, scores: NDArray[np.float64], n: int, order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Choose rows one after another: the largest score times distance to the nearest row chosen so far."""
-    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1), np.float64)).ravel()
-    scale = sparse.dia_array((1 / np.maximum(norms, 1e-12), 0), shape=(len(norms), len(norms)))
-    unit = sparse.csr_array(scale @ rows)
-    nearest, scores = np.ones(rows.shape[0]), np.maximum(scores, 1e-12)
-    chosen = np.empty(n, np.int64)
-    left = np.ones(rows.shape[0], np.bool_)
-    for place in range(n):
-        worth = np.where(left, scores * nearest, -1.0)
-        chosen[place] = row = order[np.argmax(worth[order])]
-        left[row] = False
-        direction = unit[[row]].toarray().ravel()
-        nearest = np.minimum(nearest, np.maximum(1 - unit @ direction, 0))
-    return chosen

@@ -16,10 +16,12 @@ from labelfield.cli.output import Bar, counted, report_written, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from scipy import sparse
 
     from labelfield.active.tools import Task
     from labelfield.estimators.protocol import FittedClassifier
     from labelfield.text.documents import Documents
+    from labelfield.text.parts import TextParts
 
 _MOST_PROPOSED = 10
 
@@ -35,6 +37,10 @@ def query(
         Literal["uncertainty", "information", "diverse", "random"],
         typer.Option("--strategy", help="How documents are chosen."),
     ] = "diverse",
+    labelled: Annotated[
+        Path | None,
+        typer.Option("--labelled", help="What the model was trained on, for diverse; default: what its folder keeps."),
+    ] = None,
     tool: Annotated[
         Literal["jsonl", "label-studio", "doccano", "argilla", "prodigy"],
         typer.Option("--tool", help="The tool that will import the file; jsonl is read by train and learn."),
@@ -60,20 +66,35 @@ def query(
         if tool != "jsonl":
             raise typer.BadParameter(f"--tool {tool} is for documents; {model} was trained on rows")
         X = reading.for_model(estimator, pool, labelled=False).X
-        chosen = choose(estimator, X, n, strategy, random_state=seed)
+        known = None if labelled is None else reading.for_model(estimator, labelled, labelled=False).X
+        chosen = choose(estimator, X, n, strategy, X_labelled=known, random_state=seed)
         with replacing_file(out) as new:
             new.write_text("".join(json.dumps({"row": int(row)}) + "\n" for row in chosen))
     else:
         from labelfield.cli.documents import read_for
 
         documents = read_for(estimator.text_, reading, pool, "train", False)
+        known = _known(estimator.text_, reading, model, labelled) if strategy == "diverse" else None
         with Bar("choosing"):
             X = estimator.text_.rows(documents.texts)
-            chosen = choose(estimator, X, n, strategy, random_state=seed)
+            chosen = choose(estimator, X, n, strategy, X_labelled=known, random_state=seed)
             tasks = _tasks(estimator, documents, X, chosen)
         write_tasks(out, tasks, tool)
     facts = {"path": str(out), "chosen": int(chosen.size), "of": int(X.shape[0]), "strategy": strategy}
     report_written(facts, started, as_json, f": {chosen.size:,} of {X.shape[0]:,}")
+
+
+def _known(text: TextParts, reading: Reading, model: Path, labelled: Path | None) -> sparse.csr_array | None:
+    """Return the rows of the documents that a model was trained on: those of a file, or those that its folder keeps."""
+    from labelfield.cli.documents import read_for
+    from labelfield.models.artifact import DOCUMENTS
+    from labelfield.text.kept import read_kept
+
+    if labelled is not None:
+        return text.rows(read_for(text, reading, labelled, "train", False).texts)
+    if not (model / DOCUMENTS).exists():
+        return None
+    return text.rows(document.texts for document in read_kept(model / DOCUMENTS, len(text.fields)))
 
 
 def _tasks(estimator: FittedClassifier, documents: Documents, X: Any, chosen: NDArray[np.int64]) -> list[Task]:

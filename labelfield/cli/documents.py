@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
 from scipy import sparse
 
 from labelfield.atomic import replacing_file
-from labelfield.cli.options import Device, Reading, load_model, reads_files, require_file_name
+from labelfield.cli.options import Device, Reading, Search, load_model, reads_files, require_file_name
 from labelfield.cli.output import Bar, as_json_text, counted, say
 from labelfield.csr import from_counts
 from labelfield.data import Dataset, Names
@@ -337,6 +337,7 @@ def tag(
         float | None,
         typer.Option("--confidence", help="How sure a promise is to be; see docs/DECIDE.md. Default: 0.95."),
     ] = None,
+    search: Search = "auto",
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
 ) -> None:
@@ -351,6 +352,8 @@ def tag(
     aims = {name: value for name, value in aims.items() if value is not None and value is not False}
     if not aims and confidence is not None:
         raise typer.BadParameter("--confidence is that of a promise; ask for one, such as --precision 0.95")
+    if aims and search == "cells":
+        raise typer.BadParameter("promises are about lists of all labels; drop --search cells")
     if aims and any(value is not None for value in (k, threshold, review)):
         raise typer.BadParameter(
             "-k, --threshold and --review cannot be combined with a promise; use --max-tags to limit its tags"
@@ -361,9 +364,9 @@ def tag(
         if format is None and suffix not in _SUFFIXES:
             raise typer.BadParameter(f"--out {out}: name it .jsonl or .csv, or pass --format jsonl or csv")
     started = time.perf_counter()
-    estimator = _load_tagger(model, device, reading.trust, is_light=not aims)
+    estimator = _load_tagger(model, device, reading.trust, is_light=not aims and search != "cells")
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
-    rule = Rule(k or 5, threshold or 0.0, 0.5 if review is None else review)
+    rule: Question | Policy = Question(k or 5, threshold or 0.0, review=0.5 if review is None else review)
     if aims:
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
     n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
@@ -373,7 +376,7 @@ def tag(
         if is_csv:
             write(["id", "tags", "uris", "probabilities", "uncertainty", "review"])
         for batch in file.batches():
-            for line in _tagged(estimator, batch, rule, names):
+            for line in _tagged(estimator, batch, rule, names, search):
                 n_review += line["review"]
                 write(_cells(line)) if is_csv else target.write(as_json_text(line) + "\n")
             n += len(batch)
@@ -384,26 +387,17 @@ def tag(
     say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s{left}")
 
 
-class Rule(NamedTuple):
-    """What becomes a tag, and which documents a person should see: by numbers, or by a policy with a promise."""
-
-    k: int
-    threshold: float
-    review: float
-    policy: Policy | None = None
-
-
-def _promised(estimator: Any, asked: dict[str, Any]) -> Rule:
+def _promised(estimator: Any, asked: dict[str, Any]) -> Policy:
     """Fit the policy that was asked for, and say what it promises and what it did on held-out documents."""
     try:
-        policy = estimator.policy(**asked)
+        policy: Policy = estimator.policy(**asked)
     except CannotAnswerError:
         raise
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     say(policy.guarantee)
     say(policy.said())
-    return Rule(policy.n_listed, 0.0, 0.0, policy)
+    return policy
 
 
 def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> FittedClassifier | LightModel:
@@ -420,16 +414,15 @@ def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> Fi
 
 
 def _tagged(
-    tagger: FittedClassifier | LightModel, documents: Documents, rule: Rule, names: TagNames
+    tagger: FittedClassifier | LightModel, documents: Documents, rule: Question | Policy, names: TagNames, search: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the line of `tag` for each document."""
+    """Yield the line of `tag` for each document: by numbers, or by a policy with a promise."""
     assert tagger.text_ is not None  # the model was trained on documents
     rows = tagger.text_.rows(documents.texts)
-    if rule.policy is None:
-        question = Question(rule.k, rule.threshold, review=rule.review)
-        lines = ranked_lines(tagger, rows, [question] * len(documents), names)
+    if isinstance(rule, Question):
+        lines = ranked_lines(tagger, rows, [rule] * len(documents), names, search)
     else:
-        lines = promised_lines(tagger, rows, rule.policy, names)
+        lines = promised_lines(tagger, rows, rule, names)
     return ({"id": identifier, **line} for identifier, line in zip(documents.ids, lines, strict=True))
 
 

@@ -139,6 +139,15 @@ def reads_files(
     return decorate
 
 
+Search = Annotated[
+    Literal["auto", "exact", "cells"],
+    typer.Option(
+        "--search",
+        help="exact ranks all labels; cells those of the most promising cells, if the model has them; auto decides.",
+    ),
+]
+
+
 def load_model(folder: Path, device: str, trust: bool = False) -> FittedClassifier:
     """Load the classifier of a saved model; a device that is not there is wrong usage."""
     from labelfield.estimators.persistence import load_classifier

@@ -21,6 +21,7 @@ from labelfield.cli.options import (
     AsJson,
     Device,
     Reading,
+    Search,
     load_model,
     read_entries,
     reads_files,
@@ -64,6 +65,7 @@ def predict(
     out: Annotated[Path, typer.Option("--out", help="Lines `label:probability …` (.txt, .txt.gz), or .npz.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per row.")] = 5,
     rank_by: RankBy = "probability",
+    search: Search = "auto",
     known: Annotated[
         Path | None,
         typer.Option("--known", help="Known labels: lines `label:1 label:-1 …` (holds, does not hold), or .npz."),
@@ -84,14 +86,16 @@ def predict(
     how = rank_by if rank_by == "utility" else power
     if known is not None and how:
         raise typer.BadParameter(f"--known lists labels by probability; drop --rank-by {rank_by}")
+    if known is not None and search == "cells":
+        raise typer.BadParameter("--known ranks all labels; drop --search cells")
     with joined_quietly() as cluster:
         started = time.perf_counter()
         estimator = load_model(model, device, reading.trust)
         dataset = reading.for_model(estimator, rows, labelled=False)
-        _answer_together(estimator, model, dataset, cluster)
+        _answer_together(estimator, model, dataset, cluster, search)
         with Bar("predicting"):
             if known is None:
-                predictions = estimator.predict_topk(dataset.X, k, rank_by=how)
+                predictions = _best(estimator, dataset, k, how, search)
             else:
                 predictions = _given_known(estimator, dataset, known, k)
         if not cluster.is_first:
@@ -124,6 +128,7 @@ def evaluate(
     ] = None,
     k: Annotated[str, typer.Option("-k", help="The list lengths k to score.")] = "1,3,5",
     rank_by: RankBy = "probability",
+    search: Search = "auto",
     unlabelled: Annotated[
         Literal["miss", "drop"], typer.Option("--unlabelled", help="Count rows without labels as misses, or drop them.")
     ] = "miss",
@@ -151,16 +156,18 @@ def evaluate(
         estimator = load_model(predictions, device, reading.trust) if predictions.is_dir() else None
         if rank_by == "utility" and estimator is None:
             raise typer.BadParameter("--rank-by utility is for a model")
+        if search == "cells" and (estimator is None or estimator.label_kind_ == "classes"):
+            raise typer.BadParameter("--search cells is for a model of several labels per row")
         if power and (str(predictions) == "popularity" or (estimator and estimator.label_kind_ == "classes")):
             raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row, predicted by a model")
         if estimator is not None and estimator.label_kind_ == "classes":
             rows = reading.for_model(estimator, truth, labelled=True)
-            _answer_together(estimator, predictions, rows, cluster)
+            _answer_together(estimator, predictions, rows, cluster, search)
             result = _score_classes(estimator, rows, ks)
         else:
             rows, training = _read_truth(truth, train, estimator, reading)
             if estimator is not None:
-                _answer_together(estimator, predictions, rows, cluster)
+                _answer_together(estimator, predictions, rows, cluster, search)
             inverse = None if training is None else inverse_propensity(training.Y, a, b)
             if estimator is not None and inverse is None:
                 counts = np.pad(estimator.label_counts_, (0, rows.n_labels - estimator.spec_.n_labels))
@@ -183,7 +190,10 @@ def evaluate(
                 scores = popularity(training.Y, rows.n_rows, max(ks))
             elif estimator is not None:
                 with Bar("predicting"):
-                    scores = ranked(estimator.predictor_)
+                    if estimator.searches_cells(max(ks), rank_by if rank_by == "utility" else power, search):
+                        scores = _widen(_best(estimator, rows, max(ks), 0.0, "cells"), rows.n_labels)
+                    else:
+                        scores = ranked(estimator.predictor_)
             else:
                 with Bar(f"reading {predictions.name}") as bar:
                     scores = read_predictions(predictions, rows.n_rows, rows.n_labels, progress=bar)
@@ -207,9 +217,25 @@ def evaluate(
         _print_scores(f"{predictions} on {truth}{ordered}", result, [k for k in ks if f"P@{k}" in result], unlabelled)
 
 
-def _answer_together(estimator: FittedClassifier, folder: Path, rows: Dataset, cluster: Cluster) -> None:
+def _best(estimator: FittedClassifier, rows: Dataset, k: int, how: Any, search: Any) -> sparse.csr_array:
+    """Return the best labels of rows; say what is known of them if they were searched in cells."""
+    if not estimator.searches_cells(k, how or "probability", search):
+        return estimator.predict_topk(rows.X, k, rank_by=how, search="exact")
+    found, audit = estimator.search_topk(rows.X, k), estimator.cells_.audit
+    n_rows = max(rows.n_rows, 1)
+    share, proven = found.n_scored.sum() / n_rows / estimator.spec_.n_labels, found.is_certified.sum() / n_rows
+    say(
+        f"searched {100 * share:.2g} % of the labels of a row; {100 * proven:.0f} % of the lists are proven complete. "
+        f"In the audit {100 * audit.recall:.1f} % of the {audit.k} best labels were found"
+    )
+    return found.best
+
+
+def _answer_together(estimator: FittedClassifier, folder: Path, rows: Dataset, cluster: Cluster, search: str) -> None:
     """Let all processes of a launcher answer for a model, once it is certain that they have the same model and rows."""
     if cluster.size > 1:
+        if search == "cells":
+            raise typer.BadParameter("--search cells is for one process: start it without torchrun")
         from labelfield.estimators.classifier import spread
 
         model = sha256((folder / "config.json").read_bytes()).hexdigest()  # which has the checksums of everything

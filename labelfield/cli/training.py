@@ -261,7 +261,7 @@ def learn(
     from labelfield.cli.live import ProgressLines, TrainingBar
     from labelfield.estimators.methods import unfitted
     from labelfield.inference.signals import Interrupted
-    from labelfield.models.artifact import CHECKPOINT, DOCUMENTS, MODEL_FILES
+    from labelfield.models.artifact import DOCUMENTS, LEARNING, MODEL_FILES
 
     estimator = load_model(model, device, reading.trust)
     if (known := estimator.text_) is None:
@@ -281,9 +281,9 @@ def learn(
         shown = ProgressLines if progress else TrainingBar
         try:
             with shown(_announce(new, prepared)) as bar:
-                new.train_prepared(prepared, checkpoint=model / CHECKPOINT, resume=resume, on_step=bar)
+                new.train_prepared(prepared, checkpoint=model / LEARNING, resume=resume, on_step=bar)
         except Interrupted as stop:
-            say(f"{stop}; {model} is as it was, and the same command with --resume continues")
+            say(f"{stop}; the model in {model} is as it was, and the same command with --resume continues")
             raise typer.Exit(128 + stop.signal_number) from None
         with replacing_folder(model, MODEL_FILES) as folder:
             new.save(folder, None if has_classes else dataset.label_names)

@@ -81,17 +81,17 @@ def scores_by_feature(
 
 
 @compiled()
-def best_labels(P: F4, labels: I8) -> None:
+def best_labels(odds: F4, labels: I8) -> None:
     """Write the most probable labels of each row into `labels` (N, k), best first; of equals the smaller one first."""
     k = labels.shape[1]
-    for row in range(P.shape[0]):
-        own, found, n = P[row], labels[row], 0
-        for label in range(P.shape[1]):
-            p = own[label]
-            if n == k and p <= own[found[k - 1]]:
+    for row in range(odds.shape[0]):
+        own, found, n = odds[row], labels[row], 0
+        for label in range(odds.shape[1]):
+            z = own[label]
+            if n == k and z <= own[found[k - 1]]:
                 continue
             at = min(n, k - 1)
-            while at > 0 and own[found[at - 1]] < p:
+            while at > 0 and own[found[at - 1]] < z:
                 found[at] = found[at - 1]
                 at -= 1
             found[at] = label

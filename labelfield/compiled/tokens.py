@@ -60,6 +60,8 @@ def split_words(codes: U4, folding: U4, letters: U4, ends: I8, hashes: U8) -> in
                 last += 1
                 letter = folding[codes[at]]
                 at += 1
+            if letter == UNKNOWN:
+                return -1  # another thread may fill its page before it is looked at again
             at -= 1  # what ended the word is looked at again
             if not SHORTEST <= last - first <= LONGEST:
                 last = first

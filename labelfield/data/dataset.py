@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from labelfield.csr import MAX_COLUMNS, as_features, as_positives, column_counts, row_norms, take_rows
+from labelfield.csr import MAX_COLUMNS, as_features, as_positives, row_norms, take_rows, used_columns
 from labelfield.data.codes import find_codes
 from labelfield.data.transform import choose_class_transform
 from labelfield.errors import DataError
@@ -241,9 +241,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     """Summarise one split: sizes, densities, empty rows, label frequencies, value range, memory."""
     X, Y = dataset.X, dataset.Y
     features, labels = np.diff(X.indptr), np.diff(Y.indptr)
-    counts = column_counts(Y)
-    seen = np.flatnonzero(counts)
-    used = counts[seen]
+    seen, used = used_columns(Y)
     head = [(int(seen[i]), int(used[i])) for i in np.argsort(-used, kind="stable")[:5]]
     names, norms = dataset.label_names, row_norms(X.data, features)
     n = max(dataset.n_rows, 1)
@@ -255,7 +253,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "labels_per_row": Y.indices.size / n,
         "rows_without_features": int(np.count_nonzero(features == 0)),
         "rows_without_labels": int(np.count_nonzero(labels == 0)),
-        "features_used": int(np.count_nonzero(column_counts(X))),
+        "features_used": int(used_columns(X)[0].size),
         "labels_used": int(used.size),
         "rows_per_label": {
             "median": float(np.median(used)) if used.size else 0.0,

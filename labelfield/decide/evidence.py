@@ -146,7 +146,7 @@ class Evidence:
         if self.n_rows < LEAST_ROWS:
             raise CannotAnswerError(
                 f"{self.n_rows} rows were held out in training, and a promise needs at least {LEAST_ROWS}. "
-                "Train on more rows: a tenth of them is held out, of few rows up to a fifth"
+                "Train on more rows, or set rows of your own aside and fit a policy to them (labelfield.decide)"
             )
 
 

@@ -25,6 +25,7 @@ from labelfield.estimators.inputs import Labels
 from labelfield.inference.fitting import GradientTrainer, Trainer
 from labelfield.inference.run import Settings
 from labelfield.models.calibration import Temperature
+from labelfield.models.cells import Cells
 from labelfield.models.divided import RowShares
 from labelfield.models.predictor import Predictor, UtilityPredictor
 from labelfield.text.parts import TextParts
@@ -103,6 +104,10 @@ class Fitted:
     # The predictions for held-out rows, for decisions; if there are none, why not.
     evidence: Evidence | None = None
     no_evidence: str = ""
+    # The labels in cells, for searches that do not look at every label; None if there are none.
+    cells: Cells | None = None
+    # Rows, as the predictor sees them, on which searches in cells are audited after the training.
+    audited_rows: sparse.csr_array | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None

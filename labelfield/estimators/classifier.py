@@ -7,7 +7,7 @@ uses (`labelfield.estimators.protocol`).
 
 from abc import ABC
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -34,15 +34,25 @@ from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
+from labelfield.estimators.searching import (
+    LEAST_LABELS,
+    Search,
+    cells_of,
+    rows_to_audit,
+    search_cells,
+    uses_cells,
+)
 from labelfield.inference.calibrating import evidence_of
 from labelfield.inference.fitting import Past, Trainer
 from labelfield.inference.run import Monitor, Run, Settings, Validate
 from labelfield.inference.signals import Interrupted, stop_requests
 from labelfield.mapped import pieces
-from labelfield.memory import OutOfMemoryError, advising_on_memory, free_bytes
+from labelfield.memory import FEWER_ROWS, OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
+from labelfield.models.cells import Cells
 from labelfield.models.predictor import Latent, Predictor
+from labelfield.models.search import Searched
 from labelfield.text.parts import TextParts
 from labelfield.version import __version__
 
@@ -99,6 +109,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     held_out_scores_ = _Learned[dict[str, list[float]]]("held_out_scores")
     trials_ = _Learned[list[dict[str, Any]]]("trials")
     evidence_ = _Learned[Evidence | None]("evidence")
+    cells_ = _Learned[Cells | None]("cells")
     text_ = _Learned[TextParts | None]("text")
     label_kind_, classes_ = _Learned[str]("labels.kind"), _Learned[NDArray[Any]]("labels.classes")
 
@@ -235,7 +246,13 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return P
 
     def predict_topk(
-        self, X: Any, k: int = 5, *, calibrated: bool = True, rank_by: RankBy = "probability"
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        calibrated: bool = True,
+        rank_by: RankBy = "probability",
+        search: Search = "auto",
     ) -> sparse.csr_array:
         """Return the k best labels of each row and their probabilities, as CSR (N, K).
 
@@ -246,14 +263,53 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
         With rank_by="utility" factor models rank by mean utility, as the papers do [TH 4.36]. The values are then the
         probabilities that labels would have if utilities had no variance, whether `calibrated` or not.
+
+        With search="exact" all labels are ranked; with "cells" those of the most promising cells alone, if labels are
+        in cells (`put_in_cells`). "auto" searches in cells if there are any, on a CPU, by probability, for as many
+        labels as were audited (5); `search_topk` also says which lists are proven to be complete.
         """
         rows = self.rows(X)
+        if self.searches_cells(k, rank_by, search):
+            return search_cells(self.fitted(), rows, count_of(k), calibrated).best
         if rank_by == "utility":
             return self.predictor_.top_k_by_utility(rows, count_of(k))
         weight = rank_weight(rank_by, lambda: inverse_propensity_of(self.label_counts_, self.n_rows_))
         best = self.predictor_.top_k(rows, count_of(k), calibrated, weight)
         _require_numbers(best.data)
         return best
+
+    def search_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> Searched:
+        """Return what `predict_topk` with search="cells" does, with certificates.
+
+        `best` are the labels. Where `is_certified` (N,), a bound proves that a search of all labels would find the
+        same; elsewhere the audit says how many are found. `n_scored` (N,) is how many labels were looked at.
+        """
+        rows = self.rows(X)
+        self.searches_cells(k, "probability", "cells")
+        return search_cells(self.fitted(), rows, count_of(k), calibrated)
+
+    def searches_cells(self, k: int, rank_by: Any, search: str) -> bool:
+        """Return whether `predict_topk` with these arguments searches in cells; raise if it should and cannot."""
+        return uses_cells(self.fitted(), count_of(k), rank_by, search)
+
+    def put_in_cells(
+        self, X: Any, *, n_cells: int | None = None, target: float = 0.99, confidence: float = 0.95
+    ) -> Self:
+        """Put similar labels into cells, so that the best labels of rows can be found without looking at all.
+
+        Rows X need no labels, and should be like those to come; at least 400 are needed. An audit on them chooses
+        how many cells a row visits: as few as find `target` of the 5 best labels, on average over rows, with this
+        confidence. Cells are saved with the model. Training does this by itself from 50,000 labels on, on a CPU.
+        """
+        if not (0 < target < 1 and 0 < confidence < 1):
+            raise ValueError(f"target={target}, confidence={confidence}; expected numbers between 0 and 1")
+        if n_cells is not None and not 1 <= count_of(n_cells) <= self.fitted().spec.n_labels:
+            raise ValueError(f"n_cells={n_cells}; expected at most as many as there are labels")
+        rows, fitted = self.rows(X), self.fitted()
+        with advising_on_memory(FEWER_ROWS):
+            seed = fitted.settings.seed
+            fitted.cells = cells_of(fitted.predictor, rows, n_cells, target, confidence, seed=seed)
+        return self
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the lower and upper ends (N, K) of an interval for each calibrated probability, from held-out rows.
@@ -505,6 +561,7 @@ def spread(estimator: Any, cluster: Cluster) -> None:
     """
     if cluster.size > 1:
         estimator.fitted().predictor = estimator.blueprint.spread(estimator.fitted_, cluster)
+        estimator.fitted_.cells = None  # which one process searches
 
 
 def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
@@ -530,6 +587,9 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
         fitted.model = estimator.blueprint.build(design.spec, options)
         design.start(fitted.model)
         fitted.model.to(rows.device)
+    if rows.Y.shape[1] >= LEAST_LABELS and rows.cluster.size == 1:
+        held_out = design.settings.held_out_rows(rows.X.shape[0]) if design.settings.held_out else None
+        fitted.audited_rows = design.row_transform(rows_to_audit(rows.X, held_out))
     hold(estimator, fitted)
     return design.data
 
@@ -549,14 +609,24 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
     estimator.fitted_.trainer = estimator.fitted_.mask = None
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
     estimator.fitted_.evidence = evidence_of(run.memory, estimator.spec_.n_labels)
+    _put_in_cells(estimator.fitted_)
     return run
+
+
+def _put_in_cells(fitted: Fitted) -> None:
+    """Put the labels of a trained model into cells if rows were set apart for that and the model can be searched so."""
+    rows, fitted.audited_rows = fitted.audited_rows, None
+    is_on_cpu = next((part.device.type == "cpu" for part in fitted.model.parameters()), True)
+    if rows is not None and is_on_cpu:
+        with suppress(CannotAnswerError):
+            fitted.cells = cells_of(fitted.predictor, rows, seed=fitted.settings.seed)
 
 
 def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:
     """Train for one more epoch on rows as the model sees them."""
     with _changing_model(estimator):
         run = estimator.trainer_.train_more(data, past)
-    estimator.fitted_.mask = estimator.fitted_.evidence = None
+    estimator.fitted_.mask = estimator.fitted_.evidence = estimator.fitted_.cells = None
     estimator.fitted_.no_evidence = "the model was trained with partial_fit, which holds out no rows. Train it with fit"
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
 

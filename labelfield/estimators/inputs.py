@@ -158,7 +158,8 @@ def _binary(Y: Any) -> Any:
         raise DataError(
             f"Y holds {values.dtype} values", expected="0 and 1", fix="Pass lists of labels, or indicators."
         )
-    if not all(np.isin(values.ravel()[part], (0, 1)).all() for part in pieces(values.ravel())):
+    flat = values.ravel(order="K")  # a view, whichever way the array lies
+    if not all(np.isin(flat[part], (0, 1)).all() for part in pieces(flat)):
         raise DataError("Y is not binary", expected="0 and 1", fix="Binarise Y, or pass one class per row as a vector.")
     return Y
 

@@ -19,9 +19,11 @@ from labelfield.data import Dataset, Names
 from labelfield.data.transform import RowTransform
 from labelfield.decide import Decision, Evidence, Policy
 from labelfield.estimators.classifier import TrainingCost
+from labelfield.estimators.searching import Search
 from labelfield.inference.run import Settings
 from labelfield.metrics.propensity import RankBy
 from labelfield.models.predictor import Latent, Predictor
+from labelfield.models.search import Searched
 from labelfield.text.parts import TextParts
 
 
@@ -53,6 +55,8 @@ class FittedClassifier(Protocol):
     row_transform_: RowTransform
     n_negatives_: int | None
     feature_names_digest_: str | None
+    # The labels in cells, with their audit; None if there are none
+    cells_: Any
     # The parts that turn documents into rows; None for a model of rows
     text_: TextParts | None
 
@@ -67,8 +71,16 @@ class FittedClassifier(Protocol):
     def predict(self, X: Any, k: int | None = None) -> Any: ...
     def predict_proba(self, X: Any, *, calibrated: bool = True) -> NDArray[np.float32]: ...
     def predict_topk(
-        self, X: Any, k: int = 5, *, calibrated: bool = True, rank_by: RankBy = "probability"
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        calibrated: bool = True,
+        rank_by: RankBy = "probability",
+        search: Search = "auto",
     ) -> sparse.csr_array: ...
+    def search_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> Searched: ...
+    def searches_cells(self, k: int, rank_by: Any, search: str) -> bool: ...
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
     def predict_uncertainty(self, X: Any, best: sparse.csr_array | None = None) -> NDArray[np.float32]: ...
     def decide(

@@ -21,6 +21,7 @@ from labelfield.estimators.auto import AutoClassifier
 from labelfield.estimators.options import count_of
 from labelfield.estimators.persistence import load_classifier
 from labelfield.estimators.protocol import FittedClassifier
+from labelfield.estimators.searching import Search
 from labelfield.metrics.propensity import RankBy
 from labelfield.text.documents import Documents, usual_weights
 from labelfield.text.encoders import Encoder, GivenRows, SideBySide, beside_each_other, make_encoder
@@ -163,10 +164,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return self._fitted().predict_proba(self.rows(texts, rows), calibrated=calibrated)
 
     def predict_topk(
-        self, texts: Any, k: int = 5, *, rows: Any = None, calibrated: bool = True, rank_by: RankBy = "probability"
+        self,
+        texts: Any,
+        k: int = 5,
+        *,
+        rows: Any = None,
+        calibrated: bool = True,
+        rank_by: RankBy = "probability",
+        search: Search = "auto",
     ) -> sparse.csr_array:
         """Return the k best labels of each text and their probabilities, as CSR (N, K)."""
-        return self._fitted().predict_topk(self.rows(texts, rows), k, calibrated=calibrated, rank_by=rank_by)
+        how: dict[str, Any] = {"calibrated": calibrated, "rank_by": rank_by, "search": search}
+        return self._fitted().predict_topk(self.rows(texts, rows), k, **how)
 
     def predict_uncertainty(self, texts: Any, *, rows: Any = None) -> NDArray[np.float32]:
         """Return how far the first label of each text (N,) should be distrusted, from 0 to 1."""

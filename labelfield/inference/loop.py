@@ -4,6 +4,7 @@ It knows when to stop, when held-out rows calibrate the model and then join the 
 step is up to the algorithm.
 """
 
+import signal
 import time
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -143,12 +144,14 @@ class Loop(Generic[State]):
         """Return whether to save now; let all processes have the clock of the first, and stop if one is asked to."""
         if self.together.size == 1:
             return is_saving_due
-        first, stop = self.together.is_first, asked[0] if asked else 0
-        told = torch.tensor([self.run.seconds * first, is_saving_due * first, stop, bool(stop)], dtype=torch.float64)
+        told, is_first = torch.zeros(2 + signal.NSIG, dtype=torch.float64), self.together.is_first
+        told[0], told[1] = self.run.seconds * is_first, is_saving_due * is_first
+        for number in asked[:1]:
+            told[2 + number] = 1
         self.together.sum("a step", told)
-        self.run.seconds, n_asked = float(told[0]), int(told[3])
-        if n_asked and not requests:
-            requests.append(int(told[2]) // n_asked)  # the signal: one was sent to all of them, as a rule
+        self.run.seconds, by_signal = float(told[0]), told[2:]
+        if bool(by_signal.any()) and not requests:
+            requests.append(int(by_signal.argmax()))  # what most were sent
         return bool(told[1])
 
     def _is_epoch_over(self) -> bool:

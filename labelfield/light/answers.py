@@ -17,7 +17,7 @@ from labelfield.models.linear.scores import ByFeature, Weights, products
 Arrays = dict[str, NDArray[Any]]
 F4 = NDArray[np.float32]
 # As in the files named above.
-_NEVER, _LEAST_ODDS, _LEAST_TREE, _SMALLEST_ODDS = -30.0, -25.0, -10.0, 1e-7
+_NEVER, _LEAST_ODDS, _LEAST_TREE = -30.0, -25.0, -10.0
 _LEAST_VARIANCE, _SMALLEST, _LARGEST = 1e-6, 1e-37, 1 - 6e-8
 _RAISES = 4
 
@@ -38,15 +38,18 @@ def logit(P: F4) -> F4:
     return np.asarray(np.log(P) - np.log1p(-P))
 
 
+# Probabilities beyond which none is taken to be certain, and their log-odds.
+_SURE = np.array([1e-7, 1 - 1e-7], np.float32)
+_SURE_ODDS = logit(_SURE)
+
+
 class LightLinear:
-    """Linear machines: raw probabilities of rows as the machines see them."""
+    """Linear machines: log-odds of labels for rows as the machines see them."""
 
     def __init__(self, arrays: Arrays, n_threads: int) -> None:
         self.machines: Weights | None = Weights(*(arrays[name] for name in ("weights", "features", "pointers")))
-        self.arrays, self.n_threads = (
-            small(arrays) | {name: arrays[name] for name in ("groups", "intercepts")},
-            n_threads,
-        )
+        self.groups, self.intercepts, self.n_threads = arrays["groups"], arrays["intercepts"], n_threads
+        self.stack = LightStack(arrays)
         self.by_feature: ByFeature | None = None
 
     def prepare(self, n_features: int) -> None:
@@ -55,17 +58,17 @@ class LightLinear:
             self.by_feature, self.machines = ByFeature(self.machines, n_features), None
 
     def __call__(self, X: sparse.csr_array) -> F4:
-        """Return the raw probabilities (N, K)."""
+        """Return the log-odds of labels (N, K)."""
         if self.by_feature is not None:
             scores = self.by_feature.scores(X)
         else:
             assert self.machines is not None
             scores = products(X, self.machines, self.n_threads)
-        scores += self.arrays["intercepts"]
-        return expit(stacked(self.arrays, "stack.", self._parts(scores)))
+        scores += self.intercepts
+        return self.stack(self._parts(scores))
 
     def _parts(self, scores: F4) -> list[F4]:
-        groups = self.arrays["groups"]
+        groups = self.groups
         n_trees, n_labels = groups.shape
         if not n_trees:
             return [scores]
@@ -108,7 +111,7 @@ class LightFactors:
         return np.asarray(self.a * np.exp(-0.5 * squared) + self.b * products)
 
     def __call__(self, X: sparse.csr_array) -> F4:
-        """Return the raw probabilities (N, K)."""
+        """Return the log-odds of labels (N, K)."""
         place = self.place[X.indices]
         inside = np.where(place >= 0, X.data, np.float32(0))
         shape = (X.shape[0], len(self.weighted))
@@ -128,7 +131,7 @@ class LightFactors:
         P = np.zeros_like(f_mean)
         for node, share in self.quadrature:
             P += np.float32(share) * expit(f_mean + np.float32(node) * f_std)
-        return np.minimum(P, 1)
+        return logit(np.clip(P, *_SURE))
 
 
 def _factor(K: NDArray[np.float64], jitter: float) -> NDArray[np.float64]:
@@ -142,22 +145,32 @@ def _factor(K: NDArray[np.float64], jitter: float) -> NDArray[np.float64]:
     raise ValueError("the covariance of the inducing inputs is not positive definite")
 
 
-def stacked(arrays: Arrays, prefix: str, parts: list[F4]) -> F4:
-    """Return the log-odds of labels (N, K) from the scores of parts."""
-    places = arrays[f"{prefix}places"]
-    result = places @ arrays[f"{prefix}offsets"]
-    for part, slopes in zip(parts, arrays[f"{prefix}slopes"], strict=True):
-        result = result + part * (places @ slopes)
-    return np.where(arrays[f"{prefix}unseen"] < 0, np.float32(_NEVER), np.maximum(result, np.float32(_LEAST_ODDS)))
+class LightStack:
+    """The log-odds of labels from the scores of parts: a sum for each label, with weights that are looked up once."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        places, is_unseen = arrays["stack.places"], arrays["stack.unseen"] < 0
+        # Labels that were never seen are the constant NEVER.
+        self.least = np.where(is_unseen, np.float32(_NEVER), np.float32(_LEAST_ODDS))
+        self.offsets = np.where(is_unseen, np.float32(_NEVER), places @ arrays["stack.offsets"])
+        self.slopes = [np.where(is_unseen, np.float32(0), places @ slopes) for slopes in arrays["stack.slopes"]]
+
+    def __call__(self, parts: list[F4]) -> F4:
+        """Return the log-odds (N, K)."""
+        result = parts[0] * self.slopes[0]
+        result += self.offsets
+        for part, slopes in zip(parts[1:], self.slopes[1:], strict=True):
+            result += part * slopes
+        return np.maximum(result, self.least, out=result)
 
 
-def log_odds(P: F4) -> F4:
-    """Return the log-odds of probabilities, none of which is taken to be certain."""
-    return np.asarray(logit(np.clip(P, np.float32(_SMALLEST_ODDS), np.float32(1 - _SMALLEST_ODDS))))
+def unsure(odds: F4) -> F4:
+    """Return log-odds of which none is taken to be certain."""
+    return np.clip(odds, *_SURE_ODDS)
 
 
-def calibrated(arrays: Arrays, P: F4, rank: int) -> F4:
-    """Return the calibrated probabilities of the labels of this rank in their rows."""
+def calibrated(arrays: Arrays, P: F4) -> F4:
+    """Return the calibrated probabilities of the best labels of rows (N, k), the best first."""
     knots, slopes, offsets = (arrays[f"calibration.{name}"] for name in ("knots", "slopes", "offsets"))
     lead = arrays.get("calibration.lead")
     if (slopes == 1).all() and not offsets.any() and (lead is None or not lead[1]):
@@ -166,6 +179,7 @@ def calibrated(arrays: Arrays, P: F4, rank: int) -> F4:
     result = slopes[0] * z
     for knot, change in zip(knots, np.diff(slopes), strict=True):
         result = result + change * np.maximum(z - knot, 0)
-    if lead is not None and rank == 0:
-        result = result + lead[1] * np.maximum(z - lead[0], 0)
-    return np.asarray(expit(result + offsets[min(rank, len(offsets) - 1)]))
+    if lead is not None:
+        result[:, 0] += lead[1] * np.maximum(z[:, 0] - lead[0], 0)
+    ranks = np.minimum(np.arange(P.shape[1]), len(offsets) - 1)
+    return np.asarray(expit(result + offsets[ranks]))

@@ -14,7 +14,7 @@ from labelfield.compiled import has_numba, usable_threads
 from labelfield.csr import from_counts, gather_rows
 from labelfield.data.transform import RowTransform
 from labelfield.errors import no_numbers
-from labelfield.light.answers import Arrays, LightFactors, LightLinear, calibrated, expit, log_odds, small, stacked
+from labelfield.light.answers import Arrays, LightFactors, LightLinear, LightStack, calibrated, expit, small, unsure
 from labelfield.light.checks import check_factors, check_folder, check_linear, check_transform
 from labelfield.memory import row_blocks
 from labelfield.models.artifact import FEATURES, VOCABULARY, load_artifact, load_lines
@@ -40,15 +40,15 @@ class LightModel:
         self.text_, self._names, self._arrays = text, names, small(arrays)
         n_threads = usable_threads()
         self._best_labels = _plain_best  # compiled loops take longer to load than a few documents take
-        self._is_mix = "members" in config
         check_folder(config, arrays, len(names))
         n_features = text.rows([""]).shape[1]
+        self._stack = LightStack(arrays) if "members" in config else None
         self._members = (
             [
                 _member(own, _under(f"member.{place}.", arrays), n_features, n_threads)
                 for place, own in enumerate(config["members"])
             ]
-            if self._is_mix
+            if self._stack is not None
             else [_member(config, arrays, n_features, n_threads)]
         )
 
@@ -63,14 +63,17 @@ class LightModel:
         """Return the names of all labels."""
         return self._names
 
-    def predict_topk(self, rows: sparse.csr_array, k: int = 5) -> sparse.csr_array:
-        """Return the k most probable labels of each row and their probabilities, as CSR (N, K)."""
+    def predict_topk(self, rows: sparse.csr_array, k: int = 5, *, search: str = "auto") -> sparse.csr_array:
+        """Return the k most probable labels of each row and their probabilities, as CSR (N, K), whatever the search:
+        models with labels in cells, where it matters, are not loaded here."""
         n_labels = len(self._names)
         k = min(k, n_labels)
         empty = np.zeros((0, k), np.float32)
         found: list[tuple[NDArray[Any], ...]] = [(empty.astype(np.int64), empty)]
         for block in row_blocks(rows.shape[0], n_labels, entries=_BLOCK_ENTRIES, most=_MOST_ROWS):
-            found.append(self._block(gather_rows(rows, np.arange(block.start, block.stop)), k))
+            is_all = block == slice(0, rows.shape[0])
+            some = rows if is_all else gather_rows(rows, np.arange(block.start, block.stop))
+            found.append(self._block(some, k))
         labels, P = (np.concatenate(part) for part in zip(*found, strict=True))
         order = np.argsort(labels, axis=1)
         columns, data = (np.take_along_axis(part, order, 1).ravel() for part in (labels, P))
@@ -79,36 +82,35 @@ class LightModel:
     def predict_uncertainty(self, rows: sparse.csr_array, best: sparse.csr_array | None = None) -> F4:
         """Return how far to distrust the first label of each row (N,): 1 - p."""
         best = self.predict_topk(rows, 1) if best is None else best
-        return np.asarray(1 - best.max(axis=1).toarray().ravel(), np.float32)
+        n = best.shape[0]  # each row has as many labels
+        return np.asarray(1 - best.data.reshape(n, best.nnz // max(n, 1)).max(axis=1, initial=0), np.float32)
 
     def _block(self, rows: sparse.csr_array, k: int) -> tuple[NDArray[Any], ...]:
         said = [predict(transform(rows)) for transform, predict in self._members]
-        P = said[0]
-        if self._is_mix:
-            odds = stacked(self._arrays, "stack.", [log_odds(own) for own in said])
-            P = expit(odds)
-        if np.isnan(P.max(initial=0)):  # compiled loops would find no best label
+        odds = said[0] if self._stack is None else self._stack([unsure(own) for own in said])
+        if np.isnan(odds.max(initial=0)):  # compiled loops would find no best label
             raise no_numbers()
-        # Calibration preserves the ranking, so that only the best need it.
-        labels = self._best_labels(P, k)
-        best = np.take_along_axis(P, labels, 1)
-        return labels, np.stack([calibrated(self._arrays, best[:, rank], rank) for rank in range(k)], 1)
+        # Probabilities and calibration preserve the ranking, so that only the best need them.
+        labels = self._best_labels(odds, k)
+        return labels, calibrated(self._arrays, expit(np.take_along_axis(odds, labels, 1)))
 
 
-def _plain_best(P: F4, k: int) -> NDArray[np.int64]:
+def _plain_best(odds: F4, k: int) -> NDArray[np.int64]:
     """Return the labels of the k largest entries of each row (N, k), best first; of equals the smaller one first."""
-    labels = np.argpartition(-P, k - 1, axis=1)[:, :k] if k < P.shape[1] else np.tile(np.arange(k), (len(P), 1))
+    labels = (
+        np.argpartition(-odds, k - 1, axis=1)[:, :k] if k < odds.shape[1] else np.tile(np.arange(k), (len(odds), 1))
+    )
     labels.sort(axis=1)
-    order = np.argsort(-np.take_along_axis(P, labels, 1), axis=1, kind="stable")
+    order = np.argsort(-np.take_along_axis(odds, labels, 1), axis=1, kind="stable")
     return np.take_along_axis(labels, order, 1)
 
 
-def _compiled_best(P: F4, k: int) -> NDArray[np.int64]:
+def _compiled_best(odds: F4, k: int) -> NDArray[np.int64]:
     """Return the same in one pass; many equals, such as labels that were never seen, do not slow it down."""
     from labelfield.compiled.scores import best_labels
 
-    labels = np.empty((len(P), k), np.int64)
-    best_labels(P, labels)
+    labels = np.empty((len(odds), k), np.int64)
+    best_labels(odds, labels)
     return labels
 
 
@@ -120,6 +122,8 @@ def load_light(folder: Path) -> LightModel | None:
     try:
         config, arrays, names = load_artifact(folder, "np")
         if config["version"] not in _VERSIONS or "text" not in config or not names or not _is_known(config):
+            return None
+        if "cells" in config:  # searched by the estimators
             return None
         own = _under("text.", arrays)
         lines = load_lines(folder, config, VOCABULARY)

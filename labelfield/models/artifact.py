@@ -32,9 +32,15 @@ _CHECKED = (_ARRAYS, _LABELS, FEATURES, VOCABULARY)
 CHECKPOINT = "checkpoint.safetensors"
 # Of several processes each has one, such as checkpoint.1-of-2.safetensors.
 SHARDS = "checkpoint*.*-of-*.safetensors"
+# Of a model that learns on; it lies beside the model that it will replace.
+LEARNING = "learning.safetensors"
 # An ensemble has one for each member.
-CHECKPOINTS = (CHECKPOINT, *(f"checkpoint-{i}.safetensors" for i in range(1, 8)), SHARDS)
-MODEL_FILES = (_CONFIG, *_CHECKED, DOCUMENTS, *CHECKPOINTS)
+CHECKPOINTS = (
+    *(CHECKPOINT, LEARNING, SHARDS),
+    *(f"{kind}-{i}.safetensors" for kind in ("checkpoint", "learning") for i in range(1, 8)),
+)
+SAVED_FILES = (_CONFIG, *_CHECKED, DOCUMENTS)
+MODEL_FILES = (*SAVED_FILES, *CHECKPOINTS)
 
 
 class ModelError(LabelfieldError):

@@ -48,6 +48,3 @@ class RowShares(Predictor):
 
     def scores(self, rows: sparse.csr_array) -> NDArray[np.float32]:
         return self.predictor.scores(rows)
-
-    def novelty(self, rows: sparse.csr_array) -> NDArray[np.float32]:
-        return self.predictor.novelty(rows)

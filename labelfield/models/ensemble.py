@@ -13,7 +13,10 @@ from labelfield.csr import gather_rows
 from labelfield.errors import CannotAnswerError
 from labelfield.memory import row_blocks
 from labelfield.models.calibration import Calibration, Temperature
+from labelfield.models.cells import Layout, Vectors
+from labelfield.models.ensemble_cells import EnsembleCells, label_vectors
 from labelfield.models.predictor import Block, Latent, Predictor, to_csr
+from labelfield.models.search import CellScorer
 from labelfield.models.stack import Stack, log_odds_of
 
 # The most rows times labels of each member whose probabilities exist at once, and the most rows.
@@ -81,6 +84,19 @@ class EnsemblePredictor(Predictor):
         if not self._ranks_means():
             return super().top_k(rows, k, calibrated, weight)
         return self._top_k_of_mean(rows, k, calibrated, weight=weight)
+
+    def scorer(self, layout: Layout) -> CellScorer:
+        if self.normalises or self.is_exclusive:
+            return super().scorer(layout)
+        return EnsembleCells(self, layout)
+
+    def label_vectors(self, rows: sparse.csr_array) -> Vectors:
+        return label_vectors(self, rows)
+
+    def natural_cells(self) -> NDArray[np.int32] | None:
+        """Return the cells of the first member that has some: its groups are of similar labels for all."""
+        found = (member.predictor.natural_cells() for member in self.members)
+        return next((cells for cells in found if cells is not None), None)
 
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K)."""

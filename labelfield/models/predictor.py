@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,11 +25,16 @@ from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
 from labelfield.models.calibration import N_RANKS, Calibration, Temperature, ranks_of
 from labelfield.variational.families import Family, Prior
 
+if TYPE_CHECKING:
+    from labelfield.models.cells import Cells, Layout, Vectors
+    from labelfield.models.search import CellScorer, Searched
+
 Answer = TypeVar("Answer")
 # Blocks of rows, with what is known about each.
 Blocks = Iterable[tuple[Any, ...]]
 # Labels of which all sets are looked at.
 MOST_IN_SETS = 12
+_NO_CELLS = "labels can be searched in cells by linear machines, factor models (mlgpf) and mixes of them"
 _TINY = float(np.finfo(np.float32).tiny)
 _ALMOST_ONE = 1 - float(np.finfo(np.float32).epsneg)
 
@@ -100,6 +105,8 @@ class Predictor(ABC):
     # Of a baseline: what it is called beside the model, and a sentence about it.
     title, meaning = "", ""
     calibration: Calibration | Temperature
+    # The cells that labels were last searched in, and the model of them.
+    _in_cells: tuple[Cells, CellScorer] | None = None
 
     @abstractmethod
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
@@ -153,6 +160,35 @@ class Predictor(ABC):
         k = min(k, self.n_labels)
         best = (_best(block.P, k, weight) for block in self.probabilities(rows, calibrated))
         return to_csr(best, k, self.n_labels)
+
+    def searched(self, rows: sparse.csr_array, k: int, cells: Cells, calibrated: bool = True) -> Searched:
+        """Return the same as `top_k` from labels in a few cells, as many as their audit chose, and certificates."""
+        from labelfield.models.search import Searched, search
+
+        if self._in_cells is None or self._in_cells[0] is not cells:
+            self._in_cells = cells, self.scorer(cells.layout())
+        k = min(k, self.n_labels)
+        found = [
+            (np.zeros((0, k), np.int64), np.zeros((0, k), np.float32), np.zeros(0, np.bool_), np.zeros(0, np.int64))
+        ]
+        found += search(self._in_cells[1], rows, k, cells.audit.n_visits)
+        labels, values, is_certified, n_scored = (np.concatenate(part) for part in zip(*found, strict=True))
+        p = torch.from_numpy(values)
+        if calibrated:  # which preserves the ranking
+            p = self.calibration(p, torch.arange(k).expand_as(p))
+        return Searched(to_csr([(torch.from_numpy(labels), p)], k, self.n_labels), is_certified, n_scored)
+
+    def scorer(self, layout: Layout) -> CellScorer:
+        """Return a model of labels in cells; a CannotAnswerError if all labels have to be ranked."""
+        raise CannotAnswerError(_NO_CELLS)
+
+    def label_vectors(self, rows: sparse.csr_array) -> Vectors:
+        """Return a function to vectors of labels whose distance says how differently such rows see them."""
+        raise CannotAnswerError(_NO_CELLS)
+
+    def natural_cells(self) -> NDArray[np.int32] | None:
+        """Return the cell of each label (K,) if the model has groups of similar labels; else None."""
+        return None
 
     def top_k_by_utility(self, rows: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels of each row with the largest mean utility, as CSR (N, K) of σ of it: the probability if

@@ -36,6 +36,9 @@ def log_odds_of(p: Tensor) -> Tensor:
 class Stack(nn.Module):
     """The slopes of parts (parts, levels) and offsets (levels,), and how labels lie between levels (K, levels)."""
 
+    # The least log-odds of labels that held in some training row.
+    least = _LEAST
+
     slopes: Tensor
     offsets: Tensor
     places: Tensor

@@ -46,7 +46,7 @@ class Predictions(NamedTuple):
 
     @property
     def uncertainty(self) -> NDArray[np.float64]:
-        """How far to distrust the first label of each row, as `predict_uncertainty` has it."""
+        """How far to distrust the first label of each row, in the order that is shown."""
         return 1 - self.first
 
     @property

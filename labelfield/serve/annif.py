@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import (
@@ -18,11 +16,13 @@ from labelfield.serve.inputs import (
     as_object,
     as_text,
     document_of,
+    parse_form,
     parse_json,
     parse_object,
 )
 from labelfield.serve.refusal import RefusedError
-from labelfield.serve.service import Service, route
+from labelfield.serve.routing import Route
+from labelfield.serve.service import Service
 from labelfield.serve.store import Served
 from labelfield.serve.tagging import Line, Question
 from labelfield.version import __version__
@@ -91,7 +91,7 @@ async def suggest(service: Service, request: Request) -> Any:
     elif kind == "multipart/form-data":
         raise RefusedError(415, "multipart forms are not read; send application/x-www-form-urlencoded")
     else:
-        given = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+        given = parse_form(body)
     if "text" not in given:
         raise RefusedError(400, "the form has no text")
     item = document_of(served, as_text(given["text"], "text"), "text")
@@ -130,14 +130,14 @@ async def learn(service: Service, request: Request) -> Any:
     return Response(status_code=204)
 
 
-def routes(service: Service) -> list[Route]:
+def routes() -> list[Route]:
     """Return the routes of this shape."""
     one = "/v1/projects/{project}"
     return [
-        route(service, "POST", f"{one}/suggest", suggest),
-        route(service, "POST", f"{one}/suggest-batch", suggest_batch),
-        route(service, "GET", "/v1/", about),
-        route(service, "GET", "/v1/projects", projects),
-        route(service, "GET", one, project),
-        route(service, "POST", f"{one}/learn", learn),
+        Route("POST", f"{one}/suggest", suggest),
+        Route("POST", f"{one}/suggest-batch", suggest_batch),
+        Route("GET", "/v1/", about),
+        Route("GET", "/v1/projects", projects),
+        Route("GET", one, project),
+        Route("POST", f"{one}/learn", learn),
     ]

@@ -15,7 +15,7 @@ from labelfield.serve.refusal import RefusedError, busy
 Answer = Callable[[Any, list[Any], list[Any]], list[Any]]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Job:
     """One item of a request: which model is asked what, and who waits for the answer."""
 

@@ -35,6 +35,8 @@ CREATE TABLE IF NOT EXISTS learning (
 CREATE INDEX IF NOT EXISTS correction_by_model ON correction (model, learning);
 """
 _BUSY_S = 10.0
+# The largest number that SQLite has.
+_MOST_NUMBER = 2**63 - 1
 
 
 class Correction(NamedTuple):
@@ -97,6 +99,8 @@ class Corrections:
 
     def remove(self, number: int) -> bool:
         """Undo a correction that was not learned yet; return whether there was one."""
+        if number > _MOST_NUMBER:
+            return False
         with self._open() as connection:
             done = connection.execute("DELETE FROM correction WHERE number = ? AND learning IS NULL", (number,))
             return done.rowcount > 0

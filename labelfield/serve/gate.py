@@ -7,6 +7,7 @@ import base64
 import binascii
 import hmac
 import ipaddress
+import json
 import random
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,10 @@ from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from labelfield.serve.refusal import RefusedError, busy
+from labelfield.serve.routing import Router
 
 if TYPE_CHECKING:
     from labelfield.serve.service import Service
@@ -55,40 +57,51 @@ _TITLES = {
 
 
 class Gate:
-    """Lets requests in that may come in, and says afterwards how they went."""
+    """Lets requests in that may come in, has them answered, and says afterwards how they went."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self.app, self.service = app, service
+    def __init__(self, service: Service, router: Router) -> None:
+        self.service, self.router = service, router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        if scope["type"] != "http":  # the server is started without others
             return
-        started, status = time.perf_counter(), 500
+        started, status = time.perf_counter(), 499
         facts: dict[str, Any] = {"route": "other", "documents": 0, "id": f"{random.getrandbits(48):012x}"}
-        scope["labelfield"], has_begun = facts, False
-
-        async def watched(message: Message) -> None:
-            nonlocal status, has_begun
-            if message["type"] == "http.response.start":
-                status, has_begun = message["status"], True
-                message.setdefault("headers", [])
-                message["headers"] = [*message["headers"], *_HEADERS, (b"x-request-id", facts["id"].encode())]
-            await send(message)
-
+        scope["labelfield"] = facts
         try:
-            if (refusal := self._refusal(scope)) is not None:
-                await worded(scope["path"], refusal)(scope, receive, watched)
-            else:
-                await self.app(scope, receive, watched)
+            response = await self._response(scope, receive)
+            response.raw_headers += [*_HEADERS, (b"x-request-id", facts["id"].encode())]
+            status = response.status_code
+            await response(scope, receive, send)
         except ClientDisconnect:
-            status = 499
-        except Exception as error:
-            if has_begun:
-                raise
-            await self.service.failed(scope, error)(scope, receive, watched)
+            pass
         finally:
             self._tell(scope["method"], facts, status, time.perf_counter() - started)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Start and stop the service with the server."""
+        await receive()
+        self.service.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.service.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _response(self, scope: Scope, receive: Receive) -> Response:
+        try:
+            self._require_entry(scope)
+            route, scope["path_params"] = self.router.find(scope["method"], scope["path"])
+            scope["labelfield"]["route"] = route.template
+            found = await route.handler(self.service, Request(scope, receive))
+            return found if isinstance(found, Response) else Response(_JSON(found), media_type="application/json")
+        except RefusedError as refusal:
+            return worded(scope["path"], refusal)
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            return self.service.failed(scope, error)
 
     def _tell(self, method: str, facts: dict[str, Any], status: int, seconds: float) -> None:
         self.service.metrics.count(facts["route"], status, seconds, facts["documents"])
@@ -98,31 +111,31 @@ class Gate:
         text = shown.pop("text", None)
         self.service.log("request", "info" if status < 500 else "error", text=text, **shown)
 
-    def _refusal(self, scope: Scope) -> RefusedError | None:
-        """Return why a request may not come in, by its headers alone."""
+    def _require_entry(self, scope: Scope) -> None:
+        """Refuse a request that may not come in, by its headers alone."""
         headers, token = dict(scope["headers"]), self.service.settings.token
         given = headers.get(b"authorization", b"").decode("latin-1")
         if token is not None and scope["path"] not in _OPEN and not is_known(given, token):
             challenge = {"WWW-Authenticate": 'Basic realm="labelfield", charset="UTF-8", Bearer realm="labelfield"'}
-            return RefusedError(
+            raise RefusedError(
                 401, "a token is needed: Authorization: Bearer TOKEN, or Basic with it as password", challenge
             )
-        is_ours_alone = token is None and self.service.settings.is_local and scope["path"] not in _OPEN
-        if is_ours_alone and not self._is_own_name(headers):
-            return RefusedError(403, "this is not a name of the server; start it with a token, or --cors-origin for it")
+        is_open = scope["path"] in _OPEN or token is not None or not self.service.settings.is_local
+        if not is_open and not self._is_own_name(headers):
+            raise RefusedError(403, "this is not a name of the server; start it with a token, or --cors-origin for it")
         if scope["method"] not in _SAFE_METHODS and not self._is_own_origin(headers):
-            return RefusedError(
+            raise RefusedError(
                 403, "a page of another origin may not do this; start the server with --cors-origin for it"
             )
-        return None
 
     def _is_own_name(self, headers: dict[bytes, bytes]) -> bool:
         """Return whether a request is meant for this machine. A page of another site can let its own name lead to this
         machine, and would then be of the same origin (DNS rebinding); addresses and localhost are nobody else's."""
-        host = headers.get(b"host", b"").decode("latin-1")
+        host = headers.get(b"host", b"").decode("latin-1").lower()
         if host in map(_netloc, self.service.settings.cors_origins):
             return True
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() and not host.endswith("]") else host
+        name = name.rstrip(".")
         return name in ("", "localhost") or name.endswith(".localhost") or _is_address(name.strip("[]"))
 
     def _is_own_origin(self, headers: dict[bytes, bytes]) -> bool:
@@ -148,6 +161,8 @@ def _is_address(name: str) -> bool:
 
 
 _QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready", "/page/{name}", "/dashboard")
+# Made once: Starlette's own response makes an encoder for each.
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 
 
@@ -162,7 +177,12 @@ def is_known(authorization: str, token: str) -> bool:
             given = b""
     elif scheme.lower() != "bearer":
         given = b""
-    return hmac.compare_digest(given, token.encode())
+    known = token.encode()
+    try:
+        older = token.encode("latin-1")  # as some clients, such as requests, write Basic
+    except UnicodeEncodeError:
+        older = known
+    return hmac.compare_digest(given, known) | hmac.compare_digest(given, older)
 
 
 async def read_body(service: Service, request: Request) -> bytes:
@@ -172,25 +192,28 @@ async def read_body(service: Service, request: Request) -> bytes:
     all of it.
     """
     limit, timeout = service.settings.max_body, service.settings.timeout
-    declared = request.headers.get("content-length", "")
+    declared, expected = (request.headers.get(name, "") for name in ("content-length", "expect"))
     size, parts = 0, list[bytes]()
     is_too_large = declared.isdecimal() and int(declared) > limit
-    if is_too_large and "100-continue" in request.headers.get("expect", "").lower():
+    if is_too_large and "100-continue" in expected.lower():
         raise _too_large(limit)  # the sender waits for our word
     try:
         async with asyncio.timeout(min(timeout, _DRAIN_S) if is_too_large else timeout):
-            async for part in request.stream():
+            has_more = True
+            while has_more and size <= _DRAINED * limit:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                part, has_more = message.get("body", b""), message.get("more_body", False)
                 size += len(part)
                 is_too_large = is_too_large or size > limit
-                if size > _DRAINED * limit:
-                    break
                 if not is_too_large:
                     service.hold_bytes(len(part))
                     parts.append(part)
     except TimeoutError:
         if not is_too_large:
-            message = f"the body did not arrive within {timeout:g} s"
-            raise RefusedError(408, message, {"Connection": "close"}) from None
+            late = f"the body did not arrive within {timeout:g} s"
+            raise RefusedError(408, late, {"Connection": "close"}) from None
     finally:
         service.hold_bytes(-sum(map(len, parts)))
     if is_too_large:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.routing import Route
 
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import as_count, as_object, document_of, kind_of, parse_object
 from labelfield.serve.refusal import RefusedError
-from labelfield.serve.service import Service, route
+from labelfield.serve.routing import Route
+from labelfield.serve.service import Service
 from labelfield.serve.tagging import Question
 
 
@@ -30,6 +30,6 @@ async def classify(service: Service, request: Request) -> Any:
     return found[0] if isinstance(inputs, str) else found
 
 
-def routes(service: Service) -> list[Route]:
+def routes() -> list[Route]:
     """Return the routes of this shape: the root, as endpoints have it, and one for each model."""
-    return [route(service, "POST", "/", classify), route(service, "POST", "/models/{model}", classify)]
+    return [Route("POST", "/", classify), Route("POST", "/models/{model}", classify)]

@@ -7,12 +7,12 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import as_count, as_list, as_number, as_object, as_text, document_of, parse_object, row_of
 from labelfield.serve.refusal import RefusedError
-from labelfield.serve.service import Service, route
+from labelfield.serve.routing import Route
+from labelfield.serve.service import Service
 from labelfield.serve.store import Served
 from labelfield.serve.tagging import Line, Question
 from labelfield.version import __version__
@@ -156,16 +156,16 @@ async def load(service: Service, request: Request) -> Any:
     return {"name": new.name, "version": new.version}
 
 
-def routes(service: Service) -> list[Route]:
+def routes() -> list[Route]:
     """Return the routes of this shape."""
     one = "/v2/models/{model}"
     return [
-        route(service, "GET", "/v2", about),
-        route(service, "GET", "/v2/health/live", live),
-        route(service, "GET", "/v2/health/ready", ready),
-        route(service, "GET", one, model),
-        route(service, "GET", f"{one}/ready", model_ready),
-        route(service, "POST", f"{one}/infer", infer),
-        route(service, "POST", "/v2/repository/index", index),
-        route(service, "POST", "/v2/repository/models/{model}/load", load),
+        Route("GET", "/v2", about),
+        Route("GET", "/v2/health/live", live),
+        Route("GET", "/v2/health/ready", ready),
+        Route("GET", one, model),
+        Route("GET", f"{one}/ready", model_ready),
+        Route("POST", f"{one}/infer", infer),
+        Route("POST", "/v2/repository/index", index),
+        Route("POST", "/v2/repository/models/{model}/load", load),
     ]

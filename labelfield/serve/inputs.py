@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from labelfield.serve.refusal import RefusedError
 from labelfield.serve.store import Served
@@ -23,9 +24,8 @@ def parse_json(body: bytes) -> Any:
     except UnicodeDecodeError:
         raise RefusedError(400, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise RefusedError(
-            400, f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from None
+        said = error.msg.removesuffix(" at")  # as some messages end
+        raise RefusedError(400, f"the body is not JSON: {said} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise RefusedError(400, "the body is not JSON: it is nested too deeply") from None
     except ValueError:  # Python reads no whole numbers of thousands of digits
@@ -39,6 +39,16 @@ def _no_number(name: str) -> Any:
 def parse_object(body: bytes) -> dict[str, Any]:
     """Return a JSON object."""
     return as_object(parse_json(body), "the body")
+
+
+def parse_form(body: bytes) -> dict[str, str]:
+    """Return the fields of a form; of fields with the same name the last."""
+    found = {}
+    for field in body.split(b"&"):
+        if field:
+            name, _, value = field.replace(b"+", b" ").partition(b"=")
+            found[unquote_to_bytes(name).decode(errors="replace")] = unquote_to_bytes(value).decode(errors="replace")
+    return found
 
 
 def as_object(found: Any, what: str) -> dict[str, Any]:
@@ -59,7 +69,11 @@ def as_text(found: Any, what: str) -> str:
     """Return a text; halves of surrogate pairs, which no encoding has, become a replacement character."""
     if not isinstance(found, str):
         raise RefusedError(422, f"{what} is {kind_of(found)}; expected text")
-    return _SURROGATES.sub("\ufffd", found)
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", found)
+    return found
 
 
 def as_number(found: Any, what: str, low: float, high: float) -> float:

@@ -7,12 +7,12 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from starlette.requests import Request
-from starlette.routing import Route
 
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import as_list, as_object, as_text, parse_object
 from labelfield.serve.refusal import RefusedError
-from labelfield.serve.service import Service, route
+from labelfield.serve.routing import Route
+from labelfield.serve.service import Service
 from labelfield.serve.store import Served
 from labelfield.serve.tagging import Question
 
@@ -125,11 +125,11 @@ def _tags_of_config(config: str) -> tuple[str, str, str | None, set[str]]:
     return tag.get("name") or "tags", to_name, field, choices
 
 
-def routes(service: Service) -> list[Route]:
+def routes() -> list[Route]:
     """Return the routes of this shape, at the root and under any prefix."""
     posted = (("POST", "setup", setup), ("POST", "predict", predict), ("POST", "webhook", webhook))
     return [
-        route(service, method, f"{prefix}/{name}", handler)
+        Route(method, f"{prefix}/{name}", handler)
         for prefix in ("", "/{prefix:path}")
         for method, name, handler in (("GET", "health", health), *posted)
     ]

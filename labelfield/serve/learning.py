@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labelfield.atomic import replacing_folder, temporary_folder
-from labelfield.models.artifact import MODEL_FILES
+from labelfield.models.artifact import MODEL_FILES, SAVED_FILES
 from labelfield.serve.corrections import Correction, Corrections
 from labelfield.serve.refusal import RefusedError
 
@@ -140,7 +140,7 @@ def put_back(folder: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     with replacing_folder(target, MODEL_FILES) as new:
-        for name in MODEL_FILES:
+        for name in SAVED_FILES:
             if (source / name).is_file():
                 shutil.copyfile(source / name, new / name)
 

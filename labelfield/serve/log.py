@@ -17,6 +17,7 @@ from typing import IO, Any
 # Events of which there may be thousands per second, and how long they wait to be written together: every write lets
 # the computing thread have its turn first.
 _MANY, _SOON_S = "request", 0.05
+_JSON = json.JSONEncoder(ensure_ascii=True, default=str).encode
 
 
 class Log:
@@ -34,7 +35,7 @@ class Log:
         if self.with_text and text is not None:
             line["text"] = text
         with self._lock:
-            self._lines.append(json.dumps(line, ensure_ascii=True, default=str) + "\n")
+            self._lines.append(_JSON(line) + "\n")
             if event == _MANY and level == "info":
                 with suppress(RuntimeError):  # no event loop runs in this thread
                     self._timer = self._timer or asyncio.get_running_loop().call_later(_SOON_S, self.flush)

@@ -43,13 +43,23 @@ class Metrics:
             multiprocess_mode="livemax",
         )
         self.recent: deque[_Request] = deque(maxlen=_MOST_KEPT)
+        self._found: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     def count(self, route: str, status: int, seconds: float, n_documents: int) -> None:
         """Count a request that was answered."""
-        self.requests.labels(route, str(status)).inc()
-        self.duration.labels(route).observe(seconds)
+        requests, duration = self._series(route, status)
+        requests.inc()
+        duration.observe(seconds)
         if n_documents or status >= 400:
             self.recent.append(_Request(time.time(), status, seconds, n_documents))
+
+    def _series(self, route: str, status: int) -> tuple[Counter, Histogram]:
+        """Return the count and the times of a route, which are looked up once: there are few of them."""
+        found = self._found.get((route, status))
+        if found is None:
+            found = self.requests.labels(route, str(status)), self.duration.labels(route)
+            self._found[route, status] = found
+        return found
 
     def show_model(self, name: str, version: str, method: str, old: tuple[str, str] | None = None) -> None:
         """Say which version of a model answers, in place of an old version and its method."""
@@ -77,7 +87,7 @@ class Metrics:
             points[min(n_points - 1, int((one.at - (now - _WINDOW_S)) / width))].append(one)
         return {
             "requests": len(kept),
-            "documents": sum(one.n_documents for one in kept),
+            "documents": sum(one.n_documents for one in kept if one.status < 400),
             "errors": sum(one.status >= 500 and one.status != 503 for one in kept),
             "refused": sum(400 <= one.status < 500 or one.status == 503 for one in kept),
             "p50_ms": _quantile([one.seconds for one in kept if one.status < 400], 0.5),

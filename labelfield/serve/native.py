@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.routing import Route
 
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import as_count, as_text, items_of, parse_object, question_of, require_known
-from labelfield.serve.service import Service, route
+from labelfield.serve.routing import Route
+from labelfield.serve.service import Service
 
 _KNOWN = ("model", "text", "documents", "rows", "k", "threshold", "precision", "review", "explain")
 
@@ -45,10 +45,10 @@ async def labels(service: Service, request: Request) -> Any:
     return {"labels": found[:most], "total": len(found)}
 
 
-def routes(service: Service) -> list[Route]:
+def routes() -> list[Route]:
     """Return the routes of this shape."""
     return [
-        route(service, "POST", "/tag", tag),
-        route(service, "GET", "/models", models),
-        route(service, "GET", "/labels", labels),
+        Route("POST", "/tag", tag),
+        Route("GET", "/models", models),
+        Route("GET", "/labels", labels),
     ]

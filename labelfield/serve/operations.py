@@ -7,10 +7,10 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from labelfield.serve.openapi import description
-from labelfield.serve.service import Service, route
+from labelfield.serve.routing import Route
+from labelfield.serve.service import Service
 
 
 async def alive(service: Service, request: Request) -> Any:
@@ -35,11 +35,11 @@ async def openapi(service: Service, request: Request) -> Any:
     return description(has_token=service.settings.token is not None)
 
 
-def routes(service: Service) -> list[Route]:
+def routes() -> list[Route]:
     """Return the routes for operators."""
     return [
-        route(service, "GET", "/healthz", alive),
-        route(service, "GET", "/readyz", ready),
-        route(service, "GET", "/metrics", metrics),
-        route(service, "GET", "/openapi.json", openapi),
+        Route("GET", "/healthz", alive),
+        Route("GET", "/readyz", ready),
+        Route("GET", "/metrics", metrics),
+        Route("GET", "/openapi.json", openapi),
     ]

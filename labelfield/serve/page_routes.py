@@ -9,13 +9,13 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from labelfield.serve.dashboard import dashboard
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import as_list, as_number, as_text, document_of, parse_object, require_known
 from labelfield.serve.refusal import RefusedError
-from labelfield.serve.service import Service, route
+from labelfield.serve.routing import Route
+from labelfield.serve.service import Service
 from labelfield.serve.store import Served
 
 _FILES = {"page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -126,16 +126,16 @@ async def show_dashboard(service: Service, request: Request) -> Any:
     return await dashboard(service, service.store.find(request.query_params.get("model")))
 
 
-def routes(service: Service) -> list[Route]:
+def routes() -> list[Route]:
     """Return the routes of the page."""
     return [
-        route(service, "GET", "/", page),
-        route(service, "GET", "/page/{name}", part),
-        route(service, "GET", "/corrections", listed),
-        route(service, "POST", "/corrections", add),
-        route(service, "DELETE", "/corrections/{number:int}", remove),
-        route(service, "GET", "/learn", learning),
-        route(service, "POST", "/learn", learn),
-        route(service, "POST", "/learn/undo", undo),
-        route(service, "GET", "/dashboard", show_dashboard),
+        Route("GET", "/", page),
+        Route("GET", "/page/{name}", part),
+        Route("GET", "/corrections", listed),
+        Route("POST", "/corrections", add),
+        Route("DELETE", "/corrections/{number:int}", remove),
+        Route("GET", "/learn", learning),
+        Route("POST", "/learn", learn),
+        Route("POST", "/learn/undo", undo),
+        Route("GET", "/dashboard", show_dashboard),
     ]

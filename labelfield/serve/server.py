@@ -117,6 +117,8 @@ def run_worker(settings: Settings, listening: socket.socket, parent: int | None 
     config = uvicorn.Config(
         build_app(service),
         http=limited(settings.connections, min(_HEAD_S, settings.timeout)),
+        ws="none",  # a request to upgrade is an ordinary one
+        lifespan="on",  # a service that cannot start is an error
         log_config=None,
         access_log=False,
         server_header=False,

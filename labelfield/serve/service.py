@@ -10,10 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from scipy import sparse
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Scope
 
 from labelfield.errors import LabelfieldError
@@ -30,7 +28,7 @@ from labelfield.serve.tagging import Line, Question, tag_items
 
 _WATCH_S = 1.0
 # Rows that the page compares with those of training; texts are not kept.
-_KEPT_BATCHES, _ROWS_PER_BATCH = 300, 4
+_KEPT_BATCHES, _ROWS_PER_BATCH, _SELDOM = 300, 4, 16
 
 
 class Service:
@@ -51,7 +49,7 @@ class Service:
         self.recent: dict[str, deque[Any]] = {name: deque(maxlen=_KEPT_BATCHES) for name in settings.models}
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
-        self._held = 0
+        self._held, self._n_batches = 0, 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._completing, self._reloading = asyncio.Lock(), asyncio.Lock()
         self._reloads: dict[str, asyncio.Task[Served]] = {}
@@ -202,8 +200,13 @@ class Service:
         return lines
 
     def _keep(self, served: Served, rows: sparse.csr_array) -> None:
-        """Remember rows, by which the page can say whether documents have changed since training."""
-        self.recent[served.name].append(rows[:_ROWS_PER_BATCH])
+        """Remember rows, by which the page can say whether documents have changed since training.
+
+        Once there are enough, only some of the batches are looked at: a busy server has hundreds per second.
+        """
+        kept, self._n_batches = self.recent[served.name], self._n_batches + 1
+        if len(kept) < _KEPT_BATCHES or self._n_batches % _SELDOM == 0:
+            kept.append(rows[:_ROWS_PER_BATCH])
 
     def failed(self, scope: Scope, error: Exception) -> Response:
         """Log an error of ours, and return what the client may know of it."""
@@ -222,34 +225,3 @@ class Service:
 def _reason(error: Exception) -> str | None:
     """Return the message of an error of ours, which has paths but no documents: for the log, not for answers."""
     return str(error) if isinstance(error, LabelfieldError | OSError) else None
-
-
-Handler = Callable[[Service, Request], Awaitable[Any]]
-
-
-def route(service: Service, method: str, template: str, handler: Handler) -> Route:
-    """Return a route whose function gives a Response, or what becomes JSON, or raises a RefusedError."""
-
-    async def respond(request: Request) -> Response:
-        request.scope["labelfield"]["route"] = template
-        try:
-            found = await handler(service, request)
-        except RefusedError as refusal:
-            return worded(request.url.path, refusal)
-        except ClientDisconnect:
-            raise
-        except Exception as error:
-            return service.failed(request.scope, error)
-        return found if isinstance(found, Response) else JSONResponse(found)
-
-    return Route(template, respond, methods=[method])
-
-
-async def refuse(request: Request, error: Exception) -> Response:
-    """Word what the router refuses: unknown paths and wrong methods."""
-    assert isinstance(error, HTTPException)
-    status = error.status_code
-    said = {404: "there is nothing here; /openapi.json lists what there is", 405: "this path takes another method"}
-    return worded(
-        request.url.path, RefusedError(status, said.get(status, str(error.detail)), dict(error.headers or {}))
-    )

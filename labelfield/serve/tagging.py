@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.decide import Policy
-from labelfield.text.parts import TagNames, TextParts, written
+from labelfield.text.parts import TagNames, TextParts, ranked
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
@@ -25,7 +25,7 @@ class Tagger(Protocol):
     @property
     def text_(self) -> TextParts | None: ...
     def label_names(self) -> list[str]: ...
-    def predict_topk(self, X: Any, k: int = 5) -> sparse.csr_array: ...
+    def predict_topk(self, X: Any, k: int = 5, *, search: Any = "auto") -> sparse.csr_array: ...
     def predict_uncertainty(self, X: Any, best: sparse.csr_array | None = None) -> NDArray[np.float32]: ...
 
 
@@ -74,13 +74,15 @@ def tag_items(
     return lines, rows
 
 
-def ranked_lines(tagger: Tagger, rows: sparse.csr_array, questions: Sequence[Question], names: TagNames) -> list[Line]:
+def ranked_lines(
+    tagger: Tagger, rows: sparse.csr_array, questions: Sequence[Question], names: TagNames, search: str = "auto"
+) -> list[Line]:
     """Return the most probable tags of each row, as many as were asked for."""
-    best = tagger.predict_topk(rows, max(one.k for one in questions))
+    best = tagger.predict_topk(rows, max(one.k for one in questions), search=search)
     lines = []
-    for own, unsure, question in zip(names.tags(best), _uncertainty(tagger, rows, best), questions, strict=True):
-        kept = [tag for tag in own[: question.k] if tag.probability >= question.threshold]
-        lines.append({"tags": written(kept), "uncertainty": unsure, "review": unsure >= question.review})
+    for own, unsure, question in zip(ranked(best), _uncertainty(tagger, rows, best), questions, strict=True):
+        kept = [one for one in own[: question.k] if one[0] >= question.threshold]
+        lines.append({"tags": names.written(kept), "uncertainty": unsure, "review": unsure >= question.review})
     return lines
 
 
@@ -93,8 +95,8 @@ def promised_lines(tagger: Tagger, rows: sparse.csr_array, policy: Policy, names
     """Return the tags of each row that a policy promises something of, and whether a person should see it."""
     best = tagger.predict_topk(rows, policy.n_listed)
     decision = policy.apply(best)
-    each = zip(names.tags(decision.tags), _uncertainty(tagger, rows, best), decision.review.tolist(), strict=True)
-    return [{"tags": written(own), "uncertainty": unsure, "review": review} for own, unsure, review in each]
+    each = zip(ranked(decision.tags), _uncertainty(tagger, rows, best), decision.review.tolist(), strict=True)
+    return [{"tags": names.written(own), "uncertainty": unsure, "review": review} for own, unsure, review in each]
 
 
 def _uncertainty(tagger: Tagger, rows: sparse.csr_array, best: sparse.csr_array) -> list[float]:

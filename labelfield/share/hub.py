@@ -10,7 +10,7 @@ from typing import Any
 from labelfield.atomic import replacing_folder, temporary_folder
 from labelfield.errors import LabelfieldError
 from labelfield.estimators.text import load
-from labelfield.models.artifact import DOCUMENTS, MODEL_FILES
+from labelfield.models.artifact import DOCUMENTS, MODEL_FILES, SAVED_FILES
 from labelfield.share.card import model_card
 
 CARD = "README.md"
@@ -25,7 +25,7 @@ def hub_folder(model: str | PathLike[str], out: str | PathLike[str], *, document
     source, target = Path(model), Path(out)
     text = model_card(load(source, device="cpu"), **({"name": source.resolve().name} | card))
     with replacing_folder(target, (*MODEL_FILES, CARD)) as new:
-        for name in MODEL_FILES:
+        for name in SAVED_FILES:
             if (source / name).is_file() and (documents or name != DOCUMENTS):
                 shutil.copyfile(source / name, new / name)
         (new / CARD).write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ import numpy as np
 from labelfield.atomic import replacing_folder
 from labelfield.errors import DataError
 from labelfield.estimators.text import load
-from labelfield.models.artifact import DOCUMENTS, MODEL_FILES
+from labelfield.models.artifact import DOCUMENTS, MODEL_FILES, SAVED_FILES
 from labelfield.version import __version__
 
 _MODEL, _FOLDER, _REQUIREMENTS = "MLmodel", "model", "requirements.txt"
@@ -44,7 +44,7 @@ def save_mlflow(model: str | PathLike[str], out: str | PathLike[str]) -> Path:
     }
     with replacing_folder(target, _FILES) as new:
         (new / _FOLDER).mkdir()
-        for name in MODEL_FILES:
+        for name in SAVED_FILES:
             if (source / name).is_file() and name != DOCUMENTS:
                 shutil.copyfile(source / name, new / _FOLDER / name)
         # JSON is YAML, which is what MLflow reads.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Longer runs of letters are no words; shorter ones only in scripts without spaces.
-LONGEST, SHORTEST = 64, 2
+LONGEST, SHORTEST = 64, 2  # as in `labelfield.compiled.tokens`, which a test compares
 # No letter, and the flag of a letter that is a word of its own: as in labelfield/compiled/tokens.py.
 _SEPARATOR, _ALONE = 1, 1 << 31
 _PAGE = 256

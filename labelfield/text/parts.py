@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,12 +34,18 @@ class TagNames:
 
     def tags(self, best: sparse.csr_array, threshold: float = 0.0) -> list[list[Tag]]:
         """Return predicted labels of each row (CSR) as tags, best first."""
-        found = []
-        for first, last in zip(best.indptr[:-1].tolist(), best.indptr[1:].tolist(), strict=True):
-            own = zip(best.data[first:last].tolist(), best.indices[first:last].tolist(), strict=True)
-            kept = (one for one in sorted(own, reverse=True) if one[0] >= threshold)
-            found.append([Tag(self.names[j], self.uris[j], p) for p, j in kept])
-        return found
+        kept = ([one for one in own if one[0] >= threshold] for own in ranked(best))
+        return [[Tag(self.names[j], self.uris[j], p) for p, j in own] for own in kept]
+
+    def written(self, own: Sequence[tuple[float, int]]) -> list[dict[str, Any]]:
+        """Return probabilities with their labels as JSON has tags."""
+        return [{"label": self.names[j], "uri": self.uris[j], "probability": round(p, 4)} for p, j in own]
+
+
+def ranked(best: sparse.csr_array) -> Iterator[list[tuple[float, int]]]:
+    """Yield the probabilities of each row with their labels, the largest first."""
+    entries, ends = list(zip(best.data.tolist(), best.indices.tolist(), strict=True)), best.indptr.tolist()
+    return (sorted(entries[first:last], reverse=True) for first, last in pairwise(ends))
 
 
 def tags_of(

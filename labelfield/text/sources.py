@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -126,7 +126,7 @@ def is_utf_16(head: bytes) -> bool:
 def read_table(path: Path, encoding: str, delimiter: str, is_header: Callable[[list[list[str]]], bool]) -> Source:
     """Read CSV or TSV; without a header, which `is_header` finds in the first rows, columns are called 0, 1, …"""
     csv.field_size_limit(2**31 - 1)  # a document may be longer than a cell of a spreadsheet
-    lines = _cells(path, encoding, delimiter)
+    lines = dropwhile(lambda row: not row[1], _cells(path, encoding, delimiter))  # the first lines may be empty
     kind = "TSV" if delimiter == "\t" else "CSV"
     head = list(islice(lines, _FIRST_ROWS))
     if not head:

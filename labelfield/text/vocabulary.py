@@ -182,16 +182,18 @@ def read_vocabulary(path: str | PathLike[str], language: str | None = None) -> L
 
 
 def _read_lines(path: Path) -> Iterator[Label]:
-    """Yield a label per line; for PECOS its number counts, so that empty lines and names that recur have labels too."""
+    """Yield a label per line. Where labels have no URI the number of the line counts (PECOS), so that empty lines and
+    names that recur have labels too."""
     seen, n_labels, n_empty = set[str](), 0, 0
     for line, text in numbered_lines(path):
         if not _line(text):
             n_empty += 1
             continue
-        for number in range(n_labels, n_labels + n_empty):
-            yield Label(f"label {number}")
         label = _label_of(text, path, line)
-        n_labels, n_empty = n_labels + n_empty, 0
+        if label.uri is None:
+            yield from (Label(f"label {number}") for number in range(n_labels, n_labels + n_empty))
+            n_labels += n_empty
+        n_empty = 0
         if label.uri is None and label.name in seen:
             label = label._replace(name=f"{label.name} <{n_labels}>")
         seen.add(label.name)

@@ -165,7 +165,7 @@ class WordEncoder:
     def _learn(self, documents: Iterable[Document], weights: Sequence[float], *, keeps_tokens: bool) -> _Kept | None:
         """Learn the vocabulary, and return what `fit_transform` needs to make rows without splitting words again."""
         check_options(vars(self), self.constraints)
-        self.weights_ = np.asarray(weights, np.float32)
+        self.weights_ = _checked_weights(weights)
         stream = iter(documents)
         head = list(islice(stream, _SAMPLE))
         self.language_ = self._choose_language(head)
@@ -410,11 +410,9 @@ class WordEncoder:
         encoder = cls(**{name: config[name] for name in cls.constraints})
         check_options(vars(encoder), cls.constraints)
         language, sizes = config["language_"], [config[name] for name in ("n_words", "n_pairs", "n_documents")]
-        frequency, weights = arrays["frequency"], np.asarray(config["weights"], np.float32)
+        frequency, weights = arrays["frequency"], _checked_weights(config["weights"])
         if not (language is None or isinstance(language, str)) or not all(Integer(0).accepts(size) for size in sizes):
             raise ValueError("the language or a size of the encoder is not one")
-        if weights.ndim != 1 or not weights.size or not (np.isfinite(weights) & (weights > 0)).all():
-            raise ValueError("the weights of fields are not positive numbers")
         if frequency.shape != (len(names),) or frequency.dtype != np.int64 or sizes[0] + sizes[1] > len(names):
             raise ValueError(f"the encoder does not have {len(names)} columns")
         if frequency.size and not 0 <= int(frequency.min()) <= int(frequency.max()) <= sizes[2]:
@@ -440,6 +438,14 @@ class WordEncoder:
 
 _Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 _NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
+
+
+def _checked_weights(weights: Sequence[float]) -> NDArray[np.float32]:
+    """Return the weights of fields; raise a ValueError if they are not positive numbers."""
+    checked = np.asarray(weights, np.float32)
+    if checked.ndim != 1 or not checked.size or not (np.isfinite(checked) & (checked > 0)).all():
+        raise ValueError("the weights of fields are not positive numbers")
+    return checked
 
 
 def _fields(document: Document) -> Sequence[str]:

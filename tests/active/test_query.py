@@ -9,6 +9,7 @@ from test_commands import message, run
 
 import labelfield
 from labelfield.active import STRATEGIES, query
+from labelfield.active.design import _NOISE, _sketch
 from labelfield.active.query import binary_entropy, row_scores
 
 FAST = {"row_transform": "unit", "cost": 1.0, "device": "cpu", "random_state": 0}
@@ -50,20 +51,46 @@ def test_information_of_a_posterior_is_that_of_many_draws(data):
     assert row_scores(gp, pool, "information") == pytest.approx(naive, rel=0.05, abs=2e-3)
 
 
-def test_diverse_is_the_greedy_choice(model, data):
-    pool = data.X[100:160]
-    scores, dense = row_scores(model, pool, "uncertainty"), pool.toarray()
-    unit = dense / np.linalg.norm(dense, axis=1, keepdims=True)
+@pytest.mark.parametrize("n_labelled", [0, 5])
+def test_diverse_lowers_the_variance_of_uncertain_rows_the_most(model, data, n_labelled):
+    pool, labelled = data.X[100:160], data.X[:n_labelled] if n_labelled else None
+    unsure = model.predict_uncertainty(pool).astype(np.float64)
+    unit, known = (
+        rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (pool.toarray(), data.X[:5].toarray())
+    )
+
+    def variance(rows):
+        """The sum over the pool of what stays unknown of a linear function once these rows are labelled."""
+        S = np.linalg.inv(np.eye(unit.shape[1]) + np.array(rows).T @ np.array(rows) / _NOISE)
+        return float(unsure @ np.einsum("nd,de,ne->n", unit, S, unit))
+
     chosen = []
     for _ in range(6):
-        distance = np.min([np.maximum(1 - unit @ unit[row], 0) for row in chosen], axis=0) if chosen else 1
-        distance = np.minimum(distance, 1)
-        worth = np.where(np.isin(np.arange(60), chosen), -1, scores * distance)
-        chosen.append(int(np.argmax(worth)))
-    assert query(model, pool, 6, "diverse").tolist() == chosen
+        rows = [*known[:n_labelled], *unit[chosen]]
+        left = [row for row in range(60) if row not in chosen]
+        chosen.append(min(left, key=lambda row: variance([*rows, unit[row]])))
+    assert query(model, pool, 6, "diverse", X_labelled=labelled).tolist() == chosen
+
+
+def test_diverse_does_not_choose_copies(model, data):
+    pool = data.X[100:160]
     twice = sparse.csr_array(sparse.vstack([pool, pool]))
     found = query(model, twice, 10, "diverse") % 60
-    assert len(set(found.tolist())) == 10  # a copy of a chosen row is worth nothing
+    assert len(set(found.tolist())) == 10
+    first = query(model, pool, 5, "diverse")
+    assert not set(first.tolist()) & set(query(model, pool, 5, "diverse", X_labelled=pool[first]).tolist())
+
+
+def test_a_sketch_keeps_products_of_rows():
+    rng = np.random.default_rng(0)
+    rows = sparse.random_array((300, 5000), density=0.02, rng=rng, format="csr", dtype=np.float32)
+    Phi, norms = _sketch(rows), np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1))).ravel()
+    assert Phi.shape == (300, 256)
+    assert np.linalg.norm(Phi, axis=1) == pytest.approx(1, abs=1e-5)
+    error = (Phi @ Phi.T - (rows @ rows.T).toarray() / np.outer(norms, norms))[np.triu_indices(300, 1)]
+    assert abs(error.mean()) < 0.1 / 256**0.5  # pairs share one sketch, so that their errors do not average out wholly
+    assert error.std() < 1.3 / 256**0.5  # as of the mean of 256 random signs
+    assert (_sketch(rows[:7]) == Phi[:7]).all()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -129,6 +156,17 @@ def test_the_command_writes_documents_with_proposals(served, tmp_path):
     assert all((line["title"], line["text"]) == documents[line["id"]] for line in lines)
     assert lines[0]["proposed"][0]["probability"] > 0
     assert "exists" in message(run("query", model, pool, "--out", tmp_path / "next.jsonl", check=2))
+
+
+def test_the_command_knows_what_is_labelled(served, tmp_path):
+    model, pool = served
+    known = labelfield.read_documents(pool)
+    for name, options in (("kept", ()), ("named", ("--labelled", pool))):
+        run("query", model, pool, "-n", 5, "--out", tmp_path / name, *options)
+        found = [json.loads(line)["id"] for line in (tmp_path / name).read_text().splitlines()]
+        labelled = labelfield.read_documents(pool if options else pool.with_name("train.csv")).texts
+        chosen = query(labelfield.load(model), known.texts, 5, "diverse", X_labelled=labelled)
+        assert found == [known.ids[row] for row in chosen.tolist()]
 
 
 ANSWERS = {

@@ -10,10 +10,12 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+from scipy import sparse
 from test_commands import message, run
 from test_models import SMALL
 
 import labelfield
+from labelfield.light.model import load_light
 
 FAST = ("--method", "linear", "--set", "row_transform=unit", "--set", "cost=1.0", "--device=cpu")
 
@@ -246,7 +248,10 @@ def test_interrupted_learning_keeps_the_old_model_and_resumes(kind, toy, tmp_pat
         assert "is as it was, and the same command with --resume continues" in message(done)
         left = files_of(tmp_path / "model")
         assert {name: left.pop(name) for name in old} == old
-        assert {name.partition("-")[0].partition(".")[0] for name in left} <= {"checkpoint"}
+        assert {name.partition("-")[0].partition(".")[0] for name in left} <= {"learning"}
+        again = message(run("train", toy, "--out", tmp_path / "model", *method, check=2))
+        assert "--overwrite" in again  # it is a model, not an unfinished training
+        assert "--resume" not in again
         assert len(run("tag", tmp_path / "model", toy).stdout.splitlines()) == 40
     (tmp_path / "other.jsonl").write_text(json.dumps({"title": "", "text": "wool", "labels": ["music"]}))
     refused = run(*learn[:2], tmp_path / "other.jsonl", "--device=cpu", "--resume", check=3)
@@ -334,6 +339,27 @@ def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
     kept = (model / "config.json").read_bytes()
     run("learn", model, rows, "--data", toy, check=3)
     assert (model / "config.json").read_bytes() == kept
+
+
+def test_tags_are_searched_in_cells(toy, trained, tmp_path):
+    model, _ = trained
+
+    def tags(folder, search):
+        return run("tag", folder, toy, "-k", 2, "--search", search).stdout
+
+    assert tags(model, "exact") == tags(model, "auto") == run("tag", model, toy, "-k", 2).stdout
+    assert "not in cells" in message(run("tag", model, toy, "--search", "cells", check=1))
+    assert "drop --search cells" in message(run("tag", model, toy, "--search", "cells", "--f1", check=2))
+    estimator = labelfield.load(model, device="cpu")
+    rows = estimator.text_.rows(labelfield.read_documents(toy).texts)
+    estimator.put_in_cells(sparse.vstack([rows] * 3), n_cells=4)
+    estimator.save(tmp_path / "m")
+    assert load_light(tmp_path / "m") is None
+    found, exact = (
+        [json.loads(line) for line in tags(tmp_path / "m", search).splitlines()] for search in ("cells", "exact")
+    )
+    same = [one["tags"][0]["label"] == other["tags"][0]["label"] for one, other in zip(found, exact, strict=True)]
+    assert sum(same) >= 0.9 * len(same)
 
 
 @pytest.fixture

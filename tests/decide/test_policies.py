@@ -11,7 +11,8 @@ from scipy import sparse
 
 from labelfield.csr import from_counts
 from labelfield.decide import Evidence, fit_policy
-from labelfield.decide.policies import Search, missed, reached_by, searches_for
+from labelfield.decide.policies import missed, reached_by
+from labelfield.decide.searches import Search, searches_for
 from labelfield.errors import CannotAnswerError
 
 N_SPLITS = 200
@@ -232,7 +233,7 @@ def test_labels_without_held_out_positives_are_named_and_share_a_threshold():
         assert fit_policy(bare, **aim).unknown_labels.tolist() == [2, 5]
     thresholds = fit_policy(bare, f1=True).threshold
     assert thresholds[2] == thresholds[5]
-    assert "2 labels with fewer than 5 rows" in fit_policy(bare, f1=True).guarantee
+    assert "labels with fewer than 5 rows there (2)" in fit_policy(bare, f1=True).guarantee
 
 
 @pytest.mark.parametrize(

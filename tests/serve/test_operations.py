@@ -90,8 +90,8 @@ def test_bodies_under_way_are_bounded_together(folder):
         assert client.service._held == 0
 
 
-def basic(password):
-    return "Basic " + base64.b64encode(f"anyone:{password}".encode()).decode()
+def basic(password, encoding="utf-8"):
+    return "Basic " + base64.b64encode(f"anyone:{password}".encode(encoding)).decode()
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,7 @@ def basic(password):
         (f"Bearer {SECRET}", 200),
         (f"bearer {SECRET}", 200),
         (basic(SECRET), 200),
+        (basic(SECRET, "latin-1"), 200),  # as requests writes it
         (basic("wrong"), 401),
         ("Basic !!!", 401),
         ("Bearer wrong", 401),

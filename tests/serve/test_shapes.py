@@ -1,12 +1,16 @@
 """All protocols give the tags of `labelfield tag`, and each refuses bad input in its own words."""
 
 import json
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
 from application import MARKUP, serving
 
 import labelfield
+from labelfield.serve.inputs import parse_form
+from labelfield.serve.refusal import RefusedError
+from labelfield.serve.routing import Route, Router
 
 TEXT = "A violin concert with the orchestra near the harbour"
 
@@ -141,11 +145,10 @@ def test_every_route_is_described(client):
 
     shapes = (annif, hugging_face, inference_protocol, label_studio, native, operations, page_routes)
     routes = {
-        (method, route.path.replace(":int}", "}"))
+        (method, template.replace(":int}", "}"))
         for shape in shapes
-        for route in shape.routes(client.service)
-        for method in route.methods - {"HEAD"}
-        if "prefix" not in route.path and not route.path.startswith("/page") and (method, route.path) != ("GET", "/")
+        for method, template, _ in shape.routes()
+        if "prefix" not in template and not template.startswith("/page") and (method, template) != ("GET", "/")
     }
     assert routes - known == {("GET", "/v1/")}
     assert known <= routes
@@ -241,6 +244,36 @@ def test_unknown_paths_are_not_found(client, path):
 def test_wrong_methods_are_refused(client):
     assert client.get("/tag").status_code == 405
     assert "another method" in client.get("/tag").json()["error"]
+
+
+def test_paths_with_a_slash_at_the_end_are_the_same(client):
+    assert client.get("/v1").json() == client.get("/v1/").json()
+    assert (
+        client.post("/tag/", json={"text": "a violin"}).json() == client.post("/tag", json={"text": "a violin"}).json()
+    )
+    assert client.head("/healthz").status_code == 200
+
+
+def test_fixed_paths_come_before_templates_and_templates_in_order():
+    async def answer(service, request):
+        return None
+
+    routes = [Route("GET", "/{a}", answer), Route("GET", "/x", answer), Route("POST", "/{b:int}", answer)]
+    router = Router([*routes, Route("GET", "/{prefix:path}/end", answer)])
+    found = [router.find(*one) for one in (("GET", "/x"), ("HEAD", "/y"), ("POST", "/7"), ("GET", "/a/b/end"))]
+    assert [route.template for route, _ in found] == ["/x", "/{a}", "/{b:int}", "/{prefix:path}/end"]
+    assert [parts for _, parts in found] == [{}, {"a": "y"}, {"b": 7}, {"prefix": "a/b"}]
+    with pytest.raises(RefusedError) as refused:
+        router.find("DELETE", "/7")
+    assert (refused.value.status, refused.value.headers) == (405, {"Allow": "GET, POST"})
+    with pytest.raises(RefusedError) as refused:
+        router.find("GET", "/a/b")
+    assert refused.value.status == 404
+
+
+@pytest.mark.parametrize("text", ["", "a=1", "a=%41+b&c=", "a=%zz%&=x&&b", "text=%F0%9F%8E%BB&a=%ff", "a=1&a=2"])
+def test_forms_are_read_as_elsewhere(text):
+    assert parse_form(text.encode()) == dict(parse_qsl(text, keep_blank_values=True))
 
 
 def test_markup_in_documents_and_labels_stays_text(client):

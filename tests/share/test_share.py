@@ -111,14 +111,3 @@ def test_the_command_exports(folder, tmp_path):
     (tmp_path / "bad.json").write_text("[1]")
     done = run("export", folder, "--out", tmp_path / "x", "--scores", tmp_path / "bad.json", check=3)
     assert "labelfield evaluate --json" in message(done)
-
-
-def test_the_dockerfile_installs_from_the_lock_file():
-    from pathlib import Path
-
-    text = (Path(__file__).parents[2] / "Dockerfile").read_text()
-    assert "--constraint requirements.lock" in text
-    assert "USER serve" in text
-    lock = (Path(__file__).parents[2] / "requirements.lock").read_text()
-    for name in ("starlette", "uvicorn", "prometheus_client", "httptools", "uvloop"):
-        assert f"\n{name}==" in lock, name

@@ -276,6 +276,9 @@ def test_odd_but_right_files_are_read(tmp_path):
     half.write_text('{"id": "\\ud800", "text": "a\\udfff", "labels": ["x\\ud800"]}\n')
     found = read_documents(half)
     assert (found.ids, found.texts, found.labels) == (["\ufffd"], [("a\ufffd",)], [["x\ufffd"]])
+    late = tmp_path / "late.csv"
+    late.write_text("\n\ntext,labels\nsome words,a\n")
+    assert read_documents(late).labels == [["a"]]
     lines = tmp_path / "lines.csv"
     lines.write_text('text,labels\n"two\nlines",a\n\n"x y",b,\n')
     with pytest.raises(DataError, match=r"lines.csv:5: 3 cells"):

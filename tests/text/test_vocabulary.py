@@ -52,6 +52,8 @@ def test_numbers_are_lines_of_a_list(tmp_path):
     (tmp_path / "labels.txt").write_text("zero\nzero\n\nthree\n\n")
     found = read_vocabulary(tmp_path / "labels.txt")
     assert found.named([["0", "1"], ["2", "3"], ["4"]]) == [["zero", "zero <1>"], ["label 2", "three"], ["4"]]
+    (tmp_path / "labels.tsv").write_text("<u:1>\tone\n\n<u:2>\ttwo\n")
+    assert [label.name for label in read_vocabulary(tmp_path / "labels.tsv").labels] == ["one", "two"]  # URIs count
     (tmp_path / "labels.jsonl").write_text('{"uid": "a", "title": "x"}\n{"uid": "b", "title": "x"}\n{"title": "y"}\n')
     assert read_vocabulary(tmp_path / "labels.jsonl").named([["0", "1", "2"]]) == [["x", "x <1>", "y"]]
 

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
-from labelfield.text import counting
+from labelfield.compiled import tokens
+from labelfield.compiled.tokens import SEPARATOR, UNKNOWN, split_words
+from labelfield.text import counting, letters
 from labelfield.text import words as module
 from labelfield.text.encoders import described_encoder
 from labelfield.text.languages import detect_language, normalise, stemmer
@@ -260,6 +262,33 @@ def test_characters_are_left_out_where_rows_would_be_too_many(monkeypatch, is_co
     assert WordEncoder(language="none", characters="on").fit(texts).has_characters_
     monkeypatch.setattr(module, "_MOST_ENTRIES", 10**6)
     assert WordEncoder(language="none").fit(texts).has_characters_
+
+
+def test_a_code_point_that_becomes_known_while_a_word_ends_does_not_split_it():
+    class Folding:
+        """A table whose page of the third code point is filled by another thread after it was first read."""
+
+        def __init__(self):
+            self.n_asked = 0
+
+        def __getitem__(self, code):
+            self.n_asked += code == ord("c")
+            return UNKNOWN if code == ord("c") and self.n_asked == 1 else SEPARATOR if code == 0 else code
+
+    codes, room = np.array([*map(ord, "abcd"), 0], np.uint32), np.zeros(9, np.uint32)
+    split_one = getattr(split_words, "py_func", split_words)
+    with np.errstate(over="ignore"):  # hashes wrap around
+        assert split_one(codes, Folding(), room, np.zeros(9, np.int64), np.zeros(9, np.uint64)) == -1
+
+
+def test_words_have_the_same_lengths_in_both_twins():
+    assert (letters.SHORTEST, letters.LONGEST) == (tokens.SHORTEST, tokens.LONGEST)
+
+
+@pytest.mark.parametrize("weights", [(), (0.0, 1.0), (-1.0,), (float("nan"),)])
+def test_weights_of_fields_are_positive(weights):
+    with pytest.raises(ValueError, match="not positive numbers"):
+        WordEncoder().fit([("a", "b")], weights)
 
 
 def test_bad_options_and_documents_are_refused():

@@ -12,9 +12,12 @@ from torch import Tensor
 from labelfield.csr import gather_rows
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
+from labelfield.models.cells import Layout, Vectors
+from labelfield.models.linear.cells import LinearCells, label_vectors, natural_cells
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.linear.scores import Weights, products
 from labelfield.models.predictor import Block, Predictor
+from labelfield.models.search import CellScorer
 
 # The most rows times machines whose scores exist at once, and rows. A GPU lays out all weights again for each block.
 _BLOCK_ENTRIES, _MOST_ROWS = {"cpu": 1 << 23, "cuda": 1 << 27}, 2000
@@ -30,7 +33,8 @@ class LinearPredictor(Predictor):
         self.calibration = model.calibration
 
     @cached_property
-    def _weights(self) -> Weights:
+    def weights(self) -> Weights:
+        """The weights of all machines."""
         parts = (self.model.weights, self.model.features, self.model.pointers)
         return Weights(*(part.cpu().numpy() for part in parts))
 
@@ -41,7 +45,7 @@ class LinearPredictor(Predictor):
             with torch.no_grad(), advising_on_memory(FEWER_ROWS):
                 some = gather_rows(rows, np.arange(block.start, block.stop))
                 if self.model.weights.device.type == "cpu":
-                    scores = products(some, self._weights, torch.get_num_threads())
+                    scores = products(some, self.weights, torch.get_num_threads())
                     found = torch.from_numpy(scores).add_(self.model.intercepts)
                 else:
                     found = self.model.scores(to_tensor(some, self.model.weights.device))
@@ -53,8 +57,19 @@ class LinearPredictor(Predictor):
             self.scores_of(rows), lambda found: model.stack(model.parts(found)).sigmoid(), calibrated
         )
 
+    def scorer(self, layout: Layout) -> CellScorer:
+        if self.normalises:
+            return super().scorer(layout)
+        return LinearCells(self, layout)
+
+    def label_vectors(self, rows: sparse.csr_array) -> Vectors:
+        return label_vectors(self, rows)
+
+    def natural_cells(self) -> NDArray[np.int32] | None:
+        return natural_cells(self)
+
     def feature_relevance(self) -> NDArray[np.float32]:
         """Return the sum of the squared weights of each feature over all machines, per label."""
-        own = self._weights
+        own = self.weights
         total = np.bincount(own.features, np.square(own.weights), self.model.n_features)
         return np.asarray(total / self.n_labels, np.float32)

@@ -13,11 +13,15 @@ from itertools import pairwise
 from math import log
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 
+from labelfield.compiled import has_numba
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.rows import dot, entry_rows, squared, take, transposed
+from labelfield.models.linear.scores import Weights, products
 from labelfield.models.mlgpf.cooccurrence import LabelFeatures
 
 LABEL_LINEAR = ("off", "point", "mean_field")
@@ -111,9 +115,7 @@ class LabelLinear(nn.Module):
         log_var: Tensor | None = self.log_var if self.kind == "mean_field" else None
         weights: Tensor = self.weights
         if labels is None or (isinstance(labels, slice) and labels == slice(0, len(pointers) - 1)):
-            if self._all is None or self._all[0] is not features:
-                self._all = features, self._lay_out(pointers.diff(), features)
-            return LabelLinearSubset(self, weights, log_var, waiting, pointers.diff(), self._all[1])
+            return LabelLinearSubset(self, weights, log_var, waiting, pointers.diff(), features, is_all=True)
         if isinstance(labels, slice):
             chosen: Tensor | slice = slice(int(pointers[labels.start]), int(pointers[labels.stop]))
             sizes = pointers[labels.start : labels.stop + 1].diff()
@@ -124,14 +126,20 @@ class LabelLinear(nn.Module):
             offsets = pointers[labels] - sizes.cumsum(0) + sizes
             chosen = torch.arange(column.numel(), device=labels.device) + offsets[column]
             weights, log_var = take(weights, chosen), None if log_var is None else take(log_var, chosen)
-        layouts = self._lay_out(sizes, features[chosen])
-        return LabelLinearSubset(self, weights, log_var, waiting[chosen], sizes, layouts)
+        return LabelLinearSubset(self, weights, log_var, waiting[chosen], sizes, features[chosen])
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the layout, which is computed again when needed."""
         return self.__dict__ | {"_all": None}
 
-    def _lay_out(self, sizes: Tensor, features: Tensor) -> list[_Layout]:
+    def layouts_of_all(self) -> list[_Layout]:
+        """Return the layouts of all labels, which are kept."""
+        pointers, features = self.get_buffer("pointers"), self.get_buffer("features")
+        if self._all is None or self._all[0] is not features:
+            self._all = features, self.lay_out(pointers.diff(), features)
+        return self._all[1]
+
+    def lay_out(self, sizes: Tensor, features: Tensor) -> list[_Layout]:
         """Return the layouts of labels with these numbers of weights, on these features, one label after another."""
         width = max(16, _SCRATCH[sizes.device.type] // max(self.n_features, 1) // 16 * 16)  # whole vector registers
         ends = [0, *sizes.cumsum(0)[width - 1 :: width].tolist()]
@@ -155,11 +163,22 @@ class LabelLinearSubset(NamedTuple):
     log_var: Tensor | None
     waiting: Tensor
     sizes: Tensor  # the number of weights per label
-    layouts: list[_Layout]
+    features: Tensor
+    is_all: bool = False
 
     def means(self, X: Tensor) -> Tensor:
         """Return the means of w_kᵀ x (B, labels)."""
+        is_plain = self.log_var is None and not torch.is_grad_enabled() and X.layout == torch.sparse_csr
+        if is_plain and X.device.type == "cpu" and has_numba():
+            return self._sparse_product(X)
         return self._product(self.weights, X)
+
+    def _sparse_product(self, X: Tensor) -> Tensor:
+        """Return the means without laying out weights, which takes D numbers for each label."""
+        csr = X.values().numpy(), X.col_indices().numpy(), X.crow_indices().numpy()
+        pointers = np.concatenate([[0], self.sizes.cumsum(0).numpy()])
+        own = Weights(self.weights.detach().numpy(), self.features.numpy(), pointers)
+        return torch.from_numpy(products(sparse.csr_array(csr, shape=X.shape), own, torch.get_num_threads()))
 
     def variances(self, X: Tensor) -> Tensor | None:
         """Return their variances, or None for a point estimate."""
@@ -169,7 +188,9 @@ class LabelLinearSubset(NamedTuple):
         return self._product(self.log_var.exp().masked_fill(self.waiting, 0), squared(X))
 
     def _product(self, weights: Tensor, X: Tensor) -> Tensor:
-        return apply(_SparseWeightProduct, weights, X, self.layouts, self.process.n_features, self.waiting)
+        process = self.process
+        layouts = process.layouts_of_all() if self.is_all else process.lay_out(self.sizes, self.features)
+        return apply(_SparseWeightProduct, weights, X, layouts, process.n_features, self.waiting)
 
     def kl(self, label_weight: Tensor | None = None) -> Tensor:
         """Return KL(q(w) ‖ p(w)) in float64, labels weighted; for a point estimate -log p(w), up to a constant."""

@@ -62,7 +62,7 @@ export async function show(model) {
   const months = found.precision_by_month;
   find("dashboard-view").replaceChildren(
     make("dl", { class: "tiles" },
-      tile("Requests in an hour", hour.requests.toLocaleString("en")),
+      tile("Requests / hour", hour.requests.toLocaleString("en")),
       tile("Documents", hour.documents.toLocaleString("en")),
       tile("Median latency", ms(hour.p50_ms)),
       tile("99th percentile", ms(hour.p99_ms)),
@@ -76,7 +76,7 @@ export async function show(model) {
       make("section", { class: "card" }, make("h2", {}, "Precision by month"),
         months.length
           ? table(["Month", "Documents", "Tags", "Right"], months.map((one) => [one.month, String(one.documents), String(one.tags), percent(one.precision)]))
-          : make("p", { class: "muted" }, "No corrections yet: store some, and this shows how many suggested tags were right.")),
+          : make("p", { class: "muted" }, "No suggested tags were corrected yet: store some corrections, and this shows how many suggested tags were right.")),
       drift(found.drift),
       make("section", { class: "card" }, make("h2", {}, "The model"),
         table(["", ""], [["Name", found.model.name], ["Version", found.model.version], ["Labels", found.model.labels.toLocaleString("en")], ["Saved", found.model.modified.replace("T", " ").replace("+00:00", " UTC")], ["Kind", found.model.summary]]))));

@@ -195,6 +195,7 @@ find("undo-learning").addEventListener("click", () => act(async () => { await ap
 for (const name of ["tag", "dashboard"]) {
   find(`show-${name}`).addEventListener("click", () => {
     state.view = name;
+    say("");
     for (const one of ["tag", "dashboard"]) {
       find(`${one}-view`).hidden = one !== name;
       find(`show-${one}`).setAttribute("aria-pressed", String(one === name));
