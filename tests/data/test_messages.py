@@ -65,6 +65,7 @@ def test_a_matrix_of_another_kind_and_a_folder_in_its_place(tmp_path):
     sparse.save_npz(tmp_path / "Y_rows.npz", sparse.csr_array(np.eye(1)))
     with pytest.raises(DataError, match="the matrix is of kind 'dok'; write it as csr"):
         labelfield.read(tmp_path / "X_rows.npz")
+    sparse.save_npz(tmp_path / "X_rows.npz", sparse.csr_array(np.eye(1)))
     (tmp_path / "Y_rows.npz").unlink()
     (tmp_path / "Y_rows.npz").mkdir()
     with pytest.raises(DataError, match=r"Y_rows.npz: there is no such file"):
