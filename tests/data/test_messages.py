@@ -60,13 +60,16 @@ def test_npz(tmp_path, make, words):
         labelfield.read(tmp_path / "rows.npz")
 
 
-def test_a_matrix_of_another_kind_and_one_that_is_gone(tmp_path):
+def test_a_matrix_of_another_kind_and_a_folder_in_its_place(tmp_path):
     np.savez(tmp_path / "X_rows.npz", format=b"dok", shape=(1, 1), data=np.ones(1))
     sparse.save_npz(tmp_path / "Y_rows.npz", sparse.csr_array(np.eye(1)))
     with pytest.raises(DataError, match="the matrix is of kind 'dok'; write it as csr"):
         labelfield.read(tmp_path / "X_rows.npz")
-    with pytest.raises(DataError, match="there is no such file"):
-        labelfield.read_predictions(tmp_path / "nowhere.npz", 1, 1)
+    sparse.save_npz(tmp_path / "X_rows.npz", sparse.csr_array(np.eye(1)))
+    (tmp_path / "Y_rows.npz").unlink()
+    (tmp_path / "Y_rows.npz").mkdir()
+    with pytest.raises(DataError, match=r"Y_rows.npz: there is no such file"):
+        labelfield.read(tmp_path / "X_rows.npz")
 
 
 def test_files_that_are_not_there_or_damaged(tmp_path, monkeypatch):

@@ -154,8 +154,8 @@ def answer_of(connection):
 
 def test_slow_senders_are_told_and_do_not_hold_others_up(server):
     with server.connect(3) as (head, body, silent):
-        head.sendall(b"POST /tag HTTP/1.1\r\nHost: x\r\n")
-        body.sendall(b"POST /tag HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        head.sendall(b"POST /tag HTTP/1.1\r\nHost: localhost\r\n")
+        body.sendall(b"POST /tag HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
         assert expected(server)
         for connection in (head, body):
             answer = answer_of(connection)
@@ -168,7 +168,7 @@ def test_too_many_connections_get_a_503_and_others_go_on(server):
     with server.connect(150) as connections:
         answers = [answer_of(connection) for connection in connections[100:]]
         assert all(b" 503 " in answer and b"retry-after: 1" in answer for answer in answers)
-        connections[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        connections[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b" 200 " in answer_of(connections[0])
     time.sleep(0.2)
     assert expected(server)
@@ -200,7 +200,7 @@ def test_termination_answers_what_is_under_way(server):
     """A request whose body is half sent when the signal comes is answered; new connections are not taken."""
     body = json.dumps({"text": TEXT}).encode()
     with server.connect() as (late,):
-        late.sendall(b"POST /tag HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body[:5]))
+        late.sendall(b"POST /tag HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body[:5]))
         time.sleep(0.2)
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("stopping")
@@ -232,7 +232,7 @@ def test_ten_thousand_open_connections_leave_room_for_those_that_ask(folder):
                 with urllib.request.urlopen(server.url + "tag", body, timeout=10) as answer:
                     assert answer.status == 200
             for one in idle[-20:]:  # the last ones, since those that say nothing for ten seconds are closed
-                one.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert b" 200 " in one.recv(1000).splitlines()[0]
         assert time.monotonic() - started < 60
         assert server.get("healthz") == {"status": "alive"}
