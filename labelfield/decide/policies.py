@@ -1,7 +1,8 @@
 """Policies: which labels become tags and which rows go to a person, with a promise about the result.
 
 A policy is a threshold on probabilities and a largest number of tags per row. Thresholds are found on held-out rows so
-that what is promised holds for any number of them and any distribution, as long as new rows are drawn as they were:
+that what is promised holds for any number of them and any distribution, as long as new rows are drawn as they were
+(for a precision also as long as surer tags are not right less often, see `Search`):
 
 - precision: learn then test (Angelopoulos et al., 2021). The hypotheses "tags of at least this probability are right
   too rarely" are tested one after another, beginning with as many of the surest rows as a test needs, until one stands.
@@ -202,7 +203,9 @@ def _for_precision(evidence: Evidence, precision: float, max_tags: int, confiden
             searches = searches_for(evidence.n_rows, other, max_tags, confidence)
             return any(one.p_value(evidence, at) <= own for one in searches for at, own in one.tests(evidence) if own)
 
-        reachable = largest(is_reachable, _STEP, precision, _STEP)
+        # One after another: where searches begin depends on the precision, so that a lower one may be out of reach.
+        lower = (_STEP * place for place in range(int(precision / _STEP), 0, -1))
+        reachable = next((other for other in lower if is_reachable(other)), None)
         can = "no precision can" if reachable is None else f"{reachable:.3g} can"
         raise CannotAnswerError(
             f"precision={precision:g} cannot be promised with confidence {confidence:g} from {evidence.n_rows:,} "

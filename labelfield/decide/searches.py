@@ -11,10 +11,10 @@ from scipy.special import ndtri
 from labelfield.decide.bounds import betting_p_value, share_p_value
 from labelfield.decide.evidence import Evidence
 
-# Of tags that are wrong this much as often as is allowed, a search for a precision begins with as many as pass the test
-# with this probability; a test of several tags per row needs about this many times as many rows.
+# A search for a precision begins with as many tags as pass the test with the probability _POWER if they are wrong at
+# _WRONG of the allowed rate; a test of several tags per row needs about _SEVERAL times as many rows.
 _WRONG, _POWER, _SEVERAL = 1 / 3, 0.8, 2
-# The share of rows from which on that begins to lose more than it gains: few models are sure of more.
+# The largest share of the rows to begin with: few models are sure of more.
 _MOST_SURE = 0.2
 # The share of 1 - confidence that each of two searches spends. Part of it is left over, so that promises are kept about
 # as often if they are judged on no more new rows than were held out.

@@ -10,8 +10,8 @@ from labelfield.inference.run import Callback, Run, Settings
 from labelfield.models.calibration import Calibration
 from labelfield.models.stack import Stack
 
-# Mean of P@1, 3 and 5 in percent that a member must add to the one before it, and more than that: half-trained members
-# add less than they will, and held-out rows tell a few tenths from nothing only by chance.
+# A member must add more than this to the mean of P@1, 3 and 5 of the one before it, in percent: a half-trained member
+# adds less than it will, and held-out rows tell a few tenths from nothing only by chance.
 _LEAST_GAIN = 0.0
 # Rows times labels from which a member has to audition: with fewer, its training takes no longer than its audition.
 _LARGE = 1 << 23

@@ -94,7 +94,7 @@ def test_recall_is_controlled_as_another_package_does():
 
 @pytest.mark.parametrize("max_tags", [1, 3])
 def test_thresholds_are_tested_one_after_another_as_another_package_does(max_tags):
-    """With one start; with two, at least what another package rejects from each alone."""
+    """A search with two starts rejects at least what another package rejects from each start alone."""
     evidence, lowest = draw(3000, seed=4), []
     for search in searches_for(3000, 0.8, max_tags, 0.95):
         assert len(search.starts) == 2
