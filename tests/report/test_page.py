@@ -15,7 +15,7 @@ from labelfield.report.svg import drawing, to_svg
 # A name must not be able to change the page.
 EVIL = '<script>alert("a & b")</script>'
 VOID = {"meta", "img", "br"}
-ALWAYS = {"model", "scores", "trust", "frequency", "rows", "training"}
+ALWAYS = {"model", "scores", "trust", "decide", "frequency", "rows", "training"}
 # The sections of each method beside those that all have.
 SECTIONS = {
     "mlgpf": {"neighbours", "features", "inducing"},
