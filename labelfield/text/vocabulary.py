@@ -175,30 +175,28 @@ def read_vocabulary(path: str | PathLike[str], language: str | None = None) -> L
     elif suffix == ".csv":
         found = list(_read_csv(path, language))
     else:
-        found = list(_read_lines(path))
+        found = _read_lines(path)
     if not found:
         raise DataError("the vocabulary has no labels", path=path, fix="Check the file.")
     return LabelVocabulary(found)
 
 
-def _read_lines(path: Path) -> Iterator[Label]:
-    """Yield a label per line. Where labels have no URI the number of the line counts (PECOS), so that empty lines and
+def _read_lines(path: Path) -> list[Label]:
+    """Return a label per line. Where no label has a URI the number of the line counts (PECOS), so that empty lines and
     names that recur have labels too."""
-    seen, n_labels, n_empty = set[str](), 0, 0
-    for line, text in numbered_lines(path):
-        if not _line(text):
-            n_empty += 1
-            continue
-        label = _label_of(text, path, line)
-        if label.uri is None:
-            yield from (Label(f"label {number}") for number in range(n_labels, n_labels + n_empty))
-            n_labels += n_empty
-        n_empty = 0
-        if label.uri is None and label.name in seen:
-            label = label._replace(name=f"{label.name} <{n_labels}>")
-        seen.add(label.name)
-        n_labels += 1
-        yield label
+    found = [_label_of(text, path, line) if _line(text) else None for line, text in numbered_lines(path)]
+    while found and found[-1] is None:
+        found.pop()
+    if any(label is not None and label.uri is not None for label in found):
+        return [label for label in found if label is not None]
+    seen, labels = set[str](), list[Label]()
+    for number, label in enumerate(found):
+        own = Label(f"label {number}") if label is None else label
+        if own.name in seen:
+            own = own._replace(name=f"{own.name} <{number}>")
+        seen.add(own.name)
+        labels.append(own)
+    return labels
 
 
 def _label_of(text: str, path: Path, line: int) -> Label:

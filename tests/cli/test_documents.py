@@ -351,8 +351,8 @@ def test_tags_are_searched_in_cells(toy, trained, tmp_path):
     assert "not in cells" in message(run("tag", model, toy, "--search", "cells", check=1))
     assert "drop --search cells" in message(run("tag", model, toy, "--search", "cells", "--f1", check=2))
     estimator = labelfield.load(model, device="cpu")
-    rows = estimator.text_.rows(labelfield.read_documents(toy).texts)
-    estimator.put_in_cells(sparse.vstack([rows] * 3), n_cells=4)
+    rows = estimator.rows(labelfield.read_documents(toy).texts)
+    estimator.classifier_.put_in_cells(sparse.vstack([rows] * (1 + 400 // rows.shape[0])), n_cells=4)
     estimator.save(tmp_path / "m")
     assert load_light(tmp_path / "m") is None
     found, exact = (

@@ -163,9 +163,10 @@ def test_what_is_said_of_a_row_does_not_depend_on_its_own_labels(kind):
             stack.count(np.full(10, 50))
             memory = fit_stack(stack, Calibration(), memories, 10)[1]
         found.append(evidence_of(memory, 10))
-    np.testing.assert_array_equal(found[0].p[7], found[1].p[7])
+    # Maps are found to a tolerance, from a start that all rows have a part in.
+    np.testing.assert_allclose(found[0].p[7], found[1].p[7], rtol=1e-6)
     np.testing.assert_array_equal(found[0].labels[7], found[1].labels[7])
-    assert (found[0].p[8] != found[1].p[8]).any()  # of another turn, in which row 7 takes part
+    assert not np.allclose(found[0].p[8], found[1].p[8], rtol=1e-4)  # of another turn, in which row 7 takes part
 
 
 def test_classes_are_cross_fitted_too():
