@@ -106,8 +106,6 @@ class Fitted:
     no_evidence: str = ""
     # The labels in cells, for searches that do not look at every label; None if there are none.
     cells: Cells | None = None
-    # Rows, as the predictor sees them, on which searches in cells are audited after the training.
-    audited_rows: sparse.csr_array | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None

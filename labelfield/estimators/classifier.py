@@ -7,7 +7,7 @@ uses (`labelfield.estimators.protocol`).
 
 from abc import ABC
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -35,10 +35,8 @@ from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_l
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
 from labelfield.estimators.searching import (
-    LEAST_LABELS,
     Search,
     cells_of,
-    rows_to_audit,
     search_cells,
     uses_cells,
 )
@@ -299,7 +297,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
 
         Rows X need no labels, and should be like those to come; at least 400 are needed. An audit on them chooses
         how many cells a row visits: as few as find `target` of the 5 best labels, on average over rows, with this
-        confidence. Cells are saved with the model. Training does this by itself from 50,000 labels on, on a CPU.
+        confidence. Cells are saved with the model.
         """
         if not (0 < target < 1 and 0 < confidence < 1):
             raise ValueError(f"target={target}, confidence={confidence}; expected numbers between 0 and 1")
@@ -587,9 +585,6 @@ def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
         fitted.model = estimator.blueprint.build(design.spec, options)
         design.start(fitted.model)
         fitted.model.to(rows.device)
-    if rows.Y.shape[1] >= LEAST_LABELS and rows.cluster.size == 1:
-        held_out = design.settings.held_out_rows(rows.X.shape[0]) if design.settings.held_out else None
-        fitted.audited_rows = design.row_transform(rows_to_audit(rows.X, held_out))
     hold(estimator, fitted)
     return design.data
 
@@ -609,17 +604,7 @@ def run_training(estimator: Classifier, data: Dataset, monitor: Monitor) -> Run:
     estimator.fitted_.trainer = estimator.fitted_.mask = None
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
     estimator.fitted_.evidence = evidence_of(run.memory, estimator.spec_.n_labels)
-    _put_in_cells(estimator.fitted_)
     return run
-
-
-def _put_in_cells(fitted: Fitted) -> None:
-    """Put the labels of a trained model into cells if rows were set apart for that and the model can be searched so."""
-    rows, fitted.audited_rows = fitted.audited_rows, None
-    is_on_cpu = next((part.device.type == "cpu" for part in fitted.model.parameters()), True)
-    if rows is not None and is_on_cpu:
-        with suppress(CannotAnswerError):
-            fitted.cells = cells_of(fitted.predictor, rows, seed=fitted.settings.seed)
 
 
 def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:

@@ -14,8 +14,6 @@ from labelfield.models.cells import Audit, Cells, Layout, default_cells, similar
 from labelfield.models.search import Searched, turns_of
 
 Search = Literal["auto", "exact", "cells"]
-# With fewer labels, ranking all of them takes a few milliseconds per row at the most.
-LEAST_LABELS = 50_000
 # Labels per row that an audit compares.
 _AUDITED = 5
 # With fewer rows no audit can succeed: none may then be missed. More rows say little more, and each is ranked exactly.
@@ -61,7 +59,7 @@ def cells_of(
 ) -> Cells:
     """Put labels into cells, and audit searches in them on rows that are like those to come."""
     require_rows(rows.shape[0])
-    rows = rows_to_audit(rows)
+    rows = gather_rows(rows, np.linspace(0, rows.shape[0] - 1, min(rows.shape[0], _MOST_ROWS)).astype(np.int64))
     of_label = predictor.natural_cells() if n_cells is None else None
     if of_label is None:
         n_cells = default_cells(predictor.n_labels) if n_cells is None else n_cells
@@ -71,13 +69,6 @@ def cells_of(
     best = predictor.top_k(rows, k, calibrated=False).indices.reshape(-1, k).astype(np.int64)
     scorer = predictor.scorer(Layout.of(of_label, n_cells))
     return Cells(of_label, n_cells, audited(turns_of(scorer, rows, best), n_cells, target, confidence))
-
-
-def rows_to_audit(X: sparse.csr_array, among: NDArray[np.int64] | None = None) -> sparse.csr_array:
-    """Return as many rows as an audit takes, evenly among these, by default all."""
-    n = X.shape[0] if among is None else among.size
-    places = np.linspace(0, n - 1, min(n, _MOST_ROWS)).astype(np.int64)
-    return gather_rows(X, places if among is None else among[places])
 
 
 def audited(turns: NDArray[np.integer], n_cells: int, target: float = 0.99, confidence: float = 0.95) -> Audit:

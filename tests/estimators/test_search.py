@@ -11,7 +11,6 @@ from sklearn.base import clone
 
 import labelfield
 from labelfield import CannotAnswerError
-from labelfield.estimators import classifier as classifier_module
 from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
 
@@ -86,15 +85,14 @@ FACTORS = labelfield.MLGPFClassifier(n_latent=2, n_inducing=4, max_epochs=2, row
 
 
 @pytest.mark.parametrize("model", [MACHINES, labelfield.EnsembleClassifier(estimator=FACTORS, n_members=2)])
-def test_training_puts_many_labels_into_cells(model, monkeypatch):
-    monkeypatch.setattr(classifier_module, "LEAST_LABELS", 30)
+def test_an_audit_takes_some_of_many_rows(model):
     rng = np.random.default_rng(0)
     X = sparse.random_array((4100, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
     Y = sparse.random_array((4100, 40), density=0.05, rng=rng, format="csr", dtype=np.float32)
     model = clone(model).fit(X, Y > 0)
-    assert model.cells_.audit.n_rows == 4000  # no more are needed
-    assert model.cells_.audit.target == 0.99
-    assert model.fitted_.audited_rows is None
+    assert model.cells_ is None  # they are made on request
+    model.put_in_cells(X)
+    assert (model.cells_.audit.n_rows, model.cells_.audit.target) == (4000, 0.99)  # no more are needed
     assert model.search_topk(X[:9], 3).best.nnz == 27
 
 
