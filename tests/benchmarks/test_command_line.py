@@ -215,6 +215,7 @@ def test_commands_that_pages_name_exist():
     assert found == {"bench", "recipe run", "recipe", "table", "plots"}
 
 
+@pytest.mark.slow
 def test_termination_clears_up(suite, data, tmp_path):
     path = suite({"long": {"method": "mlgpf", "options": {"max_epochs": 1_000_000, "calibrate": False}}}).path
     (tmp_path / "scratch").mkdir()

@@ -74,6 +74,7 @@ estimator.train_prepared(rows, checkpoint=sys.argv[1], resume=True, on_step=lamb
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_kills", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_runs_killed_at_any_moment_resume_to_the_same_arrays(n_kills, data, tmp_path):
     """SIGKILL at random moments, with a checkpoint at every step: it is always readable, and the end is the same."""

@@ -197,6 +197,7 @@ def test_objective_is_the_log_likelihood_of_what_was_observed():
     np.testing.assert_allclose(info, each[MASK].sum(), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_sets", "distance"), [(40, 3), pytest.param(150, 5, marks=pytest.mark.slow)])
 def test_intervals_cover_the_truth(n_sets, distance):
     """Of the strength Σ_k v_lk r_k e^{ψ_kn} of a label in a row, on data that come from the prior: among nine draws of
