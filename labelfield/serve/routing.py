@@ -57,7 +57,10 @@ class Router:
         for template in self.templates:
             if (match := template.pattern.match(path)) is not None:
                 if asked in template.routes:
-                    found = {name: template.parts[name].convert(text) for name, text in match.groupdict().items()}
+                    try:
+                        found = {name: template.parts[name].convert(text) for name, text in match.groupdict().items()}
+                    except ValueError:  # a number of thousands of digits
+                        continue
                     return template.routes[asked], found
                 allowed.update(template.routes)
         if allowed:

@@ -63,6 +63,11 @@ def test_numbers_that_python_cannot_convert(client, body, status, words):
     assert (answer.status_code, words in answer.text) == (status, True), answer.text
 
 
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5000], ids=["beyond SQLite", "beyond Python"])
+def test_corrections_of_huge_numbers_are_not_there(client, number):
+    assert client.delete(f"/corrections/{number}").status_code == 404
+
+
 @pytest.mark.parametrize("origin", ["http://[", "null", "file://", "http://localhost:99999"])
 def test_odd_origins_are_refused(client, origin):
     assert client.post("/tag", json={"text": "a"}, headers={"Origin": origin}).status_code == 403
