@@ -78,6 +78,7 @@ STUDIES = {
     "active-text": Study("the same with documents", "active", "run_text", "eurovoc-text"),
     "topics": Study("topics: AUC, few labels observed, and the cost of a step", "topics", data="eurlex-4k"),
     "gpu": _on_gpu("EUR-Lex, Delicious and Bibtex", "gpu", "run", "eurlex-4k"),
+    "gpu-mixes": _on_gpu("the default mix, fast, good and best", "gpu", "run_mixes", "eurlex-4k"),
     "gpu-scale": _on_gpu("an epoch of the largest data sets", "scale"),
     "gpu-mnist": _on_gpu("the thesis' six methods on MNIST", "multiclass", data="mnist"),
     "gpu-deep": _on_gpu("deep kernels on EUR-Lex, and their overhead", "deep", data="eurlex-4k"),
