@@ -85,7 +85,7 @@ def _fit_mixes(name: str, quality: str, n_seeds: int, new_estimator: Any) -> dic
         model.fit(data.X, data.Y)
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - started)
-        scores = {}
+        scores: dict[str, float] = {}
         for rank_by, suffix in (("probability", ""), ("propensity", " by propensity")):
             ranked = model.predict_topk(data.test.X, 5, rank_by=rank_by)
             own = metrics.evaluate(data.test.Y, ranked, data.Y)
