@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
-from benchmarks.paths import ROOT
 from benchmarks.record import Records, command_of
+from benchmarks.studies.gpu_tests import files_with_gpu_tests
 from benchmarks.tables.text import machine_shown, markdown_table
 
 __all__ = ["gpu_tests_page"]
@@ -22,7 +20,7 @@ Made by `python -m benchmarks table`. Tests that need a GPU are skipped where th
 
 def gpu_tests_page(records: Records) -> str:
     """Write the page, from the last record of the tests, or saying that there is none."""
-    record, files = records.studies.get(_NAME), _files()
+    record, files = records.studies.get(_NAME), files_with_gpu_tests()
     if record is None:
         listed = "".join(f"- `{name}`\n" for name in files)
         return f"{_HEAD}No run has been recorded. These files have such tests:\n\n{listed}"
@@ -36,9 +34,3 @@ def gpu_tests_page(records: Records) -> str:
     machine = f"{record['machine']['accelerator']}, {machine_shown(record['machine'])}"
     came = f"Last run at {record['commit']} on {machine}, by `{command_of(record)}`.\n\n"
     return f"{_HEAD}{came}{markdown_table(['file', 'passed', 'failed', 'skipped'], rows)}{failed and chr(10) + failed}"
-
-
-def _files() -> list[str]:
-    """Return the files that have tests with a condition on a GPU."""
-    found = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [str(path.relative_to(ROOT)) for path in found if re.search(r"needs a (CUDA|GPU)", path.read_text())]
