@@ -88,7 +88,7 @@ def _fit_mixes(name: str, quality: str, n_seeds: int, new_estimator: Any) -> dic
         scores: dict[str, float] = {}
         for rank_by, suffix in (("probability", ""), ("propensity", " by propensity")):
             ranked = model.predict_topk(data.test.X, 5, rank_by=rank_by)
-            own = metrics.evaluate(data.test.Y, ranked, data.Y)
+            own = metrics.evaluate(data.test.Y, ranked, data.Y, rank_by=rank_by)
             scores |= {key + suffix: own[key] for key in HEADLINE if not suffix or key.startswith("P")}
         found.append(scores)
     return {

@@ -27,7 +27,7 @@ from torch import Tensor
 from labelfield.cluster import Cluster
 from labelfield.compiled import has_numba
 from labelfield.csr import gather_rows
-from labelfield.linalg.rows import dot, to_tensor, transposed
+from labelfield.linalg.rows import dot, some_rows, to_tensor, transposed
 
 # Prior standard deviation of the intercept around -1. Rare labels stay there, since a constant of 0.3 in rows of norm 1
 # is dear to use; frequent labels move away, which they need.
@@ -228,10 +228,11 @@ def solve(
 
 
 class _Batch(NamedTuple):
-    """A batch of rows: which, their features and these turned around, their Gram matrix, and its largest eigenvalue.
+    """A batch of rows: which, their features and these turned around, the matrix G of the dual, and the largest
+    eigenvalue of their Gram matrix.
 
-    On a GPU the Gram matrix is in bfloat16: it only carries changes of α from one step to the next, so that rounding
-    slows steps down a little, but does not move the optimum.
+    G is the Gram matrix and the ridge, over the largest eigenvalue of both. On a GPU it is in bfloat16: it only carries
+    changes of α from one step to the next, so that rounding slows steps down a little, but does not move the optimum.
     """
 
     rows: Tensor
@@ -257,14 +258,14 @@ def solve_plain(
     constant = sparse.csr_array(np.full((n_rows, 1), INTERCEPT_DEVIATION, np.float32))
     X = sparse.csr_array(sparse.hstack([constant, rows.X[:, features]], format="csr"))
     rng = np.random.default_rng((problem.seed, int(labels[0])))
-    batches = list(_batches(X, np.arange(n_rows) if taking_part is None else taking_part, rng, device))
+    ridge = 0.5 / problem.cost
+    batches = list(_batches(X, np.arange(n_rows) if taking_part is None else taking_part, rng, device, ridge))
     signs = torch.full((n_rows, labels.size), -1.0, device=device)
     signs[positive, place] = 1
     W, alpha = torch.zeros(1 + features.size, labels.size, device=device), torch.zeros_like(signs)
-    ridge = 0.5 / problem.cost
-    n_passes, n_beside = rows.passes(problem)
+    steps, (n_passes, n_beside) = _Steps(), rows.passes(problem)
     for _ in range(n_passes if batches else 0):
-        worst = [_improve(batches[at], signs, W, alpha, ridge) for at in rng.permutation(len(batches))]
+        worst = [_improve(batches[at], signs, W, alpha, ridge, steps) for at in rng.permutation(len(batches))]
         if float(torch.stack(worst).max()) < problem.tol:
             break
     gain = 2 * alpha[positive, place].sum(dtype=torch.float64)
@@ -278,28 +279,31 @@ def solve_plain(
         own = W - dot(transposed(own_rows), alpha[chosen] * signs[chosen])
         for _ in range(n_beside):
             for at in rng.permutation(len(batches)):
-                _improve(batches[at], signs, own, theirs, ridge, is_other)
+                _improve(batches[at], signs, own, theirs, ridge, steps, is_other)
         found.append(dot(own_rows, own).cpu().numpy())
         beside += own / len(rows.folds)
     return _solved(features, beside if rows.is_covered else W, objective, found)
 
 
 def _batches(
-    X: sparse.csr_array, rows: NDArray[np.int64], rng: np.random.Generator, device: torch.device
+    X: sparse.csr_array, rows: NDArray[np.int64], rng: np.random.Generator, device: torch.device, ridge: float
 ) -> Iterator[_Batch]:
     """Yield random batches of these rows."""
     order = rng.permutation(rows)
     size = min(_BATCH_ROWS[device.type], max(64, order.size // _LEAST_BATCHES))
+    every, where = to_tensor(gather_rows(X, order), device), torch.from_numpy(order).to(device)
     for first in range(0, order.size, size):
-        chosen = order[first : first + size]
-        own = to_tensor(gather_rows(X, chosen), device)
+        last = min(first + size, order.size)
+        own: Any = some_rows(every, first, last)
         if device.type == "cuda" and size * X.shape[1] <= _DENSE_ENTRIES:
             own = own.to_dense()
         turned = transposed(own)
         # A product of two sparse tensors has no fast path in torch: one of them becomes dense, a batch of rows at most.
         gram = dot(own, turned if turned.layout == torch.strided else turned.to_dense())
-        short = gram.bfloat16() if device.type == "cuda" else gram
-        yield _Batch(torch.from_numpy(chosen).to(device), own, turned, short, _largest_eigenvalue(gram))
+        largest = _largest_eigenvalue(gram)
+        gram.diagonal().add_(ridge)
+        gram /= largest + ridge
+        yield _Batch(where[first:last], own, turned, gram.bfloat16() if device.type == "cuda" else gram, largest)
 
 
 def _largest_eigenvalue(gram: Tensor) -> Tensor:
@@ -312,28 +316,74 @@ def _largest_eigenvalue(gram: Tensor) -> Tensor:
     return result
 
 
+class _Steps:
+    """Accelerated projected gradient steps on the α of a batch. On a GPU they are recorded once, and then replayed:
+    to launch them one by one takes several times as long as to carry them out."""
+
+    def __init__(self) -> None:
+        self.graph: Any = None  # a torch.cuda.CUDAGraph, untyped
+        self.inputs: list[Tensor] = []
+        self.result: Tensor | None = None
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return by how much to change β (B, K), given G (B, B), c, and its bounds (B, K): see `_descend`."""
+        if inputs[0].device.type != "cuda":
+            return _descend(*inputs)
+        if self.graph is None:
+            result = _descend(*inputs)  # which also warms up what must not happen while it is recorded
+            cuda: Any = torch.cuda  # untyped
+            self.inputs, self.graph = [part.clone() for part in inputs], cuda.CUDAGraph()
+            cuda.synchronize()
+            # Not by torch.cuda.graph, which would first give all cached memory back to the device.
+            with cuda.stream(cuda.Stream()):
+                self.graph.capture_begin()
+                self.result = _descend(*self.inputs)
+                self.graph.capture_end()
+            return result
+        if inputs[0].shape != self.inputs[0].shape:  # a last batch of fewer rows
+            return _descend(*inputs)
+        for own, given in zip(self.inputs, inputs, strict=True):
+            own.copy_(given)
+        self.graph.replay()
+        assert self.result is not None
+        return self.result
+
+
+def _descend(gram: Tensor, constant: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return the change δ between bounds that makes ½ δᵀGδ + cᵀδ small, if no eigenvalue of G is above 1.
+
+    G may be rounded: it only carries changes from one step to the next.
+    """
+    ahead = last = torch.zeros_like(constant)
+    momentum = 1.0
+    for _ in range(_BATCH_STEPS[constant.device.type]):
+        gradient = gram @ ahead.to(gram.dtype)
+        new = torch.sub(ahead, constant).sub_(gradient).clamp_(low, high)
+        before, momentum = momentum, 0.5 + (0.25 + momentum**2) ** 0.5
+        last, ahead = new, torch.lerp(last, new, 1 + (before - 1) / momentum)
+    return last
+
+
 def _improve(
-    batch: _Batch, signs: Tensor, W: Tensor, alpha: Tensor, ridge: float, is_open: Tensor | None = None
+    batch: _Batch,
+    signs: Tensor,
+    W: Tensor,
+    alpha: Tensor,
+    ridge: float,
+    steps: _Steps,
+    is_open: Tensor | None = None,
 ) -> Tensor:
     """Improve the α of a batch, in place with W; rows that are not open keep theirs at 0. Return the largest change of
     a gradient."""
-    y, old = signs[batch.rows], alpha[batch.rows]
     # In terms of β = y α: the gradient by β is f - (1 + y) + β / 2C, and y β must not be negative.
-    start = y * old
-    constant, rate = dot(batch.X, W).sub_(1 + y), 1 / (batch.largest + ridge)
-    low = torch.where(y > 0, 0.0, -torch.inf)
-    high = torch.where(y > 0, torch.inf, 0.0)
+    y, old = signs[batch.rows], alpha[batch.rows]
+    start, rate = y * old, 1 / (batch.largest + ridge)
+    constant = dot(batch.X, W).sub_(1 + y).add_(start, alpha=ridge).mul_(rate)
+    low, high = torch.where(y > 0, -start, -torch.inf), torch.where(y > 0, torch.inf, -start)
     if is_open is not None:
         closed = is_open[batch.rows] == 0
         low, high = low.masked_fill_(closed, 0), high.masked_fill_(closed, 0)
-    ahead, new, momentum = start, start, 1.0
-    for _ in range(_BATCH_STEPS[W.device.type]):
-        change = batch.gram @ (ahead - start).to(batch.gram.dtype)
-        gradient = torch.add(constant, change).add_(ahead, alpha=ridge)
-        last, new = new, torch.addcmul(ahead, gradient, rate, value=-1).clamp_(low, high)
-        before, momentum = momentum, 0.5 + (0.25 + momentum**2) ** 0.5
-        ahead = torch.lerp(last, new, 1 + (before - 1) / momentum)
-    change = new - start
-    alpha[batch.rows] = new.abs()
+    change = steps(batch.gram, constant, low, high)
+    alpha[batch.rows] = (start + change).abs_()
     W += dot(batch.Xt, change)
     return change.abs().max() * (1 + ridge)

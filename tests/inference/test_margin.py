@@ -236,3 +236,14 @@ def test_scores_on_a_device_are_products_with_the_weights(monkeypatch):
     for scratch in (1, 180, 1 << 25):
         monkeypatch.setattr("labelfield.models.linear.model._SCRATCH", scratch)
         np.testing.assert_allclose(model.scores(to_tensor(X, CPU)).numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_finds_the_same_optimum():
+    # 700 rows are batches of 64, recorded and replayed, and one of 60, which is not.
+    X, Y = drawn(n_rows=700)
+    rows, problem = MarginRows(X, Y, [np.arange(70)]), Problem(1.0, 300, 1e-4)
+    theirs, ours = plain(rows, LABELS, problem), solve_plain(rows, LABELS, problem, torch.device("cuda"))
+    assert ours.objective == pytest.approx(theirs.objective, rel=1e-5)
+    assert ours.W.cpu().numpy() == pytest.approx(theirs.W.numpy(), abs=2e-3)
+    assert ours.held_out == pytest.approx(theirs.held_out, abs=0.02)
