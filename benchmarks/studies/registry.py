@@ -84,6 +84,7 @@ STUDIES = {
     "gpu-deep": _on_gpu("deep kernels on EUR-Lex, and their overhead", "deep", data="eurlex-4k"),
     "gpu-deep-tables": _on_gpu("deep kernels on the paper's tables", "deep", "run_tables", "adult"),
     "gpu-deep-written": _on_gpu("deep kernels as their paper has them", "deep", "run_written", "adult"),
+    "gpu-mnist-written": _on_gpu("the same on MNIST", "deep", "run_mnist_written", "mnist"),
     "gpu-mnist-binary": _on_gpu("deep kernels on odd and even digits", "deep", "run_mnist_binary", "mnist"),
     "gpu-revealed": _on_gpu("the thesis' LINEAR-PP with one label of each row known", "revealed", data="eurlex-4k"),
     "gpu-tests": _on_gpu("the tests that need one", "gpu_tests"),
