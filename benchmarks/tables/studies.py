@@ -203,8 +203,8 @@ def topics(records: dict[str, Record]) -> str:
         f"process; EUR-Lex on one {records['gpu-topics']['machine']['accelerator']}: "
         f"{gpu['seconds of training']:.1f} s. "
         "On Delicious, seconds per step against positive labels, from 20 to 100 % of them, fit a line with r² "
-        f"{cost['r squared of a line']:.3f}; {padded}: {cost[padded]:.2f}×. The numbers that a step reads and writes fit "
-        f"one with r² {cost['numbers, r squared of a line']:.4f}; {padded}: {cost[f'numbers, {padded}']:.2f}×. "
+        f"{cost['r squared of a line']:.3f}; {padded}: {cost[padded]:.2f}×. The numbers that a step reads and writes "
+        f"fit one with r² {cost['numbers, r squared of a line']:.4f}; {padded}: {cost[f'numbers, {padded}']:.2f}×. "
         "Probabilities are calibrated on a tenth of the rows, which then join the training."
     )
     header = ["", "paper: AUC", "AUC micro / label / row", "P@1 / 3 / 5", "ECE@1 / 5", "train"]
