@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import cycle, product
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -20,13 +22,15 @@ _COLOURS = ("#c2571a", "#1a6fc2", "#2e8b57", "#7a4fa3", "#b8860b", "#555555", "#
 # The start is far below everything else, and would flatten the rest into a line.
 _SKIPPED_EPOCHS = 2
 _ERROR = "error rate %"
+_WRITTEN = ", as written"
 _AXES = {"bound": "bound, nats per row", "P@1": "P@1, test rows, %", _ERROR: "error, test rows, %"}
 
 
 def draw_curves(options: dict[str, Any]) -> dict[str, Any]:
     """Draw each quantity of `of` after each epoch: a panel for each data set or group of rows, a curve for each row.
 
-    Several random starts give their mean, and with `band` a band of that many standard deviations on either side.
+    Several random starts give their mean, and with `band` a band of that many standard deviations on either side. Where
+    the rows of a panel were also run as their paper has them, those runs are drawn, under their own names.
     """
     quantities = [options["of"]] if isinstance(options["of"], str) else options["of"]
     suite: Suite = options["runs_of"]
@@ -44,19 +48,31 @@ def draw_curves(options: dict[str, Any]) -> dict[str, Any]:
     ends: dict[str, dict[str, dict[str, float]]] = {}
     for line, quantity in zip(axes.reshape(len(quantities), len(groups)), quantities, strict=True):
         for axis, (title, dataset, own) in zip(line, groups, strict=True):
-            for colour, name in zip(_COLOURS, own, strict=False):
+            shown = _shown(suite, cells, dataset, own)
+            for (style, colour), name in zip(cycle(product(("-", "--"), _COLOURS)), shown, strict=False):
                 runs = _runs(cells, dataset, name, quantity)
                 if not len(runs):
                     plt.close(figure)
                     again = f"python -m benchmarks recipe run {suite.name}"
                     raise LabelfieldError(f"{suite.name}: {name} on {dataset} was not run; use `{again}`")
-                _curve(axis, name, colour, runs, options.get("band"))
+                _curve(axis, name, (colour, style), runs, options.get("band"))
                 ends.setdefault(f"{quantity} at the end", {}).setdefault(title, {})[name] = float(runs[:, -1].mean())
             axis.set(title=title, xlabel="epoch")
             axis.spines[["top", "right"]].set_visible(False)
             axis.legend(frameon=False, fontsize=8, loc="upper right" if quantity == _ERROR else "lower right")
         line[0].set_ylabel(_AXES[quantity])
     return {"figure": save_svg(figure, options["picture"]), "runs of": suite.name, **ends}
+
+
+def _shown(suite: Suite, cells: dict[Key, Record], dataset: str, rows: Sequence[str]) -> list[str]:
+    """Return these rows as written, if all were run so: what they maximise is a bound of the evidence.
+
+    Otherwise these are the rows of our settings; some exist only as written.
+    """
+    written = [name + _WRITTEN for name in rows]
+    run = {row for (its_dataset, row, _, _), record in cells.items() if its_dataset == dataset and "history" in record}
+    known = {row.name for row in suite.rows}
+    return written if run.issuperset(written) else [name for name in rows if name in known]
 
 
 def _runs(cells: dict[Key, Record], dataset: str, row: str, quantity: str) -> NDArray[np.float64]:
@@ -71,10 +87,11 @@ def _runs(cells: dict[Key, Record], dataset: str, row: str, quantity: str) -> ND
     return 100 - runs if quantity == _ERROR else runs
 
 
-def _curve(axis: Any, name: str, colour: str, runs: NDArray[np.float64], band: float | None) -> None:
+def _curve(axis: Any, name: str, look: tuple[str, str], runs: NDArray[np.float64], band: float | None) -> None:
+    colour, style = look
     epochs = np.arange(1, runs.shape[1] + 1)[_SKIPPED_EPOCHS:]
     mean = runs.mean(0)[_SKIPPED_EPOCHS:]
-    axis.plot(epochs, mean, color=colour, lw=1.6, label=name)
+    axis.plot(epochs, mean, color=colour, ls=style, lw=1.6, label=name)
     if band is not None and len(runs) > 1:
         half = band * runs.std(0, ddof=1)[_SKIPPED_EPOCHS:]
         axis.fill_between(epochs, mean - half, mean + half, color=colour, alpha=0.25, lw=0)

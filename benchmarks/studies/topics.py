@@ -14,7 +14,7 @@ from scipy import sparse
 from benchmarks.measuring.isolated import isolated
 from benchmarks.paths import DATA
 
-__all__ = ["run", "run_on_gpu"]
+__all__ = ["run", "run_cost", "run_few_written", "run_on_gpu"]
 
 # The AUC of the paper, and how many topics ours takes.
 _PUBLISHED = {"bibtex": 0.921, "delicious": 0.895, "eurlex-4k": 0.952}
@@ -43,7 +43,7 @@ def _fit(name: str, options: dict[str, Any], observed: float | None, _: None) ->
     data = labelfield.read(DATA / name)
     assert data.test is not None
     seen = None if observed is None else np.random.default_rng(0).random(data.Y.shape) < observed
-    model = labelfield.TopicClassifier(n_topics=_N_TOPICS, **options).fit(data.X, data.Y, observed=seen)
+    model = labelfield.TopicClassifier(**{"n_topics": _N_TOPICS, **options}).fit(data.X, data.Y, observed=seen)
     scores = metrics.evaluate(data.test.Y, model.predict_topk(data.test.X, 5))
     status = Path("/proc/self/status").read_text()
     return {
@@ -154,9 +154,20 @@ def run() -> dict[str, Any]:
     few = isolated(_prepare, partial(_fit, "bibtex", {"device": "cpu"}, _SHARE_OBSERVED)).value
     results[f"bibtex, {_SHARE_OBSERVED:.0%} of labels observed"] = {"published AUC": _PUBLISHED_FEW, **few}
     print(few, flush=True)
-    results["delicious, cost"] = isolated(_prepare, _cost).value
-    print(results["delicious, cost"], flush=True)
     return results
+
+
+def run_cost() -> dict[str, Any]:
+    """Measure steps on Delicious with a fifth to all of its positive labels, in seconds and in numbers touched."""
+    return dict(isolated(_prepare, _cost).value)
+
+
+def run_few_written() -> dict[str, Any]:
+    """Run the paper's model to the letter where a fifth of the labels was seen, with its K of 40 % of the labels."""
+    from labelfield.presets import PRESETS
+
+    options = {**PRESETS["bmlpl"].options, "n_topics": 64, "device": "cpu"}
+    return {"bibtex": isolated(_prepare, partial(_fit, "bibtex", options, _SHARE_OBSERVED)).value}
 
 
 def run_on_gpu() -> dict[str, Any]:

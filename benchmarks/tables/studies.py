@@ -196,21 +196,16 @@ def topics(records: dict[str, Record]) -> str:
         others = [triple(one, "P"), triple(one, "ECE", (1, 5)), spent]
         rows.append([f"topics, {name}", f"{one['published AUC']:.3f}", aucs, *others])
     gpu = records["gpu-topics"]["results"]["eurlex-4k"]
-    cost = results["delicious, cost"]
+    cost = records["topics-cost"]["results"]
     padded = next(key for key in cost if key.startswith("a step with"))
-    counted = ""
-    if f"numbers, {padded}" in cost:  # records since they are counted
-        counted = (
-            f" The numbers that a step reads and writes fit a line with r² {cost['numbers, r squared of a line']:.4f}; "
-            f"{padded}: {cost[f'numbers, {padded}']:.2f}×."
-        )
     note = (
         f"{results['topics']} topics by EM with conjugate gradients until it converged, 2 cores, memory of the whole "
         f"process; EUR-Lex on one {records['gpu-topics']['machine']['accelerator']}: "
         f"{gpu['seconds of training']:.1f} s. "
         "On Delicious, seconds per step against positive labels, from 20 to 100 % of them, fit a line with r² "
-        f"{cost['r squared of a line']:.3f}; {padded}: {cost[padded]:.2f}×.{counted} Probabilities are calibrated on a "
-        "tenth of the rows, which then join the training."
+        f"{cost['r squared of a line']:.3f}; {padded}: {cost[padded]:.2f}×. The numbers that a step reads and writes "
+        f"fit one with r² {cost['numbers, r squared of a line']:.4f}; {padded}: {cost[f'numbers, {padded}']:.2f}×. "
+        "Probabilities are calibrated on a tenth of the rows, which then join the training."
     )
     header = ["", "paper: AUC", "AUC micro / label / row", "P@1 / 3 / 5", "ECE@1 / 5", "train"]
     return "\n".join([markdown_table(header, rows), f"{note}\n"])

@@ -76,16 +76,16 @@ def predict(
 ) -> None:
     """Write the k best labels of each row with their probabilities, in the order of --rank-by.
 
-    With --known, a factor model takes known labels into account and lists the others. The file has one line per row,
-    empty where nothing is known.
+    With --known, a factor model takes known labels into account and lists the others, by --rank-by probability or
+    utility. The file has one line per row, empty where nothing is known.
 
     Example: labelfield predict model data/bibtex -k 5 --out predictions.txt
     """
     require_file_name(out, overwrite)
     power = _parse_rank_by(rank_by)
     how = rank_by if rank_by == "utility" else power
-    if known is not None and how:
-        raise typer.BadParameter(f"--known lists labels by probability; drop --rank-by {rank_by}")
+    if known is not None and power:
+        raise typer.BadParameter(f"--known lists labels by probability or utility; drop --rank-by {rank_by}")
     if known is not None and search == "cells":
         raise typer.BadParameter("--known ranks all labels; drop --search cells")
     with joined_quietly() as cluster:
@@ -97,7 +97,7 @@ def predict(
             if known is None:
                 predictions = _best(estimator, dataset, k, how, search)
             else:
-                predictions = _given_known(estimator, dataset, known, k)
+                predictions = _given_known(estimator, dataset, known, k, rank_by)
         if not cluster.is_first:
             return
         has_classes = estimator.label_kind_ == "classes"
@@ -320,15 +320,17 @@ def _score_classes(estimator: FittedClassifier, rows: Dataset, ks: list[int]) ->
     return scores
 
 
-def _given_known(estimator: Any, dataset: Dataset, path: Path, k: int) -> sparse.csr_array:
-    """Return the k most probable labels of each row, given those that a file says are known."""
+def _given_known(estimator: Any, dataset: Dataset, path: Path, k: int, rank_by: str) -> sparse.csr_array:
+    """Return the k best labels of each row, by probability or utility, given those that a file says are known."""
     what = "1 for a label that holds, -1 for one that does not"
     known = read_entries(path, dataset.n_rows, estimator.spec_.n_labels, (-1, 1), what)
     if not hasattr(estimator, "condition") or estimator.label_kind_ == "classes":
         raise LabelfieldError(
             f"a model of the method {estimator.method!r} cannot use known labels; train a model with --method mlgpf"
         )
-    found: sparse.csr_array = estimator.condition(dataset.X, known, k)
+    found: sparse.csr_array = estimator.condition(
+        dataset.X, known, k, rank_by="utility" if rank_by == "utility" else "probability"
+    )
     return found
 
 

@@ -32,7 +32,8 @@ def read_predictions(
     """
     path = Path(path)
     if not path.is_file():
-        raise DataError("there is no such file", path=path, fix="Check the path.")
+        found = "a folder, not a file" if path.is_dir() else "there is no such file"
+        raise DataError(found, path=path, fix="Check the path.")
     with locating(path):
         if path.suffix == ".npz":
             arrays = load_arrays(path)

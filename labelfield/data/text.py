@@ -128,7 +128,7 @@ def read_rows(
         line += block.count(b"\n")
     if n_rows is not None and n_found < n_rows:
         fix = "The file may be truncated: write it again, or correct the number of rows."
-        raise DataError(f"the file ends after {n_found} rows", expected, fix, line=line - 1)
+        raise DataError(f"the file ends after {n_found} rows", expected, fix, line=max(line - 1, 1))
     return Rows(*(part.finish() for part in parts))
 
 

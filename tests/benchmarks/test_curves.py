@@ -1,5 +1,8 @@
 """Pictures of training runs come from the records of runs."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from benchmarks import paths
@@ -18,12 +21,13 @@ def recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RECORDS", tmp_path)
     monkeypatch.setattr(paths, "IMAGES", tmp_path)
 
-    def write(name, history_of, n_starts=1):
+    def write(name, history_of, n_starts=1, is_run=lambda row, dataset: True):
         recipe = read_recipe(name)
         for cell in recipe.suite.cells():
-            if cell.seed < n_starts:
+            if cell.seed < n_starts and is_run(cell.row, cell.dataset):
                 head = dict(zip(("dataset", "row", "budget", "seed"), cell.key, strict=True))
-                what = {"method": cell.method, "options": cell.options, "history": history_of(cell.seed)}
+                what = {"method": cell.method, "options": cell.options, "rank_by": cell.rank_by}
+                what["history"] = history_of(cell.seed)
                 append_record(tmp_path, recipe.suite.name, {**head, **what})
         return recipe
 
@@ -31,7 +35,8 @@ def recorded(tmp_path, monkeypatch):
 
 
 def test_curves_are_means_over_random_starts(recorded, tmp_path):
-    recipe = recorded("journal-figure-5", lambda seed: {"bound": [-9.0, -8.0, -7.0, -6.0 - seed]}, n_starts=2)
+    history = lambda seed: {"bound": [-9.0, -8.0, -7.0, -6.0 - seed]}  # noqa: E731  # short
+    recipe = recorded("journal-figure-5", history, n_starts=2, is_run=lambda row, _: "as written" not in row)
     found = draw(recipe, "cpu")
     assert found["bound at the end"] == {dataset: {"LR": -6.5, "SE": -6.5} for dataset in recipe.suite.datasets}
     picture = (tmp_path / recipe.options["picture"]).read_bytes()
@@ -41,6 +46,32 @@ def test_curves_are_means_over_random_starts(recorded, tmp_path):
     again = "`python -m benchmarks recipe run journal-table-7`"
     with pytest.raises(LabelfieldError, match=f"LR on bibtex was not run; use {again}"):
         draw(recipe, "cpu")
+
+
+def test_rows_as_written_are_drawn_where_all_of_a_panel_were_run(recorded):
+    def is_run(row, dataset):
+        return "as written" not in row or dataset == "bibtex" or row == "LINEAR-PP, as written"
+
+    recipe = recorded("thesis-figure-4.13", lambda _: {"bound": [-9.0, -8.0, -7.0]}, is_run=is_run)
+    rows = recipe.options["rows"]
+    found = draw(recipe, "cpu")["bound at the end"]
+    assert {dataset: [*ends] for dataset, ends in found.items()} == {
+        "bibtex": [f"{row}, as written" for row in rows],
+        "delicious": rows,
+        "eurlex-4k": rows,
+    }
+
+
+def test_no_two_curves_look_alike(recorded, tmp_path):
+    """There are more curves in a panel than colours; each is drawn, in a colour or dash of its own."""
+    recipe = recorded("thesis-figure-4.1", lambda _: {"bound": [-9.0, -8.0, -7.0], "P@1": [1.0, 2.0, 3.0]})
+    rows = [row.name for row in recipe.suite.rows]
+    assert len(rows) > 7
+    found = draw(replace(recipe, options=recipe.options | {"rows": rows, "of": "bound"}), "cpu")
+    assert [*found["bound at the end"]["bibtex"]] == rows
+    picture = (tmp_path / recipe.options["picture"]).read_text()
+    looks = re.findall(r'style="(fill: none;[^"]*stroke-width: 1.6[^"]*)"', picture)
+    assert len(set(looks)) == len(rows)
 
 
 def test_the_error_is_100_minus_p_at_1(recorded):
@@ -59,5 +90,6 @@ def test_every_figure_can_be_drawn_and_its_rows_exist(recipe):
     if recipe.suite is not None:
         panels = recipe.options.get("panels", {})
         drawn = {*recipe.options.get("rows", []), *(row for rows in panels.values() for row in rows)}
-        assert drawn <= {row.name for row in recipe.suite.rows}
+        names = {row.name for row in recipe.suite.rows}
+        assert all(name in names or f"{name}, as written" in names for name in drawn)
         assert recipe.options["of"] == "bound" or recipe.suite.by_epoch

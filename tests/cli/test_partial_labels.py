@@ -47,13 +47,22 @@ class TestKnown:
         expected = load(models / "mlgpf", device="cpu").condition(test.X, known, 4)
         np.testing.assert_allclose(found.toarray(), expected.toarray(), rtol=1e-5)
         assert not {3, 5} & set(found[[0]].indices.tolist())
+        by_utility = ("--rank-by", "utility", "-k", "4", "--out", tmp_path / "by-utility.txt")
+        run("predict", models / "mlgpf", folder, "--known", path, *by_utility)
+        found = read_predictions(tmp_path / "by-utility.txt", *test.Y.shape)
+        own = load(models / "mlgpf", device="cpu").condition(test.X, known, 4, rank_by="utility")
+        np.testing.assert_allclose(found.toarray(), own.toarray(), rtol=1e-5)
+        assert abs(own - expected).max() > 1e-3
 
     def test_what_is_refused(self, folder, models, tmp_path):
         known = entries(tmp_path / "known.txt", 7 * np.eye(60, 20))
-        out = tmp_path / "lists.txt"
+        out, empty = tmp_path / "lists.txt", tmp_path / "empty.txt"
+        empty.touch()
         for arguments, code, expected in (
             (("mlgpf", known), 3, "row 1: the value 7 of label 0; expected 1 for a label that holds, -1 for one"),
             (("mlgpf", tmp_path / "nothing.txt"), 3, "there is no such file"),
+            (("mlgpf", tmp_path), 3, "a folder, not a file"),
+            (("mlgpf", empty), 3, "empty.txt:1: the file ends after 0 rows; expected 60"),
             (("mlgpf", entries(tmp_path / "few.txt", np.eye(3, 20))), 3, "60"),
             (
                 ("topics", entries(tmp_path / "fine.txt", np.eye(60, 20))),
@@ -67,7 +76,7 @@ class TestKnown:
             assert not out.exists()
         fine = tmp_path / "fine.txt"
         done = run("predict", models / "mlgpf", folder, "--known", fine, "--rank-by", "0.5", "--out", out, check=2)
-        assert "--known lists labels by probability" in message(done)
+        assert "--known lists labels by probability or utility" in message(done)
 
 
 class TestObserved:
