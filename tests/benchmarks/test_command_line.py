@@ -170,9 +170,12 @@ def test_a_study_is_run_shown_from_its_record_or_refused(run, tmp_path, monkeypa
     assert record["results"] == {"module": "scores"}
     assert record["command"] == command_of(record) == "python -m benchmarks bench scores"
     monkeypatch.setattr(registry, "DATA", tmp_path)
-    reason = f"error: topics: not measured, eurlex-4k is not at {tmp_path}; set LABELFIELD_DATA"
-    for command in (("bench", "topics"), ("recipe", "run", "topics-table-3", "--again")):
+    for command, study, missing in (
+        (("bench", "topics"), "topics", "eurlex-4k"),
+        (("recipe", "run", "topics-table-3", "--again"), "topics-few-written", "bibtex"),
+    ):
         done = run(*command, check=1)
+        reason = f"error: {study}: not measured, {missing} is not at {tmp_path}; set LABELFIELD_DATA"
         assert (reason in done.stderr, done.stdout) == (True, "")
 
 
