@@ -72,6 +72,33 @@ def test_tags_as_csv_and_compressed(toy, trained, tmp_path):
     assert "name it .jsonl or .csv" in message(run("tag", model, toy, "--out", tmp_path / "tags.xml", check=2))
 
 
+def test_tags_with_bars_are_joined_by_another_sign(tmp_path):
+    labels = ["a|b", "c, d", 'say "x"']
+    lines = [{"text": f"{('bread', 'violin', 'wool')[i % 3]} and more", "labels": [labels[i % 3]]} for i in range(12)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("train", path, "--out", tmp_path / "model", *FAST)
+    done = run("tag", tmp_path / "model", path, "-k", 2, "--out", tmp_path / "tags.csv")
+    assert "tags are joined by ';', because a label has |" in message(done)
+    with open(tmp_path / "tags.csv", newline="") as file:
+        found = [row["tags"].split(";") for row in csv.DictReader(file)]
+    assert [own[0] for own in found] == [line["labels"][0] for line in lines]
+    assert all(set(own) < set(labels) and len(own) == 2 for own in found)
+
+
+def test_numbers_of_labels_mean_the_same_in_files_after_training(tmp_path):
+    (tmp_path / "labels.txt").write_text("zebra\nunused\nant\nunused too\nbee\n")
+    numbers, words = [0, 2, 4], ["bread", "violin", "wool"]
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"{numbers[i % 3]}\t{words[i % 3]} and more\n" for i in range(12)))
+    run("train", path, "--vocabulary", tmp_path / "labels.txt", "--out", tmp_path / "model", *FAST)
+    assert json.loads(run("evaluate", tmp_path / "model", path, "--json").stdout)["P@1"] == 100
+    (tmp_path / "new.txt").write_text("3\tsugar and more\n3\tsugar and others\n0\tbread too\n")
+    names = ("--vocabulary", tmp_path / "labels.txt", "--json")
+    done = json.loads(run("learn", tmp_path / "model", tmp_path / "new.txt", *names).stdout)
+    assert done["new labels"] == ["unused too"]
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
