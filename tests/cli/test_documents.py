@@ -169,6 +169,9 @@ def test_the_report_shows_documents_as_text(toy, trained, tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert '<mark class="for">' in page
     documents = labelfield.read_documents(toy, part="test")
+    named = re.findall("<h4>Document (.*?)</h4>", page)
+    assert len(named) == 10
+    assert set(named) < set(documents.ids)
     page = re.sub("</?mark[^>]*>", "", page)
     assert sum(title in page for title, _ in documents.texts) >= 5
 
