@@ -9,6 +9,7 @@ import shutil
 import signal
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from scipy import sparse
 from test_commands import message, run
@@ -498,3 +499,38 @@ def test_info_describes_documents(toy, tmp_path):
     assert facts["labels per document"] == pytest.approx(sum(map(len, labels)) / 160)
     (tmp_path / "a.jsonl").write_text('{"text": "", "labels": []}\n')
     assert "documents without text" in run("info", tmp_path / "a.jsonl").stdout
+
+
+@pytest.mark.slow
+def test_real_documents_with_a_new_label_are_learned_and_no_old_one_is_forgotten(real_data, tmp_path):
+    folder, new = real_data("eurovoc-text"), "white sugar"
+
+    def lines(part):
+        return [json.loads(line) for line in gzip.open(folder / f"{part}.jsonl.gz", "rt", encoding="utf-8")]
+
+    train, test = lines("train")[:5000], lines("test")
+    old, corrections = ([one for one in train if (new in one["labels"]) == is_new] for is_new in (False, True))
+    for name, documents in (("old", old), ("corrections", corrections), ("test", test)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in documents))
+    model = tmp_path / "model"
+    run("train", tmp_path / "old.jsonl", "--out", model, *FAST)
+
+    def hits():
+        """Return how many of five tags are right in documents without the new label, and how often it is found."""
+        tagged = map(json.loads, run("tag", model, tmp_path / "test.jsonl").stdout.splitlines())
+        first = [[tag["label"] for tag in line["tags"]] for line in tagged]
+        found = [len(set(own) & set(one["labels"])) / 5 for own, one in zip(first, test, strict=True)]
+        is_new = np.array([new in one["labels"] for one in test])
+        return np.array(found)[~is_new], np.mean(
+            [new in own for own, asked in zip(first, is_new, strict=True) if asked]
+        )
+
+    before, unknown = hits()
+    assert unknown == 0
+    done = run("learn", model, tmp_path / "corrections.jsonl")
+    assert f"{len(corrections)} are new" in message(done)
+    after, known = hits()
+    assert known > 0.8
+    gained = after - before
+    assert gained.mean() > -2 * gained.std() / gained.size**0.5
+    assert before.mean() > 0.55  # else there would be little to forget
