@@ -80,7 +80,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def fit(self, texts: Any, labels: Any, *, rows: Any = None, vocabulary: LabelVocabulary | None = None) -> Self:
         """Train on texts (or sequences of the texts of fields, or Documents) and a list of labels for each.
 
-        Labels may also be one label for each text, or a matrix of 0 and 1, as scikit-learn's MultiLabelBinarizer makes.
+        Labels may also be one label for each text, or a matrix of 0 and 1, as scikit-learn's MultiLabelBinarizer makes,
+        whose columns are then called 0, 1, ….
         Precomputed `rows` (N, columns), dense or sparse, stand beside those of the encoder; predictions then need such
         rows too. A `vocabulary` gives labels their URIs and names; what it leaves open is as the documents' file has
         it.
