@@ -26,7 +26,7 @@ from torch import Tensor
 
 from labelfield.cluster import Cluster
 from labelfield.compiled import has_numba
-from labelfield.csr import gather_rows
+from labelfield.csr import gather_rows, take_rows
 from labelfield.linalg.rows import dot, to_tensor, transposed
 
 # Prior standard deviation of the intercept around -1. Rare labels stay there, since a constant of 0.3 in rows of norm 1
@@ -109,7 +109,7 @@ class MarginRows:
         kept = np.unique(np.concatenate([taking_part, *self.folds]))
         (row, place), shape = self.positives(labels), (kept.size, labels.size)
         Y = sparse.csr_array((np.ones(row.size, np.float32), (np.searchsorted(kept, row), place)), shape=shape)
-        own = MarginRows(gather_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds])
+        own = MarginRows(take_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds])
         own.squares = self.squares  # by which passes are counted
         own.is_covered = self.is_covered  # of all rows, not of those that take part here
         return own, np.searchsorted(kept, taking_part)
