@@ -54,12 +54,15 @@ def pieces(*arrays: NDArray[Any], size: int | None = None) -> Iterator[slice]:
 
 
 def folder_for(array: NDArray[Any]) -> Path | None:
-    """Return where to keep what is computed from an array and is as long: nowhere but in memory, unless it is mapped.
+    """Return where to keep what is as long as an array: nowhere but in memory, unless that is mapped."""
+    return None if map_of(array) is None else scratch_folder()
+
+
+def scratch_folder() -> Path:
+    """Return where to keep arrays that are too long for memory.
 
     TMPDIR says where. By default it is /var/tmp, since many systems keep /tmp in memory.
     """
-    if map_of(array) is None:
-        return None
     is_told = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return Path(tempfile.gettempdir() if is_told or not os.access("/var/tmp", os.W_OK) else "/var/tmp")  # noqa: S108
 

@@ -64,7 +64,7 @@ def read_training(
     chosen = reading.vocabulary or vocabulary_beside(path)
     vocabulary = LabelVocabulary()
     if chosen is not None:
-        vocabulary = read_vocabulary(chosen, getattr(encoder, "language_", None))
+        vocabulary = read_vocabulary(chosen, getattr(encoder, "language_", None)).for_numbers(lists)
         say(f"{chosen}: {vocabulary.compared(vocabulary.named(lists))}")
     columns = file.columns
     parts = TextParts(encoder, vocabulary.with_names(file.names), columns.texts, _saved(columns._asdict()))
@@ -279,6 +279,9 @@ def read_for(text: TextParts, reading: Reading, path: Path, part: str = "test", 
     say(f"{path}: {documents.guessed}")
     if labelled and not any(documents.labels or []):
         raise _no_labels(file.columns.labels, path)
+    if reading.vocabulary is not None and documents.labels is not None:
+        known = read_vocabulary(reading.vocabulary, getattr(text.encoder, "language_", None))
+        documents = replace(documents, labels=known.for_numbers(documents.labels).named(documents.labels))
     return documents
 
 
@@ -372,13 +375,15 @@ def tag(
     n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
     with opened(reading, documents, estimator.text_, "test", labelled=None) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
-        write = csv.writer(target, lineterminator="\n").writerow
+        write, separator = csv.writer(target, lineterminator="\n").writerow, _separator(names) if is_csv else "|"
+        if separator != "|":
+            say(f"tags are joined by {separator!r}, because a label has |")
         if is_csv:
             write(["id", "tags", "uris", "probabilities", "uncertainty", "review"])
         for batch in file.batches():
             for line in _tagged(estimator, batch, rule, names, search):
                 n_review += line["review"]
-                write(_cells(line)) if is_csv else target.write(as_json_text(line) + "\n")
+                write(_cells(line, separator)) if is_csv else target.write(as_json_text(line) + "\n")
             n += len(batch)
             ids.update(one for one, own in zip(batch.ids, batch.has_id or (), strict=True) if own)
     _say_repeated(ids, "each document has its own line")
@@ -426,12 +431,19 @@ def _tagged(
     return ({"id": identifier, **line} for identifier, line in zip(documents.ids, lines, strict=True))
 
 
-def _cells(line: dict[str, Any]) -> list[Any]:
-    labels, uris, p = ("|".join(str(tag[key] or "") for tag in line["tags"]) for key in ("label", "uri", "probability"))
+def _separator(names: TagNames) -> str:
+    """Return what joins tags in a cell: a sign that is in none of them; labels have no tabs."""
+    known = [*names.names, *(uri for uri in names.uris if uri is not None)]
+    return next(sign for sign in "|;\t" if sign == "\t" or not any(sign in name for name in known))
+
+
+def _cells(line: dict[str, Any], separator: str) -> list[Any]:
+    keys = ("label", "uri", "probability")
+    labels, uris, p = (separator.join(str(tag[key] or "") for tag in line["tags"]) for key in keys)
     return [
         line["id"],
         labels,
-        uris if uris.strip("|") else "",
+        uris if uris.strip(separator) else "",
         p,
         line["uncertainty"],
         "yes" if line["review"] else "no",

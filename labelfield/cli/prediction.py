@@ -406,12 +406,13 @@ def report(
     estimator = load_model(model, device, reading.trust)
     if power and estimator.label_kind_ == "classes":
         raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row")
-    texts = None
+    texts, ids = None, None
     if estimator.text_ is None:
         rows = reading.for_model(estimator, test, labelled=True)
     else:
         documents = read_for(estimator.text_, reading, test)
-        rows, texts = encoded(estimator.label_names(), estimator.text_, documents, test), documents.texts
+        rows = encoded(estimator.label_names(), estimator.text_, documents, test)
+        texts, ids = documents.texts, documents.ids
     require_rows(rows, test)
     from labelfield.report import Counts, make_page, save_page
 
@@ -432,6 +433,7 @@ def report(
                 feature_names=rows.feature_names,
                 rank_by=power,
                 texts=texts,
+                ids=ids,
                 progress=bar,
             )
     except DataError as error:

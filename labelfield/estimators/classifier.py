@@ -31,7 +31,7 @@ from labelfield.decide import Decision, Evidence, Policy, fit_policy
 from labelfield.decide.intervals import intervals, reliability
 from labelfield.errors import CannotAnswerError, DataError, no_numbers
 from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
-from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels
+from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels, encode_seen
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
 from labelfield.estimators.searching import (
@@ -389,12 +389,18 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return {"fit": fit, "kl": kl, "bound": fit - kl}
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows whose class is right, or whose labels are all right."""
+        """Return the share of rows whose class is right, or whose labels are all right.
+
+        A label that was not in the first fit, as in folds of cross-validation, is missed.
+        """
         is_classes, n_rows = self.label_kind_ == "classes", as_rows(self, X, reset=False).shape[0]
         if is_classes and np.ndim(y) == 2:  # indicators, or lists of one class each
             y = self.classes_[self.encode(y, n_rows).indices]
-        truth = y if is_classes else self.encode(y, n_rows)
-        return float(accuracy_score(truth, self.predict(X), sample_weight=sample_weight))
+        if is_classes:
+            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        truth, has_others = encode_seen(y, n_rows, Labels(self.label_kind_, self.classes_))
+        is_right = ~has_others & (sparse.csr_array(truth != self.predict(X)).sum(axis=1) == 0)
+        return float(np.average(is_right, weights=sample_weight))
 
     # What is known about the model
 

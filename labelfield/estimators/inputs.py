@@ -63,6 +63,17 @@ def encode_known(Y: Any, n_rows: int, known: Labels) -> sparse.csr_array:
     return given
 
 
+def encode_seen(Y: Any, n_rows: int, known: Labels) -> tuple[sparse.csr_array, NDArray[np.bool_]]:
+    """Return Y in the columns of labels that are already known, and which rows have others."""
+    given = _read(Y, n_rows, known.kind)
+    if not isinstance(given, _Lists):
+        return encode_known(given, n_rows, known), np.zeros(n_rows, np.bool_)
+    _require_same_type(given.values, known.classes)
+    is_seen, row = np.isin(given.values, known.classes), np.repeat(np.arange(n_rows), given.counts)
+    seen = _Lists(given.kind, np.bincount(row[is_seen], minlength=n_rows), given.values[is_seen])
+    return _place(seen, known), np.bincount(row[~is_seen], minlength=n_rows) > 0
+
+
 class _Lists(NamedTuple):
     """Labels by their values: how many each row has, and all of them, row after row."""
 
@@ -137,10 +148,7 @@ def _place(given: _Lists, known: Labels) -> sparse.csr_array:
     values, classes = given.values, known.classes
     if values.size == 0:
         values = np.zeros(0, classes.dtype)
-    if (values.dtype.kind in "US") != (classes.dtype.kind in "US") and values.size:
-        raise DataError(
-            f"Y has the label {values[0]!s}", expected=f"labels such as {classes[0]!s}", fix="Use one kind of label."
-        )
+    _require_same_type(values, classes)
     column = np.minimum(np.searchsorted(classes, values), max(classes.size - 1, 0))
     strange = values[classes[column] != values] if classes.size else values
     if strange.size:
@@ -150,6 +158,14 @@ def _place(given: _Lists, known: Labels) -> sparse.csr_array:
     row = np.repeat(np.arange(given.counts.size), given.counts)
     order = np.lexsort((column, row))
     return from_counts(given.counts, column[order].astype(np.int32), None, classes.size)
+
+
+def _require_same_type(values: NDArray[Any], classes: NDArray[Any]) -> None:
+    """Refuse numbers where labels are texts, and texts where they are numbers."""
+    if values.size and classes.size and (values.dtype.kind in "US") != (classes.dtype.kind in "US"):
+        raise DataError(
+            f"Y has the label {values[0]!s}", expected=f"labels such as {classes[0]!s}", fix="Use one kind of label."
+        )
 
 
 def _binary(Y: Any) -> Any:

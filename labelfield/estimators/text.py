@@ -18,6 +18,7 @@ from labelfield.data import Names
 from labelfield.decide import Decision
 from labelfield.errors import CannotAnswerError, DataError
 from labelfield.estimators.auto import AutoClassifier
+from labelfield.estimators.classifier import Classifier
 from labelfield.estimators.options import count_of
 from labelfield.estimators.persistence import load_classifier
 from labelfield.estimators.protocol import FittedClassifier
@@ -79,23 +80,32 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def fit(self, texts: Any, labels: Any, *, rows: Any = None, vocabulary: LabelVocabulary | None = None) -> Self:
         """Train on texts (or sequences of the texts of fields, or Documents) and a list of labels for each.
 
+        Labels may also be one label for each text, or a matrix of 0 and 1, as scikit-learn's MultiLabelBinarizer makes,
+        whose columns are then called 0, 1, ….
         Precomputed `rows` (N, columns), dense or sparse, stand beside those of the encoder; predictions then need such
         rows too. A `vocabulary` gives labels their URIs and names; what it leaves open is as the documents' file has
         it.
         """
         named = texts.fields if isinstance(texts, Documents) else None
+        if hasattr(texts, "columns") and len(texts.columns) > 1:
+            named = tuple(map(str, texts.columns))
         are_rows = self.encoder == "rows" if isinstance(self.encoder, str) else False
         documents: Any = texts.texts if isinstance(texts, Documents) else texts if are_rows else list(_checked(texts))
         vocabulary = vocabulary or LabelVocabulary()
         if isinstance(texts, Documents):
             vocabulary = vocabulary.with_names(texts.names)
-        # Sets of labels, and one label per document, are lists as well.
-        lists = [[one] if isinstance(one, str) else [str(label) for label in one] for one in labels]
+        given = _as_labels(labels)
+        if not sparse.issparse(given):
+            vocabulary = vocabulary.for_numbers(given)
+            given = vocabulary.named(given)
+        n_labelled = given.shape[0] if sparse.issparse(given) else len(given)
         n_documents = documents.shape[0] if sparse.issparse(documents) else len(documents)
-        if len(lists) != n_documents:
-            raise DataError(f"{n_documents} texts and {len(lists)} lists of labels", expected="one for each text")
-        if not any(lists):
+        if n_labelled != n_documents:
+            raise DataError(f"{n_documents} texts and {n_labelled} lists of labels", expected="one for each text")
+        if not (given.nnz if sparse.issparse(given) else any(given)):
             raise DataError("no document has a label", expected="lists of labels", fix="Check the labels.")
+        if not isinstance(self.model, Classifier | None):
+            raise ValueError(f"model={self.model!r}; expected a classifier of labelfield, such as LinearClassifier()")
         n_fields = 1 if are_rows or not documents or isinstance(documents[0], str) else len(documents[0])
         encoder = self._new_encoder(n_fields)
         fields = named or _numbered(n_fields)
@@ -106,7 +116,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             X = beside_each_other(X, beside.fit_transform(rows))
             names = None if names is None else [*names, *(f"row {column}" for column in range(beside.n_features_))]
         classifier = AutoClassifier() if self.model is None else clone(self.model)
-        classifier.fit(X, vocabulary.named(lists))
+        classifier.fit(X, given)
         self.classifier_ = classifier
         text = TextParts(encoder, vocabulary.of(classifier.label_names()), fields, beside=beside)
         classifier.name_features(_as_names(names), text)
@@ -156,8 +166,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return self._fitted().predict(self.rows(texts, rows), k)
 
     def score(self, texts: Any, labels: Any, sample_weight: Any = None, *, rows: Any = None) -> float:
-        """Return the share of texts whose labels, given as in `fit`, are all right."""
-        return float(self._fitted().score(self.rows(texts, rows), labels, sample_weight))
+        """Return the share of texts whose labels, given as in `fit`, are all right; one not seen there is missed."""
+        given = _as_labels(labels)
+        if not sparse.issparse(given):
+            given = self.text_.vocabulary.named(given)
+        return float(self._fitted().score(self.rows(texts, rows), given, sample_weight))
 
     def predict_proba(self, texts: Any, *, rows: Any = None, calibrated: bool = True) -> NDArray[np.float32]:
         """Return the probability of each label (N, K)."""
@@ -290,7 +303,9 @@ def _checked(texts: Any) -> Iterable[Any]:
     """Return texts; one text alone, and numbers, are refused with a word on what to pass."""
     if isinstance(texts, str):
         raise DataError("one text", expected="a list of texts", fix="Pass [text].")
-    values = texts.tolist() if hasattr(texts, "tolist") else list(texts)
+    # A table, of pandas or polars, has the texts of fields in its columns.
+    is_table = hasattr(texts, "to_numpy") and len(texts.shape) == 2
+    values = texts.to_numpy().tolist() if is_table else texts.tolist() if hasattr(texts, "tolist") else list(texts)
     for place, value in enumerate(values):
         is_document = isinstance(value, str) or (
             isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
@@ -298,6 +313,22 @@ def _checked(texts: Any) -> Iterable[Any]:
         if not is_document:
             raise DataError(f"text {place} is {type(value).__name__} {str(value)[:40]!r}", expected="text")
     return values
+
+
+def _as_labels(labels: Any) -> Any:
+    """Return labels as lists of texts, or indicators as a sparse matrix."""
+    if sparse.issparse(labels):
+        return labels
+    if hasattr(labels, "shape") and len(labels.shape) == 2 and np.asarray(labels).dtype.kind in "biuf":
+        return sparse.csr_array(np.asarray(labels))
+    # Sets of labels, and one label per document, are lists as well.
+    lists = []
+    for place, one in enumerate(labels):
+        own = one if isinstance(one, Iterable) and not isinstance(one, str | bytes) else [one]
+        if isinstance(own, dict) or any(label is None or label != label for label in own):  # NaN is not itself
+            raise DataError(f"the labels of text {place} are {str(one)[:40]}", expected="a list of names")
+        lists.append([str(label) for label in own])
+    return lists
 
 
 def _as_names(names: list[str] | None) -> Names | None:

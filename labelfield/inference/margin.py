@@ -26,7 +26,7 @@ from torch import Tensor
 
 from labelfield.cluster import Cluster
 from labelfield.compiled import has_numba
-from labelfield.csr import gather_rows
+from labelfield.csr import gather_rows, take_rows
 from labelfield.linalg.rows import dot, some_rows, to_tensor, transposed
 
 # Prior standard deviation of the intercept around -1. Rare labels stay there, since a constant of 0.3 in rows of norm 1
@@ -45,6 +45,8 @@ _BATCH_STEPS = {"cpu": 24, "cuda": 12}
 _POWER_STEPS, _LARGER = 12, 1.05
 # Rows of a batch times features up to which a GPU is given the batch as a dense array.
 _DENSE_ENTRIES = 1 << 23
+# Rows whose norms are computed at a time.
+_ROWS_AT_ONCE = 1 << 14
 # Label centroids are compared in this many random dimensions.
 _SKETCH = 32
 # Labels per block of the compiled solver: the weights of a feature for all of them fill a few registers.
@@ -83,7 +85,10 @@ class MarginRows:
         self.X, self.folds, self.n_labels = X, list(folds), Y.shape[1]
         self.rows_of = sparse.csc_array(Y)
         self.arrays = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data
-        self.squares = np.asarray(X.multiply(X).sum(1), np.float64).ravel()
+        # Some rows at a time: a product of all of them would take more memory than X.
+        some = (X[first : first + _ROWS_AT_ONCE] for first in range(0, X.shape[0], _ROWS_AT_ONCE))
+        squares = [np.asarray(rows.multiply(rows).sum(1), np.float64).ravel() for rows in some]
+        self.squares = np.concatenate([np.zeros(0), *squares])
         self.is_covered = sum(fold.size for fold in self.folds) == X.shape[0] > 0
 
     def passes(self, problem: Problem) -> tuple[int, int]:
@@ -104,7 +109,7 @@ class MarginRows:
         kept = np.unique(np.concatenate([taking_part, *self.folds]))
         (row, place), shape = self.positives(labels), (kept.size, labels.size)
         Y = sparse.csr_array((np.ones(row.size, np.float32), (np.searchsorted(kept, row), place)), shape=shape)
-        own = MarginRows(gather_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds])
+        own = MarginRows(take_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds])
         own.squares = self.squares  # by which passes are counted
         own.is_covered = self.is_covered  # of all rows, not of those that take part here
         return own, np.searchsorted(kept, taking_part)

@@ -38,12 +38,15 @@ class Guess(NamedTuple):
 class Example(NamedTuple):
     """A test row: its number from 0, why it was chosen, what the model predicts, and which true labels it missed.
 
+    It is called by its number, a document by its id.
+
     Where rows are images, `image` is the row as a picture. Else, where features have names, `carried` are the features
     that did most for or against its first label: name, value, and by how much the log-odds fall without it. Where rows
     are documents, `pieces` is a part of the text with the words that did most for or against its first label.
     """
 
     row: int
+    name: str
     kind: str
     uncertainty: float
     guesses: list[Guess]
@@ -89,6 +92,7 @@ def examples(
     side: int | None = None,
     feature_names: Sequence[str] | None = None,
     texts: Sequence[Sequence[str]] | None = None,
+    ids: Sequence[str] | None = None,
 ) -> list[Example]:
     """Return the predictions for the chosen rows; intervals are computed only for these rows."""
     chosen = choose_rows(predictions)
@@ -122,5 +126,7 @@ def examples(
                 guesses.append(Guess(label, float(p), own, bool(is_right)))
         named = {guess.label for guess in guesses}
         missed = [label for label in Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist() if label not in named]
-        result.append(Example(row, kind, float(predictions.uncertainty[row]), guesses, missed, image, carried, pieces))
+        name = f"row {row:,}" if ids is None else f"document {ids[row]}"
+        unsure = float(predictions.uncertainty[row])
+        result.append(Example(row, name, kind, unsure, guesses, missed, image, carried, pieces))
     return result

@@ -54,13 +54,14 @@ def gather(
     feature_names: Sequence[str] | None = None,
     rank_by: RankBy = "probability",
     texts: Sequence[Sequence[str]] | None = None,
+    ids: Sequence[str] | None = None,
     progress: Progress = ignore,
 ) -> Facts:
     """Gather the facts about a fitted model on rows X with true labels Y (CSR), whose first columns are its labels.
 
     Further columns are classes that it has not seen. Names and counts are those of the model, unless given. For several
     labels per row, `rank_by` is that of `predict_topk`. `texts` are the documents that the rows were made of, field by
-    field.
+    field, and `ids` what they are called.
     """
     if Y.shape[0] == 0:
         raise DataError("no test rows", expected="at least one", fix="Check the file.")
@@ -86,7 +87,7 @@ def gather(
         n_unseen=int(np.count_nonzero(Y.indices >= estimator.predictor_.n_labels)),
         scores=scores(found, counts, identity.has_classes),
         errors=errors(found),
-        examples=examples(estimator, X, found, side, feature_names, texts),
+        examples=examples(estimator, X, found, side, feature_names, texts, ids),
         learned=what_it_learned(estimator, counts, occurs, side, feature_names),
         rank_power=power,
         decisions=decisions(estimator, X, Y),

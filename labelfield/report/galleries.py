@@ -69,7 +69,9 @@ def what_it_would_decide(facts: Facts) -> str:
     return section(
         "decide",
         "What it would decide",
-        figure(plots.decision_plot(found.automatic, found.precision, reached), *caption),
+        element(
+            "div", figure(plots.decision_plot(found.automatic, found.precision, reached), *caption), class_="figures"
+        ),
         paragraph(said, *(f"Not promised: {one}." for one in found.refused)),
         table(["asked for", "rows tagged", "tags right", "labels found", "tags per row"], rows),
         paragraph(
@@ -85,15 +87,16 @@ def ten_rows(facts: Facts) -> str:
     """Show rows with the model's predictions."""
     said = (
         "These rows are worth a look: the model is very sure and right, very sure and wrong (start here: is the model "
-        "wrong, or the label?), or very unsure, right and wrong, with different first labels if possible. Rows are "
-        "counted from 0."
+        "wrong, or the label?), or very unsure, right and wrong, with different first labels if possible. "
     )
+    has_texts = any(example.pieces for example in facts.examples)
+    said += "Documents are called by their id, or else by their line." if has_texts else "Rows are counted from 0."
     if any(guess.interval for example in facts.examples for guess in example.guesses):
         said += (
             f" The thin line is a {100 * LEVEL:.0f} % interval for how often labels with this probability are right, "
         )
         said += "judging by the rows held out in training. It is wide where few of those rows have such a label."
-    if any(example.pieces for example in facts.examples):
+    if has_texts:
         said += " Highlighted words speak for the first label; struck-out words speak against it."
     if any(example.carried for example in facts.examples):
         said += " + and − mark features that speak for and against the first label."
@@ -133,11 +136,10 @@ def _card(facts: Facts, example: Example) -> str:
         below += f'<p class="words">{", ".join(signed)}</p>'
     if example.pieces:
         below = f'<p class="document">{"".join(map(_piece, example.pieces))}</p>{below}'
-    image = "" if example.image is None else picture(example.image, f"row {example.row} as an image")
-    head = (
-        f'<header><h4>Row {example.row:,}</h4><span class="kind">uncertainty {example.uncertainty:.2f}</span>'
-        f"{image}</header>"
-    )
+    image = "" if example.image is None else picture(example.image, f"{example.name} as an image")
+    name = text(example.name[0].upper() + example.name[1:])
+    unsure = f'<span class="kind">uncertainty {example.uncertainty:.2f}</span>'
+    head = f"<header><h4>{name}</h4>{unsure}{image}</header>"
     return element("article", f"{head}<ol>{''.join(lines)}</ol>{below}")
 
 

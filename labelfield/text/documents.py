@@ -104,7 +104,7 @@ class Columns(NamedTuple):
         if self.missing:
             parts[0] += f" ({', '.join(self.missing)} left empty)"
         if self.labels is not None:
-            joined = "" if self.separator is None else f" split at {self.separator!r}"
+            joined = "" if not self.separator else f" split at {self.separator!r}"
             parts.append(f"labels from {self.labels}{joined}")
         if self.id is not None:
             parts.append(f"ids from {self.id}")
@@ -306,7 +306,8 @@ def _name(part: Any) -> str:
 
 def _python_list(text: str) -> list[str]:
     """Return the words of a list as Python writes it, ['a', 'b'], which pandas puts into CSV files."""
-    return [first or second for first, second in re.findall(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", text)]
+    found = re.findall(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", text)
+    return [re.sub(r"\\(['\"\\])", r"\1", first or second) for first, second in found]
 
 
 def _bad(found: str, column: str, expected: str, path: Path, number: int, unit: str) -> DataError:

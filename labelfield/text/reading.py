@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
@@ -59,6 +59,15 @@ _ALWAYS, _NEVER = (".jsonl", ".ndjson", ".json", ".parquet", ".tsv"), (".svm", "
 _ROWS = re.compile(r"[\d,.:eE+\s-]*")
 # Two words one after another, which rows of numbers do not have; and how many lines are looked at.
 _WORDS, _LINES = re.compile(r"[^\W\d_]{2,}\s+[^\W\d_]{2,}"), 20
+# What files that people may take for documents begin with.
+_FOREIGN = {
+    b"PK\x03\x04": "a ZIP archive or a spreadsheet",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet or text of an office program",
+    b"%PDF-": "a PDF",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"ARROW1": "an Arrow table",
+    b"SQLite format 3": "a SQLite database",
+}
 
 
 class DocumentFile(NamedTuple):
@@ -117,21 +126,28 @@ def open_documents(
     Columns that are not `wanted` are as `usual`, if the file has these, and else guessed. With `labelled=None`, labels
     are not even looked at.
     """
-    if str(path) == STDIN:
-        # Kept in a file for a moment: what it is shows in its first lines, and training reads it twice.
+    found = Path(path)
+    if _is_pipe(found):
+        # Kept in a file for a moment: what it is shows in its first lines.
+        name = "stdin" if str(path) == STDIN else str(path)
         with temporary_folder() as folder:
             spooled = folder / "stdin"
-            with open(spooled, "wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file)
+            with ExitStack() as stack, open(spooled, "wb") as file:
+                pipe = sys.stdin.buffer if name == "stdin" else stack.enter_context(open(found, "rb"))
+                shutil.copyfileobj(pipe, file)
             try:
                 yield _open(spooled, wanted, usual, encoding, labelled)
             except DataError as error:
-                raise DataError(error.found, error.expected, error.fix, path="stdin", line=error.line) from None
+                raise DataError(error.found, error.expected, error.fix, path=name, line=error.line) from None
         return
-    found = Path(path)
     if not found.exists():
         raise DataError("there is no such file or folder", path=found, fix="Check the path.")
     yield _open(split_of(found, part) or found, wanted, usual, encoding, labelled)
+
+
+def _is_pipe(path: Path) -> bool:
+    """Return whether a path can be read only once: stdin, or a pipe such as that of `<(…)` in a shell."""
+    return str(path) == STDIN or path.is_fifo()
 
 
 def _names(text: str | Sequence[str] | None) -> list[str] | None:
@@ -153,7 +169,7 @@ def _gathered(some: list[Document], file: DocumentFile) -> Documents:
 
 
 def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, labelled: bool | None) -> DocumentFile:
-    source = _source(path, encoding, wanted)
+    source = _source(path, encoding, wanted if usual is None else _either(wanted, usual))
     head = list(islice(source.records, _SAMPLE))
     if not head:
         raise DataError("the file has no documents", path=path, expected="at least one", fix="Check the file.")
@@ -168,6 +184,11 @@ def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, label
     known: dict[str, str] = {}
     stream = documents_of(chain(head, source.records), columns, path, source.unit, known)
     return DocumentFile(source.kind, columns, stream, known)
+
+
+def _either(wanted: Wanted, usual: Wanted) -> Wanted:
+    """Return what a header may name: columns that the user asked for, or else those of the training file."""
+    return Wanted(wanted.text or usual.text, wanted.labels or usual.labels, None, wanted.id or usual.id)
 
 
 def _completed(wanted: Wanted, usual: Wanted, names: list[str], sample: list[dict[str, Any]]) -> Wanted:
@@ -203,7 +224,7 @@ def split_of(path: Path, part: str) -> Path | None:
 
 def is_documents(path: Path) -> bool:
     """Return whether a path holds documents, rather than rows of numbers: by its name, or else by its first lines."""
-    if str(path) == STDIN:
+    if _is_pipe(path):
         return True
     if path.is_dir():
         if any(split_of(path, part) for part in _SPLITS):
@@ -261,6 +282,9 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
     head = read_head(path, _HEAD_BYTES)
     if head.startswith(PARQUET) or suffix == ".parquet":
         return read_parquet(path)
+    if (kind := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), None)) is not None:
+        fix = "Unpack it, or save its table as CSV, JSON lines or Parquet."
+        raise DataError(f"the file is {kind}", path=path, expected="documents as text or Parquet", fix=fix)
     if encoding == "utf-8" and is_utf_16(head):
         raise not_decoded(path, 1)
     lines = _head(path)

@@ -27,6 +27,7 @@ PARQUET = b"PAR1"
 _FASTTEXT = "__label__"
 _URIS = re.compile(r"(<[^<>\s]+>\s*)+")
 _NUMBERS = re.compile(r"\s*\d+(,\d+)*\s*")
+_WINDOWS = re.compile(rb"[\x80-\x9f]")
 _MOST_CELLS = 100_000
 _HEAD_BYTES, _FIRST_ROWS = 1000, 20
 # Letters of a JSON array that are read at a time; what may be before and after an entry; and the longest sign that may
@@ -71,7 +72,7 @@ def located(path: Path, numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple[i
         try:
             item = next(iterator, None)
         except UnicodeDecodeError:
-            raise not_decoded(path, _bad_line(path)) from None
+            raise not_decoded(path, *_bad_line(path)) from None
         except UnicodeError:
             raise not_decoded(path, line + 1) from None
         except (csv.Error, RecursionError) as error:
@@ -86,20 +87,22 @@ def located(path: Path, numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple[i
         yield item
 
 
-def _bad_line(path: Path) -> int | None:
-    """Return the first line that is not UTF-8."""
+def _bad_line(path: Path) -> tuple[int | None, bytes]:
+    """Return the first line that is not UTF-8: its number and its bytes."""
     with open_bytes(path) as file, suppress(*DAMAGE):
         for line, content in enumerate(file, 1):
             try:
                 content.decode()
             except UnicodeDecodeError:
-                return line
-    return None
+                return line, content
+    return None, b""
 
 
-def not_decoded(path: Path, line: int | None) -> DataError:
+def not_decoded(path: Path, line: int | None, content: bytes = b"") -> DataError:
     """Return the error of a text that is not UTF-8, with the encoding that it may have."""
-    other = "utf-16" if is_utf_16(read_head(path, _HEAD_BYTES)) else "latin-1"
+    # Latin-1 has no signs where Windows has quotes, dashes and €.
+    other = "cp1252" if _WINDOWS.search(content) else "latin-1"
+    other = "utf-16" if is_utf_16(read_head(path, _HEAD_BYTES)) else other
     fix = f"Save it as UTF-8, or pass --encoding {other} (encoding='{other}')."
     return DataError("the text is not UTF-8", path=path, line=line, expected="UTF-8", fix=fix)
 
@@ -200,8 +203,16 @@ def read_json(path: Path, encoding: str) -> Source:
         raise _not_json(error, path, getattr(error, "lineno", None)) from None
     if isinstance(value, dict):
         lists = [part for part in value.values() if isinstance(part, list) and part and isinstance(part[0], dict)]
-        value = lists[0] if len(lists) == 1 else [value]
+        value = lists[0] if len(lists) == 1 else _by_rows(value)
     return Source("JSON", None, _json_entries(path, value), "entry")
+
+
+def _by_rows(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a table that pandas wrote column by column, {"text": {"0": …}, …}; or else the one object."""
+    columns = list(value.values())
+    if not columns or not all(isinstance(one, dict) and one and one.keys() == columns[0].keys() for one in columns):
+        return [value]
+    return [{name: column[key] for name, column in value.items()} for key in columns[0]]
 
 
 def _json_entries(path: Path, entries: Iterable[Any]) -> Iterator[Record]:

@@ -56,14 +56,18 @@ class LabelVocabulary:
         found = self.find(given)
         return given if found is None else found.name
 
-    def numbered(self, lists: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Return labels that documents give by their number from 0, as PECOS does, by name."""
-        return [[self.labels[int(n)].name if int(n) < len(self.labels) else n for n in own] for own in lists]
+    def for_numbers(self, lists: Sequence[Sequence[str]]) -> LabelVocabulary:
+        """Return the vocabulary with numbers from 0 as notations, if documents give all labels so, as PECOS does.
+
+        A model keeps the notations of its labels, so that it knows the numbers of other documents too.
+        """
+        are_numbers = all(one.isdecimal() for own in lists for one in own)
+        if not are_numbers or any(self.find(one) for own in lists for one in own):
+            return self
+        return LabelVocabulary(label._replace(notation=str(number)) for number, label in enumerate(self.labels))
 
     def named(self, lists: Sequence[Sequence[str]]) -> list[list[str]]:
         """Return the labels of documents by name, each once per document."""
-        if self.labels and _are_numbers(lists) and not any(self.find(one) for own in lists for one in own):
-            return self.numbered(lists)
         return [list(dict.fromkeys(map(self.name_of, own))) for own in lists]
 
     def compared(self, lists: Sequence[Sequence[str]]) -> str:
@@ -141,10 +145,6 @@ def _distinct(labels: Iterable[Label]) -> list[Label]:
         if name not in found:
             found[name] = label._replace(name=name)
     return list(found.values())
-
-
-def _are_numbers(lists: Sequence[Sequence[str]]) -> bool:
-    return all(one.isdecimal() for own in lists for one in own)
 
 
 def _is_uri(name: str) -> bool:

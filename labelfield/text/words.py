@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, islice, pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
@@ -27,6 +28,7 @@ from labelfield.compiled import has_numba, usable_threads
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Word, check_options
 from labelfield.csr import from_counts, row_norms
 from labelfield.errors import DataError
+from labelfield.mapped import Growing, scratch_folder
 from labelfield.text.columns import EDGE, GRAM, Found, Vocabulary, choose_vocabulary
 from labelfield.text.counting import DocumentCounter, PairCounter
 from labelfield.text.languages import STEMMERS, Stem, detect_language, normalise, stemmer
@@ -52,16 +54,19 @@ _FEW_DOCUMENTS, _FEW_LETTERS = 20, 100_000
 _SHORT_DOCUMENTS = 600
 # Entries of all rows beyond which n-grams are left out all the same: training takes about 25 bytes for each.
 _MOST_ENTRIES = 1 << 27
+# Entries beyond which rows of training documents are files that the system reads as they are needed: half a GB.
+_MOST_IN_MEMORY = 1 << 26
 # A pair says little more than its two words.
 _PAIR_WEIGHT = 0.5
 AUTO, NONE = "auto", "none"
 
 
 class _Kept(NamedTuple):
-    """The words of all batches by number, and what the numbers mean."""
+    """The words of all batches by number, what the numbers mean, and how many entries their rows have at most."""
 
     lexicon: Lexicon
     tokens: deque[NDArray[np.int32]]
+    n_entries: int = 0
 
 
 @dataclass(kw_only=True)
@@ -116,10 +121,10 @@ class WordEncoder:
         if kept is None:
             return self.transform(documents)
         tokens = (kept.tokens.popleft() for _ in range(len(kept.tokens)))  # forgotten once they are rows
+        make_rows = partial(self._rows, kept.lexicon.pointers, kept.lexicon.units)
         with _Ahead(tokens) as ahead:
-            return self._assembled(
-                ahead.map(partial(self._rows, kept.lexicon.pointers, kept.lexicon.units), ahead.batches)
-            )
+            folder = scratch_folder() if kept.n_entries > _MOST_IN_MEMORY else None
+            return self._assembled(ahead.map(make_rows, ahead.batches), folder)
 
     def transform(self, documents: Iterable[Document]) -> sparse.csr_array:
         """Return a row for each document (CSR float32)."""
@@ -147,10 +152,14 @@ class WordEncoder:
         finally:
             self._lexicon = lexicon
 
-    def _assembled(self, parts: Iterable[_Rows]) -> sparse.csr_array:
-        columns = deque(zip(_NO_ROWS, *parts, strict=True))
-        counts, indices, values = (np.concatenate(columns.popleft()) for _ in range(3))  # each is there twice in turn
-        return from_counts(counts, indices, values, self.n_features_)
+    def _assembled(self, parts: Iterable[_Rows], folder: Path | None = None) -> sparse.csr_array:
+        """Return rows that are made part by part, in memory or in files of a folder."""
+        counts, indices, values = [_NO_COUNTS], Growing(np.int32, folder), Growing(np.float32, folder)
+        for own, columns, tf_idf in parts:
+            counts.append(own)
+            indices.extend(columns)
+            values.extend(tf_idf)
+        return from_counts(np.concatenate(counts), indices.finish(), values.finish(), self.n_features_)
 
     @property
     def n_features_(self) -> int:
@@ -177,12 +186,15 @@ class WordEncoder:
         self.has_too_many_ = self.has_characters_ and self.characters == AUTO and found.n_entries > _MOST_ENTRIES
         if self.has_too_many_:
             self.has_characters_, found = False, found.without_grams()
+        # Of words and n-grams; there are as many pairs as words.
+        n_entries = found.n_entries + (sum(tokens.size for tokens in kept.tokens) if kept and self.pairs else 0)
         vocabulary, columns = choose_vocabulary(found, self.min_documents, self.max_features)
         self._take(vocabulary)
         if kept is not None:
             used = kept.lexicon.units[: kept.lexicon.pointers[len(kept.lexicon.words)]]
             used[:] = columns[used]
-        return kept
+            return kept._replace(n_entries=n_entries)
+        return None
 
     def _choose_language(self, documents: list[Document]) -> str | None:
         if self.language == NONE:
@@ -437,7 +449,7 @@ class WordEncoder:
 
 
 _Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
-_NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
+_NO_COUNTS = np.zeros(0, np.int64)
 
 
 def _checked_weights(weights: Sequence[float]) -> NDArray[np.float32]:

@@ -9,6 +9,7 @@ import shutil
 import signal
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from scipy import sparse
 from test_commands import message, run
@@ -70,6 +71,33 @@ def test_tags_as_csv_and_compressed(toy, trained, tmp_path):
     assert len(lines) == len(rows) == 40
     assert "exists; pass --overwrite" in message(run("tag", model, toy, "--out", tmp_path / "tags.csv", check=2))
     assert "name it .jsonl or .csv" in message(run("tag", model, toy, "--out", tmp_path / "tags.xml", check=2))
+
+
+def test_tags_with_bars_are_joined_by_another_sign(tmp_path):
+    labels = ["a|b", "c, d", 'say "x"']
+    lines = [{"text": f"{('bread', 'violin', 'wool')[i % 3]} and more", "labels": [labels[i % 3]]} for i in range(12)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("train", path, "--out", tmp_path / "model", *FAST)
+    done = run("tag", tmp_path / "model", path, "-k", 2, "--out", tmp_path / "tags.csv")
+    assert "tags are joined by ';', because a label has |" in message(done)
+    with open(tmp_path / "tags.csv", newline="") as file:
+        found = [row["tags"].split(";") for row in csv.DictReader(file)]
+    assert [own[0] for own in found] == [line["labels"][0] for line in lines]
+    assert all(set(own) < set(labels) and len(own) == 2 for own in found)
+
+
+def test_numbers_of_labels_mean_the_same_in_files_after_training(tmp_path):
+    (tmp_path / "labels.txt").write_text("zebra\nunused\nant\nunused too\nbee\n")
+    numbers, words = [0, 2, 4], ["bread", "violin", "wool"]
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"{numbers[i % 3]}\t{words[i % 3]} and more\n" for i in range(12)))
+    run("train", path, "--vocabulary", tmp_path / "labels.txt", "--out", tmp_path / "model", *FAST)
+    assert json.loads(run("evaluate", tmp_path / "model", path, "--json").stdout)["P@1"] == 100
+    (tmp_path / "new.txt").write_text("3\tsugar and more\n3\tsugar and others\n0\tbread too\n")
+    names = ("--vocabulary", tmp_path / "labels.txt", "--json")
+    done = json.loads(run("learn", tmp_path / "model", tmp_path / "new.txt", *names).stdout)
+    assert done["new labels"] == ["unused too"]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +170,9 @@ def test_the_report_shows_documents_as_text(toy, trained, tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert '<mark class="for">' in page
     documents = labelfield.read_documents(toy, part="test")
+    named = re.findall("<h4>Document (.*?)</h4>", page)
+    assert len(named) == 10
+    assert set(named) < set(documents.ids)
     page = re.sub("</?mark[^>]*>", "", page)
     assert sum(title in page for title, _ in documents.texts) >= 5
 
@@ -468,3 +499,38 @@ def test_info_describes_documents(toy, tmp_path):
     assert facts["labels per document"] == pytest.approx(sum(map(len, labels)) / 160)
     (tmp_path / "a.jsonl").write_text('{"text": "", "labels": []}\n')
     assert "documents without text" in run("info", tmp_path / "a.jsonl").stdout
+
+
+@pytest.mark.slow
+def test_real_documents_with_a_new_label_are_learned_and_no_old_one_is_forgotten(real_data, tmp_path):
+    folder, new = real_data("eurovoc-text"), "white sugar"
+
+    def lines(part):
+        return [json.loads(line) for line in gzip.open(folder / f"{part}.jsonl.gz", "rt", encoding="utf-8")]
+
+    train, test = lines("train")[:5000], lines("test")
+    old, corrections = ([one for one in train if (new in one["labels"]) == is_new] for is_new in (False, True))
+    for name, documents in (("old", old), ("corrections", corrections), ("test", test)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in documents))
+    model = tmp_path / "model"
+    run("train", tmp_path / "old.jsonl", "--out", model, *FAST)
+
+    def hits():
+        """Return how many of five tags are right in documents without the new label, and how often it is found."""
+        tagged = map(json.loads, run("tag", model, tmp_path / "test.jsonl").stdout.splitlines())
+        first = [[tag["label"] for tag in line["tags"]] for line in tagged]
+        found = [len(set(own) & set(one["labels"])) / 5 for own, one in zip(first, test, strict=True)]
+        is_new = np.array([new in one["labels"] for one in test])
+        return np.array(found)[~is_new], np.mean(
+            [new in own for own, asked in zip(first, is_new, strict=True) if asked]
+        )
+
+    before, unknown = hits()
+    assert unknown == 0
+    done = run("learn", model, tmp_path / "corrections.jsonl")
+    assert f"{len(corrections)} are new" in message(done)
+    after, known = hits()
+    assert known > 0.8
+    gained = after - before
+    assert gained.mean() > -2 * gained.std() / gained.size**0.5
+    assert before.mean() > 0.55  # else there would be little to forget

@@ -10,9 +10,10 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.model_selection import KFold, cross_val_score
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, MultiLabelBinarizer
 
 import labelfield
 from labelfield import LinearClassifier, TextClassifier
@@ -324,6 +325,55 @@ def test_scikit_learn_can_score_it():
     assert np.isfinite(cross_val_score(fitted(), texts, LABELS, cv=KFold(2))).all()
 
 
+def test_labels_that_a_fold_has_not_seen_are_missed():
+    texts = [text for _, text in TEXTS]
+    labels = [[*own, "here alone"] if place in (3, 100) else own for place, own in enumerate(LABELS)]
+    found = fitted().fit(texts[:80], LABELS[:80])
+    right = [set(found.classes_[row.nonzero()[0]]) for row in found.predict(texts[80:]).toarray().astype(bool)]
+    expected = np.mean([own == set(true) for own, true in zip(right, labels[80:], strict=True)])
+    assert found.score(texts[80:], labels[80:]) == expected < 1
+    weights = np.arange(80.0)
+    assert found.score(texts[80:], labels[80:], weights) != expected
+    assert np.isfinite(cross_val_score(fitted(), texts, labels, cv=KFold(4), error_score="raise")).all()
+    search = GridSearchCV(fitted(), {"model__cost": [1e-4, 1.0]}, cv=KFold(2), error_score="raise")
+    assert search.fit(texts, labels).best_params_ == {"model__cost": 1.0}
+    rare = [own[0] if place else "here alone" for place, own in enumerate(LABELS)]
+    assert np.isfinite(cross_val_score(fitted(), texts, rare, cv=KFold(4), error_score="raise")).all()
+
+
+def test_a_matrix_of_indicators_is_taken_as_scikit_learn_makes_it():
+    texts = [text for _, text in TEXTS]
+    binarizer = MultiLabelBinarizer(sparse_output=True)
+    Y = binarizer.fit_transform(LABELS)
+    lists = fitted().fit(texts, LABELS)
+    for given in (Y, Y.toarray(), Y.toarray().astype(bool)):
+        found = fitted().fit(texts, given)
+        assert list(binarizer.classes_[[int(name) for name in found.classes_]]) == list(lists.classes_)
+        assert (found.predict_proba(texts[:9]) == lists.predict_proba(texts[:9])).all()
+        assert found.score(texts, given) == lists.score(texts, LABELS)
+    dense = Y.toarray()
+    assert np.isfinite(cross_val_score(fitted(), texts, dense, cv=3, scoring="f1_micro", error_score="raise")).all()
+    assert cross_val_predict(fitted(), texts, dense, cv=3, method="predict_proba").shape == dense.shape
+
+
+def test_classes_may_be_numbers_as_data_sets_of_scikit_learn_have_them():
+    texts = [text for _, text in TEXTS]
+    numbers = np.array([sorted(lists)[0] == "music" for lists in LABELS], np.int64)
+    found = fitted().fit(texts, numbers)
+    assert list(found.classes_) == ["0", "1"]
+    assert found.score(texts, numbers) > 0.9
+
+
+def test_tables_have_the_fields_in_their_columns():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"title": [own[0] for own in TEXTS], "text": [own[1] for own in TEXTS]})
+    found, same = fitted().fit(table, pandas.Series(LABELS)), fitted().fit(TEXTS, LABELS)
+    assert found.text_.fields == ("title", "text")
+    assert (found.text_.encoder.weights_ == [4, 1]).all()
+    assert same.predict_proba(TEXTS[:5]).shape == found.predict_proba(table[:5]).shape
+    assert found.tags(table[:5], k=2) == found.tags(TEXTS[:5], k=2)
+
+
 def test_one_label_in_every_document_and_one_label_each():
     texts = [text for _, text in TEXTS]
     everywhere = fitted().fit(texts, [[*own, "all"] for own in LABELS])
@@ -340,6 +390,9 @@ def test_one_label_in_every_document_and_one_label_each():
         (["a b", 3], [["a"], ["b"]], "text 1 is int '3'; expected text"),
         (["a b"], [["a"], ["b"]], "1 texts and 2 lists of labels"),
         (["a b", "c d"], [[], []], "no document has a label"),
+        (["a b", "c d"], [["a"], None], "the labels of text 1 are None; expected a list of names"),
+        (["a b", "c d"], [["a"], float("nan")], "the labels of text 1 are nan"),
+        (["a b", "c d"], [{"a": 1, "b": 0}, ["a"]], "the labels of text 0 are {'a': 1, 'b': 0}"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(texts, labels, message):
@@ -350,6 +403,9 @@ def test_what_cannot_be_learned_from_is_refused(texts, labels, message):
 def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="encoder='bert'; expected words, wordllama"):
         fitted(encoder="bert").fit(["a"], [["b"]])
+    for model in ("linear", LogisticRegression()):
+        with pytest.raises(ValueError, match="expected a classifier of labelfield, such as LinearClassifier"):
+            TextClassifier(model=model).fit(["a b", "a c"], [["b"], ["c"]])
     with pytest.raises(NotFittedError):
         fitted().predict(["a"])
 

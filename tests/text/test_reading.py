@@ -5,14 +5,16 @@
 import gzip
 import io
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from labelfield.errors import DataError
 from labelfield.text import read_documents
-from labelfield.text.documents import guess_separator
-from labelfield.text.reading import is_documents
+from labelfield.text.documents import Wanted, guess_separator
+from labelfield.text.reading import is_documents, open_documents
 from labelfield.text.sources import read_json
 
 TEXTS = ["first text about bread", "second text, about music"]
@@ -41,6 +43,7 @@ FORMATS = {
     "json lines": ("a.jsonl", jsonl({"text": t, "labels": own} for t, own in ROWS), None),
     "json": ("a.json", json.dumps([{"text": t, "label": own} for t, own in ROWS]), None),
     "json in an object": ("a.json", json.dumps({"version": 1, "data": [{"text": t, "tags": o} for t, o in ROWS]}), None),
+    "json of pandas": ("a.json", json.dumps({"text": dict(enumerate(TEXTS)), "labels": dict(enumerate(LABELS))}), None),
     "json lines called json": ("a.json", jsonl({"text": t, "labels": own} for t, own in ROWS), None),
     "fastText": ("a.txt", "__label__baking __label__food first text about bread\n__label__music second text, about music\n", None),
     "fastText with labels anywhere": ("a.txt", "__label__baking\tfirst text about __label__food bread\nsecond text, about music __label__music\n", None),
@@ -91,6 +94,38 @@ def test_stdin_is_read_by_its_contents(monkeypatch, name):
     found = read_documents("-")
     assert ["".join(text) for text in found.texts] == TEXTS
     assert found.labels == (labels or LABELS)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json lines"])
+def test_pipes_of_a_shell_are_read_as_stdin_is(tmp_path, kind):
+    _, content, _ = FORMATS[kind]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert is_documents(pipe)
+    for text in (content.encode(), gzip.compress(content.encode())):
+        with ThreadPoolExecutor(1) as writer:
+            writer.submit(pipe.write_bytes, text)
+            assert read_documents(pipe).labels == LABELS
+    with ThreadPoolExecutor(1) as writer:
+        writer.submit(pipe.write_bytes, b"")
+        with pytest.raises(DataError, match=f"{pipe}: the file has no documents"):
+            read_documents(pipe)
+
+
+def test_columns_of_the_training_file_show_what_a_header_is(tmp_path):
+    path = tmp_path / "without a suffix"
+    path.write_text("package,abridged,debtags\na,some words here,x|y\nb,some others here,x\n")
+    with open_documents(path, usual=Wanted(["abridged"], "debtags", "|", "package")) as file:
+        found = file.gathered()
+    assert (found.texts, found.ids) == ([("some words here",), ("some others here",)], ["a", "b"])
+    assert found.labels == [["x", "y"], ["x"]]
+
+
+def test_an_empty_separator_keeps_cells_whole(tmp_path):
+    (tmp_path / "a.csv").write_text("text,labels\nsome words,a|b\nothers here,a|c\n")
+    found = read_documents(tmp_path / "a.csv", label_sep="")
+    assert found.labels == [["a|b"], ["a|c"]]
+    assert "split" not in found.guessed
 
 
 def test_plain_lines_are_documents(monkeypatch):
@@ -235,6 +270,10 @@ BAD = {
     "entities": ("a.jsonl", b'{"text": "a", "label": [[0, 3, "PER"]]}\n', r"column 'label' has a list in the list"),
     "words for pecos": ("a.txt", b"0,3\ttext\nx,y\ttext\n", r"a.txt:2: a line 'x,y\\ttext'; expected label numbers"),
     "words for annif": ("a.tsv", b"text\t<http://x/1>\ntext\tword\n", r"a.tsv:2: subjects 'word'"),
+    "windows": ("a.csv", "text,labels\nfine words,a\n“käse” – brot,b\n".encode("cp1252"), r"a.csv:3: the text is not UTF-8.*--encoding cp1252"),
+    "a spreadsheet": ("a.xlsx", b"PK\x03\x04" + bytes(99), "the file is a ZIP archive or a spreadsheet; .*save its table as CSV"),
+    "a PDF": ("a.pdf", b"%PDF-1.7\n1 0 obj\n", "the file is a PDF"),
+    "zstd": ("a.csv.zst", b"\x28\xb5\x2f\xfd" + bytes(99), "the file is compressed by zstd; .*Unpack it"),
     "missing": ("none.csv", None, "there is no such file or folder"),
 }  # fmt: skip
 

@@ -47,15 +47,18 @@ def test_unknown_and_unused_labels_are_said():
 
 
 def test_numbers_are_lines_of_a_list(tmp_path):
+    def numbered(path, lists):
+        return read_vocabulary(path).for_numbers(lists).named(lists)
+
     (tmp_path / "labels.txt").write_text("zero\none\ntwo\n")
-    assert read_vocabulary(tmp_path / "labels.txt").named([["2", "0"], ["9"]]) == [["two", "zero"], ["9"]]
+    assert numbered(tmp_path / "labels.txt", [["2", "0"], ["9"]]) == [["two", "zero"], ["9"]]
     (tmp_path / "labels.txt").write_text("zero\nzero\n\nthree\n\n")
-    found = read_vocabulary(tmp_path / "labels.txt")
+    found = read_vocabulary(tmp_path / "labels.txt").for_numbers([["0"]])
     assert found.named([["0", "1"], ["2", "3"], ["4"]]) == [["zero", "zero <1>"], ["label 2", "three"], ["4"]]
     (tmp_path / "labels.tsv").write_text("<u:1>\tone\n\n<u:2>\ttwo\n")
     assert [label.name for label in read_vocabulary(tmp_path / "labels.tsv").labels] == ["one", "two"]  # URIs count
     (tmp_path / "labels.jsonl").write_text('{"uid": "a", "title": "x"}\n{"uid": "b", "title": "x"}\n{"title": "y"}\n')
-    assert read_vocabulary(tmp_path / "labels.jsonl").named([["0", "1", "2"]]) == [["x", "x <1>", "y"]]
+    assert numbered(tmp_path / "labels.jsonl", [["0", "1", "2"]]) == [["x", "x <1>", "y"]]
 
 
 def test_one_name_for_two_uris_becomes_two_labels():

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tempfile
 from collections import Counter
 from itertools import chain, pairwise
 from pathlib import Path
@@ -12,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
+from labelfield import LinearClassifier
 from labelfield.compiled import tokens
 from labelfield.compiled.tokens import SEPARATOR, UNKNOWN, split_words
+from labelfield.mapped import map_of
+from labelfield.synth import make_texts
 from labelfield.text import counting, letters
 from labelfield.text import words as module
 from labelfield.text.encoders import described_encoder
@@ -175,6 +179,27 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch, options):
             encoder._table = encoder._lexicon = None  # threads meet at the table of pairs
         found.append((encoder.feature_names(), rows.indptr.tobytes(), rows.indices.tobytes(), rows.data.tobytes()))
     assert found[0] == found[1] == found[2]
+
+
+def test_many_rows_are_files_with_the_same_bits(monkeypatch, tmp_path):
+    texts, labels = make_texts(300, seed=0)
+    texts = [text for _, text in texts]
+    in_memory = WordEncoder().fit_transform(texts)
+    assert map_of(in_memory.indices) is None
+    monkeypatch.setattr(module, "_MOST_IN_MEMORY", 10)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    encoder = WordEncoder()
+    in_files = encoder.fit_transform(texts)
+    assert map_of(in_files.indices) is not None
+    assert map_of(in_files.data) is not None
+    assert not list(tmp_path.iterdir())  # files have no names, and end with the rows
+    assert (in_files != in_memory).nnz == 0
+    assert (in_files.indptr == in_memory.indptr).all()
+    # a classifier learns the same from both, and the encoder goes on in memory
+    P = [LinearClassifier(cost=1.0).fit(X, labels).predict_proba(in_memory[:20]) for X in (in_memory, in_files)]
+    assert (P[0] == P[1]).all()
+    assert map_of(encoder.transform(texts).indices) is None
 
 
 def test_stems_join_the_forms_of_a_word():
