@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -178,6 +178,22 @@ def test_nonsense_instead_of_http_is_refused(server):
     with server.connect() as (connection,):
         connection.sendall(b"\x00\x01 nonsense\r\n\r\n")
         assert b" 400 " in answer_of(connection)
+    assert expected(server)
+
+
+def test_a_head_without_an_end_is_refused_and_a_long_body_is_not_a_head(server):
+    with server.connect(2) as (endless, long):
+        endless.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with suppress(OSError):  # it may be closed before all is sent
+            for _ in range(100):
+                endless.sendall(b"a" * 10_000)
+                time.sleep(0.001)
+        assert b" 431 " in answer_of(endless)
+        body = json.dumps({"text": "violin " * 100_000}).encode()
+        head = f"POST /tag HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        for _ in range(2):
+            long.sendall(head + body)
+            assert b" 200 " in answer_of(long)
     assert expected(server)
 
 
