@@ -9,7 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scipy import sparse
 from starlette.requests import Request
@@ -27,6 +27,9 @@ from labelfield.serve.refusal import RefusedError
 from labelfield.serve.settings import Settings
 from labelfield.serve.store import ModelStore, Served, settle_memory
 from labelfield.serve.tagging import Line, Question, tag_items
+
+if TYPE_CHECKING:
+    from labelfield.estimators.protocol import FittedClassifier
 
 _WATCH_S, _RELEASE_S = 1.0, 0.05
 # Rows that the page compares with those of training; texts are not kept.
@@ -172,7 +175,9 @@ class Service:
         self._under_way = None
 
     async def reload_all(self) -> None:
-        """Load all models again, one after another."""
+        """Load all models again, one after another, once they are there."""
+        while not self.store.is_ready:
+            await asyncio.sleep(_RELEASE_S)
         for name in self.settings.models:
             with suppress(RefusedError):
                 await self.reload(name)
@@ -186,8 +191,8 @@ class Service:
         if self.settings.log_text:
             facts["text"] = list(items)
         try:
-            if (question.explain or question.precision is not None) and not served.is_complete:
-                await asyncio.to_thread(served.estimator)  # here, so that others need not wait for it
+            if question.explain or question.precision is not None:
+                await self.whole(served)  # here, so that others need not wait for it
             lines = await self.batcher.ask(served, items, [question] * len(items), self.settings.timeout)
         except LabelfieldError as error:
             raise RefusedError(422, str(error)) from None
@@ -195,6 +200,15 @@ class Service:
             raise RefusedError(503, "out of memory; send fewer documents at once", {"Retry-After": "1"}) from None
         self.metrics.documents.labels(served.name).inc(len(items))
         return lines
+
+    async def whole(self, served: Served) -> FittedClassifier:
+        """Return the whole classifier of a model, which its folder may not have any more: a 503 without a path."""
+        try:
+            return await asyncio.to_thread(served.estimator)
+        except (LabelfieldError, OSError) as error:
+            self.log.failure("not complete", error, model=served.name, reason=_reason(error))
+            message = f"the folder of the model {served.name!r} cannot be read; tags alone can be had; see the log"
+            raise RefusedError(503, message, {"Retry-After": "10"}) from None
 
     def add_correction(
         self,

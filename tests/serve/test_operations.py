@@ -338,6 +338,25 @@ def test_an_error_of_ours_is_a_500_without_details(folder):
     assert "private" not in json.dumps(lines)
 
 
+def test_what_needs_the_whole_model_is_a_503_without_a_path_if_its_folder_is_gone(folder, tmp_path, monkeypatch):
+    from labelfield.serve.service import Service
+
+    async def later(self, name):
+        return None
+
+    monkeypatch.setattr(Service, "_complete", later)
+    shutil.copytree(folder, tmp_path / "topics")
+    with serving({"topics": tmp_path / "topics"}) as client:
+        shutil.rmtree(tmp_path / "topics")
+        assert client.post("/tag", json=TEXT).status_code == 200
+        asked = [client.post("/tag", json=TEXT | more) for more in ({"explain": 1}, {"precision": 0.8})]
+        for found in (*asked, client.get("/dashboard")):
+            assert (found.status_code, found.headers["retry-after"]) == (503, "10")
+            assert str(tmp_path) not in found.text
+            assert "cannot be read" in found.json()["error"]
+        assert str(tmp_path) in client.written.getvalue()
+
+
 def test_metrics_are_those_that_operators_expect(folder):
     with serving({"topics": folder}) as client:
         client.post("/tag", json={"documents": ["a violin", "a boat"]})

@@ -272,16 +272,23 @@ const behind = (one) => {
     if (found[3] !== 0) return found;
   }
 };
-const ratio = (a, b) => { const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y); return (high + .05) / (low + .05); };
+const ratio = (a, b) => {
+  const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+};
 const least = { text: [99, ""], edge: [99, ""] };
-const note = (kind, value, one) => { if (value < least[kind][0]) least[kind] = [value, one.outerHTML.slice(0, 120)]; };
+const note = (kind, value, one) => {
+  if (value < least[kind][0]) least[kind] = [value, one.outerHTML.slice(0, 120)];
+};
 for (const one of document.querySelectorAll("body *")) {
   if (!one.checkVisibility() || one.closest(":disabled") || one.closest(".skip, svg, datalist, option")) continue;
   const style = getComputedStyle(one);
-  if ([...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) note("text", ratio(colour(style.color), behind(one)), one);
-  if (one.placeholder) note("text", ratio(colour(getComputedStyle(one, "::placeholder").color), behind(one)), one);
+  const own = behind(one), around = behind(one.parentElement);
+  const hasText = (node) => node.nodeType === 3 && node.data.trim();
+  if ([...one.childNodes].some(hasText)) note("text", ratio(colour(style.color), own), one);
+  if (one.placeholder) note("text", ratio(colour(getComputedStyle(one, "::placeholder").color), own), one);
   if (one.matches("textarea, select, input[type=text], form button"))
-    note("edge", Math.max(ratio(colour(style.borderColor), behind(one.parentElement)), ratio(behind(one), behind(one.parentElement))), one);
+    note("edge", Math.max(ratio(colour(style.borderColor), around), ratio(own, around)), one);
 }
 return least;
 """

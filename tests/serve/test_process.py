@@ -268,12 +268,30 @@ def test_workers_share_a_port_and_end_together(folder):
             assert b'labelfield_requests_total{code="200",route="/tag"} 50.0' in answer.read()
         seen = len(server.lines)
         server.process.send_signal(signal.SIGHUP)
-        time.sleep(3)
-        assert sum(line["event"] == "reloaded" for line in server.lines[seen:]) == 2
+        end = time.monotonic() + 20
+        while sum(line["event"] == "reloaded" for line in server.lines[seen:]) < 2:
+            assert time.monotonic() < end, server.lines[seen:]
+            time.sleep(0.05)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(20) == 0
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_hangup_while_models_load_is_answered_later(folder, workers):
+    command = [sys.executable, "-m", "labelfield", "serve", str(folder), *OPTIONS, f"--workers={workers}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert json.loads(process.stderr.readline())["event"] == "listening"
+            time.sleep(0.2)
+            process.send_signal(signal.SIGHUP)
+            events = [json.loads(process.stderr.readline())["event"] for _ in range(3 * workers)]
+            assert sorted(events) == sorted(["loaded", "ready", "reloaded"] * workers)
+        finally:
+            process.terminate()
+        process.stderr.read()
+        assert process.wait(20) == 0
 
 
 @pytest.mark.parametrize(
