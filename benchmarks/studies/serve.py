@@ -38,6 +38,7 @@ __all__ = ["run", "run_annif", "run_soak"]
 
 N_ALONE, N_CONNECTIONS, LOAD_S, MOST_REQUESTS = 1000, 64, 15.0, 10_000_000
 N_TURNS, TURN_S = 6, 3.0
+# Half an hour: LABELFIELD_SOAK_SECONDS=1800 python -m benchmarks bench serve-soak
 SOAK_S = float(os.environ.get("LABELFIELD_SOAK_SECONDS", "180"))
 _MODEL = ROOT / "build" / "serve" / "eurovoc"
 _FORM = "application/x-www-form-urlencoded"

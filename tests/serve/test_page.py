@@ -328,6 +328,7 @@ def test_the_focus_is_never_lost_and_messages_stay_in_sight(browser, address):
         return browser.execute_script("const f = document.activeElement; return f.dataset.key || f.id || f.tagName")
 
     visit(browser, address)
+    before = until(lambda: text_of(browser, "corrections-summary"))
     browser.find_element(By.NAME, "text").send_keys(TEXT + " anchor" * 400, Keys.CONTROL, Keys.ENTER)
     until(lambda: text_of(browser, "status") == "1 document tagged.")
     browser.find_element(By.CSS_SELECTOR, "[data-key=save]").send_keys(Keys.ENTER)
@@ -335,13 +336,14 @@ def test_the_focus_is_never_lost_and_messages_stay_in_sight(browser, address):
     browser.find_element(By.CSS_SELECTOR, "[data-key=undo]").send_keys(Keys.ENTER)
     until(lambda: text_of(browser, "status") == "The correction is undone.")
     assert focused() == "save"
+    until(lambda: text_of(browser, "corrections-summary") == before)
     browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
     assert browser.execute_script("return document.getElementById('status').getBoundingClientRect().top") >= 0
     browser.find_element(By.CSS_SELECTOR, "[data-key=save]").send_keys(Keys.ENTER)
-    until(lambda: text_of(browser, "corrections-summary").startswith("1 correction not"))
+    until(lambda: text_of(browser, "corrections-summary") != before)
     browser.find_element(By.CSS_SELECTOR, "#history summary").send_keys(Keys.ENTER)
     browser.find_element(By.CSS_SELECTOR, "#corrections-list button").send_keys(Keys.ENTER)
-    until(lambda: text_of(browser, "corrections-summary").startswith("0 corrections"))
+    until(lambda: text_of(browser, "corrections-summary") == before)
     assert focused() == "corrections-title"
 
 
