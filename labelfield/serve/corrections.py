@@ -156,7 +156,7 @@ class Corrections:
 
     def begin_learning(self, model: str) -> tuple[int, list[Correction]] | None:
         """Take all new corrections of a model into a learning; None if one is running or there is nothing new."""
-        lock = self._lock(model)
+        lock = self._lock(model) if self.counts(model)["all"] else None
         if lock is None:
             return None
         self._fail_running(model)

@@ -12,6 +12,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -44,6 +46,10 @@ def serve(settings: Settings) -> None:
     for name, folder in settings.models.items():
         if not (folder / "config.json").is_file():
             raise DataError(f"the model {name!r} is not there", path=folder, expected="a folder that train wrote")
+    if settings.corrections is not None and not _is_writable(settings.corrections):
+        fix = f"{settings.corrections} cannot be written; pass --corrections FILE"
+        log("corrections are not kept", "warning", message=fix)
+        settings = replace(settings, corrections=None)
     if settings.corrections is not None and settings.corrections.is_file():
         for name in settings.models:
             Corrections(settings.corrections).abandon(name)
@@ -53,6 +59,11 @@ def serve(settings: Settings) -> None:
             run_worker(settings, listening)
         else:
             _supervise(settings, listening, log)
+
+
+def _is_writable(file: Path) -> bool:
+    """Return whether a file, and others beside it, can be written."""
+    return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 import weakref
 from collections import deque
@@ -227,11 +226,7 @@ class Service:
         named = text.vocabulary.named([list(labels)])[0]
         document = dict(zip(text.fields, texts, strict=True))
         identifier = None if document_id is None else str(document_id)[:200]
-        try:
-            return self.corrections.add(served.name, served.version, origin, identifier, document, predicted, named)
-        except sqlite3.Error as error:
-            self.log.failure("corrections", error, reason=str(error))
-            raise RefusedError(503, "the correction could not be stored; see the log", {"Retry-After": "5"}) from None
+        return self.corrections.add(served.name, served.version, origin, identifier, document, predicted, named)
 
     def _answer(self, served: Served, items: list[Any], questions: list[Question]) -> list[Line]:
         """Answer a batch; called by the computing thread."""

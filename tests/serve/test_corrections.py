@@ -166,6 +166,17 @@ def test_corrections_survive_any_text(tmp_path):
     assert json.loads((tmp_path / "out.jsonl").read_text())["text"] == text
 
 
+def test_a_file_that_cannot_be_used_is_a_503(folder, tmp_path):
+    with serving({"topics": folder}, corrections=tmp_path / "gone" / "c.sqlite") as client:
+        correction = {"document": "x", "labels": ["music"]}
+        asked = [client.get(path) for path in ("/corrections", "/learn", "/dashboard")]
+        asked += [client.post("/corrections", json=correction), client.post("/learn", json={})]
+        for found in (*asked, client.delete("/corrections/1")):
+            assert found.status_code == 503
+            assert found.json()["error"] == "the file of corrections cannot be used; see the log"
+        assert "unable to open database file" in client.written.getvalue()
+
+
 def test_what_a_server_left_running_has_failed(tmp_path):
     kept = Corrections(tmp_path / "c.sqlite")
     kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])

@@ -278,6 +278,18 @@ def test_workers_share_a_port_and_end_together(folder):
         server.close()
 
 
+def test_a_server_that_cannot_write_corrections_says_so_and_tags(folder, tmp_path):
+    server = Process(folder, *OPTIONS, "--corrections", tmp_path / "gone" / "c.sqlite")
+    try:
+        said = server.wait_for("corrections are not kept")
+        assert said["level"] == "warning"
+        assert "pass --corrections FILE" in said["message"]
+        assert server.get("corrections")["kept"] is False
+        assert expected(server)
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_hangup_while_models_load_is_answered_later(folder, workers):
     command = [sys.executable, "-m", "labelfield", "serve", str(folder), *OPTIONS, f"--workers={workers}"]
