@@ -38,6 +38,7 @@ __all__ = ["run", "run_annif", "run_soak"]
 
 N_ALONE, N_CONNECTIONS, LOAD_S, MOST_REQUESTS = 1000, 64, 15.0, 10_000_000
 N_TURNS, TURN_S = 6, 3.0
+# Half an hour: LABELFIELD_SOAK_SECONDS=1800 python -m benchmarks bench serve-soak
 SOAK_S = float(os.environ.get("LABELFIELD_SOAK_SECONDS", "180"))
 _MODEL = ROOT / "build" / "serve" / "eurovoc"
 _FORM = "application/x-www-form-urlencoded"
@@ -247,6 +248,14 @@ def _reload(port: int, codes: Counter[int]) -> None:
     codes[connection.getresponse().status] += 1
 
 
+def _reloads(port: int) -> dict[str, int]:
+    """Return how many reloads were done, failed, or found nothing to do."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics")
+    found = re.findall(r'labelfield_reloads_total\{.*result="(\w+)"\} (\d+)', connection.getresponse().read().decode())
+    return {result: int(n) for result, n in found}
+
+
 def _processes(pid: int) -> list[int]:
     """Return a process and all that it started."""
     found = [pid]
@@ -418,11 +427,13 @@ def run_soak() -> dict[str, Any]:
     """Full load with reloads every 10 s and 1 % broken requests; memory by the minute, after one minute of warming up.
 
     A reload has two models in memory for a while, so that memory has a low and a high of each minute; growth is that of
-    the median of the last fifth of all minutes over that of the first fifth, for both.
+    the median of the last fifth of all minutes over that of the first fifth, for both. Where a reload takes longer than
+    10 s, one that is asked for meanwhile finds nothing to do; `reloads` says how many were done.
     """
     bodies = _bodies(_documents())
     with serving() as (port, pid, _):
         found = _load(port, "/tag", bodies, "application/json", SOAK_S, pid=pid, broken=0.01, reload_s=10)
+        reloads = _reloads(port)
     seconds, answers = found.pop("memory_mb"), found["answers"]
     minutes = [sorted(seconds[at : at + 60]) for at in range(60, len(seconds) - 59, 60)]
     fifth = max(1, len(minutes) // 5)
@@ -434,6 +445,7 @@ def run_soak() -> dict[str, Any]:
     bad = sum(n for code, n in answers.items() if int(code) >= 500 and code != "503") + answers.get("0", 0)
     results = found | {
         "bad": bad,
+        "reloads": reloads,
         "memory_mb": {"low": [own[0] for own in minutes], "high": [own[-1] for own in minutes]},
         "growth": growth(0),
         "growth_of_high": growth(-1),

@@ -35,6 +35,8 @@ def serving(records: dict[str, Record]) -> str:
         soak = records["serve-soak"]["results"]
         what = f"{soak['seconds']:.0f} s at full load, a reload every 10 s, 1 % of requests broken"
         rows.append([f"{what}: 5xx answers other than 503", f"{soak['bad']}"])
+        if "reloads" in soak:
+            rows.append(["… reloads", ", ".join(f"{n:,} {result}" for result, n in sorted(soak["reloads"].items()))])
         if "growth_of_high" in soak:
             grown = f"{100 * soak['growth']:+.1f} %, {100 * soak['growth_of_high']:+.1f} %"
             rows.append(
@@ -56,12 +58,10 @@ def labelling(records: dict[str, Record]) -> str:
     for name in known:
         for data, found in records[name]["results"].items():
             for strategy, own in found["strategies"].items():
-                mean, error = f"{own['mean']:,.0f} ± {own['standard_error']:,.0f}", 100 * own.get("saved_error", 0)
-                saved = f"{100 * own['saved']:+.0f} ± {error:.0f} %" if "saved" in own and strategy != "random" else ""
-                pool = f"{data}, {found['pool']:,} rows, {found.get('starts', 10)} starts"
-                # Records without the number of starts are of the former diverse: entropy times distance to chosen rows.
-                is_former = strategy == "diverse" and "starts" not in found
-                rows.append([pool, "diverse, as it was before" if is_former else strategy, mean, saved])
+                mean, error = f"{own['mean']:,.0f} ± {own['standard_error']:,.0f}", 100 * own["saved_error"]
+                saved = f"{100 * own['saved']:+.0f} ± {error:.0f} %" if strategy != "random" else ""
+                pool = f"{data}, {found['pool']:,} rows, {found['starts']} starts"
+                rows.append([pool, strategy, mean, saved])
     note = """
 Rows to label to reach 95 % of the score with all rows (mean of P@1, P@3 and P@5), by linear machines of fixed cost, and
 the share of rows that this saves beside random: means over starts, with standard errors. modAL (`max_loss`) and

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,10 +35,8 @@ SHARDS = "checkpoint*.*-of-*.safetensors"
 # Of a model that learns on; it lies beside the model that it will replace.
 LEARNING = "learning.safetensors"
 # An ensemble has one for each member.
-CHECKPOINTS = (
-    *(CHECKPOINT, LEARNING, SHARDS),
-    *(f"{kind}-{i}.safetensors" for kind in ("checkpoint", "learning") for i in range(1, 8)),
-)
+LEARNINGS = (LEARNING, *(f"learning-{i}.safetensors" for i in range(1, 8)))
+CHECKPOINTS = (*(CHECKPOINT, SHARDS), *(f"checkpoint-{i}.safetensors" for i in range(1, 8)), *LEARNINGS)
 SAVED_FILES = (_CONFIG, *_CHECKED, DOCUMENTS)
 MODEL_FILES = (*SAVED_FILES, *CHECKPOINTS)
 
@@ -96,9 +94,9 @@ def is_unfinished(folder: Path) -> bool:
     return (folder / CHECKPOINT).exists() or any(folder.glob(SHARDS))
 
 
-def remove_checkpoints(folder: Path) -> None:
-    """Remove all checkpoints, once the model is saved."""
-    for pattern in CHECKPOINTS:
+def remove_checkpoints(folder: Path, patterns: Sequence[str] = CHECKPOINTS) -> None:
+    """Remove checkpoints that nobody will continue, by default all."""
+    for pattern in patterns:
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
 

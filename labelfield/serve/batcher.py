@@ -115,6 +115,7 @@ class Batcher:
             self.is_computing = True
             await self._answer(batch)
             self.is_computing = False
+            del batch  # with its model, which may have been replaced
 
     async def _answer(self, batch: list[_Job]) -> None:
         """Compute the answers of a batch and hand them out; a failure is told to those whom it concerns."""

@@ -16,6 +16,9 @@ def _plain(status: str, message: str, *headers: str) -> bytes:
 
 
 _FULL = _plain("503 Service Unavailable", "too many connections; try again later", "retry-after: 1")
+_LONG = _plain("431 Request Header Fields Too Large", "the head of the request is too long")
+# Bytes of the head of a request, as most servers have it at the most: nothing else bounds what is kept of it.
+_MOST_HEAD = 64 << 10
 _SLOW = _plain("408 Request Timeout", "the request did not arrive in time")
 
 
@@ -27,6 +30,7 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
 
         _timer: asyncio.TimerHandle | None = None
         _has_begun = False
+        _head = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -36,7 +40,7 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
             self._wait()
 
         def on_message_begin(self) -> None:
-            self._has_begun = True
+            self._has_begun, self._head = True, 0  # of the piece that it begins in, nothing is counted
             self._wait()
             super().on_message_begin()
 
@@ -49,8 +53,12 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if not self.transport.is_closing():
-                super().data_received(data)
+            if self.transport.is_closing():
+                return
+            self._head += len(data)
+            super().data_received(data)
+            if self._timer is not None and self._head > _MOST_HEAD:  # the timer stops with the head
+                self._end(_LONG)
 
         def _wait(self) -> None:
             self._stop_waiting()

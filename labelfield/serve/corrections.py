@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS correction (
@@ -35,6 +36,8 @@ CREATE TABLE IF NOT EXISTS learning (
 CREATE INDEX IF NOT EXISTS correction_by_model ON correction (model, learning);
 """
 _BUSY_S = 10.0
+# What is said of a learning that a server did not end.
+STOPPED = "the server ended before it was done"
 # The largest number that SQLite has.
 _MOST_NUMBER = 2**63 - 1
 
@@ -57,6 +60,7 @@ class Corrections:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._locks: dict[int, IO[str]] = {}
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -140,17 +144,29 @@ class Corrections:
 
     # Learning
 
+    def _lock(self, model: str) -> IO[str] | None:
+        """Return what only one process has, and none that ended: the right to learn; None if another has it."""
+        lock = open(self.path.with_name(f"{self.path.name}.{model}.lock"), "a")  # noqa: SIM115  # closing gives it back
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            return None
+        return lock
+
     def begin_learning(self, model: str) -> tuple[int, list[Correction]] | None:
         """Take all new corrections of a model into a learning; None if one is running or there is nothing new."""
+        lock = self._lock(model) if self.counts(model)["all"] else None
+        if lock is None:
+            return None
+        self._fail_running(model)
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            running = connection.execute(
-                "SELECT 1 FROM learning WHERE model = ? AND state = 'running'", (model,)
-            ).fetchone()
             n = connection.execute(
                 "SELECT COUNT(*) FROM correction WHERE model = ? AND learning IS NULL", (model,)
             ).fetchone()[0]
-            if running or not n:
+            if not n:
+                lock.close()
                 return None
             done = connection.execute(
                 "INSERT INTO learning (at, model, state, documents) VALUES (?, ?, 'running', ?)", (_now(), model, n)
@@ -159,6 +175,7 @@ class Corrections:
             connection.execute(
                 "UPDATE correction SET learning = ? WHERE model = ? AND learning IS NULL", (number, model)
             )
+        self._locks[number] = lock
         return number, [one for one in self.listed(model) if one.learning == number]
 
     def set_learning(self, number: int, state: str, progress: float, message: str = "") -> None:
@@ -170,26 +187,39 @@ class Corrections:
             )
             if state in ("failed", "undone"):
                 connection.execute("UPDATE correction SET learning = NULL WHERE learning = ?", (number,))
+        if state != "running" and number in self._locks:
+            self._locks.pop(number).close()
 
     def last_learning(self, model: str) -> dict[str, Any] | None:
         """Return the last learning of a model that was not undone."""
         names = ("number", "at", "state", "progress", "message", "documents")
         with self._open() as connection:
-            found = connection.execute(
+            row = connection.execute(
                 "SELECT number, at, state, progress, message, documents FROM learning "
                 "WHERE model = ? AND state != 'undone' ORDER BY number DESC LIMIT 1",
                 (model,),
             ).fetchone()
-        return None if found is None else dict(zip(names, found, strict=True))
+        found = None if row is None else dict(zip(names, row, strict=True))
+        if found is not None and found["state"] == "running" and self.abandon(model):
+            return self.last_learning(model)
+        return found
 
-    def abandon(self, model: str) -> None:
-        """Say that learnings failed that a server which is gone left running."""
+    def abandon(self, model: str) -> bool:
+        """Say that learnings failed that a server which is gone left running; return whether nobody is learning."""
+        lock = self._lock(model)
+        if lock is None:
+            return False
+        with closing(lock):
+            self._fail_running(model)
+        return True
+
+    def _fail_running(self, model: str) -> None:
         with self._open() as connection:
             left = connection.execute(
                 "SELECT number FROM learning WHERE model = ? AND state = 'running'", (model,)
             ).fetchall()
         for (number,) in left:
-            self.set_learning(number, "failed", 0.0, "the server ended before it was done")
+            self.set_learning(number, "failed", 0.0, STOPPED)
 
 
 def _now() -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 async def dashboard(service: Service, served: Served) -> dict[str, Any]:
     """Return all that the page's dashboard shows."""
     kept = service.corrections
+    await service.whole(served)
     months = [] if kept is None else await asyncio.to_thread(kept.precision_by_month, served.name)
     return {
         "model": served.facts(),

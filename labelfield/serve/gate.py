@@ -9,6 +9,7 @@ import hmac
 import ipaddress
 import json
 import random
+import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -100,6 +101,10 @@ class Gate:
             return worded(scope["path"], refusal)
         except ClientDisconnect:
             raise
+        except sqlite3.Error as error:
+            self.service.log.failure("corrections", error, reason=str(error))
+            unusable = RefusedError(503, "the file of corrections cannot be used; see the log", {"Retry-After": "5"})
+            return worded(scope["path"], unusable)
         except Exception as error:
             return self.service.failed(scope, error)
 

@@ -151,8 +151,7 @@ async def index(service: Service, request: Request) -> Any:
 
 async def load(service: Service, request: Request) -> Any:
     """Load a model again from its folder."""
-    served = service.store.find(request.path_params["model"])
-    new = await service.reload(served.name)
+    new = await service.reload(request.path_params["model"])
     return {"name": new.name, "version": new.version}
 
 

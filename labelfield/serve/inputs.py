@@ -141,7 +141,7 @@ def items_of(served: Served, given: dict[str, Any]) -> tuple[list[Any], list[str
     """Return the documents or rows of a request as the model takes them, with their ids."""
     named = [key for key in ("text", "documents", "rows") if key in given]
     if len(named) != 1:
-        raise RefusedError(422, "the body has to have one of text, documents, rows")
+        raise RefusedError(422, "the body has to have exactly one of text, documents, rows")
     if named == ["text"]:
         return [document_of(served, as_text(given["text"], "text"), "text")], [None]
     listed = as_list(given[named[0]], named[0])

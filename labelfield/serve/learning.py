@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labelfield.atomic import replacing_folder, temporary_folder
-from labelfield.models.artifact import MODEL_FILES, SAVED_FILES
-from labelfield.serve.corrections import Correction, Corrections
+from labelfield.models.artifact import LEARNINGS, MODEL_FILES, SAVED_FILES, remove_checkpoints
+from labelfield.serve.corrections import STOPPED, Correction, Corrections
 from labelfield.serve.refusal import RefusedError
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # How `labelfield learn --progress` says how far it is.
 _PROGRESS = re.compile(r"progress (\d+(?:\.\d+)?)")
+# How long it may take to stop.
+_STOP_S = 10.0
 
 
 class Learner:
@@ -31,6 +33,8 @@ class Learner:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.process: asyncio.subprocess.Process | None = None
+        self.task: asyncio.Future[None] | None = None
+        self.is_stopping = False
 
     def _corrections(self) -> Corrections:
         if self.service.corrections is None:
@@ -46,7 +50,7 @@ class Learner:
         if begun is None:
             raise RefusedError(409, "there is nothing new to learn, or learning is already under way")
         number, corrections = begun
-        self.service.spawn(self._run(name, served.folder, number, corrections))
+        self.task = self.service.spawn(self._run(name, served.folder, number, corrections))
         return {"learning": number, "documents": len(corrections)}
 
     async def _run(self, name: str, folder: Path, number: int, corrections: Sequence[Correction]) -> None:
@@ -63,7 +67,8 @@ class Learner:
             await self.service.reload(name)
         except (OSError, RuntimeError, RefusedError) as error:
             log.failure("learning failed", error, model=name, reason=str(error))
-            message = _without_paths(str(error), folder)
+            message = STOPPED if self.is_stopping else _without_paths(str(error), folder)
+            await asyncio.to_thread(remove_checkpoints, folder, LEARNINGS)  # the next one has other corrections
             await asyncio.to_thread(kept.set_learning, number, "failed", 0.0, message)
             return
         await asyncio.to_thread(kept.set_learning, number, "done", 1.0)
@@ -74,6 +79,8 @@ class Learner:
         command = [sys.executable, "-m", "labelfield", "learn", str(folder), str(corrections), "--progress", "--json"]
         if self.service.settings.data is not None:
             command += ["--data", str(self.service.settings.data)]
+        if self.is_stopping:
+            return 1, STOPPED
         environment = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         self.process = await asyncio.create_subprocess_exec(
             *command,
@@ -96,19 +103,24 @@ class Learner:
 
     async def undo(self, name: str) -> dict[str, Any]:
         """Put the model before the last learning back; its corrections are new again."""
-        served, kept = self.service.store.find(name), self._corrections()
+        folder, kept = self.service.store.find(name).folder, self._corrections()
         last = await asyncio.to_thread(kept.last_learning, name)
-        if last is None or last["state"] != "done" or not before_of(served.folder).is_dir():
+        if last is None or last["state"] != "done" or not before_of(folder).is_dir():
             raise RefusedError(409, "there is no learning to undo")
-        await asyncio.to_thread(put_back, served.folder)
+        await asyncio.to_thread(put_back, folder)
         await asyncio.to_thread(kept.set_learning, last["number"], "undone", 0.0)
         new = await self.service.reload(name)
         return {"undone": last["number"], "version": new.version}
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """End a learning that is under way: the model stays as it was."""
+        self.is_stopping = True
         if self.process is not None and self.process.returncode is None:
             self.process.terminate()
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=_STOP_S)
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
 
 
 def write_corrections(path: Path, corrections: Sequence[Correction]) -> None:

@@ -10,8 +10,10 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -34,6 +36,7 @@ _TICK_S = 0.1
 _MALLOC = {-8: 2, -3: 4 << 20, -1: 64 << 20}
 # A worker that ends sooner than this would do so again.
 _SOON_S = 5.0
+_HANGUP = (signal.SIGHUP,)
 
 
 def serve(settings: Settings) -> None:
@@ -43,15 +46,34 @@ def serve(settings: Settings) -> None:
     for name, folder in settings.models.items():
         if not (folder / "config.json").is_file():
             raise DataError(f"the model {name!r} is not there", path=folder, expected="a folder that train wrote")
+    if settings.corrections is not None and not _is_writable(settings.corrections):
+        fix = f"{settings.corrections} cannot be written; pass --corrections FILE"
+        log("corrections are not kept", "warning", message=fix)
+        settings = replace(settings, corrections=None)
     if settings.corrections is not None and settings.corrections.is_file():
         for name in settings.models:
             Corrections(settings.corrections).abandon(name)
-    with _bound(settings) as listening:
+    with _bound(settings) as listening, _hangup_waits():
         _say_address(settings, listening, log)
         if settings.workers == 1:
             run_worker(settings, listening)
         else:
             _supervise(settings, listening, log)
+
+
+def _is_writable(file: Path) -> bool:
+    """Return whether a file, and others beside it, can be written."""
+    return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
+
+
+@contextmanager
+def _hangup_waits() -> Iterator[None]:
+    """Keep SIGHUP, which would end a process that does not listen to it yet, until it is unblocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HANGUP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _bound(settings: Settings) -> socket.socket:
@@ -151,6 +173,7 @@ def run_worker(settings: Settings, listening: socket.socket, parent: int | None 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGHUP, lambda: service.spawn(service.reload_all()))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANGUP)
         while parent is not None and os.getppid() == parent and not task.done():
             await asyncio.wait([task], timeout=_TICK_S)
         if parent is not None and not task.done():
@@ -181,7 +204,8 @@ def _supervise(settings: Settings, listening: socket.socket, log: Log) -> None:
 
         def start() -> tuple[Any, float]:
             process = context.Process(target=_worker, args=(settings, listening, os.getpid()))
-            process.start()
+            with _hangup_waits():  # in the worker too, which inherits it
+                process.start()
             return process, time.monotonic()
 
         received: list[int] = []
@@ -191,6 +215,7 @@ def _supervise(settings: Settings, listening: socket.socket, log: Log) -> None:
 
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
         workers = [start() for _ in range(settings.workers)]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANGUP)
         try:
             _watch_over(workers, received, start, log)
         finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+import time
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scipy import sparse
 from starlette.requests import Request
@@ -23,10 +24,13 @@ from labelfield.serve.log import Log
 from labelfield.serve.metrics import Metrics
 from labelfield.serve.refusal import RefusedError
 from labelfield.serve.settings import Settings
-from labelfield.serve.store import ModelStore, Served
+from labelfield.serve.store import ModelStore, Served, settle_memory
 from labelfield.serve.tagging import Line, Question, tag_items
 
-_WATCH_S = 1.0
+if TYPE_CHECKING:
+    from labelfield.estimators.protocol import FittedClassifier
+
+_WATCH_S, _RELEASE_S = 1.0, 0.05
 # Rows that the page compares with those of training; texts are not kept.
 _KEPT_BATCHES, _ROWS_PER_BATCH, _SELDOM = 300, 4, 16
 
@@ -50,9 +54,12 @@ class Service:
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
         self._held, self._n_batches = 0, 0
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._completing, self._reloading = asyncio.Lock(), asyncio.Lock()
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._reloading = asyncio.Lock()
         self._reloads: dict[str, asyncio.Task[Served]] = {}
+        # The model whose reload is under way, until what it replaced is gone; and what waits for that.
+        self._under_way: str | None = None
+        self._settling: asyncio.Future[None] | None = None
         self.metrics.queue.set_function(lambda: len(self.batcher.waiting)) if settings.workers == 1 else None
 
     # Starting and stopping
@@ -67,16 +74,17 @@ class Service:
     async def stop(self) -> None:
         """Answer what is waiting, and end what runs in the background."""
         await self.batcher.stop()
-        self.learner.stop()
+        await self.learner.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def spawn(self, work: Awaitable[Any]) -> None:
+    def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
         """Run something in the background, and hold on to it until it is done."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _load(self) -> None:
         try:
@@ -91,19 +99,16 @@ class Service:
             seconds = round(served.seconds, 2)
             self.log("loaded", model=served.name, version=served.version, seconds=seconds)
         self.log("ready", models=list(self.store.models))
-        for name in self.store.models:
-            await self._complete(name)
+        async with self._reloading:
+            for name in self.store.models:
+                await self._complete(name)
 
     async def _complete(self, name: str) -> None:
-        """Load the whole classifier of a model, so that the first explanation does not wait for it.
-
-        One at a time, and the one that answers by then: reloads in a row never hold on to models that were replaced.
-        """
-        async with self._completing:
-            try:
-                await asyncio.to_thread(self.store.models[name].estimator)
-            except Exception as error:  # who needs it will be told
-                self.log.failure("not complete", error, model=name, reason=_reason(error))
+        """Load the whole classifier of a model, so that the first explanation does not wait for it."""
+        try:
+            await asyncio.to_thread(self.store.models[name].estimator)
+        except Exception as error:  # who needs it will be told
+            self.log.failure("not complete", error, model=name, reason=_reason(error))
 
     async def _watch(self) -> None:
         while True:
@@ -116,37 +121,62 @@ class Service:
     async def reload(self, name: str) -> Served:
         """Load a model again; if it fails, the old one goes on answering, and a 503 says so without a path.
 
-        Who asks while a reload waits for another one gets the answer of the one that waits: there is never a queue.
+        One reload at a time, and each begins once the model that the last one replaced is gone, so that there are
+        never more than two of a name in memory. Whoever asks meanwhile shares one reload that waits for this, and that
+        has nothing to do if the folder is still the one that was loaded.
         """
         self.store.find(name)
         waiting = self._reloads.get(name)
         if waiting is None:
-            waiting = self._reloads[name] = asyncio.ensure_future(self._reload(name))
+            waiting = self._reloads[name] = asyncio.ensure_future(self._reload(name, self._under_way == name))
         return await asyncio.shield(waiting)
 
-    async def _reload(self, name: str) -> Served:
+    async def _reload(self, name: str, is_second: bool) -> Served:
         async with self._reloading:
+            if self._settling is not None:
+                await self._settling
             del self._reloads[name]  # who comes now may have seen a newer folder
-            return await self._reload_now(name)
+            if is_second and await asyncio.to_thread(self.store.is_current, name):
+                self.metrics.reloads.labels(name, "unchanged").inc()
+                self.log("not reloaded", model=name, message="it was just loaded, and its folder has not changed since")
+                return self.store.find(name)
+            self._under_way = name
+            try:
+                return await self._reload_now(name)
+            except RefusedError:
+                self._under_way = None
+                raise
 
     async def _reload_now(self, name: str) -> Served:
         old = self.store.find(name)
+        before, left = (old.version, old.method), weakref.ref(old)
+        del old  # it is to go as soon as nobody is answered by it
         try:
             new = await asyncio.to_thread(self.store.reload, name)
         except Exception as error:
             self.metrics.reloads.labels(name, "failed").inc()
-            self.log.failure("reload failed", error, model=name, kept=old.version, reason=_reason(error))
+            self.log.failure("reload failed", error, model=name, kept=before[0], reason=_reason(error))
             message = f"the model {name!r} could not be loaded again, and the one before goes on answering; see the log"
             raise RefusedError(503, message, {"Retry-After": "10"}) from None
+        self._settling = self.spawn(self._settle(name, left))
         self.metrics.reloads.labels(name, "done").inc()
-        if old.is_complete:
-            self.spawn(self._complete(name))
-        self.metrics.show_model(name, new.version, new.method, (old.version, old.method))
-        self.log("reloaded", model=name, version=new.version, before=old.version, seconds=round(new.seconds, 2))
+        self.metrics.show_model(name, new.version, new.method, before)
+        self.log("reloaded", model=name, version=new.version, before=before[0], seconds=round(new.seconds, 2))
         return new
 
+    async def _settle(self, name: str, left: Callable[[], Served | None]) -> None:
+        """Wait until nobody is answered by a model that was replaced; load the rest of its successor only then."""
+        end = time.monotonic() + self.settings.timeout
+        while left() is not None and time.monotonic() < end:
+            await asyncio.sleep(_RELEASE_S)
+        await asyncio.to_thread(settle_memory)
+        await self._complete(name)
+        self._under_way = None
+
     async def reload_all(self) -> None:
-        """Load all models again, one after another."""
+        """Load all models again, one after another, once they are there."""
+        while not self.store.is_ready:
+            await asyncio.sleep(_RELEASE_S)
         for name in self.settings.models:
             with suppress(RefusedError):
                 await self.reload(name)
@@ -160,8 +190,8 @@ class Service:
         if self.settings.log_text:
             facts["text"] = list(items)
         try:
-            if (question.explain or question.precision is not None) and not served.is_complete:
-                await asyncio.to_thread(served.estimator)  # here, so that others need not wait for it
+            if question.explain or question.precision is not None:
+                await self.whole(served)  # here, so that others need not wait for it
             lines = await self.batcher.ask(served, items, [question] * len(items), self.settings.timeout)
         except LabelfieldError as error:
             raise RefusedError(422, str(error)) from None
@@ -169,6 +199,15 @@ class Service:
             raise RefusedError(503, "out of memory; send fewer documents at once", {"Retry-After": "1"}) from None
         self.metrics.documents.labels(served.name).inc(len(items))
         return lines
+
+    async def whole(self, served: Served) -> FittedClassifier:
+        """Return the whole classifier of a model, which its folder may not have any more: a 503 without a path."""
+        try:
+            return await asyncio.to_thread(served.estimator)
+        except (LabelfieldError, OSError) as error:
+            self.log.failure("not complete", error, model=served.name, reason=_reason(error))
+            message = f"the folder of the model {served.name!r} cannot be read; tags alone can be had; see the log"
+            raise RefusedError(503, message, {"Retry-After": "10"}) from None
 
     def add_correction(
         self,
@@ -187,11 +226,7 @@ class Service:
         named = text.vocabulary.named([list(labels)])[0]
         document = dict(zip(text.fields, texts, strict=True))
         identifier = None if document_id is None else str(document_id)[:200]
-        try:
-            return self.corrections.add(served.name, served.version, origin, identifier, document, predicted, named)
-        except sqlite3.Error as error:
-            self.log.failure("corrections", error, reason=str(error))
-            raise RefusedError(503, "the correction could not be stored; see the log", {"Retry-After": "5"}) from None
+        return self.corrections.add(served.name, served.version, origin, identifier, document, predicted, named)
 
     def _answer(self, served: Served, items: list[Any], questions: list[Question]) -> list[Line]:
         """Answer a batch; called by the computing thread."""

@@ -69,7 +69,7 @@ class Served:
                 if _read_version(self.folder)[0] != self.version:
                     raise RefusedError(503, "the model is being replaced; try again", {"Retry-After": "2"})
                 self._whole = found
-                _settle_memory()
+                settle_memory()
             return self._whole
 
     def promise(self, precision: float) -> Policy:
@@ -159,7 +159,7 @@ class ModelStore:
         for name, folder in self.folders.items():
             self._seen[name] = self._mark(name)
             self.models[name] = Served(name, folder, self.device)
-        _settle_memory()
+        settle_memory()
 
     @property
     def is_ready(self) -> bool:
@@ -184,8 +184,11 @@ class ModelStore:
         """Load a model again and put it in the place of the old one; if it fails, the old one stays, and it raises."""
         with self._lock:  # one at a time: two models in memory are enough
             new = self.models[name] = Served(name, self.folders[name], self.device)
-        _settle_memory()
         return new
+
+    def is_current(self, name: str) -> bool:
+        """Return whether a model is the one that its folder has now."""
+        return _read_version(self.folders[name])[0] == self.models[name].version
 
     def changed(self) -> list[str]:
         """Return the models whose folders have changed since the last call, and are complete."""
@@ -205,7 +208,7 @@ class ModelStore:
         return found.st_mtime_ns, found.st_ino
 
 
-def _settle_memory() -> None:
+def settle_memory() -> None:
     """Return the memory of a model that was replaced to the system, where this is known to work.
 
     What is left, such as a hundred thousand words, is not searched for garbage again: that took a busy server a seventh

@@ -65,7 +65,13 @@ def _signature(model: Any) -> dict[str, str | None]:
     if fields is not None:
         last = len(fields) - 1
         inputs = [{"type": "string", "name": name, "required": place == last} for place, name in enumerate(fields)]
-    return {"inputs": None if inputs is None else json.dumps(inputs), "outputs": json.dumps(outputs), "params": None}
+    # Parameters that are not named here never reach `predict`.
+    params = [
+        {"name": "k", "type": "long", "default": 5, "shape": None},
+        {"name": "threshold", "type": "double", "default": 0.0, "shape": None},
+    ]
+    own = {"inputs": inputs, "outputs": outputs, "params": params}
+    return {name: None if part is None else json.dumps(part) for name, part in own.items()}
 
 
 class Tagger:

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -67,6 +69,48 @@ def test_corrections_are_learned_and_undone(learning):
     assert client.get("/corrections").json()["new"] == 11
 
 
+@pytest.fixture
+def fails(learning, monkeypatch):
+    """The client, where `labelfield learn` takes long until something ends it: it fails, and leaves a checkpoint."""
+    from labelfield.models.artifact import LEARNING
+    from labelfield.serve import learning as module
+
+    folder = learning.service.store.find().folder
+    left = folder / LEARNING
+    script = f"import time; open({str(left)!r}, 'w').close(); print('progress 0.5', flush=True)"
+    real = module.asyncio.create_subprocess_exec
+
+    async def start(*command, **options):
+        return await real(command[0], "-c", f"import sys; sys.stdout = sys.stderr; {script}; time.sleep(60)", **options)
+
+    monkeypatch.setattr(module.asyncio, "create_subprocess_exec", start)
+    learning.post("/corrections", json={"document": "x", "labels": ["music"]})
+    assert learning.post("/learn", json={}).status_code == 200
+    for _ in range(500):
+        if learning.get("/learn").json()["learning"]["progress"]:
+            break
+        time.sleep(0.01)
+    assert left.exists()
+    return learning, left
+
+
+def test_a_learning_that_fails_leaves_no_checkpoint(fails):
+    client, left = fails
+    client.service.learner.process.kill()
+    assert wait(client)["state"] == "failed"
+    assert not left.exists()
+    assert client.get("/learn").json()["new"] == 1
+
+
+def test_a_learning_that_a_stop_ends_has_failed_and_leaves_no_checkpoint(fails):
+    client, left = fails
+    client.portal.call(client.service.learner.stop)
+    found = client.get("/learn").json()
+    assert (found["learning"]["state"], found["new"]) == ("failed", 1)
+    assert found["learning"]["message"] == "the server ended before it was done"
+    assert not left.exists()
+
+
 @pytest.mark.slow
 def test_a_learning_that_fails_keeps_the_model_and_shows_no_path(folder, tmp_path):
     """A model that does not keep its documents cannot learn without them."""
@@ -122,14 +166,37 @@ def test_corrections_survive_any_text(tmp_path):
     assert json.loads((tmp_path / "out.jsonl").read_text())["text"] == text
 
 
+def test_a_file_that_cannot_be_used_is_a_503(folder, tmp_path):
+    with serving({"topics": folder}, corrections=tmp_path / "gone" / "c.sqlite") as client:
+        correction = {"document": "x", "labels": ["music"]}
+        asked = [client.get(path) for path in ("/corrections", "/learn", "/dashboard")]
+        asked += [client.post("/corrections", json=correction), client.post("/learn", json={})]
+        for found in (*asked, client.delete("/corrections/1")):
+            assert found.status_code == 503
+            assert found.json()["error"] == "the file of corrections cannot be used; see the log"
+        assert "unable to open database file" in client.written.getvalue()
+
+
 def test_what_a_server_left_running_has_failed(tmp_path):
     kept = Corrections(tmp_path / "c.sqlite")
     kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
-    kept.begin_learning("m")
-    assert kept.begin_learning("m") is None
-    kept.abandon("m")
+    begin = "import sys; from pathlib import Path; from labelfield.serve.corrections import Corrections; "
+    begin += (
+        "kept = Corrections(Path(sys.argv[1])); assert kept.begin_learning('m'); print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", begin, str(kept.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        assert kept.begin_learning("m") is None
+        assert not kept.abandon("m")  # as a second server does that starts on the same file
+        assert kept.last_learning("m")["state"] == "running"
     assert kept.last_learning("m")["state"] == "failed"
     assert kept.counts("m") == {"all": 1, "new": 1}
+    number, _ = kept.begin_learning("m")
+    kept.set_learning(number, "done", 1.0)
+    kept.add("m", None, "page", None, {"text": "b"}, [], ["x"])
+    again, _ = kept.begin_learning("m")  # the right to learn was given back
+    kept.set_learning(again, "failed", 0.0)
 
 
 def test_the_dashboard_shows_requests_drift_and_precision(client, documents):

@@ -140,7 +140,7 @@ def test_a_correction_that_cannot_be_stored(client, monkeypatch):
     monkeypatch.setattr(client.service.corrections, "add", fails)
     body = {"model": "topics", "document": {"title": "", "text": "a"}, "labels": ["a"], "predicted": []}
     answer = client.post("/corrections", json=body)
-    assert (answer.status_code, "could not be stored" in answer.text) == (503, True)
+    assert (answer.status_code, "the file of corrections cannot be used" in answer.text) == (503, True)
     assert answer.headers["Retry-After"] == "5"
 
 

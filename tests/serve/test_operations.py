@@ -5,6 +5,7 @@ import json
 import shutil
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -217,6 +218,61 @@ def test_reloads_that_come_faster_than_they_are_done_do_not_queue(changing, monk
     assert store.find("topics") is found[0]
 
 
+def test_a_model_that_was_replaced_is_gone_before_the_next_reload(folder):
+    """Nothing of an idle server holds on to it; while somebody is answered by it, the next reload waits."""
+    with serving({"topics": folder}) as client:
+        service = client.service
+        assert client.post("/tag", json=TEXT).status_code == 200
+        replaced = weakref.ref(service.store.find("topics"))
+        assert client.post("/v2/repository/models/topics/load").status_code == 200
+        wait_for(lambda: replaced() is None)
+        wait_for(service._settling.done)
+        assert service.store.find("topics").is_complete  # the rest of the successor is loaded when the model is gone
+        held = service.store.find("topics")
+        client.portal.call(service.reload, "topics")
+        asked = client.portal.start_task_soon(service.reload, "topics")
+        time.sleep(0.3)
+        assert not asked.done()
+        assert not service.store.find("topics").is_complete
+        del held
+        assert asked.result(10) is service.store.find("topics")
+        metrics = client.get("/metrics").text  # the last one found the folder as it was loaded
+        for result, n in (("done", 2), ("unchanged", 1)):
+            assert f'labelfield_reloads_total{{model="topics",result="{result}"}} {n}.0' in metrics
+
+
+def test_who_asks_while_a_reload_runs_gets_a_folder_that_was_changed_meanwhile(changing, documents, monkeypatch):
+    import labelfield
+
+    client, folder = changing
+    store, load = client.service.store, client.service.store.reload
+    texts, labels = documents
+    model = labelfield.LinearClassifier(row_transform="unit", cost=0.1, device="cpu")
+    other = labelfield.TextClassifier(model=model).fit([b for _, b in texts[:200]], labels[:200])
+
+    def late(name):
+        found = load(name)
+        if not (folder / "changed").exists():
+            other.save(folder)
+            (folder / "changed").touch()
+            asked.append(client.portal.start_task_soon(client.service.reload, name))
+            time.sleep(0.2)
+        return found
+
+    asked = []
+    before = version(client)
+    monkeypatch.setattr(store, "reload", late)
+    assert client.post("/v2/repository/models/topics/load").json()["version"] == before
+    assert asked[0].result(10).version != before
+
+
+def wait_for(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_a_model_answers_until_its_successor_does(folder):
     """Whoever came before a reload is answered by the old model, though the new one is there already."""
     with serving({"topics": folder}) as client:
@@ -280,6 +336,25 @@ def test_an_error_of_ours_is_a_500_without_details(folder):
     assert failed["error"] == "RuntimeError"
     assert failed["id"] in found.json()["error"]
     assert "private" not in json.dumps(lines)
+
+
+def test_what_needs_the_whole_model_is_a_503_without_a_path_if_its_folder_is_gone(folder, tmp_path, monkeypatch):
+    from labelfield.serve.service import Service
+
+    async def later(self, name):
+        return None
+
+    monkeypatch.setattr(Service, "_complete", later)
+    shutil.copytree(folder, tmp_path / "topics")
+    with serving({"topics": tmp_path / "topics"}) as client:
+        shutil.rmtree(tmp_path / "topics")
+        assert client.post("/tag", json=TEXT).status_code == 200
+        asked = [client.post("/tag", json=TEXT | more) for more in ({"explain": 1}, {"precision": 0.8})]
+        for found in (*asked, client.get("/dashboard")):
+            assert (found.status_code, found.headers["retry-after"]) == (503, "10")
+            assert str(tmp_path) not in found.text
+            assert "cannot be read" in found.json()["error"]
+        assert str(tmp_path) in client.written.getvalue()
 
 
 def test_metrics_are_those_that_operators_expect(folder):

@@ -5,6 +5,7 @@ import re
 import shutil
 import threading
 import time
+import urllib.request
 from importlib.resources import files
 
 import pytest
@@ -217,9 +218,12 @@ def test_the_slider_promises_and_files_are_read(browser, address, tmp_path):
 
 
 @pytest.mark.parametrize("width", [360, 1600])
-def test_nothing_is_wider_than_the_screen(browser, address, width):
+def test_nothing_is_wider_than_the_screen(browser, address, documents, width):
     from selenium.webdriver.common.by import By
 
+    body = json.dumps({"documents": [text for _, text in documents[0][:60]]}).encode()
+    for _ in range(15):  # so that the dashboard compares them: it keeps a few of each batch
+        urllib.request.urlopen(urllib.request.Request(f"{address}tag", body)).close()
     override = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", override)
     visit(browser, address)
@@ -227,6 +231,11 @@ def test_nothing_is_wider_than_the_screen(browser, address, width):
     browser.find_element(By.CSS_SELECTOR, "#form .primary").click()
     until(lambda: text_of(browser, "status") == "1 document tagged.")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    browser.find_element(By.ID, "show-dashboard").click()
+    until(lambda: "by chance" in text_of(browser, "dashboard-view"))
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    for cell in browser.find_elements(By.CSS_SELECTOR, "#dashboard-view td"):
+        assert cell.size["height"] < 8 * 24, "a column so narrow that its words are torn"
     for scheme in ("light", "dark"):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -250,3 +259,101 @@ def test_everything_has_a_name_for_screen_readers(browser, address):
             assert element.accessible_name.strip(), element.get_attribute("outerHTML")
     assert browser.find_element(By.ID, "status").get_attribute("aria-live") == "polite"
     assert browser.execute_script("return document.documentElement.lang") == "en"
+
+
+# The least contrast between a text, or the edge of a field, and what is behind it, with the element that has it.
+CONTRAST = """
+const luminance = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, place) =>
+  sum + weight * (c[place] / 255 <= 0.03928 ? c[place] / 255 / 12.92 : ((c[place] / 255 + 0.055) / 1.055) ** 2.4), 0);
+const colour = (text) => text.match(/[\\d.]+/g).map(Number);
+const behind = (one) => {
+  for (; one; one = one.parentElement) {
+    const found = colour(getComputedStyle(one).backgroundColor);
+    if (found[3] !== 0) return found;
+  }
+};
+const ratio = (a, b) => {
+  const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+};
+const least = { text: [99, ""], edge: [99, ""] };
+const note = (kind, value, one) => {
+  if (value < least[kind][0]) least[kind] = [value, one.outerHTML.slice(0, 120)];
+};
+for (const one of document.querySelectorAll("body *")) {
+  if (!one.checkVisibility() || one.closest(":disabled") || one.closest(".skip, svg, datalist, option")) continue;
+  const style = getComputedStyle(one);
+  const own = behind(one), around = behind(one.parentElement);
+  const hasText = (node) => node.nodeType === 3 && node.data.trim();
+  if ([...one.childNodes].some(hasText)) note("text", ratio(colour(style.color), own), one);
+  if (one.placeholder) note("text", ratio(colour(getComputedStyle(one, "::placeholder").color), own), one);
+  if (one.matches("textarea, select, input[type=text], form button"))
+    note("edge", Math.max(ratio(colour(style.borderColor), around), ratio(own, around)), one);
+}
+return least;
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_stands_out_from_what_is_behind_it(browser, address, scheme):
+    """WCAG 2.1 AA: 4.5 for texts, 3 for the edges of fields and buttons."""
+    from selenium.webdriver.common.by import By
+
+    features = [
+        {"name": "prefers-color-scheme", "value": scheme},
+        {"name": "prefers-reduced-motion", "value": "reduce"},
+    ]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    visit(browser, address)
+    browser.find_element(By.NAME, "text").send_keys(TEXT)
+    browser.find_element(By.CSS_SELECTOR, "#form .primary").click()
+    until(lambda: browser.find_elements(By.CSS_SELECTOR, "mark"))
+    browser.find_element(By.CSS_SELECTOR, "[data-key^=yes]").click()
+    browser.find_element(By.CSS_SELECTOR, "[data-key='no 1']").click()
+    views = [browser.execute_script(CONTRAST)]
+    browser.find_element(By.ID, "show-dashboard").click()
+    until(lambda: "Requests per minute" in text_of(browser, "dashboard-view"))
+    views.append(browser.execute_script(CONTRAST))
+    for found in views:
+        assert found["text"][0] >= 4.5, found
+        assert found["edge"][0] >= 3, found
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_the_focus_is_never_lost_and_messages_stay_in_sight(browser, address):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    def focused():
+        return browser.execute_script("const f = document.activeElement; return f.dataset.key || f.id || f.tagName")
+
+    visit(browser, address)
+    before = until(lambda: text_of(browser, "corrections-summary"))
+    browser.find_element(By.NAME, "text").send_keys(TEXT + " anchor" * 400, Keys.CONTROL, Keys.ENTER)
+    until(lambda: text_of(browser, "status") == "1 document tagged.")
+    browser.find_element(By.CSS_SELECTOR, "[data-key=save]").send_keys(Keys.ENTER)
+    until(lambda: text_of(browser, "status") == "The correction is stored.")
+    browser.find_element(By.CSS_SELECTOR, "[data-key=undo]").send_keys(Keys.ENTER)
+    until(lambda: text_of(browser, "status") == "The correction is undone.")
+    assert focused() == "save"
+    until(lambda: text_of(browser, "corrections-summary") == before)
+    browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
+    assert browser.execute_script("return document.getElementById('status').getBoundingClientRect().top") >= 0
+    browser.find_element(By.CSS_SELECTOR, "[data-key=save]").send_keys(Keys.ENTER)
+    until(lambda: text_of(browser, "corrections-summary") != before)
+    browser.find_element(By.CSS_SELECTOR, "#history summary").send_keys(Keys.ENTER)
+    browser.find_element(By.CSS_SELECTOR, "#corrections-list button").send_keys(Keys.ENTER)
+    until(lambda: text_of(browser, "corrections-summary") == before)
+    assert focused() == "corrections-title"
+
+
+def test_words_against_a_tag_are_named_and_not_only_coloured(browser, address):
+    from selenium.webdriver.common.by import By
+
+    visit(browser, address)
+    browser.find_element(By.NAME, "text").send_keys(TEXT)
+    browser.find_element(By.CSS_SELECTOR, "#form .primary").click()
+    until(lambda: browser.find_elements(By.CSS_SELECTOR, "mark.against"))
+    against = {one.text.lower() for one in browser.find_elements(By.CSS_SELECTOR, "mark.against")}
+    _, _, named = browser.find_element(By.CSS_SELECTOR, "[data-why]").text.partition("Against it: ")
+    assert set(named.rstrip(".").split(", ")) == against

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -181,6 +181,22 @@ def test_nonsense_instead_of_http_is_refused(server):
     assert expected(server)
 
 
+def test_a_head_without_an_end_is_refused_and_a_long_body_is_not_a_head(server):
+    with server.connect(2) as (endless, long):
+        endless.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with suppress(OSError):  # it may be closed before all is sent
+            for _ in range(100):
+                endless.sendall(b"a" * 10_000)
+                time.sleep(0.001)
+        assert b" 431 " in answer_of(endless)
+        body = json.dumps({"text": "violin " * 100_000}).encode()
+        head = f"POST /tag HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        for _ in range(2):
+            long.sendall(head + body)
+            assert b" 200 " in answer_of(long)
+    assert expected(server)
+
+
 def test_hangup_loads_again_and_a_broken_folder_changes_nothing(server):
     before, seen = expected(server), len(server.lines)
     server.process.send_signal(signal.SIGHUP)
@@ -252,12 +268,42 @@ def test_workers_share_a_port_and_end_together(folder):
             assert b'labelfield_requests_total{code="200",route="/tag"} 50.0' in answer.read()
         seen = len(server.lines)
         server.process.send_signal(signal.SIGHUP)
-        time.sleep(3)
-        assert sum(line["event"] == "reloaded" for line in server.lines[seen:]) == 2
+        end = time.monotonic() + 20
+        while sum(line["event"] == "reloaded" for line in server.lines[seen:]) < 2:
+            assert time.monotonic() < end, server.lines[seen:]
+            time.sleep(0.05)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(20) == 0
     finally:
         server.close()
+
+
+def test_a_server_that_cannot_write_corrections_says_so_and_tags(folder, tmp_path):
+    server = Process(folder, *OPTIONS, "--corrections", tmp_path / "gone" / "c.sqlite")
+    try:
+        said = server.wait_for("corrections are not kept")
+        assert said["level"] == "warning"
+        assert "pass --corrections FILE" in said["message"]
+        assert server.get("corrections")["kept"] is False
+        assert expected(server)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_hangup_while_models_load_is_answered_later(folder, workers):
+    command = [sys.executable, "-m", "labelfield", "serve", str(folder), *OPTIONS, f"--workers={workers}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert json.loads(process.stderr.readline())["event"] == "listening"
+            time.sleep(0.2)
+            process.send_signal(signal.SIGHUP)
+            events = [json.loads(process.stderr.readline())["event"] for _ in range(3 * workers)]
+            assert sorted(events) == sorted(["loaded", "ready", "reloaded"] * workers)
+        finally:
+            process.terminate()
+        process.stderr.read()
+        assert process.wait(20) == 0
 
 
 @pytest.mark.parametrize(

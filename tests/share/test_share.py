@@ -82,6 +82,8 @@ def test_an_mlflow_folder_is_loaded_by_the_module_that_it_names(folder, tmp_path
     path = save_mlflow(folder, tmp_path / "mlflow")
     described = yaml.safe_load((path / "MLmodel").read_text())
     flavour = described["flavors"]["python_function"]
+    params = json.loads(described["signature"]["params"])  # MLflow passes no others on
+    assert {one["name"]: one["default"] for one in params} == {"k": 5, "threshold": 0.0}
     loaded = importlib.import_module(flavour["loader_module"])._load_pyfunc(str(path / flavour["data"]))
     table = loaded.predict(pd.DataFrame({"title": ["", None], "text": TEXTS}), params={"k": 1})
     tags = labelfield.load(folder).tags(TEXTS, 1)
@@ -98,6 +100,7 @@ def test_mlflow_itself_loads_the_folder(folder, tmp_path):
     model = mlflow.pyfunc.load_model(str(save_mlflow(folder, tmp_path / "mlflow")))
     found = model.predict(pd.DataFrame({"text": TEXTS}))
     assert [own[0] for own in found["labels"]] == [own[0].label for own in labelfield.load(folder).tags(TEXTS, 1)]
+    assert all(len(own) == 1 for own in model.predict(pd.DataFrame({"text": TEXTS}), params={"k": 1})["labels"])
 
 
 def test_the_command_exports(folder, tmp_path):

@@ -118,6 +118,7 @@ async function refreshCorrections() {
     return;
   }
   const last = job.learning, isRunning = last?.state === "running";
+  const hadFocus = find("corrections").contains(document.activeElement);
   find("corrections-summary").textContent = !found.kept
     ? "Corrections are not kept by this server."
     : `${counted(found.new, "correction")} not learned yet, ${found.all.toLocaleString("en")} in all.${last?.state === "failed" ? ` The last learning failed: ${last.message}` : ""}`;
@@ -130,6 +131,8 @@ async function refreshCorrections() {
     find("progress-shown").textContent = percent(last.progress);
   }
   find("corrections-list").replaceChildren(...found.corrections.slice(0, 20).map(correctionRow));
+  // What had the focus may be gone or disabled now: the keyboard goes on from here.
+  if (hadFocus && (document.activeElement === document.body || document.activeElement.disabled)) find("corrections-title").focus();
   clearTimeout(state.timer);
   if (isRunning) state.timer = setTimeout(refreshCorrections, 1000);
   else if (state.wasRunning) {

@@ -24,7 +24,7 @@ export class Review {
   }
 
   render() {
-    const focused = document.activeElement?.dataset?.key;
+    const focused = this.element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     const id = `document-${this.number}`;
     this.text = make("p", { class: "text", tabindex: "0", role: "region", "aria-label": "Text" });
     this.list = make("ul", { class: "tags" }, ...this.tags.map((tag, place) => this.tagRow(tag, place)));
@@ -43,7 +43,8 @@ export class Review {
             make("button", { type: "button", class: "primary", "data-key": "save", onclick: () => this.save() }, this.saved == null ? "Store as correction" : "Store again"),
             this.saved != null ? make("button", { type: "button", "data-key": "undo", onclick: () => this.undo() }, "Undo") : null))));
     this.showText();
-    if (focused) this.element.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+    // A button that is gone, such as that which undid, leaves the focus to the one beside it.
+    if (focused) (this.element.querySelector(`[data-key="${CSS.escape(focused)}"]`) ?? this.element.querySelector("[data-key=save]")).focus();
   }
 
   tagRow(tag, place) {
@@ -126,18 +127,20 @@ export class Review {
     }
     pieces.push(letters.slice(at).join(""));
     this.text.replaceChildren(...pieces);
-    const best = found.words.filter((word) => word.effect > 0).map((word) => word.word);
-    why.textContent = best.length ? `${found.label}: ${best.join(", ")} speak for it.` : `${found.label}: no word of the text speaks for it.`;
+    const named = (sign) => found.words.filter((word) => sign * word.effect > 0).map((word) => word.word).join(", ");
+    const best = named(1) ? `Words for ${found.label}: ${named(1)}.` : `No word of the text speaks for ${found.label}.`;
+    why.textContent = named(-1) ? `${best} Against it: ${named(-1)}.` : best;
   }
 
   async save() {
     const labels = this.tags.map((tag) => tag.label).filter((label) => this.decisions.get(label) === true);
     const predicted = this.suggested.map(({ label, probability }) => ({ label, probability }));
     try {
-      if (this.saved != null) await api.removeCorrection(this.saved).catch(() => {});
       const body = { model: this.model, document: this.item.fields, predicted, labels };
       if (this.item.id) body.id = this.item.id;
+      const before = this.saved;
       this.saved = (await api.correct(body)).correction;
+      if (before != null) await api.removeCorrection(before).catch(() => {}); // one of the same id is gone already
       say("The correction is stored.");
     } catch (error) {
       say(error.message, true);
