@@ -43,8 +43,8 @@ _LEAST_BATCHES = 24
 _BATCH_STEPS = {"cpu": 24, "cuda": 12}
 # Steps of the power method, and by how much its result is enlarged: it comes from below.
 _POWER_STEPS, _LARGER = 12, 1.05
-# Rows of a batch times features up to which a GPU is given the batch as a dense array.
-_DENSE_ENTRIES = 1 << 23
+# Rows times features up to which a GPU is given batches as dense arrays: of one batch, and of all, which are kept.
+_DENSE_ENTRIES, _MOST_DENSE_ENTRIES = 1 << 23, 1 << 30
 # Rows whose norms are computed at a time.
 _ROWS_AT_ONCE = 1 << 14
 # Label centroids are compared in this many random dimensions.
@@ -297,10 +297,11 @@ def _batches(
     order = rng.permutation(rows)
     size = min(_BATCH_ROWS[device.type], max(64, order.size // _LEAST_BATCHES))
     every, where = to_tensor(gather_rows(X, order), device), torch.from_numpy(order).to(device)
+    is_dense = size * X.shape[1] <= _DENSE_ENTRIES and order.size * X.shape[1] <= _MOST_DENSE_ENTRIES
     for first in range(0, order.size, size):
         last = min(first + size, order.size)
         own: Any = some_rows(every, first, last)
-        if device.type == "cuda" and size * X.shape[1] <= _DENSE_ENTRIES:
+        if device.type == "cuda" and is_dense:
             own = own.to_dense()
         turned = transposed(own)
         # A product of two sparse tensors has no fast path in torch: one of them becomes dense, a batch of rows at most.
