@@ -72,7 +72,7 @@ def gpu(records: dict[str, Record]) -> str:
     mixes = records["gpu-mixes"]["results"]
     for quality, found in mixes.items():
         seconds = [f"{found['fit_seconds']:.1f} s", f"{found['first_fit_seconds']:.1f} s"]
-        name = f"EUR-Lex-4K, default mix, {quality} (± {found['P@1 deviation']:.1f} P@1)"
+        name = f"AutoClassifier, EUR-Lex-4K, {quality} (± {found['P@1 deviation']:.1f} P@1)"
         rows.append([name, triple(found, "P"), triple(found, "PSP"), triple(found, "ECE", (1, 5)), *seconds])
         ranked = {key.removesuffix(" by propensity"): value for key, value in found.items() if "by prop" in key}
         rows.append(["… ranked by propensity", triple(ranked, "P"), triple(ranked, "PSP"), "", "", ""])
@@ -82,8 +82,9 @@ def gpu(records: dict[str, Record]) -> str:
         f"On one {records['gpu']['machine']['accelerator']}, from rows in memory, start-up included. A step on "
         f"EUR-Lex-4K takes {step['captured_ms']:.1f} ms ({step['eager_ms']:.0f} ms if its operations are launched one "
         f"by one); its arithmetic alone would take {floor:.1f} ms. The best single model was chosen among about twenty "
-        "by these same test scores, which flatters it; the others were not chosen that way. Mixes are means of "
-        f"{mixes['good']['seeds']} seeds (`{command_of(records['gpu-mixes'])}`)."
+        "by these same test scores, which flatters it; the others were not chosen that way. AutoClassifier is the mean "
+        f"of {mixes['good']['seeds']} seeds (`{command_of(records['gpu-mixes'])}`); `fast` is linear machines alone, and "
+        f"{sum('mlgpf' in model for model in mixes['good']['models'])} of the models of `good` have a factor model."
     )
     return markdown_table(header, rows) + f"\n{note}\n"
 

@@ -233,11 +233,11 @@ def solve(
 
 
 class _Batch(NamedTuple):
-    """A batch of rows: which, their features and these turned around, the matrix G of the dual, and the largest
-    eigenvalue of their Gram matrix.
+    """A batch of rows: which, their features and these turned around, the matrix G of the dual, and an eigenvalue.
 
-    G is the Gram matrix and the ridge, over the largest eigenvalue of both. On a GPU it is in bfloat16: it only carries
-    changes of α from one step to the next, so that rounding slows steps down a little, but does not move the optimum.
+    That is the largest of the Gram matrix of the rows. G is the Gram matrix and the ridge, over the largest eigenvalue
+    of both. On a GPU it is in bfloat16: it only carries changes of α from one step to the next, so that rounding slows
+    steps down a little, but does not move the optimum.
     """
 
     rows: Tensor
@@ -268,7 +268,7 @@ def solve_plain(
     signs = torch.full((n_rows, labels.size), -1.0, device=device)
     signs[positive, place] = 1
     W, alpha = torch.zeros(1 + features.size, labels.size, device=device), torch.zeros_like(signs)
-    steps, (n_passes, n_beside) = _Steps(), rows.passes(problem)
+    steps, (n_passes, n_beside) = _Steps(len(batches[0].rows) if batches else 0), rows.passes(problem)
     for _ in range(n_passes if batches else 0):
         worst = [_improve(batches[at], signs, W, alpha, ridge, steps) for at in rng.permutation(len(batches))]
         if float(torch.stack(worst).max()) < problem.tol:
@@ -323,36 +323,48 @@ def _largest_eigenvalue(gram: Tensor) -> Tensor:
 
 
 class _Steps:
-    """Accelerated projected gradient steps on the α of a batch. On a GPU they are recorded once, and then replayed:
-    to launch them one by one takes several times as long as to carry them out."""
+    """Accelerated projected gradient steps on the α of a batch.
 
-    def __init__(self) -> None:
+    On a GPU those of batches of `n_rows` are recorded once, and then replayed: to launch them one by one takes several
+    times as long as to carry them out.
+    """
+
+    def __init__(self, n_rows: int) -> None:
+        self.n_rows, self.is_recordable = n_rows, True
         self.graph: Any = None  # a torch.cuda.CUDAGraph, untyped
         self.inputs: list[Tensor] = []
         self.result: Tensor | None = None
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return by how much to change β (B, K), given G (B, B), c, and its bounds (B, K): see `_descend`."""
-        if inputs[0].device.type != "cuda":
+        if inputs[0].device.type != "cuda" or len(inputs[0]) != self.n_rows or not self.is_recordable:
             return _descend(*inputs)
         if self.graph is None:
             result = _descend(*inputs)  # which also warms up what must not happen while it is recorded
-            cuda: Any = torch.cuda  # untyped
-            self.inputs, self.graph = [part.clone() for part in inputs], cuda.CUDAGraph()
-            cuda.synchronize()
-            # Not by torch.cuda.graph, which would first give all cached memory back to the device.
-            with cuda.stream(cuda.Stream()):
-                self.graph.capture_begin()
-                self.result = _descend(*self.inputs)
-                self.graph.capture_end()
+            self._record(inputs)
             return result
-        if inputs[0].shape != self.inputs[0].shape:  # a last batch of fewer rows
-            return _descend(*inputs)
         for own, given in zip(self.inputs, inputs, strict=True):
             own.copy_(given)
         self.graph.replay()
         assert self.result is not None
         return self.result
+
+    def _record(self, inputs: tuple[Tensor, ...]) -> None:
+        """Record the steps; where that fails, for want of memory say, they go on being launched one by one."""
+        cuda: Any = torch.cuda  # untyped
+        try:
+            self.inputs, graph = [part.clone() for part in inputs], cuda.CUDAGraph()
+            cuda.synchronize()
+            # Not by torch.cuda.graph, which would first give all cached memory back to the device.
+            with cuda.stream(cuda.Stream()):
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self.result = _descend(*self.inputs)
+                finally:
+                    graph.capture_end()
+            self.graph = graph
+        except RuntimeError:
+            self.inputs, self.result, self.is_recordable = [], None, False
 
 
 def _descend(gram: Tensor, constant: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -213,11 +213,14 @@ class TestRuns:
 )
 def test_a_companion_is_no_larger_than_the_full_model(size):
     full, beside = plan(*size), companion(*size)
-    assert beside.get("max_epochs", 0) <= max(full.max_epochs, 3)
-    assert beside.get("learning_rate", 1) > 0
-    assert beside.get("n_latent", 0) <= full.n_latent
-    assert beside.get("n_inducing", 0) <= full.n_inducing
-    assert beside.get("batch_size", 1) <= max(size[0], 1)
+    if size[1] < 1000:
+        assert beside == {}  # with few features it is the full model
+        return
+    assert beside["max_epochs"] <= max(full.max_epochs, 3)
+    assert beside["learning_rate"] > 0
+    assert beside["n_latent"] <= full.n_latent
+    assert beside["n_inducing"] <= full.n_inducing
+    assert beside["batch_size"] <= max(size[0], 1)
 
 
 def test_columns_of_measurements_are_scaled_and_processes_start_at_typical_lengths():
