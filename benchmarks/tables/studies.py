@@ -83,8 +83,8 @@ def gpu(records: dict[str, Record]) -> str:
         f"EUR-Lex-4K takes {step['captured_ms']:.1f} ms ({step['eager_ms']:.0f} ms if its operations are launched one "
         f"by one); its arithmetic alone would take {floor:.1f} ms. The best single model was chosen among about twenty "
         "by these same test scores, which flatters it; the others were not chosen that way. AutoClassifier is the mean "
-        f"of {mixes['good']['seeds']} seeds (`{command_of(records['gpu-mixes'])}`); `fast` is linear machines alone, and "
-        f"{sum('mlgpf' in model for model in mixes['good']['models'])} of the models of `good` have a factor model."
+        f"of {mixes['good']['seeds']} seeds (`{command_of(records['gpu-mixes'])}`); `fast` is linear machines alone, "
+        f"and {sum('mlgpf' in model for model in mixes['good']['models'])} of the models of `good` have a factor model."
     )
     return markdown_table(header, rows) + f"\n{note}\n"
 

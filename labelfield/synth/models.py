@@ -291,7 +291,8 @@ def make_rings(n_rows: int = 1000, n_rings: int = 5, *, noise: float = 0.25, see
 
     Ring k = 0, 1, … has radius k + 1 + `noise` · N(0, 1) and a uniform angle, so only the radius tells the class. The
     best rule chooses the nearest ring, with an error rate of 2 (1 - 1 / rings) Q(1 / (2 noise)): 3.6 % for 5 rings and
-    the default noise. All classes have the same mean, so linear models that are fitted by their likelihood are at chance.
+    the default noise. All classes have the same mean, so linear models that are fitted by their likelihood
+    are at chance.
     """
     if not 1 <= n_rings <= n_rows:
         raise ValueError(f"n_rows={n_rows} and n_rings={n_rings}; expected at least one row per ring")
