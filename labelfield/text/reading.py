@@ -187,8 +187,13 @@ def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, label
 
 
 def _either(wanted: Wanted, usual: Wanted) -> Wanted:
-    """Return what a header may name: columns that the user asked for, or else those of the training file."""
-    return Wanted(wanted.text or usual.text, wanted.labels or usual.labels, None, wanted.id or usual.id)
+    """Return what a header may name: columns that the user asked for, or else those of the training file.
+
+    Columns of a training file without a header are called by their numbers, which no header names.
+    """
+    text = [name for name in usual.text or () if not name.isdecimal()]
+    labels, identifier = (None if name is None or name.isdecimal() else name for name in (usual.labels, usual.id))
+    return Wanted(wanted.text or text, wanted.labels or labels, None, wanted.id or identifier)
 
 
 def _completed(wanted: Wanted, usual: Wanted, names: list[str], sample: list[dict[str, Any]]) -> Wanted:

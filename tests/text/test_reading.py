@@ -121,6 +121,17 @@ def test_columns_of_the_training_file_show_what_a_header_is(tmp_path):
     assert found.labels == [["x", "y"], ["x"]]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a"])
+def test_numbers_of_columns_in_training_are_no_header(tmp_path, name):
+    path = tmp_path / name
+    content = "first text about bread,0|3,1\nsecond text about music,1,0\n"
+    path.write_text(content.replace(",", "\t") if name != "a.csv" else content)
+    with open_documents(path, usual=Wanted(["0"], "1", "|", "2")) as file:
+        found = file.gathered()
+    assert found.texts == [("first text about bread",), ("second text about music",)]
+    assert (found.labels, found.ids) == ([["0", "3"], ["1"]], ["1", "0"])
+
+
 def test_an_empty_separator_keeps_cells_whole(tmp_path):
     (tmp_path / "a.csv").write_text("text,labels\nsome words,a|b\nothers here,a|c\n")
     found = read_documents(tmp_path / "a.csv", label_sep="")
