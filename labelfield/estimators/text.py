@@ -142,11 +142,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return found
 
     def rows(self, texts: Any, rows: Any = None) -> sparse.csr_array:
-        """Return the rows of texts, with precomputed `rows` beside them; what was encoded before stays as it is."""
+        """Return the rows of texts, with precomputed `rows` beside them; what was encoded before stays as it is.
+
+        Of a table, the columns are taken that training had, whatever their order.
+        """
         if sparse.issparse(texts):
             return texts
         are_rows = isinstance(self.text_.encoder, GivenRows)
-        documents = texts.texts if isinstance(texts, Documents) else texts if are_rows else _checked(texts)
+        if isinstance(texts, Documents):
+            documents: Any = texts.texts
+        else:
+            documents = texts if are_rows else _checked(_with_fields(texts, self.text_.fields))
         return self.text_.rows(documents, rows)
 
     @property
@@ -297,6 +303,20 @@ def _without(fields: list[str], places: list[tuple[int, int, int, int]]) -> list
     for number, start, end, _ in reversed(places):  # from the end, so that places before stay right
         left[number] = f"{left[number][:start]} {left[number][end:]}"
     return left
+
+
+def _with_fields(texts: Any, fields: tuple[str, ...]) -> Any:
+    """Return the columns of a table by the names of fields, in their order; anything else as it is."""
+    if not hasattr(texts, "columns"):
+        return texts
+    by_name = {str(column): column for column in texts.columns}
+    had_no_names = fields == _numbered(len(fields)) and len(texts.columns) == len(fields)
+    if had_no_names or tuple(map(str, texts.columns)) == fields:
+        return texts
+    if missing := [name for name in fields if name not in by_name]:
+        found, columns = f"a table without {', '.join(missing)}", ", ".join(fields)
+        raise DataError(found, expected=f"the columns {columns}, as in training", fix="Rename its columns.")
+    return texts[[by_name[name] for name in fields]]
 
 
 def _checked(texts: Any) -> Iterable[Any]:

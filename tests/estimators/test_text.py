@@ -374,6 +374,24 @@ def test_tables_have_the_fields_in_their_columns():
     assert found.tags(table[:5], k=2) == found.tags(TEXTS[:5], k=2)
 
 
+def test_columns_of_a_table_are_known_by_their_names():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(TEXTS, columns=["title", "text"])
+    found = fitted().fit(table, LABELS)
+    expected = found.predict_proba(table[:9])
+    other = table.assign(author="violin")[["text", "author", "title"]]
+    np.testing.assert_array_equal(found.predict_proba(other[:9]), expected)
+    assert found.score(other, LABELS) == found.score(table, LABELS)
+    with pytest.raises(DataError, match="a table without title; expected the columns title, text, as in training"):
+        found.predict(table[["text"]])
+    # fields that had no names are known by their places
+    unnamed = fitted().fit(TEXTS, LABELS)
+    np.testing.assert_array_equal(unnamed.predict_proba(table[:9]), unnamed.predict_proba(TEXTS[:9]))
+    bodies = table[["text"]].rename(columns={"text": "body"})
+    one = fitted().fit(bodies, LABELS)
+    np.testing.assert_array_equal(one.predict_proba(bodies[:9]), one.predict_proba([text for _, text in TEXTS[:9]]))
+
+
 def test_one_label_in_every_document_and_one_label_each():
     texts = [text for _, text in TEXTS]
     everywhere = fitted().fit(texts, [[*own, "all"] for own in LABELS])
