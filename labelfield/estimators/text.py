@@ -345,10 +345,18 @@ def _as_labels(labels: Any) -> Any:
     lists = []
     for place, one in enumerate(labels):
         own = one if isinstance(one, Iterable) and not isinstance(one, str | bytes) else [one]
-        if isinstance(own, dict) or any(label is None or label != label for label in own):  # NaN is not itself
+        if isinstance(own, dict) or any(map(_is_missing, own)):
             raise DataError(f"the labels of text {place} are {str(one)[:40]}", expected="a list of names")
         lists.append([str(label) for label in own])
     return lists
+
+
+def _is_missing(label: Any) -> bool:
+    """Return whether a label is None, NaN, which is not itself, or NA of pandas, which says neither yes nor no."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def _as_names(names: list[str] | None) -> Names | None:

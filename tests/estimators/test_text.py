@@ -418,6 +418,13 @@ def test_what_cannot_be_learned_from_is_refused(texts, labels, message):
         fitted().fit(texts, labels)
 
 
+def test_missing_labels_of_pandas_are_refused():
+    pandas = pytest.importorskip("pandas")
+    for labels in (pandas.Series(["a", pandas.NA]), [["a"], ["b", pandas.NA]]):
+        with pytest.raises(DataError, match=r"the labels of text 1 are .*<NA>.*; expected a list of names"):
+            fitted().fit(["a b", "c d"], labels)
+
+
 def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="encoder='bert'; expected words, wordllama"):
         fitted(encoder="bert").fit(["a"], [["b"]])
