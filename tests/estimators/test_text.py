@@ -356,6 +356,28 @@ def test_a_matrix_of_indicators_is_taken_as_scikit_learn_makes_it():
     assert cross_val_predict(fitted(), texts, dense, cv=3, method="predict_proba").shape == dense.shape
 
 
+def test_indicators_in_a_table_keep_the_names_of_their_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    texts, binarizer = [text for _, text in TEXTS], MultiLabelBinarizer()
+    Y = binarizer.fit_transform(LABELS)
+    table = pandas.DataFrame(Y, columns=binarizer.classes_)[binarizer.classes_[::-1]]
+    found, lists = fitted().fit(texts, table), fitted().fit(texts, LABELS)
+    assert list(found.classes_) == list(table.columns) == list(lists.classes_[::-1])
+    np.testing.assert_allclose(found.predict_proba(texts[:9])[:, ::-1], lists.predict_proba(texts[:9]), atol=1e-5)
+    assert {tag.label for tag in found.tags(texts[:1], k=12)[0]} == set(binarizer.classes_)
+    for model in (found, lists):
+        assert model.score(texts, table) == model.score(texts, table[binarizer.classes_]) == lists.score(texts, LABELS)
+    found.save(tmp_path / "model")
+    assert list(labelfield.load(tmp_path / "model").classes_) == list(table.columns)
+    uris = fitted().fit(texts, table.rename(columns={"music": "u:music"}), vocabulary=VOCABULARY)
+    assert list(uris.classes_) == list(table.columns)
+    with pytest.raises(DataError, match="the label 'music' is only in the model; expected a column for each label"):
+        found.score(texts, table.drop(columns="music"))
+    with pytest.raises(DataError, match="two columns are the label 'music'"):
+        fitted().fit(texts, table.assign(**{"u:music": 1}), vocabulary=VOCABULARY)
+    assert list(fitted().fit(texts, pandas.DataFrame(Y)).classes_) == list(map(str, range(12)))
+
+
 def test_classes_may_be_numbers_as_data_sets_of_scikit_learn_have_them():
     texts = [text for _, text in TEXTS]
     numbers = np.array([sorted(lists)[0] == "music" for lists in LABELS], np.int64)
@@ -420,7 +442,7 @@ def test_what_cannot_be_learned_from_is_refused(texts, labels, message):
 
 def test_missing_labels_of_pandas_are_refused():
     pandas = pytest.importorskip("pandas")
-    for labels in (pandas.Series(["a", pandas.NA]), [["a"], ["b", pandas.NA]]):
+    for labels in (pandas.Series(["a", None], dtype="string"), [["a"], ["b", pandas.NA]]):
         with pytest.raises(DataError, match=r"the labels of text 1 are .*<NA>.*; expected a list of names"):
             fitted().fit(["a b", "c d"], labels)
 
