@@ -81,7 +81,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Train on texts (or sequences of the texts of fields, or Documents) and a list of labels for each.
 
         Labels may also be one label for each text, or a matrix of 0 and 1, as scikit-learn's MultiLabelBinarizer makes,
-        whose columns are then called 0, 1, ….
+        whose columns are then called 0, 1, …; those of a table keep their names.
         Precomputed `rows` (N, columns), dense or sparse, stand beside those of the encoder; predictions then need such
         rows too. A `vocabulary` gives labels their URIs and names; what it leaves open is as the documents' file has
         it.
@@ -95,6 +95,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if isinstance(texts, Documents):
             vocabulary = vocabulary.with_names(texts.names)
         given = _as_labels(labels)
+        label_names = _column_names(labels, vocabulary) if sparse.issparse(given) else None
         if not sparse.issparse(given):
             vocabulary = vocabulary.for_numbers(given)
             given = vocabulary.named(given)
@@ -117,6 +118,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             names = None if names is None else [*names, *(f"row {column}" for column in range(beside.n_features_))]
         classifier = AutoClassifier() if self.model is None else clone(self.model)
         classifier.fit(X, given)
+        if label_names is not None:
+            classifier.fitted().label_names = label_names
         self.classifier_ = classifier
         text = TextParts(encoder, vocabulary.of(classifier.label_names()), fields, beside=beside)
         classifier.name_features(_as_names(names), text)
@@ -142,11 +145,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return found
 
     def rows(self, texts: Any, rows: Any = None) -> sparse.csr_array:
-        """Return the rows of texts, with precomputed `rows` beside them; what was encoded before stays as it is."""
+        """Return the rows of texts, with precomputed `rows` beside them; what was encoded before stays as it is.
+
+        Of a table, the columns are taken that training had, whatever their order.
+        """
         if sparse.issparse(texts):
             return texts
         are_rows = isinstance(self.text_.encoder, GivenRows)
-        documents = texts.texts if isinstance(texts, Documents) else texts if are_rows else _checked(texts)
+        if isinstance(texts, Documents):
+            documents: Any = texts.texts
+        else:
+            documents = texts if are_rows else _checked(_with_fields(texts, self.text_.fields))
         return self.text_.rows(documents, rows)
 
     @property
@@ -170,6 +179,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         given = _as_labels(labels)
         if not sparse.issparse(given):
             given = self.text_.vocabulary.named(given)
+        elif (names := _column_names(labels, self.text_.vocabulary)) is not None:
+            given = _in_order(given, names, self._fitted().label_names())
         return float(self._fitted().score(self.rows(texts, rows), given, sample_weight))
 
     def predict_proba(self, texts: Any, *, rows: Any = None, calibrated: bool = True) -> NDArray[np.float32]:
@@ -299,6 +310,20 @@ def _without(fields: list[str], places: list[tuple[int, int, int, int]]) -> list
     return left
 
 
+def _with_fields(texts: Any, fields: tuple[str, ...]) -> Any:
+    """Return the columns of a table by the names of fields, in their order; anything else as it is."""
+    if not hasattr(texts, "columns"):
+        return texts
+    by_name = {str(column): column for column in texts.columns}
+    had_no_names = fields == _numbered(len(fields)) and len(texts.columns) == len(fields)
+    if had_no_names or tuple(map(str, texts.columns)) == fields:
+        return texts
+    if missing := [name for name in fields if name not in by_name]:
+        found, columns = f"a table without {', '.join(missing)}", ", ".join(fields)
+        raise DataError(found, expected=f"the columns {columns}, as in training", fix="Rename its columns.")
+    return texts[[by_name[name] for name in fields]]
+
+
 def _checked(texts: Any) -> Iterable[Any]:
     """Return texts; one text alone, and numbers, are refused with a word on what to pass."""
     if isinstance(texts, str):
@@ -325,10 +350,39 @@ def _as_labels(labels: Any) -> Any:
     lists = []
     for place, one in enumerate(labels):
         own = one if isinstance(one, Iterable) and not isinstance(one, str | bytes) else [one]
-        if isinstance(own, dict) or any(label is None or label != label for label in own):  # NaN is not itself
+        if isinstance(own, dict) or any(map(_is_missing, own)):
             raise DataError(f"the labels of text {place} are {str(one)[:40]}", expected="a list of names")
         lists.append([str(label) for label in own])
     return lists
+
+
+def _column_names(labels: Any, vocabulary: LabelVocabulary) -> list[str] | None:
+    """Return the labels that the columns of a table of indicators are called by; None if they have no names."""
+    columns = list(getattr(labels, "columns", ()))
+    if not columns or not all(isinstance(column, str) for column in columns):
+        return None
+    names = [vocabulary.name_of(column) for column in columns]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"two columns are the label {twice!r}", expected="a column for each label", fix="Join them.")
+    return names
+
+
+def _in_order(given: sparse.csr_array, names: list[str], known: list[str]) -> sparse.csr_array:
+    """Return indicators, whose columns have names, in the order of the labels that a model knows."""
+    place = {name: column for column, name in enumerate(names)}
+    if strange := sorted(place.keys() ^ known):
+        found = f"the label {strange[0]!r} is only in the {'table' if strange[0] in place else 'model'}"
+        raise DataError(found, expected="a column for each label of the model", fix="Pass lists of labels instead.")
+    return given[:, [place[name] for name in known]]
+
+
+def _is_missing(label: Any) -> bool:
+    """Return whether a label is None, NaN, which is not itself, or NA of pandas, which says neither yes nor no."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def _as_names(names: list[str] | None) -> Names | None:

@@ -27,7 +27,7 @@ class Facts(NamedTuple):
     """The model's identity, its predictions for the test rows, and what it has learned.
 
     `n_unseen` is how many of their true labels the model has not seen in training, and `rank_power` the power of the
-    inverse propensity in the order of labels: 0 for probabilities alone.
+    inverse propensity in the order of labels: 0 for probabilities alone. Examples are called by ids if rows have them.
     """
 
     identity: Identity
@@ -42,6 +42,7 @@ class Facts(NamedTuple):
     learned: Learned
     rank_power: float = 0.0
     decisions: Decisions | str = ""
+    has_ids: bool = False
 
 
 def gather(
@@ -91,4 +92,5 @@ def gather(
         learned=what_it_learned(estimator, counts, occurs, side, feature_names),
         rank_power=power,
         decisions=decisions(estimator, X, Y),
+        has_ids=ids is not None,
     )

@@ -89,14 +89,13 @@ def ten_rows(facts: Facts) -> str:
         "These rows are worth a look: the model is very sure and right, very sure and wrong (start here: is the model "
         "wrong, or the label?), or very unsure, right and wrong, with different first labels if possible. "
     )
-    has_texts = any(example.pieces for example in facts.examples)
-    said += "Documents are called by their id, or else by their line." if has_texts else "Rows are counted from 0."
+    said += "Documents are called by their id, or else by their line." if facts.has_ids else "Rows are counted from 0."
     if any(guess.interval for example in facts.examples for guess in example.guesses):
         said += (
             f" The thin line is a {100 * LEVEL:.0f} % interval for how often labels with this probability are right, "
         )
         said += "judging by the rows held out in training. It is wide where few of those rows have such a label."
-    if has_texts:
+    if any(example.pieces for example in facts.examples):
         said += " Highlighted words speak for the first label; struck-out words speak against it."
     if any(example.carried for example in facts.examples):
         said += " + and − mark features that speak for and against the first label."

@@ -138,6 +138,8 @@ def open_documents(
             try:
                 yield _open(spooled, wanted, usual, encoding, labelled)
             except DataError as error:
+                if error.path not in (str(spooled), str(path)):  # of another file, read in the meantime
+                    raise
                 raise DataError(error.found, error.expected, error.fix, path=name, line=error.line) from None
         return
     if not found.exists():
@@ -187,8 +189,13 @@ def _open(path: Path, wanted: Wanted, usual: Wanted | None, encoding: str, label
 
 
 def _either(wanted: Wanted, usual: Wanted) -> Wanted:
-    """Return what a header may name: columns that the user asked for, or else those of the training file."""
-    return Wanted(wanted.text or usual.text, wanted.labels or usual.labels, None, wanted.id or usual.id)
+    """Return what a header may name: columns that the user asked for, or else those of the training file.
+
+    Columns of a training file without a header are called by their numbers, which no header names.
+    """
+    text = [name for name in usual.text or () if not name.isdecimal()]
+    labels, identifier = (None if name is None or name.isdecimal() else name for name in (usual.labels, usual.id))
+    return Wanted(wanted.text or text, wanted.labels or labels, None, wanted.id or identifier)
 
 
 def _completed(wanted: Wanted, usual: Wanted, names: list[str], sample: list[dict[str, Any]]) -> Wanted:
@@ -303,7 +310,8 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
     if suffix != ".csv" and is_pecos_line(first):
         return read_pecos(path, encoding)
     if suffix in (".csv", ".tsv") or "\t" in first or _is_header(first, wanted):
-        delimiter = "\t" if suffix == ".tsv" or (suffix != ".csv" and "\t" in first) else _delimiter(first)
+        is_tsv = suffix == ".tsv" or (suffix != ".csv" and ("\t" in first or len(_cells(first)) == 1))
+        delimiter = "\t" if is_tsv else _delimiter(first)
         return read_table(path, encoding, delimiter, lambda rows: _has_header(rows, wanted))
     return read_lines(path, encoding)
 
@@ -320,6 +328,8 @@ def _cells(line: str) -> list[str]:
 
 def _is_header(line: str, wanted: Wanted = _ANYTHING) -> bool:
     """Return whether a line is a header, in a file whose name does not say that it is a table."""
+    if line.strip() in (wanted.text or ()):  # of a table with this column alone
+        return True
     cells, texts = _cells(line), USUAL_TEXTS.union(name.lower() for name in wanted.text or ())
     known = USUAL_NAMES | texts | {str(name).lower() for name in (wanted.labels, wanted.id)}
     is_table = len(known.intersection(cells)) > 1 and not texts.isdisjoint(cells)

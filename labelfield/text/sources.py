@@ -27,7 +27,7 @@ PARQUET = b"PAR1"
 _FASTTEXT = "__label__"
 _URIS = re.compile(r"(<[^<>\s]+>\s*)+")
 _NUMBERS = re.compile(r"\s*\d+(,\d+)*\s*")
-_WINDOWS = re.compile(rb"[\x80-\x9f]")
+_WINDOWS = re.compile("[\udc80-\udc9f]")
 _MOST_CELLS = 100_000
 _HEAD_BYTES, _FIRST_ROWS = 1000, 20
 # Letters of a JSON array that are read at a time; what may be before and after an entry; and the longest sign that may
@@ -100,8 +100,8 @@ def _bad_line(path: Path) -> tuple[int | None, bytes]:
 
 def not_decoded(path: Path, line: int | None, content: bytes = b"") -> DataError:
     """Return the error of a text that is not UTF-8, with the encoding that it may have."""
-    # Latin-1 has no signs where Windows has quotes, dashes and €.
-    other = "cp1252" if _WINDOWS.search(content) else "latin-1"
+    # Latin-1 has no signs where Windows has quotes, dashes and €; letters that are UTF-8 have such bytes, too.
+    other = "cp1252" if _WINDOWS.search(content.decode(errors="surrogateescape")) else "latin-1"
     other = "utf-16" if is_utf_16(read_head(path, _HEAD_BYTES)) else other
     fix = f"Save it as UTF-8, or pass --encoding {other} (encoding='{other}')."
     return DataError("the text is not UTF-8", path=path, line=line, expected="UTF-8", fix=fix)
@@ -208,11 +208,16 @@ def read_json(path: Path, encoding: str) -> Source:
 
 
 def _by_rows(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of a table that pandas wrote column by column, {"text": {"0": …}, …}; or else the one object."""
+    """Return the rows of a table that pandas wrote column by column, {"text": {"0": …}, …}; or else the one object.
+
+    Rows have numbers there; other keys, such as those of languages, are parts of the object.
+    """
     columns = list(value.values())
-    if not columns or not all(isinstance(one, dict) and one and one.keys() == columns[0].keys() for one in columns):
+    keys = list(columns[0]) if columns and isinstance(columns[0], dict) else []
+    are_rows = keys and all(key.isdecimal() for key in keys)
+    if not are_rows or not all(isinstance(one, dict) and one.keys() == columns[0].keys() for one in columns):
         return [value]
-    return [{name: column[key] for name, column in value.items()} for key in columns[0]]
+    return [{name: column[key] for name, column in value.items()} for key in keys]
 
 
 def _json_entries(path: Path, entries: Iterable[Any]) -> Iterator[Record]:

@@ -356,6 +356,28 @@ def test_a_matrix_of_indicators_is_taken_as_scikit_learn_makes_it():
     assert cross_val_predict(fitted(), texts, dense, cv=3, method="predict_proba").shape == dense.shape
 
 
+def test_indicators_in_a_table_keep_the_names_of_their_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    texts, binarizer = [text for _, text in TEXTS], MultiLabelBinarizer()
+    Y = binarizer.fit_transform(LABELS)
+    table = pandas.DataFrame(Y, columns=binarizer.classes_)[binarizer.classes_[::-1]]
+    found, lists = fitted().fit(texts, table), fitted().fit(texts, LABELS)
+    assert list(found.classes_) == list(table.columns) == list(lists.classes_[::-1])
+    np.testing.assert_allclose(found.predict_proba(texts[:9])[:, ::-1], lists.predict_proba(texts[:9]), atol=1e-5)
+    assert {tag.label for tag in found.tags(texts[:1], k=12)[0]} == set(binarizer.classes_)
+    for model in (found, lists):
+        assert model.score(texts, table) == model.score(texts, table[binarizer.classes_]) == lists.score(texts, LABELS)
+    found.save(tmp_path / "model")
+    assert list(labelfield.load(tmp_path / "model").classes_) == list(table.columns)
+    uris = fitted().fit(texts, table.rename(columns={"music": "u:music"}), vocabulary=VOCABULARY)
+    assert list(uris.classes_) == list(table.columns)
+    with pytest.raises(DataError, match="the label 'music' is only in the model; expected a column for each label"):
+        found.score(texts, table.drop(columns="music"))
+    with pytest.raises(DataError, match="two columns are the label 'music'"):
+        fitted().fit(texts, table.assign(**{"u:music": 1}), vocabulary=VOCABULARY)
+    assert list(fitted().fit(texts, pandas.DataFrame(Y)).classes_) == list(map(str, range(12)))
+
+
 def test_classes_may_be_numbers_as_data_sets_of_scikit_learn_have_them():
     texts = [text for _, text in TEXTS]
     numbers = np.array([sorted(lists)[0] == "music" for lists in LABELS], np.int64)
@@ -372,6 +394,24 @@ def test_tables_have_the_fields_in_their_columns():
     assert (found.text_.encoder.weights_ == [4, 1]).all()
     assert same.predict_proba(TEXTS[:5]).shape == found.predict_proba(table[:5]).shape
     assert found.tags(table[:5], k=2) == found.tags(TEXTS[:5], k=2)
+
+
+def test_columns_of_a_table_are_known_by_their_names():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(TEXTS, columns=["title", "text"])
+    found = fitted().fit(table, LABELS)
+    expected = found.predict_proba(table[:9])
+    other = table.assign(author="violin")[["text", "author", "title"]]
+    np.testing.assert_array_equal(found.predict_proba(other[:9]), expected)
+    assert found.score(other, LABELS) == found.score(table, LABELS)
+    with pytest.raises(DataError, match="a table without title; expected the columns title, text, as in training"):
+        found.predict(table[["text"]])
+    # fields that had no names are known by their places
+    unnamed = fitted().fit(TEXTS, LABELS)
+    np.testing.assert_array_equal(unnamed.predict_proba(table[:9]), unnamed.predict_proba(TEXTS[:9]))
+    bodies = table[["text"]].rename(columns={"text": "body"})
+    one = fitted().fit(bodies, LABELS)
+    np.testing.assert_array_equal(one.predict_proba(bodies[:9]), one.predict_proba([text for _, text in TEXTS[:9]]))
 
 
 def test_one_label_in_every_document_and_one_label_each():
@@ -398,6 +438,13 @@ def test_one_label_in_every_document_and_one_label_each():
 def test_what_cannot_be_learned_from_is_refused(texts, labels, message):
     with pytest.raises(DataError, match=message):
         fitted().fit(texts, labels)
+
+
+def test_missing_labels_of_pandas_are_refused():
+    pandas = pytest.importorskip("pandas")
+    for labels in (pandas.Series(["a", None], dtype="string"), [["a"], ["b", pandas.NA]]):
+        with pytest.raises(DataError, match=r"the labels of text 1 are .*<NA>.*; expected a list of names"):
+            fitted().fit(["a b", "c d"], labels)
 
 
 def test_bad_options_are_refused():

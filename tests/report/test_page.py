@@ -190,6 +190,18 @@ def test_writing_is_all_or_nothing(tmp_path, fitted):
     assert [path.name for path in out.parent.iterdir()] == ["page.html"]
 
 
+def test_the_page_says_what_its_rows_are_called_by(fitted):
+    case = fitted("mlgpf")
+    ids = [f"d{row}" for row in range(case.Y.shape[0])]
+    for given, name, said in (
+        (ids, "Document d", "Documents are called by their id"),
+        (None, "Row ", "Rows are counted from 0."),
+    ):
+        page = page_of(case, ids=given)
+        assert f"<h4>{name}" in page
+        assert said in page
+
+
 def test_a_single_row(fitted):
     case = fitted("mlgpf")
     row = int(np.flatnonzero(np.diff(case.Y.indptr))[0])

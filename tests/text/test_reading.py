@@ -121,6 +121,39 @@ def test_columns_of_the_training_file_show_what_a_header_is(tmp_path):
     assert found.labels == [["x", "y"], ["x"]]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a"])
+def test_numbers_of_columns_in_training_are_no_header(tmp_path, name):
+    path = tmp_path / name
+    content = "first text about bread,0|3,1\nsecond text about music,1,0\n"
+    path.write_text(content.replace(",", "\t") if name != "a.csv" else content)
+    with open_documents(path, usual=Wanted(["0"], "1", "|", "2")) as file:
+        found = file.gathered()
+    assert found.texts == [("first text about bread",), ("second text about music",)]
+    assert (found.labels, found.ids) == ([["0", "3"], ["1"]], ["1", "0"])
+
+
+def test_a_column_of_the_model_alone_is_a_header(monkeypatch):
+    content = b'text\nviolin, piano; drum\n"quoted, here"\n'
+    for usual, texts in (
+        (Wanted(["text"]), [("violin, piano; drum",), ("quoted, here",)]),
+        (Wanted(["title", "text"]), [("", "violin, piano; drum"), ("", "quoted, here")]),
+        (Wanted(["abstract"]), [("text",), ("violin, piano; drum",), ('"quoted, here"',)]),
+    ):
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+        with open_documents("-", usual=usual) as file:
+            assert file.gathered().texts == texts
+
+
+def test_errors_of_other_files_keep_their_place_while_stdin_is_read(monkeypatch):
+    stdin = SimpleNamespace(buffer=io.BytesIO(b"text,labels\na,b\n"))
+    monkeypatch.setattr("sys.stdin", stdin)
+    with pytest.raises(DataError, match=r"^labels\.txt:7: bad"), open_documents("-"):
+        raise DataError("bad", path="labels.txt", line=7)
+    stdin.buffer = io.BytesIO(b"text,labels\na,b\na,b,c\n")
+    with pytest.raises(DataError, match=r"^stdin:3: 3 cells"):
+        read_documents("-")
+
+
 def test_an_empty_separator_keeps_cells_whole(tmp_path):
     (tmp_path / "a.csv").write_text("text,labels\nsome words,a|b\nothers here,a|c\n")
     found = read_documents(tmp_path / "a.csv", label_sep="")
@@ -232,6 +265,15 @@ def test_labels_with_commas_tabs_and_quotes(tmp_path, cells, labels):
     assert read_documents(path).labels == labels
 
 
+def test_one_object_of_json_is_one_document_unless_its_keys_are_numbers_of_rows(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"text": {"3": "a b", "7": "c d"}, "labels": {"3": ["x"], "7": ["y"]}}))
+    assert read_documents(path).texts == [("a b",), ("c d",)]
+    path.write_text(json.dumps({"title": {"en": "bread", "fi": "leipä"}, "labels": {"en": "food", "fi": "ruoka"}}))
+    with pytest.raises(DataError, match="column 'title' has a dict; expected text"):
+        read_documents(path, text="title")
+
+
 def test_values_of_mixed_types_are_read_as_people_mean_them(tmp_path):
     path = tmp_path / "a.jsonl"
     records = [
@@ -271,6 +313,7 @@ BAD = {
     "words for pecos": ("a.txt", b"0,3\ttext\nx,y\ttext\n", r"a.txt:2: a line 'x,y\\ttext'; expected label numbers"),
     "words for annif": ("a.tsv", b"text\t<http://x/1>\ntext\tword\n", r"a.tsv:2: subjects 'word'"),
     "windows": ("a.csv", "text,labels\nfine words,a\n“käse” – brot,b\n".encode("cp1252"), r"a.csv:3: the text is not UTF-8.*--encoding cp1252"),
+    "latin-1 among letters of UTF-8": ("a.csv", "text,labels\nfine – ”words”,a\n– k".encode() + b"\xe4se,b\n", r"a.csv:3: the text is not UTF-8.*--encoding latin-1"),
     "a spreadsheet": ("a.xlsx", b"PK\x03\x04" + bytes(99), "the file is a ZIP archive or a spreadsheet; .*save its table as CSV"),
     "a PDF": ("a.pdf", b"%PDF-1.7\n1 0 obj\n", "the file is a PDF"),
     "zstd": ("a.csv.zst", b"\x28\xb5\x2f\xfd" + bytes(99), "the file is compressed by zstd; .*Unpack it"),
