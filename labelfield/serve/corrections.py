@@ -145,12 +145,16 @@ class Corrections:
 
     def _lock(self, model: str) -> IO[str] | None:
         """Return what only one process has, and none that ended: the right to learn; None if another has it."""
-        lock = open(self.path.with_name(f"{self.path.name}.{model}.lock"), "a")  # noqa: SIM115  # closing gives it back
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            return None
+        path = self.path.with_name(f"{self.path.name}.{model}.lock")
+        with ExitStack() as unless_locked:
+            try:
+                lock = unless_locked.enter_context(open(path, "a"))  # closing gives it back
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                raise sqlite3.OperationalError(f"{path} cannot be locked: {error.strerror}") from error
+            unless_locked.pop_all()
         return lock
 
     def begin_learning(self, model: str) -> tuple[int, list[Correction]] | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import errno
 import json
 import shutil
 import sqlite3
@@ -240,6 +241,23 @@ def test_a_file_that_cannot_be_used_is_a_503(folder, tmp_path):
             assert found.status_code == 503
             assert found.json()["error"] == "the file of corrections cannot be used; see the log"
         assert "unable to open database file" in client.written.getvalue()
+
+
+def test_a_lock_that_cannot_be_had_is_a_503_and_not_a_learning_under_way(folder, tmp_path, monkeypatch):
+    with serving({"topics": folder}, corrections=tmp_path / "c.sqlite") as client:
+        client.post("/corrections", json={"document": "x", "labels": ["music"]})
+        lock = tmp_path / "c.sqlite.topics.lock"
+        lock.mkdir()
+        assert client.post("/learn", json={}).status_code == 503
+        assert f"{lock} cannot be locked: Is a directory" in client.written.getvalue()
+        lock.rmdir()
+
+        def has_no_locks(*given):
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr("labelfield.serve.corrections.fcntl.flock", has_no_locks)
+        assert client.post("/learn", json={}).status_code == 503
+        assert f"{lock} cannot be locked: No locks available" in client.written.getvalue()
 
 
 def test_what_a_server_left_running_has_failed(tmp_path):
