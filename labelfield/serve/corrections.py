@@ -6,7 +6,7 @@ import fcntl
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -112,12 +112,7 @@ class Corrections:
     def listed(self, model: str, *, new: bool = False, most: int | None = None) -> list[Correction]:
         """Return corrections of a model, the last first; only those that were not learned yet, if asked for."""
         with self._open() as connection:
-            rows = connection.execute(
-                "SELECT number, at, model, document_id, learning, document, predicted, labels FROM correction "
-                "WHERE model = ? AND (learning IS NULL OR NOT ?) ORDER BY number DESC LIMIT ?",
-                (model, new, -1 if most is None else most),
-            ).fetchall()
-        return [Correction(*row[:5], *(json.loads(part) for part in row[5:])) for row in rows]
+            return _listed(connection, model, new=new, most=most)
 
     def counts(self, model: str) -> dict[str, int]:
         """Return how many corrections are new, and how many there are."""
@@ -144,14 +139,22 @@ class Corrections:
 
     # Learning
 
+    def lock_of(self, number: int) -> int:
+        """Return the open file whose holders have the right to learn: a process that inherits it is one of them."""
+        return self._locks[number].fileno()
+
     def _lock(self, model: str) -> IO[str] | None:
         """Return what only one process has, and none that ended: the right to learn; None if another has it."""
-        lock = open(self.path.with_name(f"{self.path.name}.{model}.lock"), "a")  # noqa: SIM115  # closing gives it back
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            return None
+        path = self.path.with_name(f"{self.path.name}.{model}.lock")
+        with ExitStack() as unless_locked:
+            try:
+                lock = unless_locked.enter_context(open(path, "a"))  # closing gives it back
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                raise sqlite3.OperationalError(f"{path} cannot be locked: {error.strerror}") from error
+            unless_locked.pop_all()
         return lock
 
     def begin_learning(self, model: str) -> tuple[int, list[Correction]] | None:
@@ -159,36 +162,43 @@ class Corrections:
         lock = self._lock(model) if self.counts(model)["all"] else None
         if lock is None:
             return None
-        self._fail_running(model)
-        with self._open() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            n = connection.execute(
-                "SELECT COUNT(*) FROM correction WHERE model = ? AND learning IS NULL", (model,)
-            ).fetchone()[0]
-            if not n:
-                lock.close()
-                return None
-            done = connection.execute(
-                "INSERT INTO learning (at, model, state, documents) VALUES (?, ?, 'running', ?)", (_now(), model, n)
-            )
-            number = int(done.lastrowid or 0)
-            connection.execute(
-                "UPDATE correction SET learning = ? WHERE model = ? AND learning IS NULL", (number, model)
-            )
+        with ExitStack() as unless_begun:
+            unless_begun.enter_context(lock)
+            self._fail_running(model)
+            with self._open() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                new = _listed(connection, model, new=True)
+                if not new:
+                    return None
+                done = connection.execute(
+                    "INSERT INTO learning (at, model, state, documents) VALUES (?, ?, 'running', ?)",
+                    (_now(), model, len(new)),
+                )
+                number = int(done.lastrowid or 0)
+                connection.execute(
+                    "UPDATE correction SET learning = ? WHERE model = ? AND learning IS NULL", (number, model)
+                )
+            unless_begun.pop_all()
         self._locks[number] = lock
-        return number, [one for one in self.listed(model) if one.learning == number]
+        return number, [one._replace(learning=number) for one in new]
 
     def set_learning(self, number: int, state: str, progress: float, message: str = "") -> None:
-        """Say how far a learning is. One that failed or was undone gives its corrections back."""
-        with self._open() as connection:
-            connection.execute(
-                "UPDATE learning SET state = ?, progress = ?, message = ? WHERE number = ?",
-                (state, progress, message, number),
-            )
-            if state in ("failed", "undone"):
-                connection.execute("UPDATE correction SET learning = NULL WHERE learning = ?", (number,))
-        if state != "running" and number in self._locks:
-            self._locks.pop(number).close()
+        """Say how far a learning is. One that failed or was undone gives its corrections back.
+
+        One that has ended gives the right to learn back even if this cannot be written: who asks for it next then finds
+        that nobody is learning.
+        """
+        try:
+            with self._open() as connection:
+                connection.execute(
+                    "UPDATE learning SET state = ?, progress = ?, message = ? WHERE number = ?",
+                    (state, progress, message, number),
+                )
+                if state in ("failed", "undone"):
+                    connection.execute("UPDATE correction SET learning = NULL WHERE learning = ?", (number,))
+        finally:
+            if state != "running" and number in self._locks:
+                self._locks.pop(number).close()
 
     def last_learning(self, model: str) -> dict[str, Any] | None:
         """Return the last learning of a model that was not undone."""
@@ -220,6 +230,17 @@ class Corrections:
             ).fetchall()
         for (number,) in left:
             self.set_learning(number, "failed", 0.0, STOPPED)
+
+
+def _listed(
+    connection: sqlite3.Connection, model: str, *, new: bool = False, most: int | None = None
+) -> list[Correction]:
+    rows = connection.execute(
+        "SELECT number, at, model, document_id, learning, document, predicted, labels FROM correction "
+        "WHERE model = ? AND (learning IS NULL OR NOT ?) ORDER BY number DESC LIMIT ?",
+        (model, new, -1 if most is None else most),
+    ).fetchall()
+    return [Correction(*row[:5], *(json.loads(part) for part in row[5:])) for row in rows]
 
 
 def _now() -> str:

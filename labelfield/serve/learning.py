@@ -7,9 +7,11 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +34,8 @@ class Learner:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.process: asyncio.subprocess.Process | None = None
-        self.task: asyncio.Future[None] | None = None
+        self.processes: dict[int, asyncio.subprocess.Process] = {}  # by the number of the learning
+        self.tasks: set[asyncio.Future[None]] = set()
         self.is_stopping = False
 
     def _corrections(self) -> Corrections:
@@ -50,7 +52,9 @@ class Learner:
         if begun is None:
             raise RefusedError(409, "there is nothing new to learn, or learning is already under way")
         number, corrections = begun
-        self.task = self.service.spawn(self._run(name, served.folder, number, corrections))
+        task = self.service.spawn(self._run(name, served.folder, number, corrections))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
         return {"learning": number, "documents": len(corrections)}
 
     async def _run(self, name: str, folder: Path, number: int, corrections: Sequence[Correction]) -> None:
@@ -65,41 +69,49 @@ class Learner:
             if code:
                 raise RuntimeError(message)
             await self.service.reload(name)
-        except (OSError, RuntimeError, RefusedError) as error:
+            await asyncio.to_thread(kept.set_learning, number, "done", 1.0)
+        except (OSError, RuntimeError, RefusedError, sqlite3.Error) as error:
             log.failure("learning failed", error, model=name, reason=str(error))
             message = STOPPED if self.is_stopping else _without_paths(str(error), folder)
             await asyncio.to_thread(remove_checkpoints, folder, LEARNINGS)  # the next one has other corrections
-            await asyncio.to_thread(kept.set_learning, number, "failed", 0.0, message)
+            with suppress(sqlite3.Error):  # who asks next finds that nobody is learning
+                await asyncio.to_thread(kept.set_learning, number, "failed", 0.0, message)
             return
-        await asyncio.to_thread(kept.set_learning, number, "done", 1.0)
         log("learned", model=name, corrections=len(corrections))
 
     async def _learn(self, folder: Path, corrections: Path, number: int) -> tuple[int, str]:
         """Run `labelfield learn`, and pass its progress on; return its exit code and last message."""
+        kept = self._corrections()
         command = [sys.executable, "-m", "labelfield", "learn", str(folder), str(corrections), "--progress", "--json"]
         if self.service.settings.data is not None:
             command += ["--data", str(self.service.settings.data)]
-        if self.is_stopping:
-            return 1, STOPPED
         environment = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-        self.process = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             env=environment,
+            pass_fds=(kept.lock_of(number),),  # it writes the model, even if this process is killed meanwhile
         )
-        assert self.process.stderr is not None
-        message = ""
-        async for line in self.process.stderr:
-            text = line.decode(errors="replace").strip()
-            if found := _PROGRESS.fullmatch(text):
-                await asyncio.to_thread(self._corrections().set_learning, number, "running", float(found[1]))
-            elif text:
-                message = text.removeprefix("error: ")
-        code = await self.process.wait()
-        self.process = None
-        return code, message
+        self.processes[number] = process
+        try:
+            if self.is_stopping:  # since before there was a process to end
+                process.terminate()
+            assert process.stderr is not None
+            message = ""
+            async for line in process.stderr:
+                text = line.decode(errors="replace").strip()
+                if found := _PROGRESS.fullmatch(text):
+                    with suppress(sqlite3.Error):  # the next line says it again
+                        await asyncio.to_thread(kept.set_learning, number, "running", float(found[1]))
+                elif text:
+                    message = text.removeprefix("error: ")
+            return await process.wait(), message
+        finally:
+            if process.returncode is None:
+                process.kill()
+            del self.processes[number]
 
     async def undo(self, name: str) -> dict[str, Any]:
         """Put the model before the last learning back; its corrections are new again."""
@@ -113,14 +125,14 @@ class Learner:
         return {"undone": last["number"], "version": new.version}
 
     async def stop(self) -> None:
-        """End a learning that is under way: the model stays as it was."""
+        """End all learning that is under way: the models stay as they were."""
         self.is_stopping = True
-        if self.process is not None and self.process.returncode is None:
-            self.process.terminate()
-        if self.task is not None:
-            await asyncio.wait([self.task], timeout=_STOP_S)
-        if self.process is not None and self.process.returncode is None:
-            self.process.kill()
+        for end in (asyncio.subprocess.Process.terminate, asyncio.subprocess.Process.kill):
+            for process in self.processes.values():
+                if process.returncode is None:
+                    end(process)
+            if self.tasks:
+                await asyncio.wait(self.tasks, timeout=_STOP_S)
 
 
 def write_corrections(path: Path, corrections: Sequence[Correction]) -> None:

@@ -9,8 +9,9 @@ import multiprocessing
 import os
 import signal
 import socket
+import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -46,13 +47,10 @@ def serve(settings: Settings) -> None:
     for name, folder in settings.models.items():
         if not (folder / "config.json").is_file():
             raise DataError(f"the model {name!r} is not there", path=folder, expected="a folder that train wrote")
-    if settings.corrections is not None and not _is_writable(settings.corrections):
-        fix = f"{settings.corrections} cannot be written; pass --corrections FILE"
+    if settings.corrections is not None and (reason := _why_unusable(settings.corrections, settings.models)):
+        fix = f"{settings.corrections} {reason}; pass --corrections FILE"
         log("corrections are not kept", "warning", message=fix)
         settings = replace(settings, corrections=None)
-    if settings.corrections is not None and settings.corrections.is_file():
-        for name in settings.models:
-            Corrections(settings.corrections).abandon(name)
     with _bound(settings) as listening, _hangup_waits():
         _say_address(settings, listening, log)
         if settings.workers == 1:
@@ -61,9 +59,20 @@ def serve(settings: Settings) -> None:
             _supervise(settings, listening, log)
 
 
-def _is_writable(file: Path) -> bool:
-    """Return whether a file, and others beside it, can be written."""
-    return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
+def _why_unusable(file: Path, models: Iterable[str]) -> str | None:
+    """Return what is wrong with a file of corrections; a learning that a server left running in it has failed."""
+    if not os.access(file.parent, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
+        return "cannot be written"
+    if not file.exists():
+        return None
+    if not file.is_file():
+        return "is not a file"
+    try:
+        for name in models:
+            Corrections(file).last_learning(name)
+    except sqlite3.Error as error:
+        return f"cannot be used as a file of corrections ({error})"
+    return None
 
 
 @contextmanager

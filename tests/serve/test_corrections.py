@@ -1,7 +1,11 @@
 """Corrections, learning from them, undoing both, and the dashboard."""
 
+import asyncio
 import csv
+import errno
 import json
+import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -38,6 +42,14 @@ def wait(client):
             return found
         time.sleep(0.02)
     raise AssertionError(found)
+
+
+def wait_until(condition):
+    for _ in range(1500):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(condition)
 
 
 def best(client, text):
@@ -96,7 +108,8 @@ def fails(learning, monkeypatch):
 
 def test_a_learning_that_fails_leaves_no_checkpoint(fails):
     client, left = fails
-    client.service.learner.process.kill()
+    (process,) = client.service.learner.processes.values()
+    process.kill()
     assert wait(client)["state"] == "failed"
     assert not left.exists()
     assert client.get("/learn").json()["new"] == 1
@@ -111,11 +124,64 @@ def test_a_learning_that_a_stop_ends_has_failed_and_leaves_no_checkpoint(fails):
     assert not left.exists()
 
 
+def test_a_learning_goes_on_as_long_as_the_process_that_writes_the_model(fails):
+    """Even if the server was killed, which gives back only what it holds itself."""
+    kept = fails[0].service.corrections
+    for lock in kept._locks.values():
+        lock.close()
+    other = Corrections(kept.path)
+    assert other.last_learning("topics")["state"] == "running"
+    assert other.begin_learning("topics") is None
+    (process,) = fails[0].service.learner.processes.values()
+    process.kill()
+    assert wait(fails[0])["state"] == "failed"
+    number, _ = other.begin_learning("topics")
+    other.set_learning(number, "failed", 0.0)
+
+
+def test_a_progress_that_cannot_be_stored_ends_no_learning_and_an_end_gives_the_right_back(fails, monkeypatch):
+    client, _ = fails
+    kept = client.service.corrections
+
+    def is_full(*given):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    (process,), (task,) = client.service.learner.processes.values(), client.service.learner.tasks
+    with monkeypatch.context() as broken:
+        broken.setattr(kept, "_open", is_full)
+        process.kill()
+        wait_until(task.done)
+    assert kept._locks == {}
+    assert client.get("/learn").json()["learning"]["state"] == "failed"
+    assert client.get("/learn").json()["new"] == 1
+
+
+def test_learning_of_several_models_ends_with_the_server(folder, tmp_path, monkeypatch):
+    real = asyncio.create_subprocess_exec
+
+    async def start(*command, **options):
+        return await real(command[0], "-c", "import time; time.sleep(60)", **options)
+
+    models = {name: shutil.copytree(folder, tmp_path / name) for name in ("news", "books")}
+    with serving(models, corrections=tmp_path / "c.sqlite") as client:
+        monkeypatch.setattr("labelfield.serve.learning.asyncio.create_subprocess_exec", start)
+        learner = client.service.learner
+        for name in models:
+            client.post("/corrections", json={"model": name, "document": "x", "labels": ["music"]})
+            assert client.post("/learn", json={"model": name}).status_code == 200
+        wait_until(lambda: len(learner.processes) == 2)
+        processes = list(learner.processes.values())
+    assert all(process.returncode is not None for process in processes)
+    kept = Corrections(tmp_path / "c.sqlite")
+    with kept._open() as connection:
+        assert connection.execute("SELECT model, state, message FROM learning ORDER BY model").fetchall() == [
+            (name, "failed", "the server ended before it was done") for name in ("books", "news")
+        ]
+
+
 @pytest.mark.slow
 def test_a_learning_that_fails_keeps_the_model_and_shows_no_path(folder, tmp_path):
     """A model that does not keep its documents cannot learn without them."""
-    import shutil
-
     shutil.copytree(folder, tmp_path / "topics")
     with serving({"topics": tmp_path / "topics"}, corrections=tmp_path / "c.sqlite") as client:
         before = client.get("/models").json()
@@ -177,6 +243,23 @@ def test_a_file_that_cannot_be_used_is_a_503(folder, tmp_path):
         assert "unable to open database file" in client.written.getvalue()
 
 
+def test_a_lock_that_cannot_be_had_is_a_503_and_not_a_learning_under_way(folder, tmp_path, monkeypatch):
+    with serving({"topics": folder}, corrections=tmp_path / "c.sqlite") as client:
+        client.post("/corrections", json={"document": "x", "labels": ["music"]})
+        lock = tmp_path / "c.sqlite.topics.lock"
+        lock.mkdir()
+        assert client.post("/learn", json={}).status_code == 503
+        assert f"{lock} cannot be locked: Is a directory" in client.written.getvalue()
+        lock.rmdir()
+
+        def has_no_locks(*given):
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr("labelfield.serve.corrections.fcntl.flock", has_no_locks)
+        assert client.post("/learn", json={}).status_code == 503
+        assert f"{lock} cannot be locked: No locks available" in client.written.getvalue()
+
+
 def test_what_a_server_left_running_has_failed(tmp_path):
     kept = Corrections(tmp_path / "c.sqlite")
     kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
@@ -197,6 +280,25 @@ def test_what_a_server_left_running_has_failed(tmp_path):
     kept.add("m", None, "page", None, {"text": "b"}, [], ["x"])
     again, _ = kept.begin_learning("m")  # the right to learn was given back
     kept.set_learning(again, "failed", 0.0)
+
+
+def test_a_learning_that_cannot_begin_gives_the_right_back(tmp_path, monkeypatch):
+    kept = Corrections(tmp_path / "c.sqlite")
+    kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+
+    def fails(*given, **options):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    for part in ("labelfield.serve.corrections._listed", "labelfield.serve.corrections.Corrections._fail_running"):
+        with monkeypatch.context() as broken:
+            broken.setattr(part, fails)
+            with pytest.raises(sqlite3.OperationalError):
+                kept.begin_learning("m")
+        assert Corrections(kept.path).abandon("m")
+    assert kept.last_learning("m") is None
+    number, (found,) = kept.begin_learning("m")
+    assert (found.learning, found.labels) == (number, ["x"])
+    kept.set_learning(number, "failed", 0.0)
 
 
 def test_the_dashboard_shows_requests_drift_and_precision(client, documents):

@@ -18,6 +18,9 @@ import pytest
 from application import serving
 from test_commands import message, run
 
+from labelfield.serve.corrections import Corrections
+from labelfield.serve.server import _why_unusable as why_unusable
+
 TEXT = "A violin concert with the orchestra near the harbour"
 OPTIONS = ("--port=0", "--timeout=2", "--connections=100", "--device=cpu")
 
@@ -288,6 +291,35 @@ def test_a_server_that_cannot_write_corrections_says_so_and_tags(folder, tmp_pat
         assert expected(server)
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("content", [b"violin\n", b"notes about many things\n" * 100, None])
+def test_a_file_that_has_no_corrections_is_left_as_it_is(tmp_path, content):
+    file = tmp_path / "notes.txt"
+    file.mkdir() if content is None else file.write_bytes(content)
+    assert why_unusable(file, ["m"]) == (
+        "is not a file" if content is None else "cannot be used as a file of corrections (file is not a database)"
+    )
+    assert list(tmp_path.iterdir()) == [file]
+    assert content is None or file.read_bytes() == content
+
+
+def test_a_server_whose_lock_cannot_be_opened_keeps_no_corrections(folder, tmp_path):
+    """As after a learning of another user, whose server was killed."""
+    kept = Corrections(tmp_path / "c.sqlite")
+    kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+    number, _ = kept.begin_learning("m")
+    lock = tmp_path / "c.sqlite.m.lock"
+    lock.unlink()
+    lock.mkdir()
+    server = Process(f"m={folder}", *OPTIONS, "--corrections", kept.path)
+    try:
+        said = server.wait_for("corrections are not kept")["message"]
+        assert f"{lock} cannot be locked: Is a directory" in said
+        assert expected(server)
+    finally:
+        server.close()
+        kept.set_learning(number, "failed", 0.0)
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
