@@ -148,8 +148,11 @@ def open_documents(
 
 
 def _is_pipe(path: Path) -> bool:
-    """Return whether a path can be read only once: stdin, or a pipe such as that of `<(…)` in a shell."""
-    return str(path) == STDIN or path.is_fifo()
+    """Return whether a path is stdin, or an open pipe such as that of `<(…)` in a shell.
+
+    A named pipe elsewhere may have nobody who writes to it: to open it would wait for ever.
+    """
+    return str(path) == STDIN or (path.is_fifo() and path.parts[:2] in (("/", "dev"), ("/", "proc")))
 
 
 def _names(text: str | Sequence[str] | None) -> list[str] | None:

@@ -6,7 +6,8 @@ import gzip
 import io
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -97,19 +98,23 @@ def test_stdin_is_read_by_its_contents(monkeypatch, name):
 
 
 @pytest.mark.parametrize("kind", ["csv", "json lines"])
-def test_pipes_of_a_shell_are_read_as_stdin_is(tmp_path, kind):
+def test_pipes_of_a_shell_are_read_as_stdin_is(kind):
     _, content, _ = FORMATS[kind]
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    assert is_documents(pipe)
+
+    @contextmanager
+    def pipe_of(text):
+        reading, writing = os.pipe()
+        os.write(writing, text)
+        os.close(writing)
+        yield Path(f"/dev/fd/{reading}")
+        os.close(reading)
+
     for text in (content.encode(), gzip.compress(content.encode())):
-        with ThreadPoolExecutor(1) as writer:
-            writer.submit(pipe.write_bytes, text)
+        with pipe_of(text) as pipe:
+            assert is_documents(pipe)
             assert read_documents(pipe).labels == LABELS
-    with ThreadPoolExecutor(1) as writer:
-        writer.submit(pipe.write_bytes, b"")
-        with pytest.raises(DataError, match=f"{pipe}: the file has no documents"):
-            read_documents(pipe)
+    with pipe_of(b"") as pipe, pytest.raises(DataError, match=f"{pipe}: the file has no documents"):
+        read_documents(pipe)
 
 
 def test_columns_of_the_training_file_show_what_a_header_is(tmp_path):
