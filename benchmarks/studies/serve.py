@@ -62,8 +62,8 @@ def _documents() -> list[dict[str, str]]:
 @contextmanager
 def serving(*options: str) -> Iterator[tuple[int, int, float]]:
     """Start a server; yield its port, its process id, and the seconds until it was ready."""
-    started = time.perf_counter()
     command = [sys.executable, "-m", "labelfield", "serve", str(_model()), "--port", "0", *options]
+    started = time.perf_counter()
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         port = int(json.loads(process.stderr.readline())["url"].rstrip("/").rpartition(":")[2])
