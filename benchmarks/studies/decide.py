@@ -1,9 +1,10 @@
 """Whether promises about tags are kept, how much is tagged automatically beside omikuji's Bonsai, and how often
 intervals of probabilities contain what they should.
 
-Every model is trained once. Its predictions for test rows, which it has not seen, are then split at random many times:
-a policy is fitted on one half and judged on the other. The evidence that is saved with the model is judged on all test
-rows. Scores of Bonsai go through the same calibration, learned on the same half, before the same procedure.
+All rows of a data set, its test rows too, are split at random into quarters, and each quarter is predicted by models of
+the other three. The predictions are split at random many times: a policy is fitted on one half and judged on the other.
+The evidence that is saved with a model is judged on the whole quarter. Scores of Bonsai go through the same
+calibration, learned on the same half, before the same procedure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import json
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from benchmarks.peers.environments import PEERS, MissingPeerError, python_of
 DATASETS = ("yeast", "bibtex", "delicious", "eurlex-4k", "eurovoc-text")
 # Sets that train within seconds, and how many times.
 RETRAINED = {"bibtex": 200, "enron": 200, "rcv1sub1": 200, "delicious": 60}
-N_SPLITS, LEVEL = 200, 0.9
+N_SPLITS, N_PARTS, LEVEL = 200, 4, 0.9
 # Splits before these were looked at while the method was made.
 _FIRST_SEED = 30_000
 AIMS: dict[str, dict[str, Any]] = {
@@ -67,6 +70,29 @@ def rows_of(name: str) -> Any:
     return Dataset(X, Y, test=Dataset(encoder.transform(iter(test.texts)), test_Y))
 
 
+def all_rows(data: Any) -> tuple[Any, Any]:
+    """Return X and Y of training and test rows together."""
+    X, Y = (sparse.csr_array(sparse.vstack([getattr(part, at) for part in (data.train, data.test)])) for at in "XY")
+    return X, Y
+
+
+def split(X: Any, Y: Any, test: NDArray[np.int64]) -> Any:
+    """Return a data set with these test rows and all others for training, both in their own order."""
+    from labelfield.csr import gather_rows
+    from labelfield.data import Dataset
+
+    rest = np.setdiff1d(np.arange(X.shape[0]), test)
+    train, held = ((gather_rows(X, rows), gather_rows(Y, rows)) for rows in (rest, np.sort(test)))
+    return Dataset(*train, test=Dataset(*held))
+
+
+def quarters(data: Any) -> Iterator[Any]:
+    """Yield all rows once for each quarter, which is then the test part."""
+    X, Y = all_rows(data)
+    for test in np.array_split(np.random.default_rng(0).permutation(X.shape[0]), N_PARTS):
+        yield split(X, Y, test)
+
+
 def kept(evidence: Any, aim: dict[str, Any], fresh: Any) -> dict[str, float] | None:
     """Return what a policy that was fitted on some rows does on others; None if nothing can be promised."""
     from labelfield.decide import fit_policy
@@ -79,33 +105,35 @@ def kept(evidence: Any, aim: dict[str, Any], fresh: Any) -> dict[str, float] | N
         return None
 
 
-def split_many(pool: Any, aim: dict[str, Any], n_splits: int, calibrate: bool = False) -> dict[str, float]:
-    """Return how often a promise is made and missed, over many random splits and over many draws.
+def split_many(pools: list[Any], aim: dict[str, Any], n_splits: int, calibrate: bool = False) -> dict[str, Any]:
+    """Return how often a promise is made and missed, over random splits of each pool and over draws from it.
 
     In splits, a policy is fitted on one half and judged on the other: a half that looks better than it is leaves a half
     that looks worse, so that promises which are true may be missed. In draws, all rows are the population, so that the
     truth is known, and as many as a half are drawn from it with replacement: what is missed there was false.
     """
-    name, (made, missed, automatic, false) = next(iter(aim)), ([], [], [], [])
-    for seed in range(n_splits):
-        rng = np.random.default_rng(seed)
+    name, shape = next(iter(aim)), (len(pools), n_splits // len(pools))
+    made, missed, automatic, false = (np.zeros(shape) for _ in range(4))
+    for place in np.ndindex(shape):
+        pool, rng = pools[place[0]], np.random.default_rng(place[1])
         half, rest = (pool.take(np.sort(part)) for part in np.array_split(rng.permutation(pool.n_rows), 2))
         if calibrate:
             half, rest = calibrated(half, rest)
         found = kept(half, aim, rest)
-        made.append(found is not None)
-        missed.append(found is not None and found[name] < aim[name])
-        automatic.append(0.0 if found is None else found["automatic"])
+        made[place] = found is not None
+        missed[place] = found is not None and found[name] < aim[name]
+        automatic[place] = 0.0 if found is None else found["automatic"]
         if not calibrate:
             drawn = pool.take(np.sort(rng.integers(pool.n_rows, size=half.n_rows)))
             found = kept(drawn, aim, pool)
-            false.append(found is not None and found[name] < aim[name])
+            false[place] = found is not None and found[name] < aim[name]
     results = {
-        "promised, % of splits": 100 * float(np.mean(made)),
-        "missed, % of splits": 100 * float(np.mean(missed)),
-        "rows tagged, %": 100 * float(np.mean(automatic)),
+        "promised, % of splits": 100 * float(made.mean()),
+        "missed, % of splits": 100 * float(missed.mean()),
+        "rows tagged, %": 100 * float(automatic.mean()),
+        "rows tagged in each quarter, %": ", ".join(f"{100 * share:.1f}" for share in automatic.mean(1)),
     }
-    return results | ({"false, % of draws": 100 * float(np.mean(false))} if false else {})
+    return results | ({} if calibrate else {"false, % of draws": 100 * float(false.mean())})
 
 
 def calibrated(half: Any, rest: Any) -> tuple[Any, Any]:
@@ -127,13 +155,13 @@ def calibrated(half: Any, rest: Any) -> tuple[Any, Any]:
     return Evidence.of(half.labels, p, half.truth), Evidence.of(rest.labels, new, rest.truth)
 
 
-def coverage(pool: Any, level: float = LEVEL, n_rows: int = 500) -> float:
-    """Return how often intervals contain the share of labels that hold, in percent, if all test rows are the truth and
-    held-out rows are drawn from them."""
+def coverage(pools: list[Any], n_splits: int, level: float = LEVEL, n_rows: int = 500) -> float:
+    """Return how often intervals contain the share of labels that hold, in percent, if all rows of a pool are the truth
+    and held-out rows are drawn from them."""
     from labelfield.decide.intervals import reliability
 
     found = []
-    for seed in range(N_SPLITS):
+    for pool, seed in product(pools, range(n_splits // len(pools))):
         drawn = pool.take(np.random.default_rng(seed).integers(pool.n_rows, size=n_rows))
         own = reliability(drawn, level)
         exact = reliability(pool, level, own.edges).share
@@ -166,31 +194,34 @@ def bonsai(data: Any, k: int = _K) -> Any:
 
 
 def measure(name: str, n_splits: int, labelfield: Any) -> dict[str, Any]:
-    """Train on one data set and measure everything."""
+    """Train on three quarters of one data set, measure everything on the fourth, and so on in turn."""
     from labelfield.decide import Evidence
 
-    data = rows_of(name)
-    model = labelfield.AutoClassifier(device="cpu").fit(data.X, data.Y)
-    pool = Evidence.of_scores(model.predict_topk(data.test.X, model.evidence_.n_listed), data.test.Y)
-    results: dict[str, Any] = {"held-out rows": model.evidence_.n_rows, "test rows": pool.n_rows}
+    models, pools, peers, missing = [], [], [], ""
+    for data in quarters(rows_of(name)):
+        model = labelfield.AutoClassifier(device="cpu").fit(data.X, data.Y)
+        models.append(model)
+        pools.append(Evidence.of_scores(model.predict_topk(data.test.X, model.evidence_.n_listed), data.test.Y))
+        try:
+            peers.append(bonsai(data))
+        except MissingPeerError as error:
+            missing = str(error)
+    n_rows = {"held-out rows": [model.evidence_.n_rows for model in models], "test rows": [one.n_rows for one in pools]}
+    results: dict[str, Any] = {what: float(np.mean(each)) for what, each in n_rows.items()}
     for title, aim in AIMS.items():
-        results[title] = split_many(pool, aim, n_splits)
-        own = kept(model.evidence_, aim, pool)
-        if own is not None:
-            results[title] |= {
-                f"with the model's own evidence: {what}": 100 * own[what] for what in (next(iter(aim)), "automatic")
-            }
-    results[f"{100 * LEVEL:.0f} % intervals that contain the share, %"] = coverage(pool)
+        results[title] = split_many(pools, aim, n_splits)
+        own = [found for model, pool in zip(models, pools, strict=True) if (found := kept(model.evidence_, aim, pool))]
+        results[title]["promised by the model's own evidence, of four"] = len(own)
+        for what in (next(iter(aim)), "automatic") if own else ():
+            results[title][f"with the model's own evidence: {what}"] = 100 * float(np.mean([one[what] for one in own]))
+    results[f"{100 * LEVEL:.0f} % intervals that contain the share, %"] = coverage(pools, n_splits)
     started = time.perf_counter()
-    model.policy(precision=0.5)
+    models[0].policy(precision=0.5)
     results["seconds to fit a policy"] = time.perf_counter() - started
-    try:
-        peer = bonsai(data)
-    except MissingPeerError as error:
-        results["omikuji Bonsai"] = str(error)
-        return results
+    if missing:
+        return results | {"omikuji Bonsai": missing}
     for title in ("precision 0.95", "precision 0.9", "precision 0.8"):
-        results[f"omikuji Bonsai, {title}"] = split_many(peer, AIMS[title], n_splits // 4, calibrate=True)
+        results[f"omikuji Bonsai, {title}"] = split_many(peers, AIMS[title], n_splits, calibrate=True)
     return results
 
 
@@ -199,21 +230,18 @@ def retrained(name: str, n_splits: int, labelfield: Any) -> dict[str, Any]:
 
     Also tell how often `check` warns about test rows, which are drawn as the training rows were.
     """
-    from labelfield.csr import gather_rows
     from labelfield.decide import Evidence
     from labelfield.decide.drift import Drift, compare
 
     data, warned = rows_of(name), []
-    X, Y = (sparse.csr_array(sparse.vstack([getattr(part, at) for part in (data.train, data.test)])) for at in "XY")
+    X, Y = all_rows(data)
     found: dict[str, list[dict[str, float] | None]] = {title: [] for title in AIMS}
     for seed in range(n_splits):
         order = np.random.default_rng(_FIRST_SEED + seed).permutation(X.shape[0])
-        train, test = (np.sort(part) for part in np.split(order, [data.n_rows]))
-        model = labelfield.AutoClassifier(device="cpu", quality="fast", random_state=seed)
-        model.fit(gather_rows(X, train), gather_rows(Y, train))
+        own = split(X, Y, order[data.n_rows :])
+        model = labelfield.AutoClassifier(device="cpu", quality="fast", random_state=seed).fit(own.X, own.Y)
         known = model.evidence_
-        best = model.predict_topk(gather_rows(X, test), known.n_listed)
-        fresh = Evidence.of_scores(best, gather_rows(Y, test))
+        fresh = Evidence.of_scores(model.predict_topk(own.test.X, known.n_listed), own.test.Y)
         warned.append(Drift(compare(known, fresh.labels, fresh.p), [], known.n_rows, fresh.n_rows).is_new_kind)
         for title, aim in AIMS.items():
             found[title].append(kept(known, aim, fresh))

@@ -21,8 +21,10 @@ def promises(records: dict[str, Record]) -> str:
             rows += [_promise(data, aim, found[aim], found.get(f"omikuji Bonsai, {aim}", {})) for aim in _AIMS]
     where = machine_shown(records["decide"]["machine"])
     note = (
-        "Random splits of the test rows: a policy of one half is judged on the other. Splits without a promise count "
-        "as kept, and as no rows tagged. False: over draws with replacement from all test rows, whose truth is then "
+        "All rows in quarters, each predicted by models of the other three; means over them, with the smallest and the "
+        "largest in brackets. Random splits of a quarter: a policy of one half is judged on the other. Splits without "
+        "a promise count as kept, and as no rows tagged. False: over draws with replacement from a quarter, whose "
+        "truth is then "
         f"known. On {where}; `python -m benchmarks bench decide`, and the same for `decide-large`."
     )
     head = ["data", "promise", "made, % of splits", "missed, %", "false, %", "rows tagged, %", "by Bonsai's scores, %"]
@@ -47,10 +49,15 @@ def _retrained(results: dict[str, Any]) -> str:
     return markdown_table(head, rows) + f"\n{note}\n"
 
 
-def _promise(data: str, aim: str, own: dict[str, float], peer: dict[str, float]) -> list[str]:
-    names = ("promised, % of splits", "missed, % of splits", "false, % of draws", "rows tagged, %")
-    shown = [f"{own[name]:.1f}" if name in own else "" for name in names]
-    return [data, aim, *shown, f"{peer[names[-1]]:.1f}" if peer else ""]
+def _promise(data: str, aim: str, own: dict[str, Any], peer: dict[str, Any]) -> list[str]:
+    names = ("promised, % of splits", "missed, % of splits", "false, % of draws")
+    return [data, aim, *(f"{own[name]:.1f}" for name in names), _tagged(own), _tagged(peer) if peer else ""]
+
+
+def _tagged(found: dict[str, Any]) -> str:
+    """Show the mean share of rows that are tagged, and the range of it over quarters."""
+    each = sorted(float(share) for share in found["rows tagged in each quarter, %"].split(", "))
+    return f"{found['rows tagged, %']:.1f} ({each[0]:.1f} to {each[-1]:.1f})"
 
 
 def distrust(records: dict[str, Record]) -> str:
