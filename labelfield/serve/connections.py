@@ -1,11 +1,13 @@
-"""Connections: how many there may be, and how long one may take to say what it wants."""
+"""Connections: how many there may be, how long one may take to say what it wants, and the order of what it is told."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from httptools import HttpParserError, HttpParserUpgrade
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 
 def _plain(status: str, message: str, *headers: str) -> bytes:
@@ -20,20 +22,32 @@ _LONG = _plain("431 Request Header Fields Too Large", "the head of the request i
 # Bytes of the head of a request, as most servers have it at the most: nothing else bounds what is kept of it.
 _MOST_HEAD = 64 << 10
 _SLOW = _plain("408 Request Timeout", "the request did not arrive in time")
+_WRONG = _plain("400 Bad Request", "this is not a request of HTTP/1.1")
 
 
 def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
     """Return uvicorn's protocol with at most so many connections, which have so long for the head of a request."""
 
     class LimitedProtocol(HttpToolsProtocol):
-        """Refuses connections above the limit, and ends those that say nothing for too long."""
+        """Refuses connections above the limit, and ends those that say nothing for too long.
+
+        A request may come before those ahead of it are answered. One that is refused for its head, or for how its body
+        is sent, is told so in its turn. An offer to speak another protocol (Upgrade) is not taken, and the request is
+        answered as if it had none.
+        """
 
         _timer: asyncio.TimerHandle | None = None
         _has_begun = False
         _head = 0
+        _has_offer = False
+        # The last words of the connection, once the answers before them are given.
+        _farewell: bytes | None = None
+        # The request whose body is under way.
+        _sending: RequestResponseCycle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self._unanswered = deque[RequestResponseCycle]()
             if len(self.connections) > most:
                 self._end(_FULL)
                 return
@@ -46,23 +60,62 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
 
         def on_headers_complete(self) -> None:
             self._stop_waiting()
+            self._has_offer = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+            if self._has_offer:  # after which the parser reads no body
+                return
             super().on_headers_complete()
+            self._sending = self.cycle
+            self._unanswered.append(self.cycle)
+
+        def on_message_complete(self) -> None:
+            if not self._has_offer:
+                self._sending = None
+                super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            self._unanswered.popleft()
+            super().on_response_complete()
+            self._part()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            for cycle in self._unanswered:  # uvicorn tells the last one alone
+                _give_up(cycle)
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if self.transport.is_closing():
+            if self.transport.is_closing() or self._farewell is not None:
                 return
             self._head += len(data)
-            super().data_received(data)
+            self._unset_keepalive_if_required()
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    break
+                except HttpParserUpgrade as offer:
+                    data = self._head_without_offer() + data[offer.args[0] :]
+                except HttpParserError:
+                    self.logger.warning("Invalid HTTP request received.")
+                    self._end(_WRONG)
+                    return
             if self._timer is not None and self._head > _MOST_HEAD:  # the timer stops with the head
                 self._end(_LONG)
 
+        def _head_without_offer(self) -> bytes:
+            version = self.parser.get_http_version().encode()
+            lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
+            lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+            return b"\r\n".join((*lines, b"", b""))
+
         def _wait(self) -> None:
             self._stop_waiting()
-            self._timer = self.loop.call_later(seconds, lambda: self._end(_SLOW if self._has_begun else b""))
+            self._timer = self.loop.call_later(seconds, self._lose_patience)
+
+        def _lose_patience(self) -> None:
+            if self._unanswered:  # until then, nothing may have been read
+                self._wait()
+            else:
+                self._end(_SLOW if self._has_begun else b"")
 
         def _stop_waiting(self) -> None:
             if self._timer is not None:
@@ -70,8 +123,29 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
                 self._timer = None
 
         def _end(self, message: bytes) -> None:
-            if not self.transport.is_closing():
-                self.transport.write(message)
+            """End the connection with a message, once the requests before the one that it is about are answered."""
+            self._stop_waiting()
+            about, self._sending = self._sending, None
+            if about is not None:
+                if about.response_started:  # there is an answer already
+                    message = b""
+                if about in self._unanswered:
+                    self._unanswered.remove(about)
+                    if self.pipeline and self.pipeline[0][0] is about:
+                        self.pipeline.popleft()
+                    _give_up(about)
+            self._farewell = message
+            self._part()
+
+        def _part(self) -> None:
+            if self._farewell is not None and not self._unanswered and not self.transport.is_closing():
+                self.transport.write(self._farewell)
                 self.transport.close()
 
     return LimitedProtocol
+
+
+def _give_up(cycle: RequestResponseCycle) -> None:
+    """Tell who answers a request that nobody waits for it."""
+    cycle.disconnected = True
+    cycle.message_event.set()

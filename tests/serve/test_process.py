@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -182,6 +183,61 @@ def test_nonsense_instead_of_http_is_refused(server):
         connection.sendall(b"\x00\x01 nonsense\r\n\r\n")
         assert b" 400 " in answer_of(connection)
     assert expected(server)
+
+
+def request_of(body=b"", *, length=None, more=(), path="tag"):
+    lines = [f"POST /{path} HTTP/1.1", "Host: localhost", *more]
+    lines += [] if length is False else [f"Content-Length: {len(body) if length is None else length}"]
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+def all_of(connection):
+    """Read until the other side closes; return all status codes and everything."""
+    found = b""
+    with suppress(ConnectionResetError):
+        while part := connection.recv(100_000):
+            found += part
+    return [int(code) for code in re.findall(rb"HTTP/1\.1 (\d+)", found)], found
+
+
+CHUNKED = ("Transfer-Encoding: chunked",)
+REFUSED = {
+    "no HTTP": (b"\x00 nonsense\r\n\r\n", 400),
+    "no length": (request_of(length="many"), 400),
+    "no chunk": (request_of(b"violin\r\n", length=False, more=CHUNKED), 400),
+    "a long head": (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000, 431),
+    "a slow head": (b"GET / HTTP/1.1\r\nHost: localhost\r\n", 408),
+    "a slow body": (request_of(b"{", length=50), 408),
+    "a large body": (request_of(length=30 << 20, more=("Expect: 100-continue",)), 413),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_answers_come_in_the_order_of_the_requests(server, refused):
+    """A refusal waits for the answers to the requests that came before it on a connection."""
+    text = {"documents": [TEXT] * 100, "k": 3, "explain": 3}
+    sent, status = REFUSED[refused]
+    with server.connect() as (connection,), suppress(ConnectionResetError):
+        connection.sendall(request_of(json.dumps(text).encode()) + request_of(b"{") + sent)
+        codes, found = all_of(connection)
+    assert codes == [200, 400, status]
+    assert list(json.loads(found.splitlines()[-1])) == ["error"]
+
+
+def test_an_offer_of_another_protocol_is_not_taken(server):
+    """Java's client makes one with every request; a parser that expects another protocol after it reads no body."""
+    body = json.dumps({"text": TEXT, "k": 3}).encode()
+    seen, tags = len(server.lines), expected(server)
+    with server.connect() as (connection,):
+        for offer in ("h2c", "websocket"):
+            offered = request_of(body, more=("Connection: Upgrade, HTTP2-Settings", f"Upgrade: {offer}"))
+            connection.sendall(offered + request_of(body))
+            for _ in range(2):
+                head, _, rest = answer_of(connection).partition(b"\r\n\r\n")
+                assert b" 200 " in head.splitlines()[0]
+                assert json.loads(rest)["results"][0]["tags"] == tags
+    time.sleep(0.1)  # the log waits a little
+    assert {line["event"] for line in server.lines[seen:]} == {"request"}
 
 
 def test_a_head_without_an_end_is_refused_and_a_long_body_is_not_a_head(server):
