@@ -28,7 +28,7 @@ class _Job:
 class Batcher:
     """A bounded queue before one computing thread. Used from one event loop.
 
-    `watch(size)` is called with the size of each batch.
+    `watch(size)` is called with the size of each batch, and `watch_queue(length)` whenever the queue has changed.
     """
 
     def __init__(
@@ -39,9 +39,10 @@ class Batcher:
         wait_s: float = 0.001,
         capacity: int = 1024,
         watch: Callable[[int], None] = lambda size: None,
+        watch_queue: Callable[[int], None] = lambda length: None,
     ) -> None:
         self.answer, self.batch_size, self.wait_s, self.capacity = answer, batch_size, wait_s, capacity
-        self.watch = watch
+        self.watch, self.watch_queue = watch, watch_queue
         self.waiting: deque[_Job] = deque()
         self.arrived = asyncio.Event()
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="labelfield-compute")
@@ -70,6 +71,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         jobs = [_Job(model, item, own, loop.create_future()) for item, own in zip(items, questions, strict=True)]
         self.waiting.extend(jobs)
+        self.watch_queue(len(self.waiting))
         self.arrived.set()
         is_late = False
 
@@ -97,6 +99,7 @@ class Batcher:
             for job in jobs:
                 job.future.cancel()
             self.waiting = deque(job for job in self.waiting if id(job) not in left)
+            self.watch_queue(len(self.waiting))
         for job in jobs:  # a failure of one job is told once
             if job.future.done() and not job.future.cancelled():
                 job.future.exception()
@@ -137,6 +140,7 @@ class Batcher:
             if batch and self.waiting[0].model is not batch[0].model:
                 break
             batch.append(self.waiting.popleft())
+        self.watch_queue(len(self.waiting))
         return batch
 
     async def _fail(self, batch: list[_Job], error: Exception) -> None:

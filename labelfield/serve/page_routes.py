@@ -109,16 +109,20 @@ async def learning(service: Service, request: Request) -> Any:
     return {"learning": last, **await _counts(service, served)}
 
 
+async def _learning_model(service: Service, request: Request) -> str:
+    given = parse_object(await read_body(service, request))
+    require_known(given, ("model",))
+    return _documents_model(service, given.get("model")).name
+
+
 async def learn(service: Service, request: Request) -> Any:
     """Start to learn."""
-    given = parse_object(await read_body(service, request))
-    return await service.learner.start(_documents_model(service, given.get("model")).name)
+    return await service.learner.start(await _learning_model(service, request))
 
 
 async def undo(service: Service, request: Request) -> Any:
     """Undo the last learning."""
-    given = parse_object(await read_body(service, request))
-    return await service.learner.undo(_documents_model(service, given.get("model")).name)
+    return await service.learner.undo(await _learning_model(service, request))
 
 
 async def show_dashboard(service: Service, request: Request) -> Any:

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 
 from labelfield.atomic import temporary_folder
 from labelfield.errors import DataError, LabelfieldError
@@ -226,7 +227,7 @@ def _supervise(settings: Settings, listening: socket.socket, log: Log) -> None:
         workers = [start() for _ in range(settings.workers)]
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANGUP)
         try:
-            _watch_over(workers, received, start, log)
+            _watch_over(workers, received, start, log, counts)
         finally:
             for process, _ in workers:
                 if process.is_alive():
@@ -238,7 +239,7 @@ def _supervise(settings: Settings, listening: socket.socket, log: Log) -> None:
             del os.environ["PROMETHEUS_MULTIPROC_DIR"]
 
 
-def _watch_over(workers: list[Any], received: list[int], start: Callable[[], Any], log: Log) -> None:
+def _watch_over(workers: list[Any], received: list[int], start: Callable[[], Any], log: Log, counts: Path) -> None:
     """Wait for signals, and replace workers that ended; one that ends at once ends them all."""
     while True:
         time.sleep(_TICK_S)
@@ -252,6 +253,7 @@ def _watch_over(workers: list[Any], received: list[int], start: Callable[[], Any
             if process.is_alive():
                 continue
             log("worker ended", "error", code=process.exitcode)
+            mark_process_dead(process.pid, str(counts))  # nothing waits in its queue any more
             if time.monotonic() - began < _SOON_S:
                 raise LabelfieldError("a worker ended as soon as it began; its message is above")
             workers[place] = start()

@@ -47,6 +47,7 @@ class Service:
             wait_s=settings.batch_wait_ms / 1000,
             capacity=settings.queue,
             watch=self.metrics.batch_size.observe,
+            watch_queue=self.metrics.queue.set,
         )
         self.corrections = None if settings.corrections is None else Corrections(settings.corrections)
         self.learner = Learner(self)
@@ -60,7 +61,6 @@ class Service:
         # The model whose reload is under way, until what it replaced is gone; and what waits for that.
         self._under_way: str | None = None
         self._settling: asyncio.Future[None] | None = None
-        self.metrics.queue.set_function(lambda: len(self.batcher.waiting)) if settings.workers == 1 else None
 
     # Starting and stopping
 

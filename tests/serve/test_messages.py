@@ -180,10 +180,16 @@ def test_workers_that_end_at_once(monkeypatch, capsys):
     assert stop.value.code == 1
 
 
-def test_a_worker_that_ends_soon_ends_the_server():
-    ended, logged = SimpleNamespace(is_alive=lambda: False, exitcode=3), []
+def test_a_worker_that_ends_soon_ends_the_server(tmp_path):
+    ended, logged = SimpleNamespace(is_alive=lambda: False, exitcode=3, pid=17), []
+    queues = [tmp_path / f"gauge_livesum_{pid}.db" for pid in (17, 18)]
+    for one in queues:
+        one.touch()
+
+    def log(*words, **facts):
+        logged.append((words, facts))
+
     with pytest.raises(LabelfieldError, match="a worker ended as soon as it began"):
-        server._watch_over(
-            [(ended, server.time.monotonic())], [], None, lambda *words, **facts: logged.append((words, facts))
-        )
+        server._watch_over([(ended, server.time.monotonic())], [], None, log, tmp_path)
     assert logged == [(("worker ended", "error"), {"code": 3})]
+    assert list(tmp_path.iterdir()) == queues[1:]  # its queue is not counted any more

@@ -337,6 +337,29 @@ def test_workers_share_a_port_and_end_together(folder):
         server.close()
 
 
+@pytest.mark.slow
+def test_the_queues_of_all_workers_are_counted(folder):
+    server = Process(folder, *OPTIONS, "--timeout", 20, "--workers", 2, "--batch-size", 1)
+
+    def waiting():
+        with urllib.request.urlopen(f"{server.url}metrics", timeout=10) as answer:
+            (found,) = re.findall(rb"^labelfield_queue_length (\S+)$", answer.read(), re.MULTILINE)
+        return float(found)
+
+    try:
+        n_asked, body = 300, json.dumps({"documents": [TEXT] * 300, "explain": 5}).encode()
+        with server.connect() as (connection,):
+            connection.sendall(request_of(body))
+            shown = [(waiting(), server.get("dashboard")["queue"]["waiting"]) for _ in range(20)]
+            assert answer_of(connection).startswith(b"HTTP/1.1 200")
+        assert 0 < max(total for total, _ in shown) < n_asked
+        # Asked of the other worker, which has nothing to do.
+        assert any(total > 0 and own == 0 for total, own in shown)
+        assert waiting() == 0
+    finally:
+        server.close()
+
+
 def test_a_server_that_cannot_write_corrections_says_so_and_tags(folder, tmp_path):
     server = Process(folder, *OPTIONS, "--corrections", tmp_path / "gone" / "c.sqlite")
     try:

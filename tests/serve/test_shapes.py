@@ -212,6 +212,8 @@ BAD = [
     ("/predict", {"tasks": [{"data": {"t": "x"}}], "label_config": "<View"}, 422, "not XML"),
     ("/predict", {"tasks": [{"data": {"t": "x"}}], "label_config": "<!DOCTYPE a><View/>"}, 422, "document type"),
     ("/webhook", {"action": "ANNOTATION_CREATED"}, 422, "task is null"),
+    ("/learn", {"modle": "topics"}, 422, "the body has 'modle', which is not known; known are model"),
+    ("/learn/undo", {"modle": "topics"}, 422, "the body has 'modle', which is not known; known are model"),
     ("/corrections", {"document": "x", "labels": "y"}, 422, "labels is text"),
     ("/corrections", {"document": "x", "labels": [""]}, 422, "a label is empty"),
 ]
