@@ -253,7 +253,8 @@ def _watch_over(workers: list[Any], received: list[int], start: Callable[[], Any
             if process.is_alive():
                 continue
             log("worker ended", "error", code=process.exitcode)
-            mark_process_dead(process.pid, str(counts))  # nothing waits in its queue any more
+            # Nothing waits in its queue any more.
+            mark_process_dead(process.pid, str(counts))  # type: ignore[no-untyped-call]
             if time.monotonic() - began < _SOON_S:
                 raise LabelfieldError("a worker ended as soon as it began; its message is above")
             workers[place] = start()
