@@ -94,6 +94,19 @@ def _exchange(a: Path, b: Path) -> bool:
     return bool(rename(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
 
 
+def exchange_folders(a: Path, b: Path) -> None:
+    """Let two folders beside each other change places."""
+    if not _exchange(a, b):
+        with _scratch(a) as scratch:
+            os.replace(a, scratch / "a")
+            try:
+                os.replace(b, a)
+            except OSError:
+                os.replace(scratch / "a", a)
+                raise
+            os.replace(scratch / "a", b)
+
+
 def require_only_ours(target: Path, ours: Collection[str]) -> None:
     """Raise FileExistsError if the target is not a folder or contains anything but `ours` and their parents.
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from labelfield import atomic
-from labelfield.atomic import replacing_file, replacing_folder
+from labelfield.atomic import exchange_folders, replacing_file, replacing_folder
 
 
 def write(path, text="new"):
@@ -44,6 +44,21 @@ def test_a_failure_leaves_what_was_there(tmp_path):
         fail()
     assert (tmp_path / "a").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_folders_change_places_or_stay(tmp_path, monkeypatch, can_exchange):
+    if not can_exchange:
+        monkeypatch.setattr(atomic, "_exchange", lambda a, b: False)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "name").write_text(name)
+    exchange_folders(tmp_path / "a", tmp_path / "b")
+    assert [(tmp_path / name / "name").read_text() for name in ("a", "b")] == ["b", "a"]
+    with pytest.raises(FileNotFoundError):
+        exchange_folders(tmp_path / "a", tmp_path / "c")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert (tmp_path / "a" / "name").read_text() == "b"
 
 
 def test_a_folder_is_replaced_with_and_without_an_exchange(tmp_path, monkeypatch):

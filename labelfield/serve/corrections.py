@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -31,7 +31,8 @@ CREATE TABLE IF NOT EXISTS learning (
     state TEXT NOT NULL,
     progress REAL NOT NULL DEFAULT 0,
     message TEXT NOT NULL DEFAULT '',
-    documents INTEGER NOT NULL
+    documents INTEGER NOT NULL,
+    version TEXT
 );
 CREATE INDEX IF NOT EXISTS correction_by_model ON correction (model, learning);
 """
@@ -56,10 +57,14 @@ class Correction(NamedTuple):
 
 
 class Corrections:
-    """The file of corrections. Every call opens it, so that any thread and any process may call."""
+    """The file of corrections. Every call opens it, so that any thread and any process may call.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    `version_of(model)` is the version of what is in a model's folder: a learning whose model is there is done, whatever
+    became of the server that began it.
+    """
+
+    def __init__(self, path: Path, version_of: Callable[[str], str | None] = lambda model: None) -> None:
+        self.path, self.version_of = path, version_of
         self._locks: dict[int, IO[str]] = {}
 
     @contextmanager
@@ -68,6 +73,9 @@ class Corrections:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(_TABLES)
+            if "version" not in {column[1] for column in connection.execute("PRAGMA table_info (learning)")}:
+                with suppress(sqlite3.OperationalError):  # another process did it just now
+                    connection.execute("ALTER TABLE learning ADD COLUMN version TEXT")  # of an older file
             with connection:
                 yield connection
         finally:
@@ -164,7 +172,7 @@ class Corrections:
             return None
         with ExitStack() as unless_begun:
             unless_begun.enter_context(lock)
-            self._fail_running(model)
+            self._end_running(model)
             with self._open() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 new = _listed(connection, model, new=True)
@@ -200,12 +208,17 @@ class Corrections:
             if state != "running" and number in self._locks:
                 self._locks.pop(number).close()
 
+    def set_version(self, number: int, version: str) -> None:
+        """Say which version a learning made, before it is put in its place."""
+        with self._open() as connection:
+            connection.execute("UPDATE learning SET version = ? WHERE number = ?", (version, number))
+
     def last_learning(self, model: str) -> dict[str, Any] | None:
         """Return the last learning of a model that was not undone."""
-        names = ("number", "at", "state", "progress", "message", "documents")
+        names = ("number", "at", "state", "progress", "message", "documents", "version")
         with self._open() as connection:
             row = connection.execute(
-                "SELECT number, at, state, progress, message, documents FROM learning "
+                "SELECT number, at, state, progress, message, documents, version FROM learning "
                 "WHERE model = ? AND state != 'undone' ORDER BY number DESC LIMIT 1",
                 (model,),
             ).fetchone()
@@ -215,21 +228,24 @@ class Corrections:
         return found
 
     def abandon(self, model: str) -> bool:
-        """Say that learnings failed that a server which is gone left running; return whether nobody is learning."""
+        """Say how learnings ended that a server which is gone left running; return whether nobody is learning."""
         lock = self._lock(model)
         if lock is None:
             return False
         with closing(lock):
-            self._fail_running(model)
+            self._end_running(model)
         return True
 
-    def _fail_running(self, model: str) -> None:
+    def _end_running(self, model: str) -> None:
         with self._open() as connection:
             left = connection.execute(
-                "SELECT number FROM learning WHERE model = ? AND state = 'running'", (model,)
+                "SELECT number, version FROM learning WHERE model = ? AND state = 'running'", (model,)
             ).fetchall()
-        for (number,) in left:
-            self.set_learning(number, "failed", 0.0, STOPPED)
+        for number, version in left:
+            if version is not None and version == self.version_of(model):
+                self.set_learning(number, "done", 1.0)
+            else:
+                self.set_learning(number, "failed", 0.0, STOPPED)
 
 
 def _listed(

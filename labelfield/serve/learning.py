@@ -15,10 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labelfield.atomic import replacing_folder, temporary_folder
-from labelfield.models.artifact import LEARNINGS, MODEL_FILES, SAVED_FILES, remove_checkpoints
+from labelfield.atomic import exchange_folders, replacing_folder, temporary_folder
+from labelfield.models.artifact import MODEL_FILES, SAVED_FILES
 from labelfield.serve.corrections import STOPPED, Correction, Corrections
 from labelfield.serve.refusal import RefusedError
+from labelfield.serve.store import read_version
 
 if TYPE_CHECKING:
     from labelfield.serve.service import Service
@@ -61,23 +62,47 @@ class Learner:
         kept, log = self._corrections(), self.service.log
         log("learning", model=name, corrections=len(corrections))
         try:
-            with temporary_folder() as scratch:
-                path = scratch / "corrections.jsonl"
-                await asyncio.to_thread(write_corrections, path, corrections)
-                await asyncio.to_thread(keep_before, folder)
-                code, message = await self._learn(folder, path, number)
-            if code:
-                raise RuntimeError(message)
-            await self.service.reload(name)
-            await asyncio.to_thread(kept.set_learning, number, "done", 1.0)
+            await self._serve(name, folder, await self._replace(folder, number, corrections))
         except (OSError, RuntimeError, RefusedError, sqlite3.Error) as error:
             log.failure("learning failed", error, model=name, reason=str(error))
             message = STOPPED if self.is_stopping else _without_paths(str(error), folder)
-            await asyncio.to_thread(remove_checkpoints, folder, LEARNINGS)  # the next one has other corrections
             with suppress(sqlite3.Error):  # who asks next finds that nobody is learning
                 await asyncio.to_thread(kept.set_learning, number, "failed", 0.0, message)
             return
+        with suppress(sqlite3.Error):  # who asks next finds its model in the folder
+            await asyncio.to_thread(kept.set_learning, number, "done", 1.0)
         log("learned", model=name, corrections=len(corrections))
+
+    async def _replace(self, folder: Path, number: int, corrections: Sequence[Correction]) -> str:
+        """Replace a model by one that has learned, unless it was replaced meanwhile; return the version of the new one.
+
+        What learns is a copy, so that nothing changes before its end, whoever may end it.
+        """
+        folder, before = folder.resolve(), read_version(folder)[0]
+        with temporary_folder() as scratch, replacing_folder(folder, MODEL_FILES) as new:
+            path = scratch / "corrections.jsonl"
+            await asyncio.to_thread(write_corrections, path, corrections)
+            await asyncio.to_thread(_copy_files, folder, new)
+            code, message = await self._learn(new, path, number)
+            if code or self.is_stopping:
+                raise RuntimeError(message.replace(str(new), str(folder)))
+            version = read_version(new)[0]
+            await asyncio.to_thread(self._corrections().set_version, number, version)
+            await asyncio.to_thread(keep_before, folder)
+            if read_version(folder)[0] != before:
+                raise RuntimeError("the model was replaced by another one meanwhile; learn again")
+        return version
+
+    async def _serve(self, name: str, folder: Path, version: str) -> None:
+        """Let the model answer that was just put into a folder; if it cannot, the one before it comes back."""
+        try:
+            served = await self.service.reload(name)
+        except RefusedError:
+            if read_version(folder)[0] == version:
+                await asyncio.to_thread(exchange_folders, folder.resolve(), before_of(folder))
+            raise
+        if served.version != version:
+            raise RefusedError(409, f"the model {name!r} was replaced by another one meanwhile")
 
     async def _learn(self, folder: Path, corrections: Path, number: int) -> tuple[int, str]:
         """Run `labelfield learn`, and pass its progress on; return its exit code and last message."""
@@ -117,12 +142,16 @@ class Learner:
         """Put the model before the last learning back; its corrections are new again."""
         folder, kept = self.service.store.find(name).folder, self._corrections()
         last = await asyncio.to_thread(kept.last_learning, name)
-        if last is None or last["state"] != "done" or not before_of(folder).is_dir():
+        before = before_of(folder)
+        if last is None or last["state"] != "done" or not before.is_dir():
             raise RefusedError(409, "there is no learning to undo")
-        await asyncio.to_thread(put_back, folder)
+        if last["version"] not in (None, read_version(folder)[0]):  # None in an older file
+            raise RefusedError(409, f"the model {name!r} was replaced since it learned; that cannot be undone")
+        version = read_version(before)[0]
+        await asyncio.to_thread(exchange_folders, folder.resolve(), before)
+        await self._serve(name, folder, version)
         await asyncio.to_thread(kept.set_learning, last["number"], "undone", 0.0)
-        new = await self.service.reload(name)
-        return {"undone": last["number"], "version": new.version}
+        return {"undone": last["number"], "version": version}
 
     async def stop(self) -> None:
         """End all learning that is under way: the models stay as they were."""
@@ -154,19 +183,14 @@ def before_of(folder: Path) -> Path:
 
 def keep_before(folder: Path) -> None:
     """Keep a copy of a model, in the place of an older copy."""
-    _copy(folder.resolve(), before_of(folder))
+    with replacing_folder(before_of(folder), MODEL_FILES) as new:
+        _copy_files(folder, new)
 
 
-def put_back(folder: Path) -> None:
-    """Replace a model by the copy that was kept."""
-    _copy(before_of(folder), folder.resolve())
-
-
-def _copy(source: Path, target: Path) -> None:
-    with replacing_folder(target, MODEL_FILES) as new:
-        for name in SAVED_FILES:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, new / name)
+def _copy_files(source: Path, target: Path) -> None:
+    for name in SAVED_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
 
 
 def _without_paths(message: str, folder: Path) -> str:

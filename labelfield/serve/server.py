@@ -11,7 +11,7 @@ import signal
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from labelfield.serve.corrections import Corrections
 from labelfield.serve.log import LineHandler, Log
 from labelfield.serve.service import Service
 from labelfield.serve.settings import Settings
+from labelfield.serve.store import ModelStore
 
 _BACKLOG = 2048
 # How long the head of a request may take, at the most.
@@ -60,8 +61,8 @@ def serve(settings: Settings) -> None:
             _supervise(settings, listening, log)
 
 
-def _why_unusable(file: Path, models: Iterable[str]) -> str | None:
-    """Return what is wrong with a file of corrections; a learning that a server left running in it has failed."""
+def _why_unusable(file: Path, models: dict[str, Path]) -> str | None:
+    """Return what is wrong with a file of corrections; a learning that a server left running in it is told the end."""
     if not os.access(file.parent, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
         return "cannot be written"
     if not file.exists():
@@ -69,8 +70,9 @@ def _why_unusable(file: Path, models: Iterable[str]) -> str | None:
     if not file.is_file():
         return "is not a file"
     try:
+        kept = Corrections(file, ModelStore(models).version_in_folder)
         for name in models:
-            Corrections(file).last_learning(name)
+            kept.last_learning(name)
     except sqlite3.Error as error:
         return f"cannot be used as a file of corrections ({error})"
     return None

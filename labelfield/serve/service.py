@@ -49,7 +49,9 @@ class Service:
             watch=self.metrics.batch_size.observe,
             watch_queue=self.metrics.queue.set,
         )
-        self.corrections = None if settings.corrections is None else Corrections(settings.corrections)
+        self.corrections = None
+        if settings.corrections is not None:
+            self.corrections = Corrections(settings.corrections, self.store.version_in_folder)
         self.learner = Learner(self)
         self.recent: dict[str, deque[Any]] = {name: deque(maxlen=_KEPT_BATCHES) for name in settings.models}
         self.failure: Exception | None = None

@@ -42,7 +42,7 @@ class Served:
     def __init__(self, name: str, folder: Path, device: str) -> None:
         started = time.perf_counter()
         self.name, self.folder, self.device = name, folder, device
-        self.version, config = _read_version(folder)
+        self.version, config = read_version(folder)
         self._whole: FittedClassifier | None = None
         self._lock = threading.Lock()
         self._policies: dict[float, Policy] = {}
@@ -66,7 +66,7 @@ class Served:
                 from labelfield.estimators.persistence import load_classifier
 
                 found: FittedClassifier = load_classifier(self.folder, device=self.device)
-                if _read_version(self.folder)[0] != self.version:
+                if read_version(self.folder)[0] != self.version:
                     raise RefusedError(503, "the model is being replaced; try again", {"Retry-After": "2"})
                 self._whole = found
                 settle_memory()
@@ -119,7 +119,7 @@ class Served:
         }
 
 
-def _read_version(folder: Path) -> tuple[str, dict[str, Any]]:
+def read_version(folder: Path) -> tuple[str, dict[str, Any]]:
     """Return what tells this version of a model from others, and its description."""
     try:
         content = (folder / _CONFIG).read_bytes()
@@ -186,9 +186,13 @@ class ModelStore:
             new = self.models[name] = Served(name, self.folders[name], self.device)
         return new
 
+    def version_in_folder(self, name: str) -> str:
+        """Return the version that a model's folder has now, which may not be the one that answers."""
+        return read_version(self.folders[name])[0]
+
     def is_current(self, name: str) -> bool:
         """Return whether a model is the one that its folder has now."""
-        return _read_version(self.folders[name])[0] == self.models[name].version
+        return self.version_in_folder(name) == self.models[name].version
 
     def changed(self) -> list[str]:
         """Return the models whose folders have changed since the last call, and are complete."""

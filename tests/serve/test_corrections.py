@@ -9,13 +9,16 @@ import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from application import serving
 from test_commands import run
 
+from labelfield.errors import DataError
 from labelfield.serve.corrections import Corrections
 from labelfield.serve.learning import write_corrections
+from labelfield.serve.store import read_version
 
 FAST = ("--method", "linear", "--set", "row_transform=unit", "--set", "cost=1.0", "--device=cpu")
 
@@ -87,12 +90,11 @@ def fails(learning, monkeypatch):
     from labelfield.models.artifact import LEARNING
     from labelfield.serve import learning as module
 
-    folder = learning.service.store.find().folder
-    left = folder / LEARNING
-    script = f"import time; open({str(left)!r}, 'w').close(); print('progress 0.5', flush=True)"
-    real = module.asyncio.create_subprocess_exec
+    real, left = module.asyncio.create_subprocess_exec, []
 
     async def start(*command, **options):
+        left.append(Path(command[4]) / LEARNING)
+        script = f"import time; open({str(left[0])!r}, 'w').close(); print('progress 0.5', flush=True)"
         return await real(command[0], "-c", f"import sys; sys.stdout = sys.stderr; {script}; time.sleep(60)", **options)
 
     monkeypatch.setattr(module.asyncio, "create_subprocess_exec", start)
@@ -102,8 +104,8 @@ def fails(learning, monkeypatch):
         if learning.get("/learn").json()["learning"]["progress"]:
             break
         time.sleep(0.01)
-    assert left.exists()
-    return learning, left
+    assert left[0].exists()
+    return learning, left[0]
 
 
 def test_a_learning_that_fails_leaves_no_checkpoint(fails):
@@ -113,6 +115,8 @@ def test_a_learning_that_fails_leaves_no_checkpoint(fails):
     assert wait(client)["state"] == "failed"
     assert not left.exists()
     assert client.get("/learn").json()["new"] == 1
+    folder = client.service.store.find().folder
+    assert not [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
 
 
 def test_a_learning_that_a_stop_ends_has_failed_and_leaves_no_checkpoint(fails):
@@ -122,6 +126,101 @@ def test_a_learning_that_a_stop_ends_has_failed_and_leaves_no_checkpoint(fails):
     assert (found["learning"]["state"], found["new"]) == ("failed", 1)
     assert found["learning"]["message"] == "the server ended before it was done"
     assert not left.exists()
+
+
+def learned(client):
+    """Learn from one correction; return how that ended."""
+    client.post("/corrections", json={"document": "the wool and the yarn", "labels": ["knitting"]})
+    assert client.post("/learn", json={}).status_code == 200
+    return wait(client)
+
+
+def versions(client):
+    """Return the version that answers, and the one that is in the folder."""
+    served = client.service.store.find()
+    return served.version, read_version(served.folder)[0]
+
+
+def put(source, target):
+    shutil.rmtree(target)
+    shutil.copytree(source, target)
+
+
+def fails_to_load(name):
+    raise DataError("no room")
+
+
+def test_a_learning_whose_model_does_not_load_has_failed_and_left_nothing(learning, monkeypatch):
+    client, before = learning, versions(learning)
+    with monkeypatch.context() as broken:
+        broken.setattr(client.service.store, "reload", fails_to_load)
+        found = learned(client)
+    assert found["state"] == "failed"
+    assert "could not be loaded again" in found["message"]
+    assert versions(client) == before
+    assert client.get("/corrections").json()["new"] == 1
+    assert client.post("/learn", json={}).status_code == 200
+    assert wait(client)["state"] == "done"
+    assert versions(client) != before
+
+
+@pytest.mark.parametrize("moment", ["while it learns", "before it is loaded"])
+def test_a_learning_that_another_model_comes_between_has_failed_and_that_model_stays(
+    learning, folder, moment, monkeypatch
+):
+    client, own = learning, learning.service.store.find().folder
+    owner, verb = (client.service.learner, "_learn") if moment == "while it learns" else (client.service, "reload")
+    real = getattr(owner, verb)
+
+    async def late(*given):
+        put(folder, own)
+        return await real(*given)
+
+    monkeypatch.setattr(owner, verb, late)
+    found = learned(client)
+    assert (found["state"], "replaced by another one meanwhile" in found["message"]) == ("failed", True)
+    assert read_version(own)[0] == read_version(folder)[0]
+    assert client.get("/corrections").json()["new"] == 1
+
+
+def test_a_learning_is_undone_only_where_its_model_answers(learning, folder, tmp_path, monkeypatch):
+    client, own = learning, learning.service.store.find().folder
+    before = versions(client)
+    assert learned(client)["state"] == "done"
+    after = versions(client)
+    with monkeypatch.context() as broken:
+        broken.setattr(client.service.store, "reload", fails_to_load)
+        assert client.post("/learn/undo", json={}).status_code == 503
+    assert versions(client) == after
+    assert client.get("/learn").json()["learning"]["state"] == "done"
+    shutil.copytree(own, tmp_path / "learned")
+    put(folder, own)
+    refused = client.post("/learn/undo", json={})
+    assert (refused.status_code, "was replaced since it learned" in refused.text) == (409, True)
+    assert read_version(own)[0] == read_version(folder)[0]
+    put(tmp_path / "learned", own)
+    assert client.post("/learn/undo", json={}).status_code == 200
+    assert versions(client) == before
+
+
+def test_a_learning_is_done_if_its_model_is_in_the_folder_though_its_server_was_killed(tmp_path):
+    kept = Corrections(tmp_path / "c.sqlite")
+    for version, state in (("its own", "done"), ("another", "failed")):
+        kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+        number, _ = kept.begin_learning("m")
+        kept.set_version(number, "its own")
+        kept._locks.pop(number).close()
+        assert Corrections(kept.path, lambda model, found=version: found).last_learning("m")["state"] == state
+
+
+def test_a_file_of_corrections_of_an_older_server_is_read(tmp_path):
+    kept = Corrections(tmp_path / "c.sqlite")
+    kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+    with kept._open() as connection:
+        connection.execute("ALTER TABLE learning DROP COLUMN version")
+    number, _ = kept.begin_learning("m")
+    kept.set_learning(number, "done", 1.0)
+    assert kept.last_learning("m")["version"] is None
 
 
 def test_a_learning_goes_on_as_long_as_the_process_that_writes_the_model(fails):
@@ -289,7 +388,7 @@ def test_a_learning_that_cannot_begin_gives_the_right_back(tmp_path, monkeypatch
     def fails(*given, **options):
         raise sqlite3.OperationalError("disk I/O error")
 
-    for part in ("labelfield.serve.corrections._listed", "labelfield.serve.corrections.Corrections._fail_running"):
+    for part in ("labelfield.serve.corrections._listed", "labelfield.serve.corrections.Corrections._end_running"):
         with monkeypatch.context() as broken:
             broken.setattr(part, fails)
             with pytest.raises(sqlite3.OperationalError):
