@@ -117,6 +117,14 @@ def gather_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_
     return from_counts(counts, indices, array.data[where], array.shape[1])
 
 
+def some_of(array: sparse.csr_array, first: int, last: int) -> sparse.csr_array:
+    """Return neighbouring rows, whose entries are not copied."""
+    indptr = array.indptr[first : last + 1]
+    entries = slice(int(indptr[0]), int(indptr[-1]))
+    indptr = (indptr - indptr[0]).astype(np.int32 if entries.stop - entries.start < 2**31 else np.int64, copy=False)
+    return assemble(array.data[entries], array.indices[entries], indptr, (last - first, array.shape[1]))
+
+
 def take_rows(array: sparse.csr_array, rows: NDArray[np.int64]) -> sparse.csr_array:
     """Return these rows, in this order, as `gather_rows` does; many rows of a mapped array lie in files in turn."""
     folder = folder_for(array.indices)

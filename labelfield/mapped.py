@@ -67,6 +67,23 @@ def scratch_folder() -> Path:
     return Path(tempfile.gettempdir() if is_told or not os.access("/var/tmp", os.W_OK) else "/var/tmp")  # noqa: S108
 
 
+def room_in_file(n: int, kind: type[Any], folder: Path | None) -> NDArray[Any]:
+    """Return an empty array (n,) that lies in a file without a name, in this folder or where temporary files are."""
+    size = n * np.dtype(kind).itemsize
+    if not size:
+        return np.empty(0, kind)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            if hasattr(os, "posix_fallocate"):  # else a full disk would end the process without a word
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+        except OSError as error:
+            fix = f"Free {size / 2**20:,.0f} MiB there, then go on with --resume."
+            raise DataError(f"no room for arrays ({error.strerror})", path=folder, fix=fix) from None
+        return np.memmap(file, kind, "r+", shape=(n,))
+
+
 class Growing:
     """An array that grows at its end: in memory, or in a file of a folder, which has no name and ends with the array.
 

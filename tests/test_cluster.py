@@ -21,7 +21,8 @@ from labelfield.cluster import ALONE, Cluster, ClusterError, _leave, _pack, _unp
 from labelfield.errors import DataError
 from labelfield.estimators.classifier import spread
 from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
-from labelfield.inference.shards import _owners, room_in_file, shard_path
+from labelfield.inference.shards import _owners, shard_path
+from labelfield.mapped import room_in_file
 from labelfield.methods import METHODS
 from labelfield.models.artifact import CHECKPOINT, MODEL_FILES, is_unfinished, remove_checkpoints
 from labelfield.models.divided import RowShares
@@ -202,7 +203,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, small_files):
 
 
 def test_no_room_for_the_weights_is_told_before_they_are_written(tmp_path, small_files):
-    with pytest.raises(DataError, match=r"no room for the weights \(File too large\)\. Free 0 MiB there"):
+    with pytest.raises(DataError, match=r"no room for arrays \(File too large\)\. Free 0 MiB there"):
         room_in_file(100_000, np.float32, tmp_path)
     room = room_in_file(1000, np.float32, tmp_path)
     room[:] = np.arange(1000)

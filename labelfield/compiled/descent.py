@@ -27,45 +27,47 @@ _MACHINES = 16
 
 
 @compiled()
-def restrict(indptr: I8, indices: I4, values: F4, rows: I8, places: I4, constant: float) -> tuple[I4, I8, I4, F4, F4]:
-    """Return the features that occur in some rows, all rows (CSR) on these features alone, and their squared norms.
+def number_features(indptr: I8, indices: I4, rows: I8, places: I4, n_before: int) -> int:
+    """Give every feature of these rows (CSR) that has none a place, from n_before on; return how many have one then.
 
-    Column 0 of the result is the constant, and the features follow in the order of their columns. `places` (D,) is -1
-    everywhere, before and after.
+    `places` (D,) is -1 for features without a place.
     """
-    n_rows, n_features = indptr.shape[0] - 1, 1
+    n_features = n_before
     for row in rows:
         for j in range(indptr[row], indptr[row + 1]):
             if places[indices[j]] < 0:
                 places[indices[j]] = n_features
                 n_features += 1
-    starts, n_values = np.empty(n_rows + 1, np.int64), 0
+    return n_features
+
+
+@compiled()
+def restrict(indptr: I8, indices: I4, values: F4, rows: I8, places: I4, constant: float) -> tuple[I8, I4, F4, F4]:
+    """Return these rows (CSR) on the features that have a place, in the columns of their places, and squared norms.
+
+    Places begin at 1: column 0 of the result is the constant.
+    """
+    n_rows, n_values = rows.shape[0], 0
+    starts = np.empty(n_rows + 1, np.int64)
     starts[0] = 0
-    for row in range(n_rows):
+    for at in range(n_rows):
         n_values += 1
-        for j in range(indptr[row], indptr[row + 1]):
+        for j in range(indptr[rows[at]], indptr[rows[at] + 1]):
             n_values += places[indices[j]] >= 0
-        starts[row + 1] = n_values
+        starts[at + 1] = n_values
     columns, kept = np.empty(n_values, np.int32), np.empty(n_values, np.float32)
     squares = np.full(n_rows, np.float32(constant * constant))
-    at = 0
-    for row in range(n_rows):
-        columns[at], kept[at] = 0, constant
-        at += 1
-        for j in range(indptr[row], indptr[row + 1]):
+    end = 0
+    for at in range(n_rows):
+        columns[end], kept[end] = 0, constant
+        end += 1
+        for j in range(indptr[rows[at]], indptr[rows[at] + 1]):
             place = places[indices[j]]
             if place >= 0:
-                columns[at], kept[at] = place, values[j]
-                squares[row] += values[j] * values[j]
-                at += 1
-    features = np.empty(n_features - 1, np.int32)
-    for row in rows:
-        for j in range(indptr[row], indptr[row + 1]):
-            feature = indices[j]
-            if places[feature] >= 0:
-                features[places[feature] - 1] = feature
-                places[feature] = -1
-    return features, starts, columns, kept, squares
+                columns[end], kept[end] = place, values[j]
+                squares[at] += values[j] * values[j]
+                end += 1
+    return starts, columns, kept, squares
 
 
 @compiled(fastmath=True)

@@ -24,7 +24,6 @@ from labelfield.inference.loop import Algorithm, Info, Loop
 from labelfield.inference.machines import Machines, as_tensors, from_tensors, in_pieces, pruned
 from labelfield.inference.margin import (
     FOLD_PASSES,
-    MarginRows,
     Problem,
     Solved,
     from_first,
@@ -33,10 +32,12 @@ from labelfield.inference.margin import (
     similar_labels,
     solve,
 )
+from labelfield.inference.margin_rows import MarginRows
 from labelfield.inference.parallel import at_most_threads, single_threads
 from labelfield.inference.run import Monitor, Run, Settings
-from labelfield.inference.shards import room_in_file, shard_path, take_over
+from labelfield.inference.shards import shard_path, take_over
 from labelfield.linalg.rows import device_of
+from labelfield.mapped import room_in_file
 from labelfield.models.calibration import Calibration
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.linear.plan import TREE_COST, group_size, most_held_out
@@ -67,7 +68,7 @@ class Block(NamedTuple):
     machines: NDArray[np.int64]
     cost: float
     tolerance: float
-    taking_part: NDArray[np.int64] | None = None
+    taking_part: NDArray[np.integer] | None = None
 
     @property
     def work(self) -> float:
@@ -226,7 +227,7 @@ class LinearTrainer:
     ) -> Blocks:
         device, problem = device_of(self.model), problem or self.problem
         rows = MarginRows(data.X, data.Y, folds)
-        tolerance = _PRUNED / max(1.0, float(np.sqrt(rows.squares.max(initial=0))))
+        tolerance = _PRUNED / max(1.0, rows.largest**0.5)
         every = from_first(cluster, lambda: label_blocks(data.X, data.Y, device, self.settings.seed))
         blocks = [Block(rows, labels, labels, problem.cost, tolerance) for labels in every]
         n_before = (1 + len(self.model.groups)) * data.n_labels
@@ -268,7 +269,7 @@ class LinearTrainer:
         every = from_first(cluster, lambda: label_blocks(data.X, held, device, self.settings.seed))
         blocks = [Block(own, labels, n_before + labels, TREE_COST, tolerance) for labels in every]
         for place, labels in enumerate(groups):
-            machines, taking_part = (1 + number) * model.n_labels + labels, own.positives(np.array([place]))[0]
+            machines, taking_part = (1 + number) * model.n_labels + labels, own.rows_with(place)
             blocks.append(Block(rows, labels, machines, TREE_COST, tolerance, taking_part))
         return blocks
 

@@ -15,7 +15,7 @@ mean of those beside each fold: on average the score of a new row is then distri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,12 +26,10 @@ from torch import Tensor
 
 from labelfield.cluster import Cluster
 from labelfield.compiled import has_numba
-from labelfield.csr import gather_rows, take_rows
+from labelfield.csr import gather_rows, some_of
+from labelfield.inference.margin_rows import INTERCEPT_DEVIATION, BlockRows, MarginRows
 from labelfield.linalg.rows import dot, some_rows, to_tensor, transposed
 
-# Prior standard deviation of the intercept around -1. Rare labels stay there, since a constant of 0.3 in rows of norm 1
-# is dear to use; frequent labels move away, which they need.
-INTERCEPT_DEVIATION = 0.3
 # Passes over the other rows, after the rows of a fold were taken out.
 FOLD_PASSES = 3
 # Squared norm up to which rows count as of norm 1, and how many times as many passes others get.
@@ -45,10 +43,8 @@ _BATCH_STEPS = {"cpu": 24, "cuda": 12}
 _POWER_STEPS, _LARGER = 12, 1.05
 # Rows times features up to which a GPU is given batches as dense arrays: of one batch, and of all, which are kept.
 _DENSE_ENTRIES, _MOST_DENSE_ENTRIES = 1 << 23, 1 << 30
-# Rows whose norms are computed at a time.
-_ROWS_AT_ONCE = 1 << 14
-# Label centroids are compared in this many random dimensions.
-_SKETCH = 32
+# Label centroids are compared in this many random dimensions, which so many rows have at a time.
+_SKETCH, _ROWS_AT_ONCE = 32, 1 << 18
 # Labels per block of the compiled solver: the weights of a feature for all of them fill a few registers.
 _BLOCK_LABELS = 64
 # What the arrays of a block may take with the plain solver, and how many bytes a row or feature takes per label.
@@ -78,47 +74,15 @@ class Solved(NamedTuple):
     held_out: NDArray[np.float32]
 
 
-class MarginRows:
-    """Training rows and labels as the solvers take them, and the folds whose rows are scored (lists of row numbers)."""
+def _passes(rows: MarginRows, problem: Problem) -> tuple[int, int]:
+    """Return the largest number of passes, on all rows and besides a fold.
 
-    def __init__(self, X: sparse.csr_array, Y: sparse.csr_array, folds: Sequence[NDArray[np.int64]] = ()) -> None:
-        self.X, self.folds, self.n_labels = X, list(folds), Y.shape[1]
-        self.rows_of = sparse.csc_array(Y)
-        self.arrays = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data
-        # Some rows at a time: a product of all of them would take more memory than X.
-        some = (X[first : first + _ROWS_AT_ONCE] for first in range(0, X.shape[0], _ROWS_AT_ONCE))
-        squares = [np.asarray(rows.multiply(rows).sum(1), np.float64).ravel() for rows in some]
-        self.squares = np.concatenate([np.zeros(0), *squares])
-        self.is_covered = sum(fold.size for fold in self.folds) == X.shape[0] > 0
-
-    def passes(self, problem: Problem) -> tuple[int, int]:
-        """Return the largest number of passes, on all rows and besides a fold.
-
-        Rows of norm 1 are done after a few; others, such as measurements, need many, which are cheap where such data
-        are small.
-        """
-        if float(self.squares.max(initial=0)) <= _UNIT:
-            return problem.n_passes, FOLD_PASSES
-        return _SLOWER * problem.n_passes, _SLOWER * problem.n_passes
-
-    def part(self, labels: NDArray[np.int64], taking_part: NDArray[np.int64]) -> tuple[MarginRows, NDArray[np.int64]]:
-        """Return these labels with the rows that take part and those of folds alone, and which of them take part.
-
-        All rows where one of these labels holds must take part.
-        """
-        kept = np.unique(np.concatenate([taking_part, *self.folds]))
-        (row, place), shape = self.positives(labels), (kept.size, labels.size)
-        Y = sparse.csr_array((np.ones(row.size, np.float32), (np.searchsorted(kept, row), place)), shape=shape)
-        own = MarginRows(take_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds])
-        own.squares = self.squares  # by which passes are counted
-        own.is_covered = self.is_covered  # of all rows, not of those that take part here
-        return own, np.searchsorted(kept, taking_part)
-
-    def positives(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return row and place in the block of every positive of these labels."""
-        starts, stops = self.rows_of.indptr[labels], self.rows_of.indptr[labels + 1]
-        rows = [self.rows_of.indices[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        return np.concatenate(rows).astype(np.int64), np.repeat(np.arange(labels.size), stops - starts)
+    Rows of norm 1 are done after a few; others, such as measurements, need many, which are cheap where such data are
+    small.
+    """
+    if rows.largest <= _UNIT:
+        return problem.n_passes, FOLD_PASSES
+    return _SLOWER * problem.n_passes, _SLOWER * problem.n_passes
 
 
 def label_blocks(X: sparse.csr_array, Y: sparse.csr_array, device: torch.device, seed: int) -> list[NDArray[np.int64]]:
@@ -150,8 +114,11 @@ def similar_labels(X: sparse.csr_array, Y: sparse.csr_array, size: int, seed: in
     if every.size <= size:
         return [every] if every.size else []
     sketch = np.random.default_rng(seed).standard_normal((X.shape[1], _SKETCH), np.float32)
-    turned = sparse.csr_array(Y.T)
-    centroids = np.asarray(turned @ (X @ sketch), np.float64)
+    centroids = np.zeros((Y.shape[1], _SKETCH))
+    for first in range(0, X.shape[0], _ROWS_AT_ONCE):
+        last = min(first + _ROWS_AT_ONCE, X.shape[0])
+        own, held = (some_of(part, first, last) for part in (X, Y))
+        centroids += sparse.csr_array(held.T) @ (own @ sketch)
     centroids /= np.maximum(np.linalg.norm(centroids, axis=1, keepdims=True), 1e-30)
     waiting, blocks = [every], []
     while waiting:
@@ -167,39 +134,50 @@ def similar_labels(X: sparse.csr_array, Y: sparse.csr_array, size: int, seed: in
 
 
 def solve_compiled(
-    rows: MarginRows, labels: NDArray[np.int64], problem: Problem, taking_part: NDArray[np.int64] | None = None
+    rows: MarginRows, labels: NDArray[np.int64], problem: Problem, taking_part: NDArray[np.integer] | None = None
 ) -> Solved:
     """Return the weights of a block of labels, by steps on one row at a time. Threads can do this side by side."""
-    from labelfield.compiled.descent import dense_scores, forget, restrict, sweep
+    from labelfield.compiled.descent import dense_scores, forget, sweep
 
-    positive, place = rows.positives(labels)
-    places = np.full(rows.X.shape[1], -1, np.int32)
-    features, starts, columns, values, squares = restrict(*rows.arrays, positive, places, INTERCEPT_DEVIATION)
-    n_rows, ridge = rows.X.shape[0], 0.5 / problem.cost
-    signs = np.full((n_rows, labels.size), -1, np.int8)
-    signs[positive, place] = 1
-    W, alpha = np.zeros((1 + features.size, labels.size), np.float32), np.zeros((n_rows, labels.size), np.float32)
-    every = np.arange(n_rows) if taking_part is None else taking_part
-    rng = np.random.default_rng((problem.seed, int(labels[0])))
-    csr = starts, columns, values
-    n_passes, n_beside = rows.passes(problem)
-    for _ in range(n_passes):
-        if sweep(*csr, squares, signs, W, alpha, rng.permutation(every), ridge) < problem.tol:
-            break
-    gain = float(2 * alpha[positive, place].sum(dtype=np.float64))
-    objective = gain - 0.5 * float(np.vdot(W, W)) - 0.5 * ridge * float(np.vdot(alpha, alpha))
-    found, beside = [np.zeros((0, labels.size), np.float32)], np.zeros_like(W)
-    for fold in rows.folds:
-        own, theirs = W.copy(), alpha.copy()
-        forget(*csr, signs, own, theirs, fold)
-        others = np.setdiff1d(every, fold, assume_unique=True)
-        for _ in range(n_beside):
-            if sweep(*csr, squares, signs, own, theirs, rng.permutation(others), ridge) < problem.tol:
+    block, n_rows, ridge = BlockRows(rows, labels), rows.X.shape[0], 0.5 / problem.cost
+    W = np.zeros((1 + block.features.size, labels.size), np.float32)
+    every, rng = _among(n_rows, taking_part), np.random.default_rng((problem.seed, int(labels[0])))
+
+    def improve(part_of: BlockRows, W: NDArray[np.float32], chosen: NDArray[np.bool_], n_passes: int) -> None:
+        for _ in range(n_passes):
+            parts = part_of.each(chosen, rng)
+            changes = [sweep(*own.csr, own.squares, own.signs, W, own.alpha, own.order, ridge) for own in parts]
+            if max(changes, default=0.0) < problem.tol:
                 break
-        found.append(np.empty((fold.size, labels.size), np.float32))
-        dense_scores(*csr, own, fold, found[-1])
-        beside += own / len(rows.folds)
-    return _solved(features, torch.from_numpy(beside if rows.is_covered else W), objective, found)
+
+    n_passes, n_beside = _passes(rows, problem)
+    improve(block, W, every, n_passes)
+    gain, loss = 0.0, 0.0
+    for own in block.each(every):
+        gain += 2 * float(own.alpha[own.signs > 0].sum(dtype=np.float64))
+        loss += float(np.vdot(own.alpha, own.alpha))
+    objective = gain - 0.5 * float(np.vdot(W, W)) - 0.5 * ridge * loss
+    found, beside = [np.zeros((0, labels.size), np.float32)], np.zeros_like(W)
+    for number, fold in enumerate(rows.folds, 1):
+        others, apart = W.copy(), block if number == len(rows.folds) else block.fork()
+        is_held = _among(n_rows, fold)
+        for own in apart.each(is_held):
+            forget(*own.csr, own.signs, others, own.alpha, own.order)
+        improve(apart, others, every & ~is_held, n_beside)
+        for own in apart.each(is_held):
+            found.append(np.empty((own.order.size, labels.size), np.float32))
+            dense_scores(*own.csr, others, own.order, found[-1])
+        if rows.is_covered:
+            beside += others / len(rows.folds)
+    return _solved(block.features, torch.from_numpy(beside if rows.is_covered else W), objective, found)
+
+
+def _among(n_rows: int, rows: NDArray[np.integer] | None) -> NDArray[np.bool_]:
+    """Return which rows are among these; None are all."""
+    found = np.full(n_rows, rows is None)
+    if rows is not None:
+        found[rows] = True
+    return found
 
 
 def _solved(features: NDArray[np.int32], W: Tensor, objective: float, held_out: list[NDArray[np.float32]]) -> Solved:
@@ -217,7 +195,7 @@ def solve(
     labels: NDArray[np.int64],
     problem: Problem,
     device: torch.device,
-    taking_part: NDArray[np.int64] | None = None,
+    taking_part: NDArray[np.integer] | None = None,
 ) -> Solved:
     """Return the weights of a block of labels by the solver that suits the device, from all rows or those taking part.
 
@@ -252,7 +230,7 @@ def solve_plain(
     labels: NDArray[np.int64],
     problem: Problem,
     device: torch.device,
-    taking_part: NDArray[np.int64] | None = None,
+    taking_part: NDArray[np.integer] | None = None,
 ) -> Solved:
     """Return the weights of a block of labels, by steps on a batch of rows at a time."""
     positive, place = (torch.from_numpy(part).to(device) for part in rows.positives(labels))
@@ -268,7 +246,7 @@ def solve_plain(
     signs = torch.full((n_rows, labels.size), -1.0, device=device)
     signs[positive, place] = 1
     W, alpha = torch.zeros(1 + features.size, labels.size, device=device), torch.zeros_like(signs)
-    steps, (n_passes, n_beside) = _Steps(len(batches[0].rows) if batches else 0), rows.passes(problem)
+    steps, (n_passes, n_beside) = _Steps(len(batches[0].rows) if batches else 0), _passes(rows, problem)
     for _ in range(n_passes if batches else 0):
         worst = [_improve(batches[at], signs, W, alpha, ridge, steps) for at in rng.permutation(len(batches))]
         if float(torch.stack(worst).max()) < problem.tol:
@@ -291,7 +269,7 @@ def solve_plain(
 
 
 def _batches(
-    X: sparse.csr_array, rows: NDArray[np.int64], rng: np.random.Generator, device: torch.device, ridge: float
+    X: sparse.csr_array, rows: NDArray[np.integer], rng: np.random.Generator, device: torch.device, ridge: float
 ) -> Iterator[_Batch]:
     """Yield random batches of these rows."""
     order = rng.permutation(rows)

@@ -1,15 +1,12 @@
 """Checkpoints of a training by several processes: a file for each of them, from which any number can go on."""
 
-import os
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelfield.cluster import Cluster
-from labelfield.errors import DataError
 from labelfield.inference.checkpoint import Checkpoint, read_checkpoint
 from labelfield.inference.machines import Machines, chosen, from_tensors
 from labelfield.inference.run import Monitor, Settings
@@ -69,23 +66,6 @@ def take_over(monitor: Monitor, settings: Settings) -> TakenOver:
             left = np.setdiff1d(left, wanted)
     is_own = {shard_path(path, Cluster(rank, cluster.size)) for rank in range(cluster.size)}
     return TakenOver(found, known, max(seconds), [file for file in seen if file not in is_own])
-
-
-def room_in_file(n: int, kind: type[Any], folder: Path | None) -> NDArray[Any]:
-    """Return an empty array (n,) that lies in a file without a name, in this folder or where temporary files are."""
-    size = n * np.dtype(kind).itemsize
-    if not size:
-        return np.empty(0, kind)
-    with TemporaryFile(dir=folder) as file:
-        try:
-            if hasattr(os, "posix_fallocate"):  # else a full disk would end the process without a word
-                os.posix_fallocate(file.fileno(), 0, size)
-            else:
-                file.truncate(size)
-        except OSError as error:
-            fix = f"Free {size / 2**20:,.0f} MiB there and go on with --resume."
-            raise DataError(f"no room for the weights ({error.strerror})", path=folder, fix=fix) from None
-        return np.memmap(file, kind, "r+", shape=(n,))
 
 
 def _owners(known: NDArray[np.int64], every: list[dict[str, NDArray[np.int64]]]) -> NDArray[np.int64]:

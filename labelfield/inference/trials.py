@@ -13,7 +13,8 @@ from labelfield.cluster import ALONE, Arrays, Cluster
 from labelfield.csr import column_counts, gather_rows
 from labelfield.data.transform import RowTransform
 from labelfield.inference.log_odds import ScoredRows
-from labelfield.inference.margin import MarginRows, Problem, from_first, is_compiled, label_blocks, solve
+from labelfield.inference.margin import Problem, from_first, is_compiled, label_blocks, solve
+from labelfield.inference.margin_rows import MarginRows
 from labelfield.inference.parallel import at_most_threads, single_threads
 from labelfield.linalg.rows import dot, to_tensor
 from labelfield.metrics.ranking import score_ranking
@@ -27,8 +28,9 @@ _PASSES = 3
 _PLAIN_PASSES = {"cpu": 4, "cuda": 8}
 # By how much another cost must be better than the first where only some labels are ranked, in percent: their noise.
 _NOISE = 0.5
-# Entries of X times labels up to which all labels take part, and the share and number of them that do beyond.
-_ENTRIES, _SHARE, _LEAST_LABELS = 1 << 30, 1 / 6, 512
+# Entries of X, times labels and alone, up to which all labels and rows take part, and the share and number of labels
+# that do beyond.
+_ENTRIES, _MOST_ENTRIES, _SHARE, _LEAST_LABELS = 1 << 30, 1 << 26, 1 / 6, 512
 # Beyond that, rows that candidates are trained on, at the most; and rows by which they are compared.
 _TRAINED_ROWS, _MOST_ROWS = 8000, 2000
 
@@ -64,7 +66,7 @@ def choose_machine(
     first, *others = costs
     labels, k, noise = np.flatnonzero(column_counts(Y)), 5, 0.0
     kept, rng = np.setdiff1d(np.arange(X.shape[0]), held_out), np.random.default_rng(seed)
-    if X.nnz * labels.size > _ENTRIES:
+    if X.nnz * labels.size > _ENTRIES or X.nnz > _MOST_ENTRIES:
         n_chosen = min(labels.size, max(_LEAST_LABELS, int(_SHARE * labels.size)))
         labels, k, noise = np.sort(rng.permutation(labels)[:n_chosen]), 2, _NOISE
         kept = np.sort(rng.permutation(kept)[:_TRAINED_ROWS])

@@ -6,7 +6,7 @@ from scipy import sparse
 
 pytest.importorskip("numba")
 
-from labelfield.compiled.descent import dense_scores, forget, machine_scores, restrict, sweep
+from labelfield.compiled.descent import dense_scores, forget, machine_scores, number_features, restrict, sweep
 
 COST = 0.7
 
@@ -77,17 +77,21 @@ def test_rows_that_are_forgotten_leave_nothing_behind(problem):
     np.testing.assert_allclose(W, X.T @ (signs * alpha), atol=1e-4)
 
 
-def test_restriction_keeps_a_constant_and_all_values_on_features_of_the_chosen_rows():
-    X, rows, places = random_rows(40, 90, 3), np.array([5, 7, 5, 31]), np.full(90, -1, np.int32)
-    features, starts, columns, values, squares = restrict(*arrays(X), rows, places, 0.5)
-    assert sorted(features) == sorted(set(X[rows].indices))
-    found = sparse.csr_array((values, columns, starts), shape=(40, 1 + features.size)).toarray()
+def test_restriction_keeps_a_constant_and_all_values_on_features_that_have_a_place():
+    X, places = random_rows(40, 90, 3), np.full(90, -1, np.int32)
+    n = number_features(*arrays(X)[:2], np.array([5, 7, 5]), places, 1)
+    n = number_features(*arrays(X)[:2], np.array([31, 7]), places, n)
+    features = np.flatnonzero(places >= 0)
+    assert features.tolist() == sorted(set(X[[5, 7, 31]].indices))
+    assert sorted(places[features]) == list(range(1, n))
+    rows, order = np.array([39, 0, 5, 5]), features[np.argsort(places[features])]
+    starts, columns, values, squares = restrict(*arrays(X), rows, places, 0.5)
+    found = sparse.csr_array((values, columns, starts), shape=(4, n)).toarray()
     np.testing.assert_array_equal(found[:, 0], 0.5)
-    np.testing.assert_array_equal(found[:, 1:], X[:, features].toarray())
+    np.testing.assert_array_equal(found[:, 1:], X[rows][:, order].toarray())
     np.testing.assert_allclose(squares, (found**2).sum(1), rtol=1e-6)
-    assert (places == -1).all()
-    empty = restrict(*arrays(X), np.zeros(0, np.int64), places, 0.5)
-    assert [part.size for part in empty] == [0, 41, 40, 40, 40]
+    bare = restrict(*arrays(X), np.arange(40), np.full(90, -1, np.int32), 0.5)
+    assert [part.size for part in bare] == [41, 40, 40, 40]
 
 
 def test_products_are_those_of_scipy():

@@ -11,7 +11,8 @@ from labelfield.inference import linear, trials
 from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
 from labelfield.inference.linear import Blocks, LinearTrainer, _Pace
 from labelfield.inference.machines import chosen, in_pieces, pruned
-from labelfield.inference.margin import MarginRows, Problem, Solved, solve
+from labelfield.inference.margin import Problem, Solved, solve
+from labelfield.inference.margin_rows import MarginRows
 from labelfield.inference.run import Monitor, Settings
 from labelfield.inference.trials import choose_machine
 from labelfield.models.linear import plan as linear_plan

@@ -8,15 +8,14 @@ from scipy.optimize import minimize
 from sklearn.svm import LinearSVC
 
 from labelfield.csr import gather_rows
-from labelfield.inference import margin
+from labelfield.inference import margin, margin_rows
 from labelfield.inference.margin import (
-    INTERCEPT_DEVIATION,
-    MarginRows,
     Problem,
     label_blocks,
     solve_compiled,
     solve_plain,
 )
+from labelfield.inference.margin_rows import INTERCEPT_DEVIATION, MarginRows
 from labelfield.linalg.rows import to_tensor
 from labelfield.models.linear.model import LinearMachines
 
@@ -32,7 +31,16 @@ def compiled(rows, labels, problem, taking_part=None):
     return solve_compiled(rows, labels, problem, taking_part)
 
 
-both = pytest.mark.parametrize("solve", [compiled, plain])
+def windowed(rows, labels, problem, taking_part=None):
+    """The compiled solver as it goes over rows that are too many for a copy in memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(margin_rows, "_IN_MEMORY", 0)
+        patch.setattr(margin_rows, "_WINDOW_ENTRIES", 150)
+        patch.setattr(margin_rows, "_WINDOW_BLOCKS", 4)
+        return compiled(rows, labels, problem, taking_part)
+
+
+both = pytest.mark.parametrize("solve", [compiled, windowed, plain])
 
 
 def drawn(n_rows=120, n_features=60, n_labels=5, seed=0):
