@@ -56,11 +56,13 @@ class Evidence:
         kept = np.unique(np.linspace(0, max(len(p) - 1, 0), min(len(p), MOST_ROWS)).astype(np.int64))
         values = p if is_known is None else np.where(is_known, p, -1)
         values, labels = values[kept], labels[kept]
-        order = np.argsort(-values, axis=1, kind="stable")
+        if (values[:, 1:] > values[:, :-1]).any():
+            order = np.argsort(-values, axis=1, kind="stable")
+            labels, values = (np.take_along_axis(part, order, 1) for part in (labels, values))
         Y = sparse.csr_array(Y)[kept]
         return cls(
-            np.take_along_axis(labels, order, 1).astype(np.int32),
-            np.take_along_axis(values, order, 1).astype(np.float32),
+            labels.astype(np.int32),
+            values.astype(np.float32),
             np.diff(Y.indptr).astype(np.int64),
             Y.indices.astype(np.int32),
             max(int(Y.shape[1]), int(labels.max(initial=-1)) + 1),  # rows may be of a file that has fewer

@@ -30,6 +30,7 @@ EVIDENCE = "evidence."
 
 # Tells for labels (N, k) of rows which were observed.
 IsKnown = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+Rows = NDArray[np.intp]
 
 
 def calibrate_predictor(
@@ -53,21 +54,21 @@ def calibrate_predictor(
         P = predictor.proba(X, calibrated=False)
         calibration.fit(P, Y.indices)
 
-        def mapped(taking_part: NDArray[np.bool_]) -> NDArray[np.float32]:
-            own = Temperature()
-            own.fit(P[taking_part], Y.indices[taking_part])
-            return np.take_along_axis(own(torch.from_numpy(P)).numpy(), labels, 1)
+        def mapped(taking_part: Rows, own: Rows) -> NDArray[np.float32]:
+            apart = Temperature()
+            apart.fit(P[taking_part], Y.indices[taking_part])
+            return np.take_along_axis(apart(torch.from_numpy(P[own])).numpy(), labels[own], 1)
 
     else:
         calibration.fit(raw[:, :n_ranked], judged.hit[:, :n_ranked], None if known is None else known[:, :n_ranked])
 
-        def mapped(taking_part: NDArray[np.bool_]) -> NDArray[np.float32]:
-            own, rows = Calibration(calibration.has_lead), np.flatnonzero(taking_part)
-            some = None if known is None else known[rows, :n_ranked]
-            own.fit(raw[rows, :n_ranked], judged.hit[rows, :n_ranked], some)
-            return by_rank(own, raw)
+        def mapped(taking_part: Rows, own: Rows) -> NDArray[np.float32]:
+            apart = Calibration(calibration.has_lead)
+            some = None if known is None else known[taking_part, :n_ranked]
+            apart.fit(raw[taking_part, :n_ranked], judged.hit[taking_part, :n_ranked], some)
+            return by_rank(apart, raw[own])
 
-    evidence = cross_fitted(lambda taking_part: (labels, mapped(taking_part)), Y, known)
+    evidence = cross_fitted(lambda taking_part, own: (labels[own], mapped(taking_part, own)), Y, known)
     remembered = {} if known is None else {"is_known": torch.from_numpy(known)}
     return remembered | as_memory(labels, raw, Y) | evidence
 
@@ -79,23 +80,24 @@ def by_rank(calibration: Calibration, p: NDArray[np.floating]) -> NDArray[np.flo
 
 
 def cross_fitted(
-    learn: Callable[[NDArray[np.bool_]], tuple[NDArray[np.int64], NDArray[np.float32]]],
+    learn: Callable[[Rows, Rows], tuple[NDArray[np.int64], NDArray[np.float32]]],
     Y: sparse.csr_array,
     is_known: NDArray[np.bool_] | None = None,
 ) -> dict[str, Tensor]:
     """Return the evidence for decisions about held-out rows with labels Y, as tensors that a checkpoint can hold.
 
-    `learn(taking_part)` gives labels (n, k) of all rows and their probabilities, by maps that were learned from some of
-    the rows. What it says of a row is taken from the turn in which that row took no part: probabilities of rows that
-    they were learned from look a little better than those of new rows.
+    `learn(taking_part, own)` gives labels (n, k) of its own rows and their probabilities, by maps that were learned
+    from the rows taking part, which are all others: probabilities of rows that they were learned from look a little
+    better than those of new rows.
     """
     if not Y.shape[0]:
         return {}
     turns = []
-    for own in folds(Y.shape[0]):
-        labels, p = learn(own if own.all() else ~own)  # a single row has no others to learn from
-        turns.append((np.flatnonzero(own), labels[own], p[own]))
-    order = np.argsort(np.concatenate([rows for rows, _, _ in turns]))
+    for is_own in folds(Y.shape[0]):
+        own = np.flatnonzero(is_own)
+        # A single row has no others to learn from.
+        turns.append((own, *learn(own if is_own.all() else np.flatnonzero(~is_own), own)))
+    order = np.argsort(np.concatenate([own for own, _, _ in turns]))
     labels, p = (np.concatenate([turn[part] for turn in turns])[order] for part in (1, 2))
     evidence = Evidence.of(labels, p, Y, is_known)
     return {f"{EVIDENCE}{name}": torch.from_numpy(array) for name, array in evidence.arrays().items()}
@@ -147,22 +149,22 @@ def calibrate_mean(
         P = _shared_rest(mean)
         calibration.fit(P, truth.indices)
 
-        def mapped(taking_part: NDArray[np.bool_]) -> NDArray[np.float32]:
-            own = Temperature()
-            own.fit(P[taking_part], truth.indices[taking_part])
-            return np.take_along_axis(own(torch.from_numpy(P)).numpy(), labels, 1)
+        def mapped(taking_part: Rows, own: Rows) -> NDArray[np.float32]:
+            apart = Temperature()
+            apart.fit(P[taking_part], truth.indices[taking_part])
+            return np.take_along_axis(apart(torch.from_numpy(P[own])).numpy(), labels[own], 1)
 
     else:
         hidden = _hidden(memories, n_labels)
         known = None if hidden is None else ~np.isin(_keys(labels, n_labels), hidden)
         calibration.fit(raw, judged.hit, known)
 
-        def mapped(taking_part: NDArray[np.bool_]) -> NDArray[np.float32]:
-            own = Calibration(calibration.has_lead)
-            own.fit(raw[taking_part], judged.hit[taking_part], None if known is None else known[taking_part])
-            return by_rank(own, raw)
+        def mapped(taking_part: Rows, own: Rows) -> NDArray[np.float32]:
+            apart = Calibration(calibration.has_lead)
+            apart.fit(raw[taking_part], judged.hit[taking_part], None if known is None else known[taking_part])
+            return by_rank(apart, raw[own])
 
-    return cross_fitted(lambda taking_part: (labels, mapped(taking_part)), truth, known)
+    return cross_fitted(lambda taking_part, own: (labels[own], mapped(taking_part, own)), truth, known)
 
 
 def _shared_rest(mean: sparse.csr_array) -> NDArray[np.float32]:
@@ -213,11 +215,13 @@ class _Entries:
         return np.asarray(self.starts[:, None] + order)
 
     def learn(
-        self, stack: Stack, calibration: Calibration, taking_part: NDArray[np.bool_], near: Stack | None = None
+        self, stack: Stack, calibration: Calibration, taking_part: Rows, near: Stack | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Learn weights and the map of probabilities from some rows; return the best labels of all, and the raw
         probabilities."""
-        used = self.is_first & taking_part[self.rows]
+        takes_part = np.zeros(self.n_rows, np.bool_)
+        takes_part[taking_part] = True
+        used = self.is_first & takes_part[self.rows]
         stack.cpu().fit([part[used] for part in self.parts], self.labels[used], self.is_true[used], near)
         parts = [torch.from_numpy(part.astype(np.float32)) for part in self.parts]
         every: NDArray[np.float32] = stack(parts, torch.from_numpy(self.labels)).sigmoid().numpy()
@@ -245,12 +249,12 @@ def fit_stack(
         return [{} for _ in memories], {}
     entries, start = _Entries(memories, n_labels), deepcopy(stack.cpu())
 
-    def learn(taking_part: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        own = Calibration(calibration.has_lead)
-        labels, p = entries.learn(deepcopy(start), own, taking_part, stack)
-        return labels[:, :N_REMEMBERED], by_rank(own, p[:, :N_REMEMBERED])
+    def learn(taking_part: Rows, own: Rows) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        apart = Calibration(calibration.has_lead)
+        labels, p = entries.learn(deepcopy(start), apart, taking_part, stack)
+        return labels[own, :N_REMEMBERED], by_rank(apart, p[own, :N_REMEMBERED])
 
-    together = entries.scores(*entries.learn(stack, calibration, np.ones(entries.n_rows, np.bool_)))
+    together = entries.scores(*entries.learn(stack, calibration, np.arange(entries.n_rows)))
     evidence = cross_fitted(learn, entries.truth)
     orders = [entries.ranked(part) for part in entries.parts]
     alone = [entries.scores(entries.labels[best], part[best]) for best, part in zip(orders, entries.parts, strict=True)]

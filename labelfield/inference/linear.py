@@ -16,7 +16,7 @@ from labelfield.cluster import ALONE, Cluster
 from labelfield.csr import column_counts, from_counts, gather_rows, row_of_entries
 from labelfield.data import Dataset
 from labelfield.errors import CannotAnswerError
-from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, as_memory, by_rank, cross_fitted, holds
+from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, Rows, as_memory, by_rank, cross_fitted, holds
 from labelfield.inference.checkpoint import Tensors, save_run
 from labelfield.inference.fitting import Past
 from labelfield.inference.log_odds import ScoredRows
@@ -49,6 +49,8 @@ _PRUNED = 0.05
 _TREE_PRUNED = 2.0
 # With fewer rows, all of them are held out in turn.
 _FEW_ROWS, _N_FOLDS = 5000, 5
+# Labels per held-out row, the best by what all rows taught, among which its N_RANKED best are by what half of them did.
+_N_NEAR = 2 * N_RANKED
 # Passes that also a short time budget leaves.
 _LEAST_PASSES = 2
 # Blocks of labels per step, for each thread.
@@ -326,14 +328,24 @@ class LinearTrainer:
         hit = holds(truth, labels)
         model.calibration.fit(p[:, :N_RANKED], hit[:, :N_RANKED])
 
-        def learn_apart(rows: NDArray[np.bool_]) -> tuple[Any, Any]:
-            """Learn from some rows; return the best labels of all in their new order, and their probabilities."""
-            odds = scored.learn_apart(deepcopy(start), model.stack, rows, torch.from_numpy(best))
-            p, order = (part.numpy() for part in odds.sigmoid_().sort(dim=1, descending=True, stable=True))
-            own, taking_part = Calibration(model.calibration.has_lead), np.flatnonzero(rows)
-            first = order[taking_part, :N_RANKED]
-            own.fit(p[taking_part, :N_RANKED], hit[taking_part[:, None], first])
-            return np.take_along_axis(labels, order, 1), by_rank(own, p)
+        near = [part.gather(1, torch.from_numpy(best)) for part in parts]
+
+        def learn_apart(taking_part: Rows, own: Rows) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+            """Learn from some rows; return the best labels of others in their new order, and their probabilities."""
+            stack, calibration = deepcopy(start), Calibration(model.calibration.has_lead)
+            scored.learn_apart(stack, model.stack, taking_part)
+
+            def ranked(rows: Rows, n_first: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+                of_best = [part[torch.from_numpy(rows), :n_first] for part in near]
+                odds = stack(of_best, torch.from_numpy(labels[rows, :n_first]))
+                p, order = (part.numpy() for part in odds.sigmoid_().sort(dim=1, descending=True, stable=True))
+                return order, p
+
+            # The new order differs little from that of all rows: the first labels are among a few more of it.
+            order, p = ranked(taking_part, _N_NEAR)
+            calibration.fit(p[:, :N_RANKED], hit[taking_part[:, None], order[:, :N_RANKED]])
+            order, p = ranked(own, N_REMEMBERED)
+            return np.take_along_axis(labels[own], order, 1), by_rank(calibration, p)
 
         evidence = cross_fitted(learn_apart, truth)
         model.to(device)

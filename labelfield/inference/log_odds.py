@@ -36,12 +36,9 @@ class ScoredRows:
         odds: Tensor = stack(self.parts, from_numpy(self.known))
         return odds
 
-    def learn_apart(self, stack: Stack, near: Stack, taking_part: NDArray[np.bool_], places: Tensor) -> Tensor:
-        """Fit a stack to the rows that take part (N,), beginning near one that was fitted to all.
-
-        Return the log-odds of those labels of each row whose places among the known ones (N, m) are given.
-        """
-        used = taking_part[self._rows]
+    def learn_apart(self, stack: Stack, near: Stack, taking_part: NDArray[np.intp]) -> None:
+        """Fit a stack to some of the rows, beginning near one that was fitted to all."""
+        takes_part = np.zeros(len(self.parts[0]), np.bool_)
+        takes_part[taking_part] = True
+        used = takes_part[self._rows]
         stack.fit([part[used] for part in self._scores], self._labels[used], self._is_true[used], near)
-        odds: Tensor = stack([part.gather(1, places) for part in self.parts], from_numpy(self.known)[places])
-        return odds
