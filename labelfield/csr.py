@@ -38,13 +38,19 @@ def assemble(
 
 
 def from_counts(
-    counts: NDArray[np.int64], indices: NDArray[np.int32], data: NDArray[Any] | None, n_columns: int
+    counts: NDArray[np.integer], indices: NDArray[np.int32], data: NDArray[Any] | None, n_columns: int
 ) -> sparse.csr_array:
     """Make a CSR array from the number of entries per row, their columns and their values (None: ones)."""
-    indptr = np.zeros(counts.size + 1, np.int64)
-    np.cumsum(counts, out=indptr[1:])
-    if indptr[-1] <= np.iinfo(np.int32).max:
-        indptr = indptr.astype(np.int32)  # SciPy wants both index arrays of one type
+    # SciPy wants both index arrays of one type.
+    dtype = np.int32 if indices.size <= np.iinfo(np.int32).max else np.int64
+    pointers = Growing(dtype, folder_for(counts), counts.size + 1)
+    pointers.extend(np.zeros(1, dtype))
+    end = 0
+    for some in pieces(counts):
+        ends = end + np.cumsum(counts[some], dtype=np.int64)
+        pointers.extend(ends)
+        end = int(ends[-1])
+    indptr = pointers.finish()
     if data is None and map_of(indices) is not None:
         data = np.broadcast_to(np.float32(1), (indices.size,))  # one number in memory, as of a folder on disk
     elif data is None:

@@ -87,16 +87,22 @@ def room_in_file(n: int, kind: type[Any], folder: Path | None) -> NDArray[Any]:
 class Growing:
     """An array that grows at its end: in memory, or in a file of a folder, which has no name and ends with the array.
 
-    A large array in memory grows by moving pages, not bytes, which keeps peak memory low.
+    With a folder, up to `in_memory` entries are in memory; once there are more, all of them are in the file. A large
+    array in memory grows by moving pages, not bytes, which keeps peak memory low.
     """
 
-    def __init__(self, dtype: type[np.generic], folder: Path | None = None, capacity: int = 1 << 16) -> None:
+    def __init__(
+        self, dtype: type[np.generic], folder: Path | None = None, capacity: int = 1 << 16, *, in_memory: int = 0
+    ) -> None:
         self.file: IO[bytes] | None = None  # first: `__del__` also sees an array for which there was no memory
-        self.array: NDArray[Any] = np.empty(0 if folder else capacity, dtype)
-        self.folder, self.size = folder, 0
-        if folder is not None:
-            # Not buffered, so that a full disk is told where something is written.
-            self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # open until `finish`
+        self.folder, self.size, self.in_memory = folder, 0, in_memory
+        self.array: NDArray[Any] = np.empty(0 if folder and not in_memory else capacity, dtype)
+        if folder is not None and not in_memory:
+            self._open()
+
+    def _open(self) -> None:
+        # Not buffered, so that a full disk is told where something is written.
+        self.file = tempfile.TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115  # open until `finish`
 
     def __del__(self) -> None:
         """Close the file of an array that was not finished, because what was to be read was not readable."""
@@ -105,6 +111,10 @@ class Growing:
 
     def extend(self, more: NDArray[Any]) -> None:
         end = self.size + more.size
+        if self.file is None and self.folder is not None and end > self.in_memory:
+            self._open()
+            self._write(self.array[: self.size])
+            self.array = np.empty(0, self.array.dtype)
         if self.file is not None:
             self._write(np.ascontiguousarray(more, self.array.dtype).ravel())
         else:

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.atomic import replacing_file
@@ -27,6 +28,7 @@ from labelfield.decide import Policy
 from labelfield.errors import CannotAnswerError, DataError
 from labelfield.models.artifact import DOCUMENTS
 from labelfield.serve.tagging import Question, promised_lines, ranked_lines, tag_names
+from labelfield.text.coded import IdCounter, LabelCoder, LabelLists
 from labelfield.text.documents import Document, Documents, Wanted, usual_weights
 from labelfield.text.encoders import Encoder, described_encoder, field_weights, unfitted_encoder
 from labelfield.text.kept import KeptDocuments, read_kept
@@ -52,7 +54,7 @@ def read_training(
     *,
     one_each: bool,
     kept: KeptDocuments | None = None,
-) -> tuple[Dataset, TextParts, list[list[str]]]:
+) -> tuple[Dataset, TextParts, LabelLists]:
     """Read documents, fit an encoder, and return their rows with what makes rows of further documents, and labels.
 
     The file is read once, as a stream: texts are forgotten as soon as their words are counted, or `kept` on disk.
@@ -64,8 +66,8 @@ def read_training(
     chosen = reading.vocabulary or vocabulary_beside(path)
     vocabulary = LabelVocabulary()
     if chosen is not None:
-        vocabulary = read_vocabulary(chosen, getattr(encoder, "language_", None)).for_numbers(lists)
-        say(f"{chosen}: {vocabulary.compared(vocabulary.named(lists))}")
+        vocabulary = read_vocabulary(chosen, getattr(encoder, "language_", None)).for_numbers([lists.names])
+        say(f"{chosen}: {vocabulary.compared(vocabulary.named([lists.names]))}")
     columns = file.columns
     parts = TextParts(encoder, vocabulary.with_names(file.names), columns.texts, _saved(columns._asdict()))
     return _labelled(X, lists, parts, columns.labels, path, one_each)
@@ -80,7 +82,7 @@ def read_again(
     *,
     one_each: bool,
     kept: KeptDocuments | None,
-) -> tuple[Dataset, TextParts, list[list[str]]]:
+) -> tuple[Dataset, TextParts, LabelLists]:
     """Return the documents of a model with those that were corrected, as `read_training` does.
 
     They are those in its folder, unless `data` names others. Documents that were corrected take the place of those with
@@ -104,7 +106,7 @@ def read_again(
     _say_encoder(encoder, X)
     if reading.vocabulary is not None:
         vocabulary = read_vocabulary(reading.vocabulary, getattr(encoder, "language_", None))
-        say(f"{reading.vocabulary}: {vocabulary.compared(vocabulary.named(lists))}")
+        say(f"{reading.vocabulary}: {vocabulary.compared(vocabulary.named([lists.names]))}")
     vocabulary = vocabulary.with_names(corrected.names).with_names(names)
     parts = TextParts(encoder, vocabulary, known.fields, columns)
     return _labelled(X, lists, parts, columns.get("labels"), path, one_each)
@@ -112,32 +114,31 @@ def read_again(
 
 def _encoded(
     documents: Iterable[Document], encoder: Encoder, weights: Sequence[float], kept: KeptDocuments | None
-) -> tuple[sparse.csr_array, list[list[str]]]:
+) -> tuple[sparse.csr_array, LabelLists]:
     """Fit an encoder to documents; return their rows and their labels."""
-    lists: list[list[str]] = []
-    ids = Counter[str]()
+    coder, ids = LabelCoder(), IdCounter()
 
     def texts() -> Iterator[Sequence[str]]:
         for document in documents:
-            lists.append(document.labels)
-            ids.update([document.id] if document.has_id else [])
+            coder.add(document.labels)
+            ids.add([document.id] if document.has_id else [])
             if kept is not None:
                 kept.add(document)
             yield document.texts
 
     X = encoder.fit_transform(texts(), weights)
-    _say_repeated(ids, "each document counts")
-    return X, lists
+    _say_repeated(*ids.repeated(), "each document counts")
+    return X, coder.finish()
 
 
 def _labelled(
-    X: sparse.csr_array, lists: list[list[str]], text: TextParts, column: str | None, path: Path, one_each: bool
-) -> tuple[Dataset, TextParts, list[list[str]]]:
+    X: sparse.csr_array, lists: LabelLists, text: TextParts, column: str | None, path: Path, one_each: bool
+) -> tuple[Dataset, TextParts, LabelLists]:
     """Return rows with their labels by name."""
-    named = text.vocabulary.named(lists)
-    _require_labels(named, column, path, one_each)
-    names = sorted({label for own in named for label in own})
-    Y = _positives(named, {name: column for column, name in enumerate(names)}, len(names))
+    named = lists.renamed(text.vocabulary.name_of)
+    _require_labels(named.counts, column, path, one_each)
+    names = sorted(named.names)
+    Y = named.positives(names)
     features = text.encoder.feature_names()
     text = replace(text, vocabulary=text.vocabulary.of(names))
     return Dataset(X, Y, Names(names), None if features is None else Names(features), trusted=True), text, named
@@ -173,7 +174,9 @@ def read_corrections(text: TextParts, reading: Reading, path: Path) -> Documents
     """Read corrected documents; if several have the same id, the last one counts, with a message."""
     found = read_for(text, reading, path, "train")
     every = _each(found)
-    _say_repeated(Counter(one.id for one in every if one.has_id), "the last correction of each counts")
+    ids = IdCounter()
+    ids.add(one.id for one in every if one.has_id)
+    _say_repeated(*ids.repeated(), "the last correction of each counts")
     kept = list({(one.id if one.has_id else place): one for place, one in enumerate(every)}.values())
     return replace(
         found,
@@ -184,11 +187,9 @@ def read_corrections(text: TextParts, reading: Reading, path: Path) -> Documents
     )
 
 
-def _say_repeated(ids: Counter[str], what: str) -> None:
-    twice = [one for one, count in ids.items() if count > 1]
-    if twice:
-        occurs = "occurs" if len(twice) == 1 else "occur"
-        say(f"{counted(len(twice), 'id')} {occurs} more than once, such as {twice[0]!r}; {what}")
+def _say_repeated(n: int, first: str, what: str) -> None:
+    if n:
+        say(f"{counted(n, 'id')} {'occurs' if n == 1 else 'occur'} more than once, such as {first!r}; {what}")
 
 
 def _saved(columns: dict[str, Any]) -> dict[str, Any]:
@@ -202,15 +203,16 @@ def _say_encoder(encoder: Encoder, X: sparse.csr_array) -> None:
         raise DataError("no word occurs in two documents", expected="documents that share words", fix=fix)
 
 
-def _require_labels(lists: list[list[str]], column: str | None, path: Path, one_each: bool) -> None:
-    n_empty = sum(not own for own in lists)
-    if n_empty == len(lists):
+def _require_labels(counts: NDArray[np.int32], column: str | None, path: Path, one_each: bool) -> None:
+    n_empty = int(np.count_nonzero(counts == 0))
+    if n_empty == counts.size:
         raise _no_labels(column, path)
     if n_empty:
         has, count = ("has", "it counts as one") if n_empty == 1 else ("have", "they count as documents")
         say(f"{counted(n_empty, 'document')} {has} no labels; {count} with none of the labels")
-    if one_each and (bad := next((i for i, own in enumerate(lists) if len(own) != 1), None)) is not None:
-        found = f"document {bad + 1} has {len(lists[bad])} labels"
+    if one_each and (counts != 1).any():
+        bad = int(np.argmax(counts != 1))
+        found = f"document {bad + 1} has {counts[bad]} labels"
         raise DataError(found, path=path, expected="one class per document", fix="Use --method auto.")
 
 
@@ -247,10 +249,10 @@ def describe_documents(reading: Reading, path: Path) -> dict[str, dict[str, Any]
     found = {}
     for part in parts:
         n, n_letters, n_empty, n_bare, sample = 0, 0, 0, 0, list[str]()
-        counts, ids = Counter[str](), Counter[str]()
+        counts, ids = Counter[str](), IdCounter()
         with Bar(f"reading {path.name}"), opened(reading, path, None, part, labelled=False) as file:
             for texts, labels, identifier, has_id in file.documents:
-                ids.update([identifier] if has_id else [])
+                ids.add([identifier] if has_id else [])
                 n, n_letters = n + 1, n_letters + sum(map(len, texts))
                 n_empty, n_bare = n_empty + (not "".join(texts).strip()), n_bare + (not labels)
                 counts.update(labels)
@@ -262,7 +264,7 @@ def describe_documents(reading: Reading, path: Path) -> dict[str, dict[str, Any]
             "letters per document": n_letters / n,
             "documents without text": n_empty,
             "documents without labels": n_bare,
-            "ids that occur more than once": sum(count > 1 for count in ids.values()),
+            "ids that occur more than once": ids.repeated()[0],
             "labels": len(counts),
             "labels per document": counts.total() / n,
             "labels seen once": sum(count == 1 for count in counts.values()),
@@ -372,7 +374,7 @@ def tag(
     rule: Question | Policy = Question(k or 5, threshold or 0.0, review=0.5 if review is None else review)
     if aims:
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
-    n, ids, n_review, names = 0, Counter[str](), 0, tag_names(estimator)
+    n, ids, n_review, names = 0, IdCounter(), 0, tag_names(estimator)
     with opened(reading, documents, estimator.text_, "test", labelled=None) as file, _writing(out) as target:
         say(f"{documents}: {file.columns.said(file.kind)}")
         write, separator = csv.writer(target, lineterminator="\n").writerow, _separator(names) if is_csv else "|"
@@ -385,8 +387,8 @@ def tag(
                 n_review += line["review"]
                 write(_cells(line, separator)) if is_csv else target.write(as_json_text(line) + "\n")
             n += len(batch)
-            ids.update(one for one, own in zip(batch.ids, batch.has_id or (), strict=True) if own)
-    _say_repeated(ids, "each document has its own line")
+            ids.add(one for one, own in zip(batch.ids, batch.has_id or (), strict=True) if own)
+    _say_repeated(*ids.repeated(), "each document has its own line")
     where = "" if out is None else f" to {out}"
     left = f"; {n_review:,} for a person to see" if aims else ""
     say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s{left}")

@@ -37,6 +37,7 @@ from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 from labelfield.methods import METHODS, methods_by_labels
 from labelfield.presets import PRESETS
+from labelfield.text.coded import LabelLists
 from labelfield.text.encoders import Encoder, make_encoder
 from labelfield.text.foreign import ENCODER_NAMES
 from labelfield.text.kept import KeptDocuments
@@ -173,7 +174,7 @@ def train(
             raise typer.BadParameter(str(error)) from None
         if cluster.is_first:
             estimator.save(out, None if has_classes else dataset.label_names)  # classes have names already
-            if text is not None and kept is not None:
+            if labels is not None and kept is not None:
                 _keep(kept, out, labels)
         cluster.meet("the saving of the model")
         remove_checkpoints(out)
@@ -196,9 +197,9 @@ def _read_any(
     options: dict[str, Any],
     how: tuple[str, str],
     kept: KeptDocuments | None,
-) -> tuple[Dataset, bool, TextParts | None, list[list[str]]]:
+) -> tuple[Dataset, bool, TextParts | None, LabelLists | None]:
     """Read rows or documents; return whether each has one class, and of documents what encodes them, and labels."""
-    text, labels = None, list[list[str]]()
+    text, labels = None, None
     try:
         if is_documents(data) or reading.text or reading.labels:
             has_classes = bool(METHODS[method].has_classes(options))
@@ -228,7 +229,7 @@ def _new_encoder(names: str, language: str) -> Encoder:
         raise typer.BadParameter(f"--{error}") from None
 
 
-def _keep(kept: KeptDocuments, folder: Path, labels: list[list[str]]) -> None:
+def _keep(kept: KeptDocuments, folder: Path, labels: LabelLists) -> None:
     """Put documents into the folder of a model."""
     from labelfield.models.artifact import DOCUMENTS
 

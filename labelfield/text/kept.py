@@ -6,12 +6,13 @@ import gzip
 import json
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from labelfield.errors import DataError
+from labelfield.mapped import scratch_folder
 from labelfield.text.documents import Document
 
 _LEVEL = 3
@@ -21,14 +22,15 @@ class KeptDocuments:
     """Documents on their way into a model folder: texts as they are read, labels by name when all are known."""
 
     def __init__(self) -> None:
-        self._file: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115  # at exit
+        folder = scratch_folder()
+        self._file: IO[str] = tempfile.TemporaryFile("w+", dir=folder, encoding="utf-8", newline="\n")  # noqa: SIM115  # at exit
 
     def add(self, document: Document) -> None:
         """Keep the id and the texts of the next document."""
         identifier = document.id if document.has_id else None
         self._file.write(json.dumps([identifier, *document.texts], ensure_ascii=False) + "\n")
 
-    def write(self, path: Path, labels: Sequence[Sequence[str]]) -> None:
+    def write(self, path: Path, labels: Iterable[Sequence[str]]) -> None:
         """Write all documents with their labels."""
         self._file.seek(0)
         with gzip.open(path, "wb", _LEVEL) as out:

@@ -28,7 +28,7 @@ from labelfield.compiled import has_numba, usable_threads
 from labelfield.constraints import Constraint, Flag, Integer, OneOf, Word, check_options
 from labelfield.csr import from_counts, row_norms
 from labelfield.errors import DataError
-from labelfield.mapped import Growing, scratch_folder
+from labelfield.mapped import Growing, advise, scratch_folder
 from labelfield.text.columns import EDGE, GRAM, Found, Vocabulary, choose_vocabulary
 from labelfield.text.counting import DocumentCounter, PairCounter
 from labelfield.text.languages import STEMMERS, Stem, detect_language, normalise, stemmer
@@ -56,17 +56,29 @@ _SHORT_DOCUMENTS = 600
 _MOST_ENTRIES = 1 << 27
 # Entries beyond which rows of training documents are files that the system reads as they are needed: half a GB.
 _MOST_IN_MEMORY = 1 << 26
+# Words of training documents, by number, beyond which they are a file.
+_MOST_WORDS_IN_MEMORY = 1 << 24
 # A pair says little more than its two words.
 _PAIR_WEIGHT = 0.5
 AUTO, NONE = "auto", "none"
 
 
 class _Kept(NamedTuple):
-    """The words of all batches by number, what the numbers mean, and how many entries their rows have at most."""
+    """The words of all batches by number, how many each batch has, what the numbers mean, and how many entries their
+    rows have at most."""
 
     lexicon: Lexicon
-    tokens: deque[NDArray[np.int32]]
+    tokens: NDArray[np.int32]
+    sizes: list[int]
     n_entries: int = 0
+
+    def batches(self) -> Iterator[NDArray[np.int32]]:
+        """Yield the words of one batch after another."""
+        end = 0
+        for size in self.sizes:
+            end += size
+            advise(self.tokens, "MADV_DONTNEED", 0, end - size)
+            yield np.asarray(self.tokens[end - size : end])
 
 
 @dataclass(kw_only=True)
@@ -120,9 +132,8 @@ class WordEncoder:
         kept = self._learn(documents, weights, keeps_tokens=True)
         if kept is None:
             return self.transform(documents)
-        tokens = (kept.tokens.popleft() for _ in range(len(kept.tokens)))  # forgotten once they are rows
         make_rows = partial(self._rows, kept.lexicon.pointers, kept.lexicon.units)
-        with _Ahead(tokens) as ahead:
+        with _Ahead(kept.batches()) as ahead:
             folder = scratch_folder() if kept.n_entries > _MOST_IN_MEMORY else None
             return self._assembled(ahead.map(make_rows, ahead.batches), folder)
 
@@ -154,12 +165,12 @@ class WordEncoder:
 
     def _assembled(self, parts: Iterable[_Rows], folder: Path | None = None) -> sparse.csr_array:
         """Return rows that are made part by part, in memory or in files of a folder."""
-        counts, indices, values = [_NO_COUNTS], Growing(np.int32, folder), Growing(np.float32, folder)
+        counts, indices, values = (Growing(dtype, folder) for dtype in (np.int64, np.int32, np.float32))
         for own, columns, tf_idf in parts:
-            counts.append(own)
+            counts.extend(own)
             indices.extend(columns)
             values.extend(tf_idf)
-        return from_counts(np.concatenate(counts), indices.finish(), values.finish(), self.n_features_)
+        return from_counts(counts.finish(), indices.finish(), values.finish(), self.n_features_)
 
     @property
     def n_features_(self) -> int:
@@ -187,7 +198,7 @@ class WordEncoder:
         if self.has_too_many_:
             self.has_characters_, found = False, found.without_grams()
         # Of words and n-grams; there are as many pairs as words.
-        n_entries = found.n_entries + (sum(tokens.size for tokens in kept.tokens) if kept and self.pairs else 0)
+        n_entries = found.n_entries + (kept.tokens.size if kept and self.pairs else 0)
         vocabulary, columns = choose_vocabulary(found, self.min_documents, self.max_features)
         self._take(vocabulary)
         if kept is not None:
@@ -254,7 +265,7 @@ class WordEncoder:
         if not has_numba():
             return self._plain_count(documents), None
         counter = DocumentCounter(None if self._are_words else self._names, self.weights_.size)
-        kept: deque[NDArray[np.int32]] = deque()
+        kept, sizes = Growing(np.int32, scratch_folder(), in_memory=_MOST_WORDS_IN_MEMORY), list[int]()
         pairs = PairCounter(counter.lexicon, self.weights_.size)
         with _Ahead(self._batches(documents)) as ahead:
             for words in ahead.map(split, ahead.batches):
@@ -262,13 +273,14 @@ class WordEncoder:
                 if self.pairs:
                     pairs.count(tokens, len(counter.units))
                 if keeps_tokens:
-                    kept.append(tokens)
+                    kept.extend(tokens)
+                    sizes.append(tokens.size)
         n, names = len(counter.units), counter.units
         is_gram = names.arena[names.starts[:n]] == ord(GRAM)
         pairs_found = pairs.result(self.min_documents)
         counted = counter.n_documents, counter.n_entries
         found = Found(names.names, is_gram, counter.frequency, *pairs_found, *counted)
-        return found, _Kept(counter.lexicon, kept) if keeps_tokens else None
+        return found, _Kept(counter.lexicon, kept.finish(), sizes) if keeps_tokens else None
 
     def _plain_count(self, documents: Iterable[Document]) -> Found:
         """Count in plain Python: the twin of the compiled loops."""
@@ -449,7 +461,6 @@ class WordEncoder:
 
 
 _Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
-_NO_COUNTS = np.zeros(0, np.int64)
 
 
 def _checked_weights(weights: Sequence[float]) -> NDArray[np.float32]:
