@@ -132,6 +132,7 @@ def question_of(given: Mapping[str, Any]) -> Question:
         found["precision"] = as_number(precision, "precision", 0.01, 0.999)
     explain = given.get("explain")
     if explain is not None:
+        explain = {"true": True, "false": False}.get(explain, explain) if isinstance(explain, str) else explain
         n_words = explain * _WORDS if isinstance(explain, bool) else explain
         found["explain"] = as_count(n_words, "explain", 0, _MOST_WORDS)
     return Question(**found)

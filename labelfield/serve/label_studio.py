@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Container, Iterator
+from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 from starlette.requests import Request
@@ -18,6 +19,10 @@ from labelfield.serve.tagging import Question
 
 _LEARNED = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED")
 _TRAIN = "START_TRAINING"
+# The probability from which a tag is proposed; if none has it, the first one is.
+_LIKELY = 0.5
+# Levels of nested choices.
+_MOST_LEVELS = 50
 
 
 def _served(service: Service, request: Request) -> Served:
@@ -37,7 +42,7 @@ async def setup(service: Service, request: Request) -> Any:
     served = _served(service, request)
     given = parse_object(await read_body(service, request))
     if given.get("schema"):
-        _tags_of_config(as_text(given["schema"], "schema"))
+        controls_of(as_text(given["schema"], "schema"), served.known)
     return {"model_version": served.version}
 
 
@@ -46,21 +51,17 @@ async def predict(service: Service, request: Request) -> Any:
     served = _served(service, request)
     given = parse_object(await read_body(service, request))
     tasks = [as_object(one, f"tasks[{place}]") for place, one in enumerate(as_list(given.get("tasks"), "tasks"))]
-    config = as_text(given.get("label_config") or "", "label_config")
-    from_name, to_name, field, choices = _tags_of_config(config)
-    items = [_document(served, task, field) for task in tasks]
-    lines = await service.tag(request, served, items, Question(k=100 if choices else 20)) if items else []
+    controls = controls_of(as_text(given.get("label_config") or "", "label_config"), served.known)
+    items = [_document(served, task, controls[0].field) for task in tasks]
+    question = Question(k=100 if any(control.paths for control in controls) else 20)
+    lines = await service.tag(request, served, items, question) if items else []
     results = []
     for line in lines:
-        tags = [tag for tag in line["tags"] if not choices or tag["label"] in choices]
-        chosen = [tag for tag in tags if tag["probability"] >= 0.5] or tags[:1]
-        value = {"choices": [tag["label"] for tag in chosen]}
-        result = [{"from_name": from_name, "to_name": to_name, "type": "choices", "value": value}] if chosen else []
-        score = min((tag["probability"] for tag in chosen), default=0.0)
+        chosen = [control.chosen(line["tags"]) for control in controls]
         results.append(
             {
-                "result": result,
-                "score": score,
+                "result": [control.result(own) for control, own in zip(controls, chosen, strict=True) if own],
+                "score": min((tag["probability"] for own in chosen for tag in own), default=0.0),
                 "uncertainty": line["uncertainty"],
                 "model_version": served.version,
             }
@@ -79,16 +80,41 @@ async def webhook(service: Service, request: Request) -> Any:
         return {"status": "ignored"}
     task = as_object(given.get("task"), "task")
     annotation = as_object(given.get("annotation"), "annotation")
-    labels = []
-    for one in as_list(annotation.get("result"), "result of the annotation"):
-        value = as_object(as_object(one, "a result").get("value") or {}, "a value")
-        for key in ("choices", "taxonomy"):
-            for own in as_list(value.get(key, []), key):
-                labels.append(as_text(own[-1] if isinstance(own, list) and own else own, "a choice"))
+    results = as_list(annotation.get("result"), "result of the annotation")
+    if annotation.get("was_cancelled"):  # the task was skipped
+        return {"status": "ignored"}
+    config = as_object(given.get("project") or {}, "project").get("label_config")
+    controls = controls_of(as_text(config, "label_config"), served.known) if config else []
+    labels = _labels_of(results, {control.name: control for control in controls}, served.known)
     identifier = None if task.get("id") is None else f"label-studio-{task['id']}"
-    texts = _document(served, task, None)
+    texts = _document(served, task, controls[0].field if controls else None)
     await asyncio.to_thread(service.add_correction, served, "label studio", identifier, texts, [], labels)
     return {"status": "stored"}
+
+
+def _labels_of(results: list[Any], controls: dict[str, Control], known: Container[str]) -> list[str]:
+    """Return the labels that a person chose by these control tags, or by any if the configuration is not told."""
+    labels = dict[str, None]()
+    for one in results:
+        result = as_object(one, "a result")
+        value = as_object(result.get("value") or {}, "a value")
+        control = controls.get(str(result.get("from_name")))
+        if controls and control is None:  # about something else
+            continue
+        for kind in _KINDS:
+            for chosen in as_list(value.get(kind) or [], kind):
+                path = [as_text(part, "a choice") for part in (chosen if isinstance(chosen, list) else [chosen])]
+                if path:
+                    labels[_label_of(path, control, known)] = None
+    return list(labels)
+
+
+def _label_of(path: list[str], control: Control | None, known: Container[str]) -> str:
+    """Return what the model calls a choice: by all its levels, by its last one, or as people see it; else its last."""
+    called = [_SEPARATOR.join(path), path[-1]]
+    if control is not None:
+        called += [label for label, own in control.paths.items() if own == path]
+    return next((label for label in called if label in known), path[-1])
 
 
 def _document(served: Served, task: dict[str, Any], field: str | None) -> tuple[str, ...]:
@@ -105,24 +131,103 @@ def _document(served: Served, task: dict[str, Any], field: str | None) -> tuple[
     return (*("",) * (len(fields) - 1), as_text(found, "the text of a task"))
 
 
-def _tags_of_config(config: str) -> tuple[str, str, str | None, set[str]]:
-    """Return the names of the choices, of what they are about, its field, and the allowed choices."""
+# Control tags that give a document labels, as results call them.
+_KINDS = ("choices", "taxonomy")
+_SEPARATOR = "/"
+
+
+class Control(NamedTuple):
+    """A control tag: what it is called, what it is about, and how it writes the labels that it offers.
+
+    `paths` are the choices by label, each with those above it; it is empty where choices are not in the configuration.
+    """
+
+    kind: str
+    name: str
+    to_name: str
+    field: str | None
+    paths: dict[str, list[str]]
+    is_nested: bool
+    most: int | None
+
+    def chosen(self, tags: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the tags that this control would have: the likely ones, at least one, as many as it takes."""
+        own = [tag for tag in tags if not self.paths or tag["label"] in self.paths]
+        return ([tag for tag in own if tag["probability"] >= _LIKELY] or own[:1])[: self.most]
+
+    def result(self, tags: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return tags as Label Studio writes what a person chose."""
+        paths = [self.paths.get(tag["label"], [tag["label"]]) for tag in tags]
+        value = {self.kind: paths if self.is_nested else [path[-1] for path in paths]}
+        return {"from_name": self.name, "to_name": self.to_name, "type": self.kind, "value": value}
+
+
+def controls_of(config: str, known: Container[str]) -> list[Control]:
+    """Return the control tags that take labels of this model, or all that take labels of documents if none does."""
     if not config.strip():
-        return "tags", "text", None, set()
-    if "<!" in config:
+        return [Control("choices", "tags", "text", None, {}, False, None)]
+    if "<!DOCTYPE" in config:
         raise RefusedError(422, "the label configuration has a document type; leave it out")
     try:
         root = ET.fromstring(config)
     except ET.ParseError as error:
         raise RefusedError(422, f"the label configuration is not XML: {error}") from None
-    tag = next((one for one in root.iter() if one.tag in ("Choices", "Taxonomy")), None)
-    if tag is None:
+    fields = {_attribute(one, "name"): _attribute(one, "value").lstrip("$") or None for one in root.iter()}
+    found = [
+        _control(one, fields)
+        for one in root.iter()
+        if one.tag.lower() in _KINDS and _attribute(one, "perRegion").lower() != "true"
+    ]
+    if not found:
         raise RefusedError(422, "the label configuration has no Choices; labelfield gives documents their tags")
-    to_name = tag.get("toName") or "text"
-    shown = next((one for one in root.iter() if one.get("name") == to_name), None)
-    field = None if shown is None else (shown.get("value") or "").lstrip("$") or None
-    choices = {one.get("alias") or one.get("value") or "" for one in tag.iter("Choice")}
-    return tag.get("name") or "tags", to_name, field, choices
+    return [one for one in found if any(label in known for label in one.paths)] or found
+
+
+def _control(tag: ET.Element, fields: dict[str, str | None]) -> Control:
+    kind, most = tag.tag.lower(), _attribute(tag, "maxUsages")
+    to_name = _attribute(tag, "toName").partition(",")[0].strip() or "text"
+    is_single = kind == "choices" and not _attribute(tag, "choice").startswith("multiple")
+    return Control(
+        kind,
+        _attribute(tag, "name") or "tags",
+        to_name,
+        fields.get(to_name),
+        _paths(tag),
+        kind == "taxonomy" or _attribute(tag, "allowNested").lower() == "true",
+        1 if is_single else int(most[:9]) or None if most.isdecimal() else None,
+    )
+
+
+def _paths(control: ET.Element) -> dict[str, list[str]]:
+    """Return the choices by the labels that may be meant: by all levels, by the last one, or as people see it."""
+    only_leaves = _attribute(control, "leafsOnly").lower() == "true"
+    by_path, by_name, by_sight = {}, dict[str, list[str]](), dict[str, list[str]]()
+    for choice, path in _choices(control):
+        if only_leaves and any(one.tag.lower() == "choice" for one in choice):
+            continue
+        by_path[_SEPARATOR.join(path)] = path
+        by_name.setdefault(path[-1], path)
+        by_sight.setdefault(_attribute(choice, "value"), path)
+    return by_sight | by_name | by_path
+
+
+def _choices(control: ET.Element) -> Iterator[tuple[ET.Element, list[str]]]:
+    """Yield the choices of a control tag in their order, each as results have it: its aliases, from the top down."""
+    waiting: list[tuple[ET.Element, list[str]]] = [(one, []) for one in reversed(control)]
+    while waiting:
+        one, above = waiting.pop()
+        path = above
+        if one.tag.lower() == "choice":
+            path = [*above, _attribute(one, "alias") or _attribute(one, "value")]
+            yield one, path
+        if len(path) > _MOST_LEVELS:
+            raise RefusedError(422, f"the label configuration nests choices more than {_MOST_LEVELS} levels deep")
+        waiting += [(inner, path) for inner in reversed(one)]
+
+
+def _attribute(tag: ET.Element, name: str) -> str:
+    """Return an attribute, in whatever case it is written, as Label Studio takes it; nothing if there is none."""
+    return next((value for own, value in tag.items() if own.lower() == name.lower()), "")
 
 
 def routes() -> list[Route]:

@@ -17,15 +17,14 @@ _KNOWN = ("model", "text", "documents", "rows", "k", "threshold", "precision", "
 async def tag(service: Service, request: Request) -> Any:
     """Tag one or many documents or rows."""
     body = await read_body(service, request)
-    if request.headers.get("content-type", "").startswith("text/plain"):
-        given: dict[str, Any] = {**request.query_params, "text": body.decode(errors="replace")}
-    else:
-        given = parse_object(body)
+    is_plain = request.headers.get("content-type", "").startswith("text/plain")
+    own = {"text": body.decode(errors="replace")} if is_plain else parse_object(body)
+    given: dict[str, Any] = {**request.query_params, **own}
     require_known(given, _KNOWN)
     served = service.store.find(None if given.get("model") is None else as_text(given["model"], "model"))
     items, ids = items_of(served, given)
     lines = await service.tag(request, served, items, question_of(given))
-    results = [line if own is None else {"id": own, **line} for own, line in zip(ids, lines, strict=True)]
+    results = [line if id is None else {"id": id, **line} for id, line in zip(ids, lines, strict=True)]
     return {"model": served.name, "version": served.version, "results": results}
 
 

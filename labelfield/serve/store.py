@@ -94,6 +94,11 @@ class Served:
         return None if self.text is None else self.text.fields
 
     @cached_property
+    def known(self) -> frozenset[str]:
+        """The names of all labels."""
+        return frozenset(self.names.names)
+
+    @cached_property
     def columns(self) -> dict[str, int] | None:
         """The columns of features by name, for a model of rows that has names."""
         names = None if self.fields is not None else self.estimator().feature_names()

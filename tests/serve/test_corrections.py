@@ -310,6 +310,37 @@ def test_label_studio_tells_what_people_chose(client):
     assert client.post("/webhook", json={"action": "PROJECT_UPDATED"}).json() == {"status": "ignored"}
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_label_studio_tells_by_which_tag_people_chose(client, is_told):
+    """Labels are those of the model where choices are other names of them, and other control tags have none."""
+    from test_shapes import CONFIG
+
+    chosen = {
+        "mood": ("choices", ["glad"]),
+        "some": ("choices", ["M"]),
+        "tree": ("taxonomy", [["music", "sailing"], ["A", "new"]]),
+        "nested": ("choices", [["Arts", "music"]]),
+    }
+    results = [
+        {"from_name": name, "to_name": "t", "type": kind, "value": {kind: value}}
+        for name, (kind, value) in chosen.items()
+    ]
+    results.append({"from_name": "words", "type": "textarea", "value": {"text": ["a remark"]}})
+    event = {
+        "action": "ANNOTATION_CREATED",
+        "task": {"id": f"told {is_told}", "data": {"other": "x", "body": "a song"}},
+        "annotation": {"result": results},
+        "project": {"id": 1, "label_config": CONFIG if is_told else None},
+    }
+    skipped = {**event, "annotation": {"result": [], "was_cancelled": True}}
+    assert client.post("/label-studio/webhook", json=event).json() == {"status": "stored"}
+    assert client.post("/label-studio/webhook", json=skipped).json() == {"status": "ignored"}
+    kept = client.get("/corrections").json()["corrections"][0]
+    assert kept["document_id"] == f"label-studio-told {is_told}"
+    assert kept["labels"] == (["music", "sailing", "new"] if is_told else ["glad", "M", "sailing", "new", "music"])
+    assert kept["document"]["text"] == ("a song" if is_told else "x")
+
+
 def test_precision_by_month_counts_what_people_were_shown(tmp_path):
     kept = Corrections(tmp_path / "c.sqlite")
     kept.add("m", "v", "page", None, {"text": "a"}, [("x", 0.9), ("y", 0.6)], ["x", "z"])

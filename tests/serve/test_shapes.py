@@ -73,6 +73,60 @@ def test_every_shape_says_the_same(client, tagged):
     assert predicted["model_version"] == client.get("/topics/health").json()["model_version"]
 
 
+CONFIG = """<View>
+  <!-- {"data": {"body": "a text"}} -->
+  <Text name="t" value="$body"/>
+  <Choices name="mood" toName="t"><Choice value="glad"/><Choice value="sad"/></Choices>
+  <Choices name="part" toName="t" perRegion="true"><Choice value="music"/></Choices>
+  <Choices name="one" toName="t">
+    <Choice value="sailing"/><View><Choice value="What one hears" alias="music"/></View>
+  </Choices>
+  <Choices name="some" toName="t" choice="multiple">
+    <Choice value="music" alias="M"/><Choice value="sailing" alias="S"/>
+  </Choices>
+  <taxonomy name="tree" toname="t" leafsonly="true">
+    <Choice value="music"><Choice value="sailing"/></Choice>
+    <Choice value="Arts" alias="A"><Choice value="music"/><Choice value="sailing"/></Choice>
+  </taxonomy>
+  <Choices name="nested" toName="t" choice="multiple" allowNested="true" maxUsages="1">
+    <Choice value="Arts"><Choice value="music"/></Choice>
+  </Choices>
+</View>"""
+
+
+def test_label_studio_gets_a_result_for_each_control_tag_that_takes_labels_of_the_model(client):
+    text = f"{TEXT}, a song of the choir, and the sail of a boat in the wind"
+    tags = client.post("/tag", json={"text": text, "k": 12}).json()["results"][0]["tags"]
+    best = [tag["label"] for tag in tags if tag["probability"] >= 0.5]
+    assert set(best) == {"music", "sailing"}
+    tasks = {"tasks": [{"id": 1, "data": {"body": text}}], "label_config": CONFIG}
+    (found,) = client.post("/topics/predict", json=tasks).json()["results"]
+    assert {one["from_name"]: (one["type"], one["value"]) for one in found["result"]} == {
+        "one": ("choices", {"choices": best[:1]}),  # as it takes one only
+        "some": ("choices", {"choices": [label[0].upper() for label in best]}),
+        "tree": (
+            "taxonomy",
+            {"taxonomy": [{"music": ["A", "music"], "sailing": ["music", "sailing"]}[label] for label in best]},
+        ),
+        "nested": ("choices", {"choices": [["Arts", "music"]]}),
+    }
+    assert {one["to_name"] for one in found["result"]} == {"t"}
+    assert found["score"] == min(tag["probability"] for tag in tags if tag["label"] in best)
+    loaded = '<View><Text name="t" value="$body"/><Taxonomy name="far" toName="t" apiUrl="https://x.example"/></View>'
+    (found,) = client.post("/topics/predict", json=tasks | {"label_config": loaded}).json()["results"]
+    assert [one["value"] for one in found["result"]] == [{"taxonomy": [[label] for label in best]}]
+
+
+def test_options_may_stand_in_the_address_and_the_body_has_the_last_word(client):
+    body = {"text": TEXT, "k": 3}
+    expected = client.post("/tag", json=body | {"threshold": 0.01, "explain": True}).json()
+    assert client.post("/tag?k=3&threshold=0.01&explain=true", json={"text": TEXT}).json() == expected
+    assert client.post("/tag?k=9&threshold=0.01&explain=true", json=body).json() == expected
+    refused = client.post("/tag?treshold=0.01", json=body)
+    assert (refused.status_code, "'treshold', which is not known" in refused.text) == (422, True)
+    assert client.post("/tag?explain=maybe", json=body).status_code == 422
+
+
 def test_thresholds_and_reviews(client):
     found = client.post("/tag", json={"text": TEXT, "k": 12, "threshold": 0.3, "review": 0}).json()["results"][0]
     everything = client.post("/tag", json={"text": TEXT, "k": 12, "review": 1}).json()["results"][0]
@@ -211,6 +265,7 @@ BAD = [
     ("/predict", {"tasks": [{"data": {"n": 1}}]}, 422, "no text"),
     ("/predict", {"tasks": [{"data": {"t": "x"}}], "label_config": "<View"}, 422, "not XML"),
     ("/predict", {"tasks": [{"data": {"t": "x"}}], "label_config": "<!DOCTYPE a><View/>"}, 422, "document type"),
+    ("/setup", {"schema": "<Taxonomy>" + "<Choice>" * 60 + "</Choice>" * 60 + "</Taxonomy>"}, 422, "50 levels deep"),
     ("/webhook", {"action": "ANNOTATION_CREATED"}, 422, "task is null"),
     ("/learn", {"modle": "topics"}, 422, "the body has 'modle', which is not known; known are model"),
     ("/learn/undo", {"modle": "topics"}, 422, "the body has 'modle', which is not known; known are model"),
