@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import typer
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 # Names of files that tags are written to; without a suffix, and with any other by --format, they are lines of JSON.
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", "")
+# Rows of numbers that are tagged at a time.
+_ROWS_AT_ONCE = 1024
 # Texts that show the language.
 _SAMPLE = 1000
 
@@ -307,11 +309,13 @@ def encoded(names: Sequence[str], text: TextParts, documents: Documents, path: P
     return Dataset(X, Y, Names([*names, *unseen]), trusted=True)
 
 
-@reads_files(rows=False, documents=True)
+@reads_files(documents=True)
 def tag(
     reading: Reading,
-    model: Annotated[Path, typer.Argument(help="The folder of a model that was trained on documents.")],
-    documents: Annotated[Path, typer.Argument(help="Documents in any format that train reads, or - for stdin.")],
+    model: Annotated[Path, typer.Argument(help="The folder of a model.")],
+    documents: Annotated[
+        Path, typer.Argument(help="Documents in any format that train reads, or - for stdin; rows for a model of rows.")
+    ],
     out: Annotated[Path | None, typer.Option("--out", help="A file; .gz is compressed. Default: stdout.")] = None,
     format: Annotated[
         Literal["jsonl", "csv"] | None, typer.Option("--format", help="Default: from the name of --out, or jsonl.")
@@ -346,10 +350,10 @@ def tag(
     device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older file.")] = False,
 ) -> None:
-    """Tag documents: a line {"id", "tags": [{"label", "uri", "probability"}], "uncertainty", "review"} for each.
+    """Tag documents or rows: a line {"id", "tags": [{"label", "uri", "probability"}], "uncertainty", "review"} each.
 
     With --precision, --recall, --review-rate, --max-tags or --f1, documents held out in training decide which tags to
-    give and which documents to leave to a person, and the promise is printed.
+    give and which documents to leave to a person, and the promise is printed. Rows have their numbers, from 1, as ids.
 
     Example: labelfield tag model new.csv --precision 0.95 --out tags.jsonl
     """
@@ -375,23 +379,25 @@ def tag(
     if aims:
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
     n, ids, n_review, names = 0, IdCounter(), 0, tag_names(estimator)
-    with opened(reading, documents, estimator.text_, "test", labelled=None) as file, _writing(out) as target:
-        say(f"{documents}: {file.columns.said(file.kind)}")
+    with _rows_to_tag(estimator, reading, documents) as (said, batches), _writing(out) as target:
+        say(f"{documents}: {said}")
         write, separator = csv.writer(target, lineterminator="\n").writerow, _separator(names) if is_csv else "|"
         if separator != "|":
             say(f"tags are joined by {separator!r}, because a label has |")
         if is_csv:
             write(["id", "tags", "uris", "probabilities", "uncertainty", "review"])
-        for batch in file.batches():
-            for line in _tagged(estimator, batch, rule, names, search):
+        for own in batches:
+            for identifier, line in zip(own.ids, _tagged(estimator, own.rows, rule, names, search), strict=True):
                 n_review += line["review"]
-                write(_cells(line, separator)) if is_csv else target.write(as_json_text(line) + "\n")
-            n += len(batch)
-            ids.add(one for one, own in zip(batch.ids, batch.has_id or (), strict=True) if own)
+                found = {"id": identifier, **line}
+                write(_cells(found, separator)) if is_csv else target.write(as_json_text(found) + "\n")
+            n += len(own.ids)
+            ids.add(one for one, is_given in zip(own.ids, own.has_id, strict=True) if is_given)
     _say_repeated(*ids.repeated(), "each document has its own line")
     where = "" if out is None else f" to {out}"
     left = f"; {n_review:,} for a person to see" if aims else ""
-    say(f"tagged {counted(n, 'document')}{where} in {time.perf_counter() - started:.1f} s{left}")
+    kind = "row" if estimator.text_ is None else "document"
+    say(f"tagged {counted(n, kind)}{where} in {time.perf_counter() - started:.1f} s{left}")
 
 
 def _promised(estimator: Any, asked: dict[str, Any]) -> Policy:
@@ -414,23 +420,43 @@ def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> Fi
     light = load_light(model) if is_light and device != "cuda" else None
     if light is not None:
         return light
-    estimator = load_model(model, device, trust)
-    if estimator.text_ is None:
-        raise typer.BadParameter(f"{model} was trained on rows, not on documents; use labelfield predict")
-    return estimator
+    return load_model(model, device, trust)
+
+
+class _Batch(NamedTuple):
+    """Some rows to tag, their ids, and which of these were given."""
+
+    ids: Sequence[str]
+    has_id: Sequence[bool]
+    rows: sparse.csr_array
+
+
+@contextmanager
+def _rows_to_tag(
+    tagger: FittedClassifier | LightModel, reading: Reading, path: Path
+) -> Iterator[tuple[str, Iterator[_Batch]]]:
+    """Open documents, or rows for a model of rows: say how they were read, and yield them in batches."""
+    text = tagger.text_
+    if text is None:
+        X = reading.for_model(cast("FittedClassifier", tagger), path, labelled=False).X
+        starts = range(0, X.shape[0], _ROWS_AT_ONCE)
+        places = (range(start, min(start + _ROWS_AT_ONCE, X.shape[0])) for start in starts)
+        ids = ((own, [str(1 + place) for place in own]) for own in places)
+        batches = (_Batch(named, [False] * len(named), X[own.start : own.stop]) for own, named in ids)
+        yield f"{counted(X.shape[0], 'row')}", batches
+        return
+    with opened(reading, path, text, "test", labelled=None) as file:
+        some = (_Batch(own.ids, own.has_id or [False] * len(own), text.rows(own.texts)) for own in file.batches())
+        yield file.columns.said(file.kind), some
 
 
 def _tagged(
-    tagger: FittedClassifier | LightModel, documents: Documents, rule: Question | Policy, names: TagNames, search: str
-) -> Iterator[dict[str, Any]]:
-    """Yield the line of `tag` for each document: by numbers, or by a policy with a promise."""
-    assert tagger.text_ is not None  # the model was trained on documents
-    rows = tagger.text_.rows(documents.texts)
+    tagger: FittedClassifier | LightModel, rows: sparse.csr_array, rule: Question | Policy, names: TagNames, search: str
+) -> list[dict[str, Any]]:
+    """Return the tags of each row: by numbers, or by a policy with a promise."""
     if isinstance(rule, Question):
-        lines = ranked_lines(tagger, rows, [rule] * len(documents), names, search)
-    else:
-        lines = promised_lines(tagger, rows, rule, names)
-    return ({"id": identifier, **line} for identifier, line in zip(documents.ids, lines, strict=True))
+        return ranked_lines(tagger, rows, [rule] * rows.shape[0], names, search)
+    return promised_lines(tagger, rows, rule, names)
 
 
 def _separator(names: TagNames) -> str:

@@ -222,9 +222,29 @@ def test_models_of_rows_and_of_documents_are_told_apart(toy, trained, tmp_path):
     rows, model = tmp_path / "rows", tmp_path / "model"
     run("synth", "--out", rows, "--rows", 60, "--features", 30, "--labels", 5)
     run("train", rows, "--out", model, *FAST)
-    assert "was trained on rows, not on documents" in message(run("tag", model, toy, check=2))
+    assert "expected rows of numbers" in message(run("tag", model, toy / "test.csv", check=3))
     assert "expected rows of numbers" in message(run("evaluate", model, toy / "test.csv", check=3))
     assert "--text is for a model of documents" in message(run("explain", model, "--text", "x", check=2))
+
+
+def test_rows_are_tagged_as_predict_topk_and_decide_say(tmp_path):
+    rows, model = tmp_path / "rows", tmp_path / "model"
+    run("synth", "--out", rows, "--rows", 1500, "--features", 30, "--labels", 5, "--seed", 2)
+    run("train", rows, "--out", model, "--quality", "fast")
+    estimator, X = labelfield.load(model), labelfield.read(rows).test.X
+    lines = [json.loads(line) for line in run("tag", model, rows, "-k", 2).stdout.splitlines()]
+    assert [line["id"] for line in lines] == [str(1 + i) for i in range(X.shape[0])]
+    best, names = estimator.predict_topk(X, 2), estimator.label_names()
+    for i, line in enumerate(lines):
+        own = best[[i]]
+        assert {tag["label"] for tag in line["tags"]} == {names[label] for label in own.indices}
+        np.testing.assert_allclose(sorted(tag["probability"] for tag in line["tags"]), sorted(own.data), atol=1e-4)
+    done = run("tag", model, rows, "--precision", 0.3)
+    decision = estimator.decide(X, precision=0.3)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["review"] for line in told] == decision.review.tolist()
+    assert [len(line["tags"]) for line in told] == np.diff(decision.tags.indptr).tolist()
+    assert f"tagged {X.shape[0]:,} rows" in message(done)
 
 
 def test_duplicate_ids_are_said(trained, tmp_path):
