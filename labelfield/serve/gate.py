@@ -191,12 +191,15 @@ def is_known(authorization: str, token: str) -> bool:
 
 
 async def read_body(service: Service, request: Request) -> bytes:
-    """Return the body of a request: 413 if it is too large, 408 if it comes too slowly, 503 if there are too many.
+    """Return the body of a request: 413 if it is too large, 408 if it comes too slowly, 503 if there are too many, 415
+    if it is compressed.
 
     Some more of a body that is too large is thrown away first: many senders look for an answer only when they have sent
     all of it.
     """
     limit, timeout = service.settings.max_body, service.settings.timeout
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise RefusedError(415, "compressed bodies are not read; send it as it is", {"Connection": "close"})
     declared, expected = (request.headers.get(name, "") for name in ("content-length", "expect"))
     size, parts = 0, list[bytes]()
     is_too_large = declared.isdecimal() and int(declared) > limit

@@ -36,6 +36,14 @@ def _no_number(name: str) -> Any:
     raise RefusedError(400, f"the body is not JSON: {name} is no number of JSON")
 
 
+def parse_text(body: bytes) -> str:
+    """Return a text in UTF-8; anything else is a 400."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise RefusedError(400, "the body is not UTF-8") from None
+
+
 def parse_object(body: bytes) -> dict[str, Any]:
     """Return a JSON object."""
     return as_object(parse_json(body), "the body")
@@ -150,17 +158,18 @@ def items_of(served: Served, given: dict[str, Any]) -> tuple[list[Any], list[str
         raise RefusedError(422, f"{named[0]} is empty; expected at least one")
     read = document_of if named[0] == "documents" else row_of
     items = [read(served, one, f"{named[0]}[{place}]") for place, one in enumerate(listed)]
-    ids = [_id_of(one, f"{named[0]}[{place}]") for place, one in enumerate(listed)]
+    given_ids = [one.get("id") if isinstance(one, dict) else None for one in listed]
+    ids = [as_id(one, f"the id of {named[0]}[{place}]") for place, one in enumerate(given_ids)]
     return items, ids
 
 
-def _id_of(given: Any, what: str) -> str | None:
-    found = given.get("id") if isinstance(given, dict) else None
+def as_id(found: Any, what: str) -> str | None:
+    """Return an id as text, or None if there is none."""
     if found is None or isinstance(found, str):
-        return found
+        return None if found is None else as_text(found, what)
     if isinstance(found, int) and not isinstance(found, bool):
         return str(found)
-    raise RefusedError(422, f"the id of {what} is {kind_of(found)}; expected text or a whole number")
+    raise RefusedError(422, f"{what} is {kind_of(found)}; expected text or a whole number")
 
 
 def document_of(served: Served, given: Any, what: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from starlette.requests import Request
 
 from labelfield.serve.gate import read_body
-from labelfield.serve.inputs import as_list, as_object, as_text, parse_object
+from labelfield.serve.inputs import as_id, as_list, as_object, as_text, parse_object
 from labelfield.serve.refusal import RefusedError
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
@@ -86,7 +86,8 @@ async def webhook(service: Service, request: Request) -> Any:
     config = as_object(given.get("project") or {}, "project").get("label_config")
     controls = controls_of(as_text(config, "label_config"), served.known) if config else []
     labels = _labels_of(results, {control.name: control for control in controls}, served.known)
-    identifier = None if task.get("id") is None else f"label-studio-{task['id']}"
+    given_id = as_id(task.get("id"), "the id of the task")
+    identifier = None if given_id is None else f"label-studio-{given_id}"
     texts = _document(served, task, controls[0].field if controls else None)
     await asyncio.to_thread(service.add_correction, served, "label studio", identifier, texts, [], labels)
     return {"status": "stored"}

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 
 from labelfield.serve.gate import read_body
-from labelfield.serve.inputs import as_count, as_text, items_of, parse_object, question_of, require_known
+from labelfield.serve.inputs import as_count, as_text, items_of, parse_object, parse_text, question_of, require_known
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
 
@@ -18,7 +18,7 @@ async def tag(service: Service, request: Request) -> Any:
     """Tag one or many documents or rows."""
     body = await read_body(service, request)
     is_plain = request.headers.get("content-type", "").startswith("text/plain")
-    own = {"text": body.decode(errors="replace")} if is_plain else parse_object(body)
+    own = {"text": parse_text(body)} if is_plain else parse_object(body)
     given: dict[str, Any] = {**request.query_params, **own}
     require_known(given, _KNOWN)
     served = service.store.find(None if given.get("model") is None else as_text(given["model"], "model"))

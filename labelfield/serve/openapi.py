@@ -106,6 +106,7 @@ _ERRORS = {
     "401": "no or a wrong token",
     "404": "unknown model",
     "413": "too large",
+    "415": "compressed, or a form in parts",
     "422": "a wrong type or value",
     "503": "the queue is full; see Retry-After",
     "504": "no answer in time",

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from labelfield.serve.dashboard import dashboard
 from labelfield.serve.gate import read_body
-from labelfield.serve.inputs import as_list, as_number, as_text, document_of, parse_object, require_known
+from labelfield.serve.inputs import as_id, as_list, as_number, as_text, document_of, parse_object, require_known
 from labelfield.serve.refusal import RefusedError
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
@@ -72,7 +72,7 @@ async def add(service: Service, request: Request) -> Any:
         if not isinstance(one, dict):
             raise RefusedError(422, "predicted has something that is no tag")
         predicted.append((as_text(one.get("label"), "a label"), as_number(one.get("probability"), "probability", 0, 1)))
-    identifier = None if given.get("id") is None else as_text(given["id"], "id")
+    identifier = as_id(given.get("id"), "id")
     number = await asyncio.to_thread(service.add_correction, served, "page", identifier, texts, predicted, labels)
     return {"correction": number, **await _counts(service, served)}
 

@@ -116,7 +116,7 @@ class Service:
         while True:
             await asyncio.sleep(_WATCH_S)
             for name in await asyncio.to_thread(self.store.changed):
-                if self.store.is_ready:
+                if self.store.is_ready and not await asyncio.to_thread(self.store.is_current, name):
                     with suppress(RefusedError):
                         await self.reload(name)
 
@@ -215,7 +215,7 @@ class Service:
         self,
         served: Served,
         origin: str,
-        document_id: Any,
+        document_id: str | None,
         texts: Sequence[str],
         predicted: Sequence[tuple[str, float]],
         labels: Sequence[str],
@@ -227,7 +227,7 @@ class Service:
         assert text is not None  # texts were read for a model of documents
         named = text.vocabulary.named([list(labels)])[0]
         document = dict(zip(text.fields, texts, strict=True))
-        identifier = None if document_id is None else str(document_id)[:200]
+        identifier = None if document_id is None else document_id[:200]
         return self.corrections.add(served.name, served.version, origin, identifier, document, predicted, named)
 
     def _answer(self, served: Served, items: list[Any], questions: list[Question]) -> list[Line]:

@@ -1,6 +1,7 @@
 """Refusals of the server that no other test asks for."""
 
 import asyncio
+import gzip
 import sqlite3
 from types import SimpleNamespace
 
@@ -103,6 +104,13 @@ def test_names_behind_a_proxy_are_told_to_the_server(folder):
     with serving({"topics": folder}, token="secret") as client:
         head = {"Host": "other.example", "Authorization": "Bearer secret"}
         assert client.get("/models", headers=head).status_code == 200
+
+
+def test_bodies_that_are_not_what_they_seem(client):
+    packed = client.post("/tag", content=gzip.compress(b'{"text": "a"}'), headers={"Content-Encoding": "gzip"})
+    assert (packed.status_code, "compressed bodies are not read" in packed.text) == (415, True)
+    plain = client.post("/tag", content="café".encode("latin-1"), headers={"Content-Type": "text/plain"})
+    assert (plain.status_code, "not UTF-8" in plain.text) == (400, True)
 
 
 def test_forms_in_parts(client):

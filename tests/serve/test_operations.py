@@ -194,6 +194,16 @@ def test_a_watched_folder_is_loaded_again(changing, documents):
     assert before not in metrics  # versions that are gone leave no series behind
 
 
+def test_a_watched_folder_that_is_loaded_already_is_not_loaded_again(changing):
+    """As after learning, or a reload that was asked for."""
+    client, folder = changing
+    folder.joinpath("config.json").touch()
+    seen = client.service.store._seen["topics"]
+    wait_for(lambda: client.service.store._seen["topics"] != seen)
+    time.sleep(0.3)
+    assert "reloaded" not in client.written.getvalue()
+
+
 def test_reloads_that_come_faster_than_they_are_done_do_not_queue(changing, monkeypatch):
     import asyncio
 
