@@ -195,6 +195,60 @@ def test_corrections_are_learned_and_that_is_undone_by_keys_alone(browser, addre
     assert not [one for one in browser.get_log("browser") if one["level"] == "SEVERE"]
 
 
+def test_what_a_person_said_stays_when_documents_are_tagged_again(browser, address):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    def pressed(what):
+        return browser.find_element(By.CSS_SELECTOR, f"[aria-label='{what}']").get_attribute("aria-pressed")
+
+    def tagged_again(value):
+        browser.execute_script("document.getElementById('status').textContent = ''")
+        move = (
+            f"const s = document.getElementById('precision'); s.value = {value}; s.dispatchEvent(new Event('change'))"
+        )
+        browser.execute_script(move)
+        until(lambda: text_of(browser, "status") == "1 document tagged.")
+
+    visit(browser, address)
+    before = until(lambda: text_of(browser, "corrections-summary"))
+    browser.find_element(By.NAME, "text").send_keys("the violin and the choir", Keys.CONTROL, Keys.ENTER)
+    until(lambda: text_of(browser, "status") == "1 document tagged.")
+    browser.find_element(By.CSS_SELECTOR, "[aria-label='Reject music']").click()
+    browser.find_element(By.CSS_SELECTOR, "[data-key=add]").send_keys("brand new", Keys.ENTER)
+    for value in (70, 49):
+        tagged_again(value)
+        assert (pressed("Reject music"), pressed("Accept brand new")) == ("true", "true")
+    browser.find_element(By.CSS_SELECTOR, "[data-key=save]").click()
+    until(lambda: text_of(browser, "status") == "The correction is stored.")
+    tagged_again(70)
+    browser.find_element(By.CSS_SELECTOR, "[data-key=undo]").click()  # which is still there
+    until(lambda: text_of(browser, "corrections-summary") == before)
+
+
+def test_late_answers_replace_no_newer_ones(browser, address):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    visit(browser, address)
+    browser.execute_script(
+        "const real = window.fetch; let isFirst = true; window.late = 0;"
+        "window.fetch = (path, options) => {"
+        "  if (path !== 'tag' || !isFirst) return real(path, options);"
+        "  isFirst = false;"
+        "  const late = new Promise((go) => setTimeout(go, 700));"
+        "  return late.then(() => real(path, options)).finally(() => window.late++);"
+        "};"
+    )
+    browser.find_element(By.NAME, "text").send_keys("the violin and the choir", Keys.CONTROL, Keys.ENTER)
+    browser.find_element(By.ID, "clear").click()
+    browser.find_element(By.NAME, "text").send_keys("the telescope and the planet", Keys.CONTROL, Keys.ENTER)
+    until(lambda: browser.execute_script("return window.late"))
+    time.sleep(0.3)
+    assert "the telescope" in text_of(browser, "list")
+    assert browser.find_element(By.CSS_SELECTOR, ".tags .label").text == "astronomy"
+
+
 def test_the_slider_promises_and_files_are_read(browser, address, tmp_path):
     from selenium.webdriver.common.by import By
 
@@ -203,6 +257,8 @@ def test_the_slider_promises_and_files_are_read(browser, address, tmp_path):
     visit(browser, address)
     browser.find_element(By.ID, "files").send_keys(str(lines))
     until(lambda: text_of(browser, "status") == "2 documents tagged.")
+    # A browser says nothing if the file that is open already is opened again.
+    until(lambda: browser.find_element(By.ID, "files").get_attribute("value") == "")
     first = browser.find_element(By.CSS_SELECTOR, "#list article").text
     assert "nothing that is known" in first  # what a person should see comes first
     move = "const s = document.getElementById('precision'); s.value = 70; s.dispatchEvent(new Event('input')); "

@@ -5,7 +5,7 @@ import * as dashboard from "./dashboard.js";
 import { counted, find, make, percent, say } from "./dom.js";
 import { Review } from "./review.js";
 
-const state = { models: [], model: null, items: [], timer: null, view: "tag" };
+const state = { models: [], model: null, items: [], asked: 0, timer: null, view: "tag" };
 const OFF = 49;
 
 const facts = () => state.models.find((one) => one.name === state.model);
@@ -37,10 +37,16 @@ function choose(name) {
   find("fields").replaceChildren(...(own.fields ?? []).map((field, place, all) =>
     make("label", {}, make("span", { class: "name" }, field),
       place < all.length - 1 ? make("input", { type: "text", name: field }) : make("textarea", { name: field, placeholder: "Paste a document" }))));
-  state.items = [];
-  find("results").hidden = true;
+  forget();
   refreshCorrections();
   if (state.view === "dashboard") dashboard.show(name);
+}
+
+// Answers that are still under way are about documents that are not shown any more.
+function forget() {
+  state.items = [];
+  state.asked += 1;
+  find("results").hidden = true;
 }
 
 function typed() {
@@ -52,13 +58,15 @@ const precision = () => Number(find("precision").value);
 
 async function run() {
   if (!state.items.length) return;
+  const number = ++state.asked;
   const body = { model: state.model, documents: state.items.map((item) => item.fields), k: 8 };
   if (precision() > OFF) body.precision = precision() / 100;
   say(`Tagging ${counted(state.items.length, "document")}…`);
   try {
     const { results } = await api.tag(body);
-    showResults(results);
+    if (number === state.asked) showResults(results);
   } catch (error) {
+    if (number !== state.asked) return;
     find("guarantee").textContent = body.precision ? error.message : find("guarantee").textContent;
     say(error.message, true);
   }
@@ -80,6 +88,7 @@ function showResults(results) {
 async function take(files) {
   const found = [];
   const fields = facts().fields;
+  if (!fields) return;
   const last = fields[fields.length - 1];
   const whole = (text, name) => ({ name, fields: { ...Object.fromEntries(fields.map((one) => [one, ""])), [last]: text } });
   for (const file of files) {
@@ -115,6 +124,8 @@ async function refreshCorrections() {
     [found, job] = await Promise.all([api.corrections(state.model), api.learning(state.model)]);
   } catch (error) {
     find("corrections-summary").textContent = error.message;
+    clearTimeout(state.timer);
+    if (state.wasRunning) state.timer = setTimeout(refreshCorrections, 1000);
     return;
   }
   const last = job.learning, isRunning = last?.state === "running";
@@ -144,6 +155,7 @@ async function refreshCorrections() {
 
 // Another model answers under the same name: say which, and tag what is shown again. Messages come after it.
 async function changed() {
+  for (const item of state.items) if (item.saved != null) Object.assign(item, { saved: null, said: null }); // it was learned, or is listed below
   state.models = (await api.models()).models;
   showAbout();
   await run();
@@ -183,11 +195,13 @@ find("form").addEventListener("keydown", (event) => {
 });
 find("clear").addEventListener("click", () => {
   find("form").reset();
-  state.items = [];
-  find("results").hidden = true;
+  forget();
   find("fields").querySelector("textarea")?.focus();
 });
-find("files").addEventListener("change", (event) => take(event.target.files));
+find("files").addEventListener("change", async (event) => {
+  await take([...event.target.files]);
+  event.target.value = ""; // so that the same file can be opened again
+});
 find("precision").addEventListener("input", () => {
   find("precision-shown").textContent = precision() > OFF ? `${precision()} %` : "off";
   find("precision").setAttribute("aria-valuetext", precision() > OFF ? `${precision()} percent` : "off");

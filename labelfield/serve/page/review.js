@@ -7,14 +7,25 @@ let numbered = 0;
 
 export class Review {
   constructor(item, result, model, onSaved) {
-    Object.assign(this, { item, result, model, onSaved, saved: null, shown: 0, explanation: null });
+    Object.assign(this, { item, result, model, onSaved, shown: 0, explanation: null });
+    // What a person has said stays when the document is tagged again.
+    item.said ??= new Map();
     this.number = ++numbered;
     this.suggested = result.tags.filter((tag) => result.guarantee || tag.probability >= 0.5);
     this.decisions = new Map(this.suggested.map((tag) => [tag.label, true]));
     // Unlikely tags would only be in the way; the first three are always shown.
     this.tags = result.tags.filter((tag, place) => place < 3 || tag.probability >= 0.02).map((tag) => ({ ...tag }));
+    for (const [label, isYes] of item.said) this.note(label, isYes);
     this.element = make("li");
     this.render();
+  }
+
+  // A decision, or none any more.
+  note(label, isYes) {
+    this.item.said.set(label, isYes);
+    if (isYes == null) this.decisions.delete(label);
+    else this.decisions.set(label, isYes);
+    if (isYes && !this.tags.some((tag) => tag.label === label)) this.tags.push({ label, probability: null });
   }
 
   get name() {
@@ -34,14 +45,14 @@ export class Review {
           make("h3", { id }, this.name),
           this.result.review ? make("span", { class: "badge look" }, "Please look") : null,
           make("span", { class: "badge" }, `uncertainty ${percent(this.result.uncertainty)}`),
-          this.saved != null ? make("span", { class: "badge saved" }, "✓ stored") : null),
+          this.item.saved != null ? make("span", { class: "badge saved" }, "✓ stored") : null),
         make("div", {}, this.text, make("p", { class: "muted", "data-why": "" })),
         make("div", {},
           this.tags.length ? this.list : make("p", { class: "muted" }, "No tag is sure enough. Add the right ones."),
           this.adder(),
           make("div", { class: "row" },
-            make("button", { type: "button", class: "primary", "data-key": "save", onclick: () => this.save() }, this.saved == null ? "Store as correction" : "Store again"),
-            this.saved != null ? make("button", { type: "button", "data-key": "undo", onclick: () => this.undo() }, "Undo") : null))));
+            make("button", { type: "button", class: "primary", "data-key": "save", onclick: () => this.save() }, this.item.saved == null ? "Store as correction" : "Store again"),
+            this.item.saved != null ? make("button", { type: "button", "data-key": "undo", onclick: () => this.undo() }, "Undo") : null))));
     this.showText();
     // A button that is gone, such as that which undid, leaves the focus to the one beside it.
     if (focused) (this.element.querySelector(`[data-key="${CSS.escape(focused)}"]`) ?? this.element.querySelector("[data-key=save]")).focus();
@@ -69,14 +80,14 @@ export class Review {
     const options = make("datalist", { id });
     const input = make("input", { type: "text", list: id, "aria-label": "Add a tag", placeholder: "Add a tag", "data-key": "add", autocomplete: "off" });
     input.addEventListener("input", async () => {
-      const { labels } = await api.labels(this.model, input.value).catch(() => ({ labels: [] }));
-      options.replaceChildren(...labels.map((label) => make("option", { value: label })));
+      const asked = input.value;
+      const { labels } = await api.labels(this.model, asked).catch(() => ({ labels: [] }));
+      if (asked === input.value) options.replaceChildren(...labels.map((label) => make("option", { value: label })));
     });
     const add = () => {
       const label = input.value.trim();
       if (!label) return;
-      if (!this.tags.some((tag) => tag.label === label)) this.tags.push({ label, probability: null });
-      this.decisions.set(label, true);
+      this.note(label, true);
       this.render();
     };
     input.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); add(); } });
@@ -84,8 +95,7 @@ export class Review {
   }
 
   decide(label, isYes) {
-    if (this.decisions.get(label) === isYes) this.decisions.delete(label);
-    else this.decisions.set(label, isYes);
+    this.note(label, this.decisions.get(label) === isYes ? null : isYes);
     this.render();
   }
 
@@ -138,8 +148,8 @@ export class Review {
     try {
       const body = { model: this.model, document: this.item.fields, predicted, labels };
       if (this.item.id) body.id = this.item.id;
-      const before = this.saved;
-      this.saved = (await api.correct(body)).correction;
+      const before = this.item.saved;
+      this.item.saved = (await api.correct(body)).correction;
       if (before != null) await api.removeCorrection(before).catch(() => {}); // one of the same id is gone already
       say("The correction is stored.");
     } catch (error) {
@@ -151,8 +161,8 @@ export class Review {
 
   async undo() {
     try {
-      await api.removeCorrection(this.saved);
-      this.saved = null;
+      await api.removeCorrection(this.item.saved);
+      this.item.saved = null;
       say("The correction is undone.");
     } catch (error) {
       say(error.message, true);
