@@ -182,12 +182,18 @@ def test_corrections_are_learned_and_that_is_undone_by_keys_alone(browser, addre
         browser.find_element(By.CSS_SELECTOR, "[data-key=save]").send_keys(Keys.ENTER)
         until(lambda: text_of(browser, "status") == "The correction is stored.")
     until(lambda: text_of(browser, "corrections-summary").startswith("12 corrections not learned yet"))
+    phone = {"width": 360, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     enter("learn")
     until(lambda: browser.find_element(By.ID, "progress").is_displayed())
+    assert browser.find_element(By.ID, "learning").size["height"] < 30, "the percentage is on a line of its own"
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     until(lambda: text_of(browser, "status").startswith("Learned."), 120)
     until(lambda: "aviation" in tags())  # the shown document is tagged again, by the new model
     assert browser.find_element(By.ID, "about").text != before
-    assert "learned" in text_of(browser, "corrections-list")
+    browser.find_element(By.CSS_SELECTOR, "#history summary").send_keys(Keys.ENTER)
+    badge = browser.find_element(By.CSS_SELECTOR, "#corrections-list .badge")
+    assert (badge.text, badge.size["width"] < 100) == ("learned", True)
     enter("undo-learning")
     until(lambda: text_of(browser, "corrections-summary").startswith("12 corrections not learned yet"), 60)
     until(lambda: "aviation" not in tags())
