@@ -157,7 +157,8 @@ def solve_compiled(
         gain += 2 * float(own.alpha[own.signs > 0].sum(dtype=np.float64))
         loss += float(np.vdot(own.alpha, own.alpha))
     objective = gain - 0.5 * float(np.vdot(W, W)) - 0.5 * ridge * loss
-    found, beside = [np.zeros((0, labels.size), np.float32)], np.zeros_like(W)
+    found = [np.zeros((0, labels.size), np.float32)]
+    beside = np.zeros_like(W) if rows.is_covered else W
     for number, fold in enumerate(rows.folds, 1):
         others, apart = W.copy(), block if number == len(rows.folds) else block.fork()
         is_held = _among(n_rows, fold)
@@ -169,7 +170,7 @@ def solve_compiled(
             dense_scores(*own.csr, others, own.order, found[-1])
         if rows.is_covered:
             beside += others / len(rows.folds)
-    return _solved(block.features, torch.from_numpy(beside if rows.is_covered else W), objective, found)
+    return _solved(block.features, torch.from_numpy(beside), objective, found)
 
 
 def _among(n_rows: int, rows: NDArray[np.integer] | None) -> NDArray[np.bool_]:

@@ -1,10 +1,10 @@
 """Training rows as the solvers of max-margin machines take them, and as a block of labels sees them.
 
-A block of labels sees the rows on its features alone, and keeps an α for each row and label. Where rows have few
-entries, both are in memory. Where they have more (`_IN_MEMORY`), rows are read where they are, a window of neighbouring
-rows at a time, and α is in a file: memory then does not grow with the rows. Windows are put together from blocks of all
-parts of the data, in random order. It depends on the number of entries alone which way is taken, so that a folder that
-is memory-mapped and the same rows in memory train the same machines.
+A block of labels sees the rows on its features alone, and keeps an α for each row and label. Few rows are copied for
+that (`_IN_MEMORY`). Many are read where they are, a window at a time, and their α is in a file: memory then does not
+grow with the rows. Windows are put together from blocks of all parts of the data, in random order. Which way is taken
+depends on the size of the rows alone, so that a folder that is memory-mapped and the same rows in memory train the same
+machines.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from labelfield.mapped import advise, room_in_file, scratch_folder
 # Prior standard deviation of the intercept around -1. Rare labels stay there, since a constant of 0.3 in rows of norm 1
 # is dear to use; frequent labels move away, which they need.
 INTERCEPT_DEVIATION = 0.3
-# Entries of rows of which each block of labels has a copy in memory.
-_IN_MEMORY = 1 << 26
+# Bytes that the copy of the rows for a block of labels may take, with α and signs: there is one for each thread.
+_IN_MEMORY, _PER_ENTRY, _PER_LABEL = 1 << 28, 8, 5
 # Entries and rows of a window, and blocks of neighbouring rows that a window consists of.
 _WINDOW_ENTRIES, _WINDOW_ROWS, _WINDOW_BLOCKS = 1 << 22, 1 << 15, 32
 
@@ -111,7 +111,8 @@ class BlockRows:
         self.places = np.full(rows.X.shape[1], -1, np.int32)
         self.alpha: NDArray[np.float32] = np.zeros((0, labels.size), np.float32)
         self._whole: Part | None = None
-        n_features = self._take_whole() if rows.X.indices.size <= _IN_MEMORY else self._number_in_windows()
+        n_bytes = _PER_ENTRY * rows.X.indices.size + _PER_LABEL * self.n_rows * labels.size
+        n_features = self._take_whole() if n_bytes <= _IN_MEMORY else self._number_in_windows()
         used = np.flatnonzero(self.places >= 0)
         self.features = np.empty(n_features - 1, np.int32)
         self.features[self.places[used] - 1] = used

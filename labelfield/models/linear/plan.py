@@ -13,15 +13,15 @@ COSTS = (1.0, 0.3, 0.1, 3.0)
 # Labels per group, of each tree in turn: trees that differ make fewer of the same mistakes.
 _GROUP_SIZES = (64, 16, 32)
 
-# The most held-out rows times machines: their scores are in memory.
-_HELD_OUT_ENTRIES = 1 << 26
+# The most held-out rows times machines: their scores are in memory. More rows teach nothing further.
+_HELD_OUT_ENTRIES, _MOST_HELD_OUT = 1 << 26, 50_000
 # The cost of the machines of trees, for which no trials are made.
 TREE_COST = 1.0
 
 
 def most_held_out(n_machines: int) -> int:
     """Return the largest number of rows that can be held out."""
-    return max(200, _HELD_OUT_ENTRIES // max(n_machines, 1))
+    return min(_MOST_HELD_OUT, max(200, _HELD_OUT_ENTRIES // max(n_machines, 1)))
 
 
 def default_trees(n_labels: int) -> int:
