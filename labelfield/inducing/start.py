@@ -20,15 +20,20 @@ _COLUMNS = 64
 
 
 def kmeans(
-    X: sparse.csr_array | NDArray[np.float32], count: int, rng: np.random.Generator, device: torch.device | str = "cpu"
+    X: sparse.csr_array | NDArray[np.float32],
+    count: int,
+    rng: np.random.Generator,
+    device: torch.device | str = "cpu",
+    columns: NDArray[np.integer] | None = None,
 ) -> NDArray[np.float32]:
     """Return centres (M, D) after a few rounds of Lloyd's algorithm from random rows, on at most 20 rows per centre.
 
+    With `columns`, centres are those of the rows on these alone.
     This is a start, not a clustering: the centres are trained further. A centre without rows moves to a random one.
     """
     n = X.shape[0]
     chosen = np.sort(rng.choice(n, min(n, _ROWS_PER_CENTRE * count), replace=False))
-    rows = X[chosen]
+    rows = _on(X[chosen], columns)
     count = min(count, rows.shape[0])
     points = to_tensor(rows, device) if sparse.issparse(rows) else torch.from_numpy(rows).to(device)
     centres = torch.from_numpy(_dense(rows[np.sort(rng.choice(rows.shape[0], count, replace=False))])).to(device)
@@ -42,10 +47,19 @@ def kmeans(
     return centres.cpu().numpy()
 
 
-def random_rows(X: sparse.csr_array | NDArray[np.float32], count: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return rows (M, D) that are drawn without replacement, all of them if there are no more."""
+def random_rows(
+    X: sparse.csr_array | NDArray[np.float32],
+    count: int,
+    rng: np.random.Generator,
+    columns: NDArray[np.integer] | None = None,
+) -> NDArray[np.float32]:
+    """Return rows (M, D) that are drawn without replacement, all of them if there are no more; of these `columns`."""
     n = X.shape[0]
-    return _dense(X[np.sort(rng.choice(n, min(n, count), replace=False))])
+    return _dense(_on(X[np.sort(rng.choice(n, min(n, count), replace=False))], columns))
+
+
+def _on(rows: Any, columns: NDArray[np.integer] | None) -> Any:
+    return rows if columns is None else rows[:, columns]
 
 
 def _sums(points: Tensor, group: Tensor, n_groups: int) -> Tensor:

@@ -41,16 +41,22 @@ def fill_shared(
 ) -> None:
     """Start shared inducing inputs on the n_support most frequent features, or on all if 0."""
     support = frequent_features(X, spec.n_support) if spec.n_support else None
-    seen = X if support is None else sparse.csr_array(X[:, support])
-    Z = torch.from_numpy(starting_points(seen, spec.n_inducing, rng, device, at))
+    Z = torch.from_numpy(starting_points(X, spec.n_inducing, rng, device, at, support))
     inducing.fill(Z, None if support is None else torch.from_numpy(support))
 
 
 def starting_points(
-    X: sparse.csr_array | NDArray[np.float32], count: int, rng: np.random.Generator, device: torch.device | str, at: str
+    X: sparse.csr_array | NDArray[np.float32],
+    count: int,
+    rng: np.random.Generator,
+    device: torch.device | str,
+    at: str,
+    columns: NDArray[np.integer] | None = None,
 ) -> NDArray[np.float32]:
-    """Return where inducing inputs (M, D) start: at centres of the rows (at="kmeans"), or at random ones ("rows")."""
-    return pad_rows(kmeans(X, count, rng, device) if at == "kmeans" else random_rows(X, count, rng), count)
+    """Return where inducing inputs (M, D) start: at centres of the rows (at="kmeans"), or at random ones ("rows"), on
+    these columns or all."""
+    found = kmeans(X, count, rng, device, columns) if at == "kmeans" else random_rows(X, count, rng, columns)
+    return pad_rows(found, count)
 
 
 def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
