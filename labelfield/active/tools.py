@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from labelfield.atomic import replacing_file
-from labelfield.errors import DataError
-from labelfield.text.documents import Documents
+from labelfield.errors import DataError, locating
+from labelfield.text.documents import Documents, whole
 from labelfield.text.parts import Tag, written
 
 Tool = Literal["jsonl", "label-studio", "doccano", "argilla", "prodigy"]
@@ -60,7 +60,7 @@ def _to_label_studio(task: Task) -> dict[str, Any]:
 
 
 def _to_doccano(task: Task) -> dict[str, Any]:
-    return {"text": _text(task), "label": _likely(task), "document_id": task.id}
+    return {"text": _text(task), "label": _likely(task), "document_id": task.id, "fields": task.fields}
 
 
 def _to_argilla(task: Task) -> dict[str, Any]:
@@ -92,8 +92,12 @@ def read_annotations(path: str | PathLike[str]) -> tuple[Documents, str]:
     records = _records(found)
     for tool, (is_of, read) in _READERS.items():
         if all(is_of(record) for _, record in records):
-            taken = [(line, read(record)) for line, record in records]
-            return _as_documents([(line, own) for line, own in taken if own is not None], found), tool
+            taken = []
+            for line, record in records:
+                with locating(found, line):
+                    if (own := read(record)) is not None:
+                        taken.append((line, own))
+            return _as_documents(taken, found), tool
     fix = f"Export it from {', '.join(tool for tool in TOOLS if tool != 'jsonl')} as JSON or JSON lines."
     raise DataError("records of none of the labelling tools", path=found, fix=fix)
 
@@ -104,19 +108,10 @@ def _records(path: Path) -> list[tuple[int, dict[str, Any]]]:
     except UnicodeDecodeError:
         raise DataError("not UTF-8", path=path, fix="Export it again.") from None
     if text.lstrip().startswith("["):
-        try:
-            listed = list(enumerate(json.loads(text), 1))
-        except ValueError as error:
-            raise DataError(f"not JSON ({error})", path=path) from None
+        listed = list(enumerate(_parsed(text, path), 1))
     else:
-        listed = []
-        for line, content in enumerate(text.splitlines(), 1):
-            if not content.strip():
-                continue
-            try:
-                listed.append((line, json.loads(content)))
-            except ValueError as error:
-                raise DataError(f"not JSON ({error})", path=path, line=line) from None
+        lines = enumerate(text.split("\n"), 1)  # others that Python takes for ends of lines may stand in a text
+        listed = [(line, _parsed(content, path, line)) for line, content in lines if content.strip()]
     if not listed:
         raise DataError("no records", path=path, expected="at least one")
     for line, record in listed:
@@ -125,53 +120,100 @@ def _records(path: Path) -> list[tuple[int, dict[str, Any]]]:
     return listed
 
 
+def _parsed(text: str, path: Path, line: int | None = None) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON ({error})", path=path, line=line) from None
+
+
 class _Labelled(NamedTuple):
     id: str | None
     fields: dict[str, str]
     labels: list[str]
 
 
+_T = TypeVar("_T")
+_NAMES: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
+
+
+def _as(kind: type[_T], found: Any, what: str) -> _T:
+    """Return what is of a kind, or refuse it."""
+    if not isinstance(found, kind):
+        raise DataError(f"{what} is {json.dumps(found)}", expected=_NAMES[kind])
+    return found
+
+
+def _object(found: Any, what: str) -> dict[str, Any]:
+    return _as(dict, {} if found is None else found, what)
+
+
+def _objects(found: Any, what: str) -> list[dict[str, Any]]:
+    return [_as(dict, one, f"one of {what}") for one in _as(list, [] if found is None else found, what)]
+
+
+def _labels(found: Any, what: str) -> list[str]:
+    labels = [_as(str, one, "a label").strip() for one in _as(list, [] if found is None else found, what)]
+    for label in labels:
+        if not label or "\n" in label:
+            raise DataError(f"a label is {json.dumps(label)}", expected="one line of text")
+    return labels
+
+
+def _fields(found: Any, what: str) -> dict[str, str]:
+    given = _object(found, what)
+    return {name: _as(str, "" if text is None else text, f"{name} of {what}") for name, text in given.items()}
+
+
 def _from_label_studio(record: dict[str, Any]) -> _Labelled | None:
-    answers = [one for one in record["annotations"] if not one.get("was_cancelled")]
+    answers = [one for one in _objects(record["annotations"], "annotations") if not one.get("was_cancelled")]
     if not answers:
         return None
     labels = list[str]()
-    for result in answers[-1].get("result") or []:
-        value = result.get("value") or {}
-        labels += value.get("choices") or []
-        labels += [path[-1] for path in value.get("taxonomy") or [] if path]
-    data = record["data"]
+    for result in _objects(answers[-1].get("result"), "result"):
+        value = _object(result.get("value"), "value")
+        for kind in ("choices", "taxonomy"):
+            chosen = _as(list, value.get(kind) or [], kind)
+            # Nested ones are lists, from the top down.
+            labels += _labels([one[-1] if isinstance(one, list) and one else one for one in chosen], kind)
+    data = _object(record["data"], "data")
     fields = {name: text for name, text in data.items() if isinstance(text, str) and name != "document_id"}
+    if not fields:
+        raise DataError("data has no text", expected="at least one field with text")
     return _Labelled(data.get("document_id"), fields, labels)
 
 
 def _from_doccano(record: dict[str, Any]) -> _Labelled | None:
-    given: list[str] = record["label"] if "label" in record else record["labels"]
-    metadata = record.get("meta") or {}
+    metadata = _object(record.get("meta"), "meta")
     identifier = record.get("document_id", metadata.get("document_id"))
-    return _Labelled(identifier, {"text": record["text"]}, given)
+    fields = record.get("fields", metadata.get("fields")) or {"text": _as(str, record["text"], "text")}
+    return _Labelled(identifier, _fields(fields, "fields"), _labels(record.get("label", record.get("labels")), "label"))
 
 
 def _from_argilla(record: dict[str, Any]) -> _Labelled | None:
     responses = record["responses"]
-    answers = responses if isinstance(responses, list) else [one for own in responses.values() for one in own]
+    if isinstance(responses, dict):  # by question
+        responses = [one for name, own in responses.items() for one in _objects(own, f"responses to {name}")]
+    answers = _objects(responses, "responses")
     done = [one for one in answers if one.get("status", "submitted") == "submitted"]
     if not done:
         return None
     value = done[-1].get("value", done[-1].get("values"))
     if isinstance(value, dict):  # by question
-        value = next(iter(value.values()))
+        value = next(iter(value.values()), None)
         value = value.get("value") if isinstance(value, dict) else value
-    return _Labelled(record.get("id"), dict(record["fields"]), [value] if isinstance(value, str) else list(value))
+    labels = _labels([value] if isinstance(value, str) else value, "value")
+    return _Labelled(record.get("id"), _fields(record["fields"], "fields"), labels)
 
 
 def _from_prodigy(record: dict[str, Any]) -> _Labelled | None:
     if record["answer"] != "accept":
         return None
-    fields = record.get("fields") or {"text": record["text"]}
-    identifier = (record.get("meta") or {}).get("document_id")
-    names = {option.get("id"): option.get("text", option.get("id")) for option in record.get("options") or []}
-    return _Labelled(identifier, fields, [str(names.get(one, one)) for one in record.get("accept") or []])
+    fields = record.get("fields") or {"text": _as(str, record["text"], "text")}
+    identifier = _object(record.get("meta"), "meta").get("document_id")
+    names = {str(one.get("id")): one.get("text", one.get("id")) for one in _objects(record.get("options"), "options")}
+    labels = [str(names.get(one, one)) for one in _labels(record.get("accept"), "accept")]
+    return _Labelled(identifier, _fields(fields, "fields"), labels)
 
 
 def _has(*names: str) -> Callable[[dict[str, Any]], bool]:
@@ -193,13 +235,10 @@ def _as_documents(found: list[tuple[int, _Labelled]], path: Path) -> Documents:
     if not found:
         raise DataError("no document was labelled", path=path, expected="at least one answer")
     names = tuple(dict.fromkeys(name for _, one in found for name in one.fields))
-    for line, one in found:
-        if not all(isinstance(label, str) for label in one.labels):
-            raise DataError("a label is not text", path=path, line=line)
     return Documents(
-        texts=[tuple(str(one.fields.get(name) or "") for name in names) for _, one in found],
-        labels=[list(dict.fromkeys(one.labels)) for _, one in found],
-        ids=[str(line) if one.id is None else str(one.id) for line, one in found],
+        texts=[tuple(whole(one.fields.get(name, "")) for name in names) for _, one in found],
+        labels=[list(dict.fromkeys(map(whole, one.labels))) for _, one in found],
+        ids=[str(line) if one.id is None else whole(str(one.id)) for line, one in found],
         fields=names,
         has_id=[one.id is not None for _, one in found],
     )

@@ -200,9 +200,8 @@ def test_tasks_go_to_a_tool_and_answers_come_back(served, tmp_path, tool):
     found = labelfield.read_documents(tmp_path / "labelled.jsonl")
     assert found.labels == [["music", "new"]] * 3
     known = labelfield.read_documents(pool)
-    for identifier, texts in zip(found.ids, found.texts, strict=True):
-        original = known.texts[known.ids.index(identifier)]
-        assert " ".join(" ".join(texts).split()) == " ".join(" ".join(original).split())
+    assert found.fields == known.fields == ("title", "text")
+    assert all(texts == known.texts[known.ids.index(one)] for one, texts in zip(found.ids, found.texts, strict=True))
 
 
 def test_what_people_skipped_is_left_out(tmp_path):
@@ -216,6 +215,16 @@ def test_what_people_skipped_is_left_out(tmp_path):
     assert (tool, documents.texts, documents.labels) == ("prodigy", [("a",)], [["Label X"]])
 
 
+def test_nested_choices_count_by_their_last_level_and_any_text_is_kept(tmp_path):
+    value = [{"value": {"choices": [["Arts", "music"]], "taxonomy": [["A", "B"], ["C"]]}}]
+    record = {"data": {"text": "half a pair HERE, NUL \0 and a separator \u2028"}, "annotations": [{"result": value}]}
+    written = json.dumps(record, ensure_ascii=False).replace("HERE", "\\ud800")
+    (tmp_path / "s.jsonl").write_text(written + "\r\n", newline="")
+    run("collect", tmp_path / "s.jsonl", "--out", tmp_path / "out.jsonl")
+    text = "half a pair \ufffd, NUL \0 and a separator \u2028"
+    assert json.loads((tmp_path / "out.jsonl").read_text()) == {"text": text, "labels": ["music", "B", "C"]}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -224,7 +233,23 @@ def test_what_people_skipped_is_left_out(tmp_path):
         ("{", "not JSON"),
         ("[1]", "not an object"),
         ('{"text": "x"}', "none of the labelling tools"),
-        ('{"text": "x", "label": [1]}', "a label is not text"),
+        ("[" * 100_000, "not JSON"),
+        ('{"text": "x", "label": [1]}', ":1: a label is 1; expected text"),
+        ('{"text": "x", "label": [[0, 1, "span"]]}', 'a label is [0, 1, "span"]; expected text'),
+        ('{"text": "x", "label": [" "]}', 'a label is ""; expected one line of text'),
+        ('{"text": "x", "label": ["a\\nb"]}', 'a label is "a\\nb"; expected one line of text'),
+        ('{"text": null, "label": ["a"]}', "text is null; expected text"),
+        ('{"text": "x", "label": ["a"], "meta": 1}', "meta is 1; expected an object"),
+        ('{"text": "x", "answer": "accept", "accept": "a"}', 'accept is "a"; expected a list'),
+        ('{"text": "x", "answer": "accept", "options": [1]}', "one of options is 1; expected an object"),
+        ('{"fields": "x", "responses": [{"value": "a"}]}', 'fields is "x"; expected an object'),
+        ('{"fields": {}, "responses": {"tags": "a"}}', 'responses to tags is "a"; expected a list'),
+        ('{"data": {"text": "x"}, "annotations": [1]}', "one of annotations is 1; expected an object"),
+        ('{"data": {"text": 1}, "annotations": [{}]}', "data has no text"),
+        (
+            '{"data": {"text": "x"}, "annotations": [{"result": [{"value": {"choices": "music"}}]}]}',
+            'choices is "music"; expected a list',
+        ),
         ('{"text": "x", "answer": "reject"}', "no document was labelled"),
     ],
 )
