@@ -41,6 +41,30 @@ def test_arrays_grow_alike_in_memory_and_in_a_file(tmp_path, dtype, sizes):
     assert list(tmp_path.iterdir()) == []  # a file without a name
 
 
+@pytest.mark.parametrize("n", [0, 3, 4, 9])
+def test_an_array_that_outgrows_memory_moves_to_a_file(tmp_path, n):
+    array = Growing(np.int32, tmp_path, in_memory=4)
+    for first in range(0, n, 2):
+        array.extend(np.arange(first, min(first + 2, n)))
+    found = array.finish()
+    np.testing.assert_array_equal(found, np.arange(n))
+    assert (map_of(found) is not None) == (n > 4)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_views_beside_each_other_stay_on_disk(on_disk):
+    name = "unit+log"
+    X = RowTransform.fit(name, DATA.X)(DATA.X)
+    found = RowTransform.fit(name, on_disk.X)(on_disk.X)
+    assert map_of(found.data) is not None
+    assert map_of(found.indices) is not None
+    assert abs(found - X).nnz == 0
+    assert (
+        abs(X - sparse.hstack([RowTransform.fit(view, DATA.X)(DATA.X) for view in name.split("+")]) * 0.5**0.5).max()
+        < 1e-6
+    )
+
+
 def test_no_memory_is_one_error():
     with pytest.raises(MemoryError):
         Growing(np.float32, None, 1 << 50)  # what is left of it is closed without another error

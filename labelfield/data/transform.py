@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import as_features, assemble, column_counts, from_counts, gather_rows, row_norms
+from labelfield.csr import as_features, assemble, column_counts, from_counts, gather_rows, row_norms, some_of
 from labelfield.data.codes import Codes, find_codes
 from labelfield.errors import DataError
 from labelfield.mapped import Growing, advise, folder_for, pieces
@@ -197,8 +197,18 @@ class RowTransform:
 
 
 def _side_by_side(parts: list[sparse.csr_array]) -> sparse.csr_array:
-    joined = sparse.hstack(parts, format="csr")
-    return assemble(joined.data, joined.indices.astype(np.int32, copy=False), joined.indptr, joined.shape)
+    """Return the columns of all parts beside each other, in a file where the parts are in files."""
+    folder, n_rows = folder_for(parts[0].data), parts[0].shape[0]
+    step = max(1, _BLOCK_ENTRIES * n_rows // max(parts[0].indices.size, 1))
+    counts, indices, data = (Growing(dtype, folder) for dtype in (np.int64, np.int32, np.float32))
+    for first in range(0, n_rows, step):
+        some = [some_of(part, first, min(first + step, n_rows)) for part in parts]
+        joined = sparse.hstack(some, format="csr")
+        counts.extend(np.diff(joined.indptr))
+        indices.extend(joined.indices)
+        data.extend(joined.data)
+    width = sum(part.shape[1] for part in parts)
+    return from_counts(counts.finish(), indices.finish(), data.finish(), width)
 
 
 def _split(name: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Training rows as the solvers of max-margin machines take them, and as a block of labels sees them.
 
 A block of labels sees the rows on its features alone, and keeps an α for each row and label. Few rows are copied for
-that (`_IN_MEMORY`). Many are read where they are, a window at a time, and their α is in a file: memory then does not
+that (`COPIED_BYTES`). Many are read where they are, a window at a time, and their α is in a file: memory then does not
 grow with the rows. Windows are put together from blocks of all parts of the data, in random order. Which way is taken
 depends on the size of the rows alone, so that a folder that is memory-mapped and the same rows in memory train the same
 machines.
@@ -19,12 +19,13 @@ from scipy import sparse
 
 from labelfield.csr import gather_rows, row_of_entries, some_of, take_rows
 from labelfield.mapped import advise, room_in_file, scratch_folder
+from labelfield.models.linear.plan import COPIED_BYTES
 
 # Prior standard deviation of the intercept around -1. Rare labels stay there, since a constant of 0.3 in rows of norm 1
 # is dear to use; frequent labels move away, which they need.
 INTERCEPT_DEVIATION = 0.3
-# Bytes that the copy of the rows for a block of labels may take, with α and signs: there is one for each thread.
-_IN_MEMORY, _PER_ENTRY, _PER_LABEL = 1 << 28, 8, 5
+# Bytes of the copy of the rows for a block of labels: of each entry, and of α and the sign of each row and label.
+_PER_ENTRY, _PER_LABEL = 8, 5
 # Entries and rows of a window, and blocks of neighbouring rows that a window consists of.
 _WINDOW_ENTRIES, _WINDOW_ROWS, _WINDOW_BLOCKS = 1 << 22, 1 << 15, 32
 
@@ -112,7 +113,7 @@ class BlockRows:
         self.alpha: NDArray[np.float32] = np.zeros((0, labels.size), np.float32)
         self._whole: Part | None = None
         n_bytes = _PER_ENTRY * rows.X.indices.size + _PER_LABEL * self.n_rows * labels.size
-        n_features = self._take_whole() if n_bytes <= _IN_MEMORY else self._number_in_windows()
+        n_features = self._take_whole() if n_bytes <= COPIED_BYTES else self._number_in_windows()
         used = np.flatnonzero(self.places >= 0)
         self.features = np.empty(n_features - 1, np.int32)
         self.features[self.places[used] - 1] = used

@@ -34,7 +34,7 @@ def compiled(rows, labels, problem, taking_part=None):
 def windowed(rows, labels, problem, taking_part=None):
     """The compiled solver as it goes over rows that are too many for a copy in memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(margin_rows, "_IN_MEMORY", 0)
+        patch.setattr(margin_rows, "COPIED_BYTES", 0)
         patch.setattr(margin_rows, "_WINDOW_ENTRIES", 150)
         patch.setattr(margin_rows, "_WINDOW_BLOCKS", 4)
         return compiled(rows, labels, problem, taking_part)

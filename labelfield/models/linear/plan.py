@@ -15,6 +15,8 @@ _GROUP_SIZES = (64, 16, 32)
 
 # The most held-out rows times machines: their scores are in memory. More rows teach nothing further.
 _HELD_OUT_ENTRIES, _MOST_HELD_OUT = 1 << 26, 50_000
+# Bytes that the copy of the rows for a block of labels may take, for each thread. More rows are read where they are.
+COPIED_BYTES = 1 << 28
 # The cost of the machines of trees, for which no trials are made.
 TREE_COST = 1.0
 
