@@ -12,6 +12,7 @@ from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import (
     as_count,
     as_id,
+    as_label,
     as_list,
     as_number,
     as_object,
@@ -124,7 +125,7 @@ async def learn(service: Service, request: Request) -> Any:
         given = as_object(one, f"document {place}")
         texts = document_of(served, given.get("text"), f"text of document {place}")
         subjects = [as_object(own, "a subject") for own in as_list(given.get("subjects"), "subjects")]
-        labels = [as_text(own.get("uri") or own.get("label"), "the uri of a subject") for own in subjects]
+        labels = [as_label(own.get("uri") or own.get("label"), "the uri of a subject") for own in subjects]
         kept.append((as_id(given.get("document_id"), f"the document_id of document {place}"), texts, labels))
     for identifier, texts, labels in kept:
         await asyncio.to_thread(service.add_correction, served, "annif", identifier, texts, [], labels)

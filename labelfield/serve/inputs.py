@@ -14,7 +14,7 @@ from labelfield.serve.tagging import Question
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _MOST_TAGS, _MOST_WORDS = 1000, 50
-_WORDS = 8
+_WORDS, _LONGEST_LABEL = 8, 500
 
 
 def parse_json(body: bytes) -> Any:
@@ -82,6 +82,14 @@ def as_text(found: Any, what: str) -> str:
     except UnicodeEncodeError:
         return _SURROGATES.sub("\ufffd", found)
     return found
+
+
+def as_label(found: Any, what: str) -> str:
+    """Return the name of a label, which has to fit in a line."""
+    label = as_text(found, what).strip()
+    if not label or "\n" in label or len(label) > _LONGEST_LABEL:
+        raise RefusedError(422, f"{what} is empty, too long, or has several lines")
+    return label
 
 
 def as_number(found: Any, what: str, low: float, high: float) -> float:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from starlette.requests import Request
 
 from labelfield.serve.gate import read_body
-from labelfield.serve.inputs import as_id, as_list, as_object, as_text, parse_object
+from labelfield.serve.inputs import as_id, as_label, as_list, as_object, as_text, parse_object
 from labelfield.serve.refusal import RefusedError
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
@@ -104,7 +104,7 @@ def _labels_of(results: list[Any], controls: dict[str, Control], known: Containe
             continue
         for kind in _KINDS:
             for chosen in as_list(value.get(kind) or [], kind):
-                path = [as_text(part, "a choice") for part in (chosen if isinstance(chosen, list) else [chosen])]
+                path = [as_label(part, "a choice") for part in (chosen if isinstance(chosen, list) else [chosen])]
                 if path:
                     labels[_label_of(path, control, known)] = None
     return list(labels)

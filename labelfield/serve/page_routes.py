@@ -12,7 +12,16 @@ from starlette.responses import Response
 
 from labelfield.serve.dashboard import dashboard
 from labelfield.serve.gate import read_body
-from labelfield.serve.inputs import as_id, as_list, as_number, as_text, document_of, parse_object, require_known
+from labelfield.serve.inputs import (
+    as_id,
+    as_label,
+    as_list,
+    as_number,
+    as_text,
+    document_of,
+    parse_object,
+    require_known,
+)
 from labelfield.serve.refusal import RefusedError
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
@@ -64,9 +73,7 @@ async def add(service: Service, request: Request) -> Any:
     require_known(given, ("model", "id", "document", "predicted", "labels"))
     served = _documents_model(service, given.get("model"))
     texts = document_of(served, given.get("document"), "document")
-    labels = [as_text(one, "a label").strip() for one in as_list(given.get("labels"), "labels")]
-    if any(not one or "\n" in one or len(one) > 500 for one in labels):
-        raise RefusedError(422, "a label is empty, too long, or has several lines")
+    labels = [as_label(one, "a label") for one in as_list(given.get("labels"), "labels")]
     predicted = []
     for one in as_list(given.get("predicted", []), "predicted"):
         if not isinstance(one, dict):

@@ -109,7 +109,7 @@ class Tagger:
             each = [given[field].fillna("").astype(str).tolist() if field in columns else empty for field in fields]
             return list(zip(*each, strict=True))
         if len(columns) == 1:
-            return [str(one) for one in given.iloc[:, 0].tolist()]
+            return given.iloc[:, 0].fillna("").astype(str).tolist()  # type: ignore[no-any-return]
         raise DataError(f"columns {', '.join(columns[:5])}", expected=f"columns {', '.join(fields)}")
 
 

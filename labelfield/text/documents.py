@@ -35,6 +35,7 @@ _URIS = re.compile(r"<?[a-z][a-z0-9+.-]*://\S+>?(\s+<?[a-z][a-z0-9+.-]*://\S+>?)
 # Cells that show a separator in a long file.
 _SEVERAL = 3
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_URI = re.compile(r"<[A-Za-z][\w+.-]*:[^<>\s]*>")
 _LISTED = 8
 # The least probability of a label in spaCy's {label: number}.
 _HOLDS = 0.5
@@ -301,7 +302,7 @@ def _name(part: Any) -> str:
     """Return a label as one line; a URI may be in angle brackets."""
     part = _known(part)
     name = "" if part is None else " ".join(whole(str(part)).replace("\0", " ").split())
-    return name[1:-1] if name.startswith("<") and name.endswith(">") else name
+    return name[1:-1] if _URI.fullmatch(name) else name
 
 
 def _python_list(text: str) -> list[str]:

@@ -285,6 +285,17 @@ BAD = [
     ("/predict", {"tasks": [{"data": {"t": "x"}}], "label_config": "<!DOCTYPE a><View/>"}, 422, "document type"),
     ("/setup", {"schema": "<Taxonomy>" + "<Choice>" * 60 + "</Choice>" * 60 + "</Taxonomy>"}, 422, "50 levels deep"),
     ("/webhook", {"action": "ANNOTATION_CREATED"}, 422, "task is null"),
+    (
+        "/webhook",
+        {
+            "action": "ANNOTATION_CREATED",
+            "task": {"data": {"text": "x"}},
+            "annotation": {"result": [{"value": {"choices": ["a\nb"]}}]},
+        },
+        422,
+        "a choice is empty, too long, or has several lines",
+    ),
+    ("/v1/projects/topics/learn", [{"text": "x", "subjects": [{"label": "a\nb"}]}], 422, "has several lines"),
     ("/learn", {"modle": "topics"}, 422, "the body has 'modle', which is not known; known are model"),
     ("/learn/undo", {"modle": "topics"}, 422, "the body has 'modle', which is not known; known are model"),
     ("/corrections", {"document": "x", "labels": "y"}, 422, "labels is text"),

@@ -90,6 +90,7 @@ def test_an_mlflow_folder_is_loaded_by_the_module_that_it_names(folder, tmp_path
     assert table["labels"].tolist() == [[own[0].label] for own in tags]
     assert table["probabilities"].tolist() == [[own[0].probability] for own in tags]
     assert loaded.predict(pd.DataFrame({"anything": TEXTS})).equals(loaded.predict(TEXTS))
+    assert loaded._texts(pd.DataFrame({"anything": ["a", None]}), ("text",)) == ["a", ""]
     with pytest.raises(labelfield.DataError, match=r"expected columns title, text|expected columns text"):
         loaded.predict(pd.DataFrame({"a": TEXTS, "b": TEXTS}))
 

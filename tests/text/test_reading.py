@@ -404,3 +404,10 @@ def test_a_separator_is_remembered_only_where_it_fits():
         (["a,b", "a"], ",", ","),
     ):
         assert guess_separator(cells, remembered) == expected, cells
+
+
+def test_only_addresses_lose_their_angle_brackets(tmp_path):
+    labels = ["<http://x/1>", "<urn:x:1>", "<script>alert(1)</script>", "<unk>", "<a: b>"]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "labels": labels}) + "\n")
+    (found,) = read_documents(tmp_path / "a.jsonl").labels
+    assert found == ["http://x/1", "urn:x:1", *labels[2:]]
