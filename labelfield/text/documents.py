@@ -207,7 +207,7 @@ def guess_separator(values: list[str], remembered: str | None = None) -> str | N
 def _most_repeating(values: list[str]) -> str | None:
     """Return the separator whose parts repeat most, of those in several cells, else of those that make no new labels.
 
-    One stray separator in a long file is part of a label, or a mistake.
+    Several are three that differ, or all. One stray separator in a long file is part of a label, or a mistake.
     """
     distinct = set(values)
     common, possible = dict[str, float](), dict[str, float]()
@@ -217,7 +217,7 @@ def _most_repeating(values: list[str]) -> str | None:
         if not n_joined or not parts:
             continue
         repeats = len(parts) / len(set(parts))
-        if separator in _CERTAIN and n_joined >= min(_SEVERAL, -(-len(values) // 10)):
+        if separator in _CERTAIN and n_joined >= min(_SEVERAL, len(distinct), -(-len(values) // 10)):
             common[separator] = repeats
         elif len(set(parts)) <= len(distinct):
             possible[separator] = repeats

@@ -68,6 +68,7 @@ _FOREIGN = {
     b"ARROW1": "an Arrow table",
     b"SQLite format 3": "a SQLite database",
 }
+_MAGIC_BYTES = max(map(len, _FOREIGN))
 
 
 class DocumentFile(NamedTuple):
@@ -248,7 +249,8 @@ def is_documents(path: Path) -> bool:
         return True
     if suffix in _NEVER:
         return False
-    if read_head(path, len(PARQUET)) == PARQUET:
+    head = read_head(path, _MAGIC_BYTES)
+    if head.startswith((PARQUET, *_FOREIGN)):  # whose reader names what is no text
         return True
     lines = _head(path)
     if not lines:

@@ -11,14 +11,17 @@ import csv
 import io
 import json
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, dropwhile, islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from labelfield.data.reading import DAMAGE, open_bytes
 from labelfield.errors import DataError
+from labelfield.mapped import scratch_folder
 
 # Names of columns that formats without a header get.
 TEXT, LABELS, ID = "text", "labels", "id"
@@ -108,12 +111,12 @@ def not_decoded(path: Path, line: int | None, content: bytes = b"") -> DataError
 
 
 def read_head(path: Path, n_bytes: int) -> bytes:
-    """Return the first bytes of a file; nothing if it is damaged, which its reader says."""
-    try:
-        with open_bytes(path) as file:
-            return file.read(n_bytes)
-    except DAMAGE:
-        return b""
+    """Return the first bytes of a file, as far as they can be read; its reader says if it is damaged."""
+    head = bytearray()
+    with suppress(*DAMAGE), open_bytes(path) as file:
+        while len(head) < n_bytes and (more := cast("Any", file).read1(n_bytes - len(head))):
+            head += more
+    return bytes(head)
 
 
 def is_utf_16(head: bytes) -> bool:
@@ -277,10 +280,13 @@ def read_parquet(path: Path) -> Source:
     except ImportError:
         fix = "Install it with `pip install labelfield[parquet]`, or save the table as CSV or JSON lines."
         raise DataError("Parquet needs the package pyarrow", path=path, fix=fix) from None
+    copy = _unpacked(path)
     try:
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(copy or path)
         names = list(file.schema_arrow.names)
     except Exception as error:  # pyarrow raises what it likes
+        if copy is not None:
+            copy.close()
         raise DataError(f"not a whole Parquet file ({_first_line(error)})", path=path) from None
 
     def records() -> Iterator[Record]:
@@ -292,8 +298,31 @@ def read_parquet(path: Path) -> Source:
                     yield number, row
         except Exception as error:  # pyarrow raises what it likes
             raise DataError(f"damaged ({_first_line(error)})", path=path, line=number + 1) from None
+        finally:
+            if copy is not None:
+                copy.close()
 
     return Source("Parquet", names, records(), "row")
+
+
+def _unpacked(path: Path) -> IO[bytes] | None:
+    """Return a temporary copy of a compressed file, which can be read from its end, as Parquet is; else None."""
+    with open(path, "rb") as raw:
+        if raw.read(len(PARQUET)) == PARQUET:
+            return None
+    copy: IO[bytes] = tempfile.TemporaryFile(dir=scratch_folder())  # noqa: SIM115  # open as long as it is read
+    try:
+        with open_bytes(path) as file:
+            shutil.copyfileobj(file, copy)
+    except DAMAGE as error:
+        copy.close()
+        raise DataError(
+            f"the compressed file is truncated or damaged ({error})",
+            path=path,
+            expected="a complete file",
+            fix="Fetch or compress it again.",
+        ) from None
+    return copy
 
 
 def _first_line(error: Exception) -> str:

@@ -2,9 +2,11 @@
 
 # ruff: noqa: E501  # contents of files read best in one line
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +75,15 @@ FORMATS = {
     "doccano": ("a.jsonl", jsonl({"id": i, "text": t, "label": own} for i, (t, own) in enumerate(ROWS)), None),
     "doccano csv": ("a.csv", "id,text,label\n1,first text about bread,baking#food\n2,\"second text, about music\",music\n3,third,food\n4,fourth,baking\n", None),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt", "a.xlsx", "a"])
+def test_what_is_no_text_is_named_by_the_reader_of_documents(name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(b"%PDF-1.7\n1 0 obj\n")
+    assert is_documents(path)
+    path.write_bytes(b"0 1:0.5\n")
+    assert not is_documents(path)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
@@ -169,6 +180,20 @@ def test_an_empty_separator_keeps_cells_whole(tmp_path):
 def test_plain_lines_are_documents(monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"one text here\n\nand another, here\n")))
     assert read_documents("-").texts == [("one text here",), ("and another, here",)]
+
+
+@pytest.mark.parametrize("packed", [gzip, bz2, lzma], ids=lambda module: module.__name__)
+def test_compressed_parquet(packed, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": ["a violin", "a harbour"], "tags": [["x"], []]}), tmp_path / "a.parquet")
+    path = tmp_path / "a.parquet.packed"
+    path.write_bytes(packed.compress((tmp_path / "a.parquet").read_bytes()))
+    found = read_documents(path)
+    assert (found.texts, found.labels) == ([("a violin",), ("a harbour",)], [["x"], []])
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"truncated or damaged|not a whole Parquet file"):
+        read_documents(path)
 
 
 def test_parquet_with_lists_and_nothing(tmp_path):
@@ -402,6 +427,9 @@ def test_a_separator_is_remembered_only_where_it_fits():
         (["a", "c"], "|", "|"),
         (["Smith, John|Doe, Jane", "Doe, Jane"], ",", "|"),
         (["a,b", "a"], ",", ","),
+        (["music|all", "sea|all"] * 20, None, "|"),  # one label in every document
+        (["all;sea"] * 20, None, ";"),
+        (["music", "sea|all"] * 20, None, None),
     ):
         assert guess_separator(cells, remembered) == expected, cells
 
