@@ -19,6 +19,7 @@ from labelfield.atomic import exchange_folders, replacing_folder, temporary_fold
 from labelfield.models.artifact import MODEL_FILES, SAVED_FILES
 from labelfield.serve.corrections import STOPPED, Correction, Corrections
 from labelfield.serve.refusal import RefusedError
+from labelfield.serve.settings import WATCH_S
 from labelfield.serve.store import read_version
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class Learner:
             raise
         if served.version != version:
             raise RefusedError(409, f"the model {name!r} was replaced by another one meanwhile")
+        if self.service.settings.workers > 1:  # the others see it on their next look, and load it as long
+            await asyncio.sleep(WATCH_S + 2 * served.seconds)
 
     async def _learn(self, folder: Path, corrections: Path, number: int) -> tuple[int, str]:
         """Run `labelfield learn`, and pass its progress on; return its exit code and last message."""
