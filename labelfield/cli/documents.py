@@ -30,7 +30,7 @@ from labelfield.models.artifact import DOCUMENTS
 from labelfield.serve.tagging import Question, promised_lines, ranked_lines, tag_names
 from labelfield.text.coded import IdCounter, LabelCoder, LabelLists
 from labelfield.text.documents import Document, Documents, Wanted, usual_weights
-from labelfield.text.encoders import Encoder, described_encoder, field_weights, unfitted_encoder
+from labelfield.text.encoders import Encoder, described_encoder, field_weights, require_features, unfitted_encoder
 from labelfield.text.kept import KeptDocuments, read_kept
 from labelfield.text.languages import detect_language
 from labelfield.text.parts import TagNames, TextParts
@@ -200,9 +200,7 @@ def _saved(columns: dict[str, Any]) -> dict[str, Any]:
 
 def _say_encoder(encoder: Encoder, X: sparse.csr_array) -> None:
     say(f"{counted(X.shape[0], 'document')}, {counted(X.shape[1], 'feature')}: {described_encoder(encoder)}")
-    if not X.shape[1]:
-        fix = "Add documents, or check the column of text."
-        raise DataError("no word occurs in two documents", expected="documents that share words", fix=fix)
+    require_features(X)
 
 
 def _require_labels(counts: NDArray[np.int32], column: str | None, path: Path, one_each: bool) -> None:

@@ -25,7 +25,7 @@ from labelfield.estimators.protocol import FittedClassifier
 from labelfield.estimators.searching import Search
 from labelfield.metrics.propensity import RankBy
 from labelfield.text.documents import Documents, usual_weights
-from labelfield.text.encoders import Encoder, GivenRows, SideBySide, beside_each_other, make_encoder
+from labelfield.text.encoders import Encoder, GivenRows, SideBySide, beside_each_other, make_encoder, require_features
 from labelfield.text.letters import spans_of
 from labelfield.text.parts import Tag, TextParts, tags_of
 from labelfield.text.vocabulary import LabelVocabulary
@@ -116,6 +116,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             beside = GivenRows()
             X = beside_each_other(X, beside.fit_transform(rows))
             names = None if names is None else [*names, *(f"row {column}" for column in range(beside.n_features_))]
+        require_features(X)
         classifier = AutoClassifier() if self.model is None else clone(self.model)
         classifier.fit(X, given)
         if label_names is not None:

@@ -146,6 +146,7 @@ def restore_encoder(
     if kind != "side by side":
         raise ValueError(f"an encoder of the unknown kind {kind!r}")
     found, first = [], 0
+    given = given.encoders if isinstance(given, SideBySide) else given
     if len(config["widths"]) != len(config["encoders"]):
         raise ValueError("the encoders have no widths")
     for place, (own, width) in enumerate(zip(config["encoders"], config["widths"], strict=True)):
@@ -158,6 +159,13 @@ def restore_encoder(
     encoder = SideBySide(found, fields)
     encoder.widths = list(config["widths"])
     return encoder
+
+
+def require_features(X: sparse.csr_array) -> None:
+    """Refuse rows without columns."""
+    if not X.shape[1]:
+        fix = "Add documents, or check the column of text."
+        raise DataError("no word occurs in two documents", expected="documents that share words", fix=fix)
 
 
 def unfitted_encoder(encoder: Encoder) -> Encoder:

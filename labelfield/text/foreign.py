@@ -108,12 +108,7 @@ def restore_foreign(config: dict[str, Any], given: Any, trust: bool) -> ForeignE
     if not isinstance(path, str) or not isinstance(name, str | None):
         raise ValueError("the path of an encoder is not text")
     if given is not None:
-        several = given if isinstance(given, list | tuple) else [given]
-        found = [one if isinstance(one, ForeignEncoder) else ForeignEncoder(one) for one in several]
-        same = [one for one in found if one.fingerprint() == config["fingerprint"]]
-        if not same:
-            raise LabelfieldError(f"{found[0].path} is not the encoder {name or path} that the model was trained with")
-        return same[0]
+        return _same_of(given if isinstance(given, list | tuple) else [given], config["fingerprint"], name or path)
     if name is not None:
         own = name.partition(":")[2]
         if not trust and own and (Path(own).exists() or not _HUB_NAME.fullmatch(own)):
@@ -135,6 +130,26 @@ def restore_foreign(config: dict[str, Any], given: Any, trust: bool) -> ForeignE
         found_there = f"the encoder {name or path} makes other rows here than when the model was trained"
         raise LabelfieldError(f"{found_there}; install the version of that time, or {_GIVE_IT}")
     return restored
+
+
+def _same_of(given: Sequence[Any], fingerprint: str, asked: str) -> ForeignEncoder:
+    """Return the one of these encoders, objects or names as in training, that has this fingerprint."""
+    tried, why = "nothing", ""
+    for one in given:
+        if isinstance(one, str) and one == "words":  # which is in the folder
+            continue
+        try:
+            own = named_encoder(one) if isinstance(one, str) else one
+            own = own if isinstance(own, ForeignEncoder) else ForeignEncoder(own)
+        except ValueError as error:
+            raise LabelfieldError(str(error)) from None
+        tried = own.name or own.path
+        try:
+            if own.fingerprint() == fingerprint:
+                return own
+        except Exception as error:  # the code of others raises what it likes
+            why = f" ({error}); pass what was fitted: load(folder, encoder=tagger.text_.encoder)"
+    raise LabelfieldError(f"{tried} is not the encoder {asked} that the model was trained with{why}")
 
 
 def _imported(path: str, options: Any) -> ForeignEncoder:

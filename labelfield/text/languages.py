@@ -57,7 +57,7 @@ _FREQUENT = {
     "et": "ja on ei et ta see ning kui oli mis ka aga tema või selle",
     "eu": "eta da ez du dira bat zen izan baina dute ere hau zuen",
     "fa": "در به از که این را است با برای آن یک خود تا بر",
-    "fi": "ja on ei se että oli joka ovat myös tai sekä kuin hän mutta sen ovat jotka voi",
+    "fi": "ja on ei se että oli joka ovat myös tai sekä kuin hän mutta sen jotka voi kun kanssa olivat ole niin tämä",
     "fr": "de la le et les des en un une du que est pour dans par qui sur pas au avec ce",
     "ga": "agus an na is ar go bhí le sé ag atá don iad chun",
     "hi": "के है में की को से का और हैं पर ने यह भी कि",

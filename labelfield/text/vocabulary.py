@@ -170,12 +170,18 @@ def read_vocabulary(path: str | PathLike[str], language: str | None = None) -> L
     if not path.is_file():
         raise DataError("there is no such vocabulary", path=path, fix="Check the path.")
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if suffix in _SKOS:
-        found = list(_read_skos(path, _SKOS[suffix], language))
-    elif suffix == ".csv":
-        found = list(_read_csv(path, language))
-    else:
-        found = _read_lines(path)
+    try:
+        if suffix in _SKOS:
+            found = list(_read_skos(path, _SKOS[suffix], language))
+        elif suffix == ".csv":
+            found = list(_read_csv(path, language))
+        else:
+            found = _read_lines(path)
+    except DataError as error:
+        if error.expected != "UTF-8":
+            raise
+        # Options name the encoding of documents, not that of vocabularies.
+        raise DataError(error.found, error.expected, "Save it as UTF-8.", path=path, line=error.line) from None
     if not found:
         raise DataError("the vocabulary has no labels", path=path, fix="Check the file.")
     return LabelVocabulary(found)

@@ -164,6 +164,8 @@ def test_encoders_of_others(tmp_path, encoder):
     foreign = own.encoders[0] if isinstance(encoder, list) else own
     again = labelfield.load(tmp_path / "model", encoder=foreign)
     np.testing.assert_array_equal(again.predict_proba(texts[:9]), found.predict_proba(texts[:9]))
+    again = labelfield.load(tmp_path / "model", encoder=own)
+    np.testing.assert_array_equal(again.predict_proba(texts[:9]), found.predict_proba(texts[:9]))
     with pytest.raises(ModelError, match="is not the encoder"):
         labelfield.load(tmp_path / "model", encoder=lambda texts: np.ones((len(texts), 4)))
 
@@ -213,6 +215,21 @@ def test_a_trusted_encoder_must_make_the_same_rows(tmp_path):
         labelfield.load(tmp_path / "model", trust=True)
 
 
+def test_an_encoder_that_was_not_fitted_is_told(tmp_path):
+    texts, encoder = [text for _, text in TEXTS], TfidfVectorizer()
+    fitted(encoder=encoder).fit(texts, LABELS).save(tmp_path / "model")  # which fits a copy
+    with pytest.raises(ModelError, match=r"is not fitted\); pass what was fitted: load\(folder, encoder=tagger"):
+        labelfield.load(tmp_path / "model", encoder=encoder)
+    with pytest.raises(ModelError, match="nothing is not the encoder"):
+        labelfield.load(tmp_path / "model", encoder=["words"])
+
+
+@pytest.mark.parametrize("texts", [["", ""], ["a b", "a b"], ["one word", "and another"]])
+def test_documents_that_share_no_word_are_refused(texts):
+    with pytest.raises(DataError, match="no word occurs in two documents"):
+        fitted().fit(texts, [["x"], ["y"]])
+
+
 @pytest.mark.parametrize("encoder", ["wordllama", ["words", "wordllama"]])
 def test_a_pretrained_encoder_by_name(tmp_path, encoder):
     texts = [text for _, text in TEXTS]
@@ -220,6 +237,10 @@ def test_a_pretrained_encoder_by_name(tmp_path, encoder):
     found.save(tmp_path / "model")
     again = labelfield.load(tmp_path / "model")  # known by its name: nothing else is imported
     np.testing.assert_array_equal(again.predict_proba(texts[:9]), found.predict_proba(texts[:9]))
+    named = labelfield.load(tmp_path / "model", encoder=encoder)  # as it was named in training
+    np.testing.assert_array_equal(named.predict_proba(texts[:9]), found.predict_proba(texts[:9]))
+    with pytest.raises(ModelError, match="encoder='nothing'; expected words"):
+        labelfield.load(tmp_path / "model", encoder="nothing")
     assert found.rows(["", "a text " * 100_000]).shape[0] == 2
     assert again.tags(["violin concert"], 1)[0][0].label == "music"
 

@@ -97,3 +97,10 @@ def test_names_beside_uris_complete_a_vocabulary():
     ]
     assert found.named([["http://x/1", "food", "http://x/4"]]) == [["food", "art <http://x/4>"]]
     assert known.of(["food", "http://x/9"]).labels[1].uri == "http://x/9"
+
+
+def test_the_encoding_of_a_vocabulary_is_not_that_of_documents(tmp_path):
+    path = tmp_path / "v.tsv"
+    path.write_bytes("<http://x/1>\tMusik\n<http://x/2>\tHäfen\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"v.tsv:2: the text is not UTF-8; expected UTF-8. Save it as UTF-8.$"):
+        read_vocabulary(path)

@@ -215,6 +215,7 @@ def test_stems_join_the_forms_of_a_word():
     [
         ("The house that stands on the hill is for the people of this town and it was built by them", "en"),
         ("Talo on mäellä ja se on vanha, mutta ihmiset jotka asuvat siellä ovat myös nuoria", "fi"),
+        ("Viulukonsertti oli illalla, laiva lähti satamasta ja merimiehet olivat sen kanssa", "fi"),
         ("Das Haus steht auf dem Hügel und die Leute, die dort wohnen, sind nicht alt", "de"),
         ("La maison est sur la colline et les gens qui y habitent ne sont pas vieux", "fr"),
         ("Дом стоит на холме, и люди, которые живут в нём, не старые, но это так", "ru"),
