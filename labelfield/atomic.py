@@ -28,9 +28,9 @@ def _scratch(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def temporary_folder() -> Iterator[Path]:
+def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     """Make a folder that is removed at exit. Where that is denied it stays: Python's own class would try for ever."""
-    folder = Path(tempfile.mkdtemp(prefix="labelfield-"))
+    folder = Path(tempfile.mkdtemp(prefix="labelfield-", dir=inside))
     try:
         yield folder
     finally:

@@ -144,6 +144,9 @@ def choose_columns(
     texts = None if wanted.text is None else tuple(find(one, "--text") for one in wanted.text)
     labels = None if wanted.labels is None else find(wanted.labels, "--labels")
     identifier = None if wanted.id is None else find(wanted.id, "--id")
+    if texts is not None and labels in texts:
+        found = f"column {labels!r} is both text and labels"
+        raise DataError(found, path=path, expected="different columns", fix="Correct --text or --labels.")
     if texts is None:
         first, body = usual(_TITLES, (labels, identifier)), usual(_TEXTS, (labels, identifier))
         texts = tuple(name for name in (first if first != body else None, body) if name is not None)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from labelfield.atomic import temporary_folder
 from labelfield.data.reading import COMPRESSED_SUFFIXES
 from labelfield.errors import DataError
+from labelfield.mapped import scratch_folder
 from labelfield.text.documents import (
     USUAL_NAMES,
     USUAL_TEXTS,
@@ -131,7 +132,7 @@ def open_documents(
     if _is_pipe(found):
         # Kept in a file for a moment: what it is shows in its first lines.
         name = "stdin" if str(path) == STDIN else str(path)
-        with temporary_folder() as folder:
+        with temporary_folder(scratch_folder()) as folder:
             spooled = folder / "stdin"
             with ExitStack() as stack, open(spooled, "wb") as file:
                 pipe = sys.stdin.buffer if name == "stdin" else stack.enter_context(open(found, "rb"))

@@ -56,7 +56,8 @@ def open_text(path: Path, encoding: str) -> IO[str]:
     """Open a text file, compressed or not; a byte-order mark is skipped."""
     try:
         name = codecs.lookup(encoding).name
-    except LookupError:
+        "".encode(name)  # some are not of text
+    except (LookupError, UnicodeError):
         raise DataError(f"the encoding {encoding!r} is not known", fix="Pass utf-8, latin-1 or utf-16.") from None
     return io.TextIOWrapper(open_bytes(path), "utf-8-sig" if name == "utf-8" else name, newline="")
 
@@ -74,10 +75,13 @@ def located(path: Path, numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple[i
     while True:
         try:
             item = next(iterator, None)
-        except UnicodeDecodeError:
-            raise not_decoded(path, *_bad_line(path)) from None
-        except UnicodeError:
-            raise not_decoded(path, line + 1) from None
+        except UnicodeError as error:
+            encoding = getattr(error, "encoding", "utf-16")  # which alone wants a mark at the start
+            bad_line, content = _bad_line(path, encoding)
+            if encoding != "utf-8":
+                fix = "Pass the right --encoding (encoding=…), or none for UTF-8."
+                raise DataError(f"the text is not {encoding}", path=path, line=bad_line, fix=fix) from None
+            raise not_decoded(path, bad_line, content) from None
         except (csv.Error, RecursionError) as error:
             raise DataError(f"cannot be read ({error})", path=path, line=line + 1, fix="Correct the line.") from None
         except DAMAGE as error:
@@ -90,15 +94,16 @@ def located(path: Path, numbered: Iterable[tuple[int, Any]]) -> Iterator[tuple[i
         yield item
 
 
-def _bad_line(path: Path) -> tuple[int | None, bytes]:
-    """Return the first line that is not UTF-8: its number and its bytes."""
+def _bad_line(path: Path, encoding: str) -> tuple[int, bytes]:
+    """Return the first line that cannot be decoded: its number and its bytes."""
+    line, decoder = 1, codecs.getincrementaldecoder(encoding)()
     with open_bytes(path) as file, suppress(*DAMAGE):
-        for line, content in enumerate(file, 1):
+        for content in file:
             try:
-                content.decode()
-            except UnicodeDecodeError:
+                line += decoder.decode(content).count("\n")
+            except UnicodeError:
                 return line, content
-    return None, b""
+    return line, b""
 
 
 def not_decoded(path: Path, line: int | None, content: bytes = b"") -> DataError:

@@ -86,6 +86,27 @@ def test_what_is_no_text_is_named_by_the_reader_of_documents(name, tmp_path):
     assert not is_documents(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "encoding", "message"),
+    [
+        ("text,labels\na,b\n", "utf-16", r"a.csv:1: the text is not utf-16\. Pass the right --encoding"),
+        ("text,labels\na,b\nä,b\n", "ascii", r"a.csv:3: the text is not ascii\. Pass the right --encoding"),
+        ("text,labels\na,b\n", "rot13", "the encoding 'rot13' is not known"),
+        ("text,labels\na,b\n", "undefined", "the encoding 'undefined' is not known"),
+    ],
+)
+def test_texts_that_are_not_in_the_encoding_that_was_asked_for(content, encoding, message, tmp_path):
+    (tmp_path / "a.csv").write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        read_documents(tmp_path / "a.csv", encoding=encoding)
+
+
+def test_a_column_is_not_text_and_labels(tmp_path):
+    (tmp_path / "a.csv").write_text("text,labels\na,b\n")
+    with pytest.raises(DataError, match="column 'text' is both text and labels"):
+        read_documents(tmp_path / "a.csv", text="text", labels="text")
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_gives_the_same_documents(tmp_path, name, packed):
