@@ -41,21 +41,31 @@ def from_counts(
     counts: NDArray[np.integer], indices: NDArray[np.int32], data: NDArray[Any] | None, n_columns: int
 ) -> sparse.csr_array:
     """Make a CSR array from the number of entries per row, their columns and their values (None: ones)."""
-    # SciPy wants both index arrays of one type.
-    dtype = np.int32 if indices.size <= np.iinfo(np.int32).max else np.int64
-    pointers = Growing(dtype, folder_for(counts), counts.size + 1)
-    pointers.extend(np.zeros(1, dtype))
-    end = 0
-    for some in pieces(counts):
-        ends = end + np.cumsum(counts[some], dtype=np.int64)
-        pointers.extend(ends)
-        end = int(ends[-1])
-    indptr = pointers.finish()
+    indptr = _pointers(counts) if map_of(counts) is None else _mapped_pointers(counts, indices.size)
     if data is None and map_of(indices) is not None:
         data = np.broadcast_to(np.float32(1), (indices.size,))  # one number in memory, as of a folder on disk
     elif data is None:
         data = np.ones(indices.size, np.float32)
     return assemble(data, indices, indptr, (counts.size, n_columns))
+
+
+def _pointers(counts: NDArray[np.integer]) -> NDArray[np.integer]:
+    indptr = np.zeros(counts.size + 1, np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    # SciPy wants both index arrays of one type.
+    return indptr.astype(np.int32) if indptr[-1] <= np.iinfo(np.int32).max else indptr
+
+
+def _mapped_pointers(counts: NDArray[np.integer], n_entries: int) -> NDArray[np.integer]:
+    """Return pointers that are in a file, as the counts are."""
+    pointers = Growing(np.int32 if n_entries <= np.iinfo(np.int32).max else np.int64, folder_for(counts))
+    pointers.extend(np.zeros(1, np.int64))
+    end = 0
+    for some in pieces(counts):
+        ends = end + np.cumsum(counts[some], dtype=np.int64)
+        pointers.extend(ends)
+        end = int(ends[-1])
+    return pointers.finish()
 
 
 def row_of_entries(array: sparse.csr_array) -> NDArray[np.int64]:
