@@ -24,7 +24,7 @@ _IN_MEMORY, _ROWS = 1 << 24, 1 << 14
 
 
 def assemble(
-    data: NDArray[Any], indices: NDArray[np.int32], indptr: NDArray[np.int64], shape: tuple[int, int]
+    data: NDArray[Any], indices: NDArray[np.int32], indptr: NDArray[np.integer], shape: tuple[int, int]
 ) -> sparse.csr_array:
     """Make a CSR array around these buffers, whose columns must rise within each row. Nothing is read, copied or cast.
 
