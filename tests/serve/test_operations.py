@@ -19,11 +19,11 @@ TEXT = {"text": "a violin concert that nobody may log"}
 @pytest.fixture
 def slow(folder):
     """A client of a server whose model waits for an event before it answers; it has a queue of 4."""
-    with serving({"topics": folder}, queue=4, batch_size=1, timeout=3) as client:
+    with serving({"topics": folder}, queue=4, batch_size=1, timeout=60) as client:
         real, client.go = client.service.batcher.answer, threading.Event()
 
         def answer(*asked):
-            client.go.wait(5)
+            client.go.wait(60)
             return real(*asked)
 
         client.service.batcher.answer = answer
