@@ -1,4 +1,3 @@
-import gc
 import os
 import signal
 from pathlib import Path
@@ -18,13 +17,6 @@ def pytest_collection_modifyitems(items):
         reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
         if any(reason.startswith(("needs a CUDA", "needs a GPU")) for reason in reasons):
             item.add_marker("cuda")
-
-
-def pytest_collection_finish():
-    """Leave what was imported out of garbage collections, which tests of reloading a model ask for: there are millions
-    of objects, and none of them is garbage."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import gc
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 from application import MARKUP, serving
@@ -10,11 +11,14 @@ import labelfield
 from labelfield.synth.texts import make_texts
 
 
-@pytest.fixture(autouse=True)
-def _collects_quickly(monkeypatch):
-    """After a reload search only what tests made for garbage: what was imported takes a third of a second each time."""
+@pytest.fixture(scope="session", autouse=True)
+def _collects_quickly():
+    """After a reload search only what these tests made for garbage: all that was imported takes a second each time."""
+    gc.collect()
+    gc.freeze()
     kept = SimpleNamespace(unfreeze=lambda: None, collect=gc.collect, freeze=lambda: None)
-    monkeypatch.setattr("labelfield.serve.store.gc", kept)
+    with patch("labelfield.serve.store.gc", kept):
+        yield
 
 
 @pytest.fixture(scope="session")

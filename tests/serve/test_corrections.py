@@ -23,17 +23,24 @@ from labelfield.serve.store import read_version
 FAST = ("--method", "linear", "--set", "row_transform=unit", "--set", "cost=1.0", "--device=cpu")
 
 
-@pytest.fixture
-def learning(documents, tmp_path):
-    """A client of a model that keeps its documents."""
-    path = tmp_path / "docs.csv"
-    with open(path, "w", newline="") as file:
+@pytest.fixture(scope="module")
+def taught(documents, tmp_path_factory):
+    """The folder of a model that keeps its documents."""
+    path = tmp_path_factory.mktemp("taught")
+    with open(path / "docs.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["id", "title", "text", "labels"])
         for place, ((title, text), own) in enumerate(zip(*documents, strict=True)):
             if place < 150:
                 writer.writerow([place, title, text, "|".join(own)])
-    run("train", path, "--out", tmp_path / "topics", *FAST)
+    run("train", path / "docs.csv", "--out", path / "topics", *FAST)
+    return path / "topics"
+
+
+@pytest.fixture
+def learning(taught, tmp_path):
+    """A client of a model that keeps its documents."""
+    shutil.copytree(taught, tmp_path / "topics")
     with serving({"topics": tmp_path / "topics"}, corrections=tmp_path / "c.sqlite") as client:
         yield client
 
