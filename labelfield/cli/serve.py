@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,8 @@ import typer
 
 from labelfield.cli.options import Device
 
+# Scheme, name and port, as browsers send them.
+_ORIGIN = re.compile(r"https?://[^/\s?#@]+")
 _TOKEN = "LABELFIELD_TOKEN"  # noqa: S105  # the name of a variable
 
 
@@ -65,6 +68,11 @@ def serve(
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"serving needs {error.name}: pip install 'labelfield[serve]'") from None
     folders = parse_names(models)
+    if data is not None and not data.exists():
+        raise typer.BadParameter(f"--data {data}: there is no such file or folder")
+    for origin in cors_origin or ():
+        if not _ORIGIN.fullmatch(origin):
+            raise typer.BadParameter(f"--cors-origin {origin}: expected an origin, such as https://name.example")
     if corrections is None:
         first = next(iter(folders.values())).resolve()
         corrections = first.parent / f"{first.name}.corrections.sqlite"

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,6 @@ from labelfield.atomic import exchange_folders, replacing_folder, temporary_fold
 from labelfield.models.artifact import MODEL_FILES, SAVED_FILES
 from labelfield.serve.corrections import STOPPED, Correction, Corrections
 from labelfield.serve.refusal import RefusedError
-from labelfield.serve.settings import WATCH_S
 from labelfield.serve.store import read_version
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _PROGRESS = re.compile(r"progress (\d+(?:\.\d+)?)")
 # How long it may take to stop.
 _STOP_S = 10.0
+# How often it is asked whether all workers have loaded a model.
+_LOOK_S = 0.05
 
 
 class Learner:
@@ -104,8 +106,11 @@ class Learner:
             raise
         if served.version != version:
             raise RefusedError(409, f"the model {name!r} was replaced by another one meanwhile")
-        if self.service.settings.workers > 1:  # the others see it on their next look, and load it as long
-            await asyncio.sleep(WATCH_S + 2 * served.seconds)
+        end = time.monotonic() + self.service.settings.timeout
+        while await asyncio.to_thread(self.service.metrics.versions, name) != {version}:
+            if self.is_stopping or time.monotonic() > end:
+                break
+            await asyncio.sleep(_LOOK_S)  # other workers load it when they see it
 
     async def _learn(self, folder: Path, corrections: Path, number: int) -> tuple[int, str]:
         """Run `labelfield learn`, and pass its progress on; return its exit code and last message."""

@@ -13,6 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _MOST_KEPT, _WINDOW_S = 50_000, 3600.0
+INFO = "labelfield_model_info"
 
 
 class _Request(NamedTuple):
@@ -36,7 +37,7 @@ class Metrics:
         self.queue = Gauge("labelfield_queue_length", "Documents that wait.", registry=own, multiprocess_mode="livesum")
         self.reloads = Counter("labelfield_reloads", "Models loaded again.", ["model", "result"], registry=own)
         self.info = Gauge(
-            "labelfield_model_info",
+            INFO,
             "1 for the version that answers.",
             ["model", "version", "method"],
             registry=own,
@@ -71,11 +72,19 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return everything as Prometheus reads it: of all workers, if there are several."""
+        return generate_latest(self._together())
+
+    def versions(self, name: str) -> set[str]:
+        """Return the versions of a model that answer: several, if some workers have not loaded the last one yet."""
+        shown = (one for metric in self._together().collect() if metric.name == INFO for one in metric.samples)
+        return {one.labels["version"] for one in shown if one.labels["model"] == name and one.value}
+
+    def _together(self) -> CollectorRegistry:
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-            return generate_latest(self.registry)
+            return self.registry
         together = CollectorRegistry()
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]
-        return generate_latest(together)
+        return together
 
     def last_hour(self, n_points: int = 60) -> dict[str, Any]:
         """Return requests, errors and latency by minute, for the page."""

@@ -23,14 +23,14 @@ from labelfield.serve.learning import Learner
 from labelfield.serve.log import Log
 from labelfield.serve.metrics import Metrics
 from labelfield.serve.refusal import RefusedError
-from labelfield.serve.settings import WATCH_S, Settings
+from labelfield.serve.settings import Settings
 from labelfield.serve.store import ModelStore, Served, settle_memory
 from labelfield.serve.tagging import Line, Question, tag_items
 
 if TYPE_CHECKING:
     from labelfield.estimators.protocol import FittedClassifier
 
-_RELEASE_S = 0.05
+_WATCH_S, _RELEASE_S = 1.0, 0.05
 # Rows that the page compares with those of training; texts are not kept.
 _KEPT_BATCHES, _ROWS_PER_BATCH, _SELDOM = 300, 4, 16
 
@@ -114,7 +114,7 @@ class Service:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(_WATCH_S)
             for name in await asyncio.to_thread(self.store.changed):
                 if self.store.is_ready and not await asyncio.to_thread(self.store.is_current, name):
                     with suppress(RefusedError):

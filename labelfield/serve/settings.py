@@ -9,8 +9,6 @@ from pathlib import Path
 from labelfield.errors import DataError
 
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
-# How often a server that watches folders looks at them.
-WATCH_S = 1.0
 _LOOPBACK = ("127.", "::1", "localhost")
 
 

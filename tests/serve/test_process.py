@@ -368,7 +368,7 @@ def test_a_learning_is_done_when_all_workers_answer_by_its_model(folder, documen
     given = zip(*documents, strict=True)
     lines = [json.dumps({"title": title, "text": text, "labels": labels}) for (title, text), labels in given]
     (tmp_path / "kept.jsonl").write_text("\n".join(lines[:150]))
-    server = Process(own, *OPTIONS, "--workers", 2, "--data", tmp_path / "kept.jsonl")
+    server = Process(own, *OPTIONS, "--timeout", 20, "--workers", 2, "--data", tmp_path / "kept.jsonl")
 
     def post(path, body):
         with urllib.request.urlopen(server.url + path, json.dumps(body).encode(), timeout=30) as answer:
@@ -457,6 +457,9 @@ def test_a_hangup_while_models_load_is_answered_later(folder, workers):
         (["FOLDER", "--max-body", "lots"], 3, "the size 'lots'"),
         (["FOLDER", "--token-env", "NOT_SET_ANYWHERE"], 2, "there is no such variable"),
         (["FOLDER", "--token", " "], 2, "the token is empty"),
+        (["FOLDER", "--data", "nowhere.csv"], 2, "there is no such file or folder"),
+        (["FOLDER", "--cors-origin", "name.example"], 2, "such as https://name.example"),
+        (["FOLDER", "--cors-origin", "https://name.example/page"], 2, "such as https://name.example"),
         (["FOLDER", "--port", "PORT"], 3, "cannot listen at 127.0.0.1"),
     ],
 )
