@@ -34,7 +34,7 @@ from labelfield.text.encoders import Encoder, described_encoder, field_weights, 
 from labelfield.text.kept import KeptDocuments, read_kept
 from labelfield.text.languages import detect_language
 from labelfield.text.parts import TagNames, TextParts
-from labelfield.text.reading import DocumentFile, open_documents, split_of
+from labelfield.text.reading import STDIN, DocumentFile, open_documents, split_of
 from labelfield.text.vocabulary import LabelVocabulary, read_vocabulary, vocabulary_beside
 
 if TYPE_CHECKING:
@@ -173,8 +173,11 @@ def _each(documents: Documents) -> list[Document]:
 
 
 def read_corrections(text: TextParts, reading: Reading, path: Path) -> Documents:
-    """Read corrected documents; if several have the same id, the last one counts, with a message."""
-    found = read_for(text, reading, path, "train")
+    """Read corrected documents; if several have the same id, the last one counts, with a message.
+
+    A correction without labels says that none of them holds.
+    """
+    found = read_for(text, reading, path, "train", may_have_none=True)
     every = _each(found)
     ids = IdCounter()
     ids.add(one.id for one in every if one.has_id)
@@ -274,12 +277,19 @@ def describe_documents(reading: Reading, path: Path) -> dict[str, dict[str, Any]
     return found
 
 
-def read_for(text: TextParts, reading: Reading, path: Path, part: str = "test", labelled: bool = True) -> Documents:
-    """Read documents for a model into memory."""
+def read_for(
+    text: TextParts,
+    reading: Reading,
+    path: Path,
+    part: str = "test",
+    labelled: bool = True,
+    may_have_none: bool = False,
+) -> Documents:
+    """Read documents for a model into memory; unless they `may_have_none`, some must have labels where `labelled`."""
     with Bar(f"reading {path.name}"), opened(reading, path, text, part, labelled=labelled) as file:
         documents = file.gathered()
     say(f"{path}: {documents.guessed}")
-    if labelled and not any(documents.labels or []):
+    if labelled and not may_have_none and not any(documents.labels or []):
         raise _no_labels(file.columns.labels, path)
     if reading.vocabulary is not None and documents.labels is not None:
         known = read_vocabulary(reading.vocabulary, getattr(text.encoder, "language_", None))
@@ -365,6 +375,7 @@ def tag(
         raise typer.BadParameter(
             "-k, --threshold and --review cannot be combined with a promise; use --max-tags to limit its tags"
         )
+    out = None if out == Path(STDIN) else out  # as in other tools, the sign of stdin is that of stdout
     if out is not None:
         require_file_name(out, overwrite)
         suffix = Path(out.name.removesuffix(".gz")).suffix.lower()

@@ -13,7 +13,7 @@ from typing import IO, Self
 
 from labelfield.errors import DataError
 from labelfield.mapped import scratch_folder
-from labelfield.text.documents import Document
+from labelfield.text.documents import Document, whole
 
 _LEVEL = 3
 
@@ -59,9 +59,13 @@ def read_kept(path: Path, n_fields: int) -> Iterator[Document]:
                 parts = [*texts, *labels, "" if identifier is None else identifier]
                 if len(texts) != n_fields or not all(isinstance(part, str) for part in parts):
                     raise ValueError("not a document of this model")
-                yield Document(
-                    tuple(texts), labels, str(line) if identifier is None else identifier, identifier is not None
-                )
+                texts, labels = tuple(map(whole, texts)), list(map(whole, labels))
+                if any(label.splitlines() != [label] or "\0" in label for label in labels):
+                    raise ValueError("a label that is not one line")
+                known = str(line) if identifier is None else whole(identifier)
+                yield Document(texts, labels, known, identifier is not None)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         fix = "Pass the documents that the model was trained on: --data FILE."
-        raise DataError(f"the documents of the model are damaged ({error})", path=path, line=line, fix=fix) from None
+        raise DataError(
+            f"the documents of the model are damaged ({error})", path=path, line=line or None, fix=fix
+        ) from None

@@ -66,6 +66,7 @@ def test_tags_as_csv_and_compressed(toy, trained, tmp_path):
         row["uris"].split("|") == [f"http://x/{tag}" for tag in row["tags"].split("|")] for row in rows if row["tags"]
     )
     assert all(float(p) >= 0.9 for row in rows for p in row["probabilities"].split("|") if p)
+    assert run("tag", model, toy, "--out", "-", "--format", "csv").stdout.splitlines()[0] == ",".join(rows[0])
     run("tag", model, toy, "--out", tmp_path / "tags.jsonl.gz")
     lines = gzip.decompress((tmp_path / "tags.jsonl.gz").read_bytes()).splitlines()
     assert len(lines) == len(rows) == 40
@@ -329,12 +330,16 @@ def test_documents_are_kept_only_if_wanted_and_whole(toy, tmp_path):
     run("train", toy, "--out", model, *FAST, "--overwrite")
     path = model / "documents.jsonl.gz"
     content = path.read_bytes()
-    for damaged in (content[:200], b"nonsense", gzip.compress(b'{"id": 1}\n'), gzip.compress(b"[]\n")):
+    two_lines = gzip.compress(b'{"id": "1", "texts": ["", "a"], "labels": ["a\\nb"]}\n')
+    for damaged in (content[:200], b"nonsense", gzip.compress(b'{"id": 1}\n'), gzip.compress(b"[]\n"), two_lines):
         path.write_bytes(damaged)
         assert "the documents of the model are damaged" in message(
             run("learn", model, tmp_path / "corrections.jsonl", check=3)
         )
     assert len(run("tag", model, toy).stdout.splitlines()) == 40  # the old model is as it was
+    halves = b'{"id": "\\ud800", "texts": ["", "concert \\udfff"], "labels": ["m\\ud800"]}\n'
+    path.write_bytes(gzip.compress(2 * halves))  # of surrogate pairs, which cannot be written
+    assert "m\ufffd" in run("learn", model, tmp_path / "corrections.jsonl").stdout
 
 
 def test_encoders_on_the_command_line(toy, tmp_path):
@@ -390,6 +395,19 @@ def test_corrections_are_learned_and_nothing_is_forgotten(toy, tmp_path):
     kept = (model / "config.json").read_bytes()
     run("learn", model, rows, "--data", toy, check=3)
     assert (model / "config.json").read_bytes() == kept
+
+
+def test_a_correction_may_say_that_no_label_holds(tmp_path):
+    records = [
+        {"id": str(i), "text": ("violin concert", "ship dock")[i % 2], "labels": [("music", "sea")[i % 2]]}
+        for i in range(40)
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    (tmp_path / "right.jsonl").write_text('{"id": "0", "text": "violin concert", "labels": []}\n')
+    run("train", tmp_path / "train.jsonl", "--out", tmp_path / "model", *FAST)
+    said = message(run("learn", tmp_path / "model", tmp_path / "right.jsonl"))
+    assert "1 document was corrected by its id, 0 are new" in said
+    assert "1 document has no labels; it counts as one with none of the labels" in said
 
 
 def test_tags_are_searched_in_cells(toy, trained, tmp_path):
