@@ -83,6 +83,11 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
                 _give_up(cycle)
             super().connection_lost(exc)
 
+        def eof_received(self) -> bool:  # type: ignore[override]
+            """Answer what was asked by one who says no more, but may listen."""
+            self._end(b"")
+            return bool(self._unanswered)
+
         def data_received(self, data: bytes) -> None:
             if self.transport.is_closing() or self._farewell is not None:
                 return

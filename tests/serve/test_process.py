@@ -225,6 +225,17 @@ def test_answers_come_in_the_order_of_the_requests(server, refused):
     assert list(json.loads(found.splitlines()[-1])) == ["error"]
 
 
+def test_who_says_no_more_is_answered(server):
+    """As `nc -N` does it; a body that is cut off gets no answer."""
+    body = json.dumps({"documents": [TEXT] * 20, "explain": 1}).encode()
+    with server.connect() as (connection,):
+        connection.sendall(request_of(body) + request_of(body) + request_of(b"{", length=50))
+        connection.shutdown(socket.SHUT_WR)
+        codes, found = all_of(connection)
+    assert codes == [200, 200]
+    assert found.endswith(b"}")
+
+
 def test_an_offer_of_another_protocol_is_not_taken(server):
     """Java's client makes one with every request; a parser that expects another protocol after it reads no body."""
     body = json.dumps({"text": TEXT, "k": 3}).encode()
