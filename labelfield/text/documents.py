@@ -158,7 +158,8 @@ def choose_columns(
         longest = _longest(names, sample, (labels, identifier))
         if longest is None:
             expected, fix = "a column of text", "Name it: --text COLUMN (text=…)."
-            raise DataError(f"none of the columns {_listed(names)} is text", path=path, expected=expected, fix=fix)
+            found = f"none of the columns {_listed(names)} is text" if names else "there are no columns"
+            raise DataError(found, path=path, expected=expected, fix=fix)
         texts = (longest,)
     if labels is None and labelled:
         others = [name for name in names if name not in (*texts, identifier)]
@@ -217,7 +218,7 @@ def _most_repeating(values: list[str]) -> str | None:
     for separator in (*_CERTAIN, *_POSSIBLE):
         n_joined = sum(separator in value for value in distinct)
         parts = [part.strip() for value in values for part in value.split(separator) if part.strip()]
-        if not n_joined or not parts:
+        if not n_joined or not parts or (separator in _POSSIBLE and len(parts) <= len(values)):  # as in C#
             continue
         repeats = len(parts) / len(set(parts))
         if separator in _CERTAIN and n_joined >= min(_SEVERAL, len(distinct), -(-len(values) // 10)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from os import PathLike
@@ -281,10 +281,11 @@ def _suffix(path: Path) -> str:
 
 
 def _head(path: Path) -> list[str]:
-    """Return the first lines, of which the last may not be whole."""
+    """Return the first lines that are not empty; only one that is alone may be cut off."""
     content = read_head(path, _HEAD_BYTES)
     text = content.decode("utf-16" if is_utf_16(content) else "utf-8-sig", "replace")
-    return [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in re.split("\r\n|[\r\n]", text) if line.strip()]
+    return lines[:-1] if len(content) == _HEAD_BYTES and len(lines) > 1 else lines
 
 
 def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
@@ -311,15 +312,29 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
         return read_json_lines(path, encoding)
     if any(map(is_fasttext_line, lines[:_LINES])):
         return read_fasttext(path, encoding)
-    if suffix != ".csv" and is_annif_line(first):
+    if suffix != ".csv" and _are_lines_of(is_annif_line, _has_no_subjects, lines):
         return read_annif_tsv(path, encoding)
-    if suffix != ".csv" and is_pecos_line(first):
+    if suffix != ".csv" and _are_lines_of(is_pecos_line, _has_no_numbers, lines):
         return read_pecos(path, encoding)
     if suffix in (".csv", ".tsv") or "\t" in first or _is_header(first, wanted):
         is_tsv = suffix == ".tsv" or (suffix != ".csv" and ("\t" in first or len(_cells(first)) == 1))
         delimiter = "\t" if is_tsv else _delimiter(first)
         return read_table(path, encoding, delimiter, lambda rows: _has_header(rows, wanted))
     return read_lines(path, encoding)
+
+
+def _are_lines_of(is_line: Callable[[str], bool], is_bare: Callable[[str], bool], lines: list[str]) -> bool:
+    """Return whether lines are of a format, by the first that has labels."""
+    first = next((place for place, line in enumerate(lines[:_LINES]) if not is_bare(line)), None)
+    return first is not None and is_line(lines[first])
+
+
+def _has_no_subjects(line: str) -> bool:
+    return not line.rpartition("\t")[2].strip() or "\t" not in line
+
+
+def _has_no_numbers(line: str) -> bool:
+    return line.startswith("\t")
 
 
 def _delimiter(line: str) -> str:

@@ -107,6 +107,28 @@ def test_a_column_is_not_text_and_labels(tmp_path):
         read_documents(tmp_path / "a.csv", text="text", labels="text")
 
 
+@pytest.mark.parametrize(
+    ("content", "labels"),
+    [
+        ("first text\t\nsecond text\t<http://x/1> <http://x/2>\n", [[], ["http://x/1", "http://x/2"]]),
+        ("first text\nsecond text\t<http://x/1>\n", [[], ["http://x/1"]]),
+        ("\tfirst text\n0,3\tsecond\x0btext\n", [[], ["0", "3"]]),
+    ],
+    ids=["Annif", "Annif without a tab", "PECOS"],
+)
+def test_a_first_document_without_labels_does_not_hide_the_format(content, labels, tmp_path):
+    for name in ("a.tsv", "a.txt"):
+        (tmp_path / name).write_text(content)
+        found = read_documents(tmp_path / name)
+        assert (found.labels, len(found), found.texts[0]) == (labels, 2, ("first text",))
+
+
+def test_a_long_line_that_is_cut_off_does_not_hide_the_format(tmp_path):
+    line = "words " * 100_000 + "\t<http://x/1> <http://x/2>\n"
+    (tmp_path / "a.txt").write_text(3 * line)
+    assert read_documents(tmp_path / "a.txt").labels == 3 * [["http://x/1", "http://x/2"]]
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_gives_the_same_documents(tmp_path, name, packed):
@@ -451,6 +473,8 @@ def test_a_separator_is_remembered_only_where_it_fits():
         (["music|all", "sea|all"] * 20, None, "|"),  # one label in every document
         (["all;sea"] * 20, None, ";"),
         (["music", "sea|all"] * 20, None, None),
+        (["C#", "F#", "C#"], None, None),
+        (["C#", "F#", "C#"], "#", "#"),
     ):
         assert guess_separator(cells, remembered) == expected, cells
 
