@@ -207,6 +207,9 @@ def _converted(array: Any, name: str) -> sparse.csr_array:
             raise DataError(f"{name} holds {array.dtype} values", expected="numbers", fix=f"Convert {name} first.")
     if array.ndim != 2:
         raise DataError(f"{name} has {array.ndim} dimensions", expected="a matrix", fix=f"Reshape {name}.")
+    # SciPy takes neither numbers in the byte order of another machine nor those of half precision.
+    native = array.dtype.newbyteorder("=")
+    array = array.astype(np.float32 if native == np.float16 else native, copy=False)
     result = sparse.csr_array(array, copy=True)
     result.sum_duplicates()
     return result

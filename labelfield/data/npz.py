@@ -170,9 +170,10 @@ def _as_matrix(X: NDArray[Any]) -> NDArray[Any]:
 
 def _read_dense(arrays: Mapping[str, NDArray[Any]], classes: bool) -> FileContents:
     X = _as_matrix(arrays["X"])
-    if "Y" in arrays:
-        return FileContents(Dataset(X, arrays["Y"]), True)
-    y = arrays["y"].ravel()
+    labels = arrays["Y" if "Y" in arrays else "y"]
+    if "Y" in arrays or (labels.ndim == 2 and labels.shape[0] == X.shape[0] and labels.shape[1] > 1):
+        return FileContents(Dataset(X, labels), True)
+    y = labels.ravel()
     names = None
     if classes:
         names, y = _named_classes(y)

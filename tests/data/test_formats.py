@@ -190,6 +190,15 @@ class TestArff:
 
 
 class TestNpz:
+    @pytest.mark.parametrize("kind", [">f8", ">f4", "f2", ">f2", "g", ">i8", "u1", "?"])
+    @pytest.mark.parametrize("name", ["Y", "y"])
+    def test_numbers_of_any_kind_and_byte_order(self, name, kind, tmp_path):
+        X, Y = np.array([[0, 1.0], [1, 0], [1, 1]]), np.array([[0, 1], [1, 1], [0, 0]])
+        np.savez(tmp_path / "a.npz", **{"X": X.astype(kind), name: Y.astype(kind)})
+        found = labelfield.read(tmp_path / "a.npz")
+        assert found.X.toarray().tolist() == X.tolist()
+        assert found.Y.toarray().tolist() == Y.tolist()
+
     @pytest.mark.parametrize(
         ("x", "y"), [("X.npz", "Y.npz"), ("X_train.npz", "Y_train.npz"), ("test.X.npz", "test.Y.npz")]
     )
