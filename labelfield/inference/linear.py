@@ -37,7 +37,7 @@ from labelfield.inference.parallel import at_most_threads, single_threads
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.inference.shards import shard_path, take_over
 from labelfield.linalg.rows import device_of
-from labelfield.mapped import room_in_file
+from labelfield.mapped import room_in_file, scratch_folder
 from labelfield.models.calibration import Calibration
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.linear.plan import TREE_COST, group_size, most_held_out
@@ -55,8 +55,8 @@ _N_NEAR = 2 * N_RANKED
 _LEAST_PASSES = 2
 # Blocks of labels per step, for each thread.
 _BLOCKS_PER_THREAD = 2
-# Weights that go from one rank to another at a time.
-_WEIGHTS_AT_ONCE = 1 << 22
+# Weights that go from one rank to another at a time, and that a process alone has in memory twice while it joins them.
+_WEIGHTS_AT_ONCE, _WEIGHTS_IN_MEMORY = 1 << 22, 1 << 26
 # Seconds between two checkpoints, unless writing one takes long.
 _CHECKPOINT_EVERY = 1.0
 
@@ -278,9 +278,9 @@ class LinearTrainer:
     def _hold(self, own: list[Machines], n_held_out: int, monitor: Monitor) -> tuple[Tensor, float]:
         """Put the weights of all ranks into the model of the first, machine after machine.
 
-        Return the scores of held-out rows and the dual objective of all blocks, which the first rank alone has. Of
-        several ranks, weights come in pieces and are laid out in a file: no rank has more of them in memory than it has
-        solved.
+        Return the scores of held-out rows and the dual objective of all blocks, which the first rank alone has. Many
+        weights, and those of several ranks, are laid out in a file, piece by piece: no rank has more of them in memory
+        than it has solved.
         """
         cluster, n_machines = monitor.cluster, self.model.intercepts.numel()
         sizes, intercepts = np.zeros(n_machines, np.int64), np.zeros(n_machines, np.float32)
@@ -293,10 +293,10 @@ class LinearTrainer:
             objectives |= dict(zip(part["blocks"].tolist(), part["objectives"].tolist(), strict=True))
         pointers = np.r_[0, np.cumsum(sizes)]
         n_weights = int(pointers[-1])
-        folder = None if monitor.checkpoint is None else monitor.checkpoint.parent
-        kinds = np.int32, np.float32
+        folder = scratch_folder() if monitor.checkpoint is None else monitor.checkpoint.parent
+        kinds, is_long = (np.int32, np.float32), cluster.size > 1 or n_weights > _WEIGHTS_IN_MEMORY
         features, weights = (
-            room_in_file(n_weights, kind, folder) if cluster.size > 1 else np.empty(n_weights, kind) for kind in kinds
+            room_in_file(n_weights, kind, folder) if is_long else np.empty(n_weights, kind) for kind in kinds
         )
         pieces = (piece for part in own for piece in in_pieces(part, _WEIGHTS_AT_ONCE))
         names = "labels", "sizes", "features", "weights"

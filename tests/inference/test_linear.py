@@ -1,5 +1,7 @@
 """Training linear machines: what is dropped hardly matters, held-out rows stay unseen, and time makes passes fewer."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from labelfield.inference.margin import Problem, Solved, solve
 from labelfield.inference.margin_rows import MarginRows
 from labelfield.inference.run import Monitor, Settings
 from labelfield.inference.trials import choose_machine
+from labelfield.mapped import room_in_file
 from labelfield.models.linear import plan as linear_plan
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.linear.plan import n_machines
@@ -142,6 +145,20 @@ def test_a_state_survives_a_checkpoint_and_can_be_parted(tmp_path):
     assert pieces[0].labels.tolist() == [3, 1]
     assert max(piece.weights.size for piece in pieces) <= max(whole.sizes[:2].sum(), whole.sizes.max())
     np.testing.assert_array_equal(sum(dense(piece, 30) for piece in pieces), dense(whole, 30))
+
+
+def test_many_weights_are_laid_out_in_a_file_and_are_the_same(monkeypatch, tmp_path):
+    few, _ = trained()
+    monkeypatch.setattr(linear, "_WEIGHTS_IN_MEMORY", 100)
+    monkeypatch.setattr(linear, "_WEIGHTS_AT_ONCE", 50)
+    rooms = []
+    monkeypatch.setattr(linear, "room_in_file", lambda *given: rooms.append(room_in_file(*given)) or rooms[-1])
+    many, _ = trained()
+    assert [room.size for room in rooms] == 2 * [few.weights.numel()]
+    torch.save(many.state_dict(), tmp_path / "saved")
+    for found in (many.state_dict(), deepcopy(many).state_dict(), torch.load(tmp_path / "saved")):
+        for name, tensor in few.state_dict().items():
+            torch.testing.assert_close(found[name], tensor, rtol=0, atol=0)
 
 
 class TestTrees:
