@@ -37,6 +37,8 @@ _SEVERAL = 3
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _URI = re.compile(r"<[A-Za-z][\w+.-]*:[^<>\s]*>")
 _LISTED = 8
+# Letters of a column's name that a message shows.
+_LONGEST_NAME = 40
 # The least probability of a label in spaCy's {label: number}.
 _HOLDS = 0.5
 
@@ -101,15 +103,21 @@ class Columns(NamedTuple):
 
     def said(self, kind: str) -> str:
         """Describe the columns in words."""
-        parts = [f"text from {' + '.join(name for name in self.texts if name not in self.missing)}"]
+        parts = [f"text from {' + '.join(_in_line(name) for name in self.texts if name not in self.missing)}"]
         if self.missing:
-            parts[0] += f" ({', '.join(self.missing)} left empty)"
+            parts[0] += f" ({', '.join(map(_in_line, self.missing))} left empty)"
         if self.labels is not None:
             joined = "" if not self.separator else f" split at {self.separator!r}"
-            parts.append(f"labels from {self.labels}{joined}")
+            parts.append(f"labels from {_in_line(self.labels)}{joined}")
         if self.id is not None:
-            parts.append(f"ids from {self.id}")
+            parts.append(f"ids from {_in_line(self.id)}")
         return f"{kind}: {', '.join(parts)}"
+
+
+def _in_line(name: str) -> str:
+    """Return the name of a column as a message can show it: in one line, and not at any length."""
+    name = " ".join(name.split())
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
 class Wanted(NamedTuple):
@@ -177,7 +185,9 @@ def choose_columns(
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    return ", ".join(map(_in_line, names[:_LISTED])) + (
+        f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    )
 
 
 def _longest(names: list[str], sample: list[dict[str, Any]], taken: Sequence[str | None]) -> str | None:
