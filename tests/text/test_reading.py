@@ -381,6 +381,7 @@ BAD = {
     "names of several lines": ("a.csv", b"\"la\n bel\",x\n1,2\n", "none of the columns la bel, x is text"),
     "twice": ("a.csv", b"text,text,labels\na,b,c\n", "two columns are called 'text'"),
     "empty": ("a.csv", b"", "the file is empty"),
+    "an empty object": ("a.json", b"{}", "there are no columns; expected a column of text"),
     "header alone": ("a.csv", b"text,labels\n", "the file has no documents"),
     "an object as text": ("a.jsonl", b'{"text": {"a": 1}, "labels": []}\n', r"a.jsonl:1: column 'text' has a dict; expected text"),
     "entities": ("a.jsonl", b'{"text": "a", "label": [[0, 3, "PER"]]}\n', r"column 'label' has a list in the list"),
