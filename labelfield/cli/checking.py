@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from labelfield.cli.options import AsJson, Device, Reading, load_model, reads_files
-from labelfield.cli.output import Bar, print_json, print_table, say
+from labelfield.cli.output import Bar, counted, print_json, print_table, say
 from labelfield.decide import Evidence, Policy
 from labelfield.decide.drift import Drift, compare, judge_promises
 from labelfield.errors import CannotAnswerError, DataError
@@ -75,7 +75,16 @@ def drift_of(estimator: FittedClassifier, dataset: Dataset, aims: dict[str, floa
     promises = []
     if dataset.Y.nnz:
         policies = [_policy(estimator, name, value, confidence) for name, value in aims.items()]
-        promises = judge_promises(new, [policy for policy in policies if policy is not None])
+        labelled = new
+        if n_bare := int(np.count_nonzero(new.true_counts == 0)):
+            # Of one class per row none is unknown; of several labels none may hold.
+            are_left_out = estimator.label_kind_ == "classes"
+            labelled = new.take(np.flatnonzero(new.true_counts)) if are_left_out else new
+            treated = "are left out" if are_left_out else "count as rows with none of the labels"
+            say(
+                f"of {counted(new.n_rows, 'row')}, {n_bare:,} without labels; where promises are tested, they {treated}"
+            )
+        promises = judge_promises(labelled, [policy for policy in policies if policy is not None])
     return Drift(compare(known, new.labels, new.p), promises, known.n_rows, dataset.n_rows)
 
 

@@ -75,6 +75,9 @@ class Reading:
     def __call__(self, path: Path, **options: Any) -> Dataset:
         """Read a data set as `labelfield.read` does, with a progress bar, and verify it where reading is lazy."""
         own = {name: getattr(self, name) for name in ("one_based", "one_based_labels", "classes", "label_column")}
+        if path == Path("-"):
+            fix = "Write the rows to a file first, with the ending of their format."
+            raise DataError("rows of numbers from stdin", path=path, expected="a file", fix=fix)
         if is_documents(path):
             fix = "Pass documents to labelfield train, or to a model that was trained on documents."
             raise DataError("documents", path=path, expected="rows of numbers", fix=fix)
@@ -102,7 +105,7 @@ class Reading:
             unlabelled=has_classes and not labelled,
             narrow=True,
         )
-        if has_classes and labelled:
+        if has_classes:
             dataset = align_classes(dataset, estimator.label_names())
         rows = dataset.train if part == "train" or dataset.test is None else dataset.test
         require_features(rows, path, estimator, n_labels if labelled and not has_classes else None)

@@ -83,7 +83,8 @@ class Drift:
     def said(self) -> str:
         """What follows, in a sentence."""
         if self.is_broken:
-            names = ", ".join(f"{one.name} {one.reached:.3f} instead of {one.promised:.3f}" for one in self.promises)
+            broken = [one for one in self.promises if one.p_value < ALARM]
+            names = ", ".join(f"{one.name} {one.reached:.3f} instead of {one.promised:.3f}" for one in broken)
             return f"Promises do not hold on these rows ({names}). Train again with rows like these."
         if self.is_new_kind:
             worst = max(self.comparisons, key=lambda one: one.distance / one.most)
@@ -192,5 +193,5 @@ def judge_promises(new: Evidence, policies: Sequence[Policy]) -> list[Promise]:
             else:
                 continue
             p_value = betting_p_value(z, min(least, -1e-6), ALARM)
-            found.append(Promise(f"{name} {policy.target:g}", promised, reached_by(new, policy)[name], p_value))
+            found.append(Promise(name, promised, reached_by(new, policy)[name], p_value))
     return found
