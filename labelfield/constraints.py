@@ -28,7 +28,9 @@ class Real(NamedTuple):
 
     def accepts(self, value: Any) -> bool:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and self.least <= value <= self.most and value < inf
+        # Torch does not take whole numbers of more than 64 bits.
+        most = inf if isinstance(value, float) else 2**63
+        return is_number and self.least <= value <= self.most and value < most
 
     def __str__(self) -> str:
         if 0 < self.least < 1e-9 and self.most == inf:

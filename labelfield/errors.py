@@ -36,7 +36,8 @@ class DataError(LabelfieldError, ValueError):
         message = f"{where}: {found}" if where else found
         if expected:
             message += f"; expected {expected}"
-        super().__init__(f"{message}. {fix}" if fix else message)
+        message = f"{message}. {fix}" if fix else message
+        super().__init__(" ".join(message.splitlines()))  # names in a file, and of files, may have line breaks
 
     def at(self, path: str | PathLike[str] | None, line: int | None = None) -> DataError:
         """Return the same error with its file and line, unless the file is known already."""

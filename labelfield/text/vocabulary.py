@@ -132,7 +132,7 @@ def _from_json(value: Any) -> Label:
         raise ValueError(f"the names of {name!r} are not texts by language")
     if not (line := _line(name)):
         raise ValueError("a label has no name")
-    return Label(line, uri, names, notation)
+    return Label(line, uri or None, names, notation or None)
 
 
 def _distinct(labels: Iterable[Label]) -> list[Label]:
@@ -269,4 +269,4 @@ def _read_skos(path: Path, format: str, language: str | None) -> Iterator[Label]
         plain = next((name for code, name in spoken if not code), None)
         notation = next((str(one) for one in sorted(graph.objects(concept, SKOS.notation), key=str)), None)
         if uri := _line(str(concept)):
-            yield Label(_preferred(names, language, plain) or uri, uri, names, notation)
+            yield Label(_preferred(names, language, plain) or uri, uri, names, notation or None)

@@ -14,6 +14,8 @@ import labelfield
 from labelfield import CannotAnswerError, DataError, atomic
 from labelfield.models import artifact
 from labelfield.models.artifact import ModelError
+from labelfield.models.mlgpf.spec import Spec
+from labelfield.models.multiclass.spec import ClassSpec
 
 FOLDER = Path(__file__).parent / "folders-4" / "mlgpf"
 NO_FILES = {"device": lambda path: path.symlink_to("/dev/zero"), "pipe": os.mkfifo, "folder": lambda path: path.mkdir()}
@@ -125,3 +127,18 @@ def test_files_without_a_checksum_are_refused(name, tmp_path):
     (tmp_path / "m" / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=f"{name}: changed since it was saved"):
         labelfield.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("make", "option", "value"),
+    [
+        (ClassSpec, "jitter", 10**30),
+        (ClassSpec, "n_samples", 1 << 31),
+        (ClassSpec, "prior_scale", 10**30),
+        (Spec, "jitter", 10**30),
+        (Spec, "label_linear_scale", 10**30),
+    ],
+)
+def test_numbers_that_would_fail_in_a_prediction_are_refused_before(make, option, value):
+    with pytest.raises(ValueError, match=f"{option}={value}; expected"):
+        make(4, 3, **{"n_inducing": 4} | ({"n_latent": 2} if make is Spec else {}), **{option: value})

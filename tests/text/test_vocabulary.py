@@ -71,6 +71,7 @@ def test_one_name_for_two_uris_becomes_two_labels():
     [
         ("v.tsv", "<http://x/1>\n", "v.tsv:1: '<http://x/1>'; expected <uri>, a tab, and a name"),
         ("v.csv", "a,b\n1,2\n", "columns a, b; expected columns uri and label"),
+        ("v.csv", '"a\nb",c\n1,2\n', "columns a b, c; expected columns uri and label"),
         ("v.ttl", "this is <not turtle", "not SKOS"),
         ("v.jsonl", "{}\n", "v.jsonl:1: not a label"),
         ("v.tsv", "", "the vocabulary has no labels"),
@@ -104,3 +105,19 @@ def test_the_encoding_of_a_vocabulary_is_not_that_of_documents(tmp_path):
     path.write_bytes("<http://x/1>\tMusik\n<http://x/2>\tHäfen\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"v.tsv:2: the text is not UTF-8; expected UTF-8. Save it as UTF-8.$"):
         read_vocabulary(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("v.jsonl", '{"name": "a", "uri": "", "notation": ""}\n'),
+        ("v.ttl", SKOS.replace('"64.2"', '""')),
+    ],
+)
+def test_what_is_empty_is_not_there(tmp_path, name, content):
+    if name.endswith("ttl"):
+        pytest.importorskip("rdflib")
+    (tmp_path / name).write_text(content)
+    found = read_vocabulary(tmp_path / name)
+    assert found.labels[0].notation is None
+    assert LabelVocabulary.from_lines(found.to_lines()).labels == found.labels

@@ -23,7 +23,7 @@ CONSTRAINTS: dict[str, Constraint] = {
     "posterior": OneOf(POSTERIORS),
     "inducing": OneOf(INDUCING),
     "unit_norm": Flag(),
-    "jitter": Real(0),
+    "jitter": Real(0, 1),
     "label_linear": OneOf(LABEL_LINEAR),
     "label_linear_scale": Real(1e-12),
     "likelihood": OneOf(LIKELIHOODS),

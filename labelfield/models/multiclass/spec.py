@@ -26,8 +26,8 @@ CONSTRAINTS: dict[str, Constraint] = {
     "negative_sampling": OneOf(("uniform", "importance")),
     "unit_norm": Flag(),
     "epsilon": Real(1e-12, 0.5),
-    "n_samples": Integer(1),
-    "jitter": Real(0),
+    "n_samples": Integer(1, 100_000),
+    "jitter": Real(0, 1),
     "prior_scale": Real(1e-12),
 }
 _SPEC_CONSTRAINTS = CONSTRAINTS | {"n_features": Integer(1), "n_labels": Integer(2), "n_support": Integer(0)}
