@@ -89,8 +89,12 @@ def _as_damage(path: Path) -> Iterator[None]:
     except DataError:
         raise
     except _DAMAGE as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"the checkpoint is damaged ({reason})", path=path, fix=_AGAIN) from None
+        raise damaged(path, str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+
+
+def damaged(path: Path | None, reason: str) -> DataError:
+    """Return the error for a checkpoint that nothing can continue from."""
+    return DataError(f"the checkpoint is damaged ({reason})", path=path, fix=_AGAIN)
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from labelfield.cluster import ALONE, Cluster
 from labelfield.errors import LabelfieldError
-from labelfield.inference.checkpoint import Tensors, save_run
+from labelfield.inference.checkpoint import Tensors, damaged, save_run
 from labelfield.inference.run import Clock, Epoch, Monitor, Run, Settings
 from labelfield.inference.signals import Interrupted, stop_requests
 
@@ -107,6 +107,8 @@ class Loop(Generic[State]):
     def _begin_part(self) -> None:
         self.algorithm = self.algorithm_of(self.run)
         self.run.n_steps = self.algorithm.n_steps
+        if not 0 <= self.run.step <= self.run.n_steps:
+            raise damaged(self.monitor.checkpoint, f"step {self.run.step} of {self.run.n_steps}")
 
     def drive(self, state: State) -> State:
         """Run from this state, and return the state at the end."""

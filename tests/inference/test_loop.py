@@ -214,6 +214,8 @@ def test_what_was_done_may_not(options, identity, message, tmp_path):
         (lambda path: rewrite(path, settings=None), "damaged"),
         (lambda path: rewrite(path, run={"history": [], "nonsense": 1}), "damaged"),
         (lambda path: rewrite(path, run={"history": [{"bound": 1.0}]}), "damaged"),
+        (lambda path: at_step(path, 3), "damaged .step 3 of 2"),
+        (lambda path: at_step(path, -1), "damaged .step -1 of 2"),
     ],
 )
 def test_an_unusable_checkpoint_is_one_error(change, message, tmp_path):
@@ -222,6 +224,10 @@ def test_an_unusable_checkpoint_is_one_error(change, message, tmp_path):
     change(path)
     with pytest.raises(DataError, match=message):
         drive(Counting(), Settings(max_epochs=3), Monitor(path, resume=True))
+
+
+def at_step(path, step):
+    rewrite(path, run=read_checkpoint(path)[1]["run"] | {"step": step})
 
 
 def rewrite(path, **facts):
