@@ -188,9 +188,9 @@ def bonsai(data: Any, k: int = _K) -> Any:
     counts = np.diff(scores.indptr)
     width = int(counts.max())
     is_there = np.arange(width) < counts[:, None]
-    labels, p = np.zeros(is_there.shape, np.int64), np.zeros(is_there.shape)
+    labels, p = np.zeros(is_there.shape, np.int64), np.full(is_there.shape, -1.0)
     labels[is_there], p[is_there] = scores.indices, scores.data.clip(0, 1)
-    return Evidence.of(labels, p, data.test.Y, is_there)
+    return Evidence.of(labels, p, data.test.Y)
 
 
 def measure(name: str, n_splits: int, labelfield: Any) -> dict[str, Any]:

@@ -58,4 +58,4 @@ def largest(is_certain: Callable[[float], bool], low: float, high: float, step: 
     while first < last:
         middle = (first + last + 1) // 2
         first, last = (middle, last) if is_certain(low + middle * step) else (first, middle - 1)
-    return float(low + first * step)
+    return round(low + first * step, 9)  # 0.41, not 0.41000000000000003

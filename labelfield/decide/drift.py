@@ -184,7 +184,7 @@ def judge_promises(new: Evidence, policies: Sequence[Policy]) -> list[Promise]:
     for policy in policies:
         for name, promised in policy.promised.items():
             is_tag = tagged(new, policy)
-            n_tags, n_hits = is_tag.sum(1), (is_tag & new.hit).sum(1)
+            n_tags, n_hits = (is_tag & new.is_known).sum(1), (is_tag & new.hit).sum(1)
             if name == "precision":
                 z, least = promised * n_tags - n_hits, -(1 - promised) * policy.max_tags
             elif name == "recall":

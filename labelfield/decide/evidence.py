@@ -21,10 +21,11 @@ LEAST_ROWS = 100
 # From this number on, maps of probabilities that half of the rows taught are as good as those of all.
 _MANY_ROWS = 1000
 _ARRAYS = ("labels", "p", "true_counts", "true_labels")
+_IS_KNOWN = "is_known"
 
 
 class Outcome(NamedTuple):
-    """The effect of a threshold on each held-out row: its number of tags, and of correct ones."""
+    """The effect of a threshold on each held-out row: its number of tags whose truth is known, and of correct ones."""
 
     n_tags: NDArray[np.int64]
     n_hits: NDArray[np.int64]
@@ -35,13 +36,15 @@ class Evidence:
     """The best labels (n, k) of held-out rows with their probabilities, most probable first, and the true labels.
 
     Probabilities are those that the model gives to new rows: every row was scored by a model, and by a map of its
-    probabilities, that had not seen it. A label whose truth was not observed has probability -1, and takes no part.
+    probabilities, that had not seen it. `is_known` (n, k) tells for which labels the truth was observed: others become
+    tags as in a new row, and are neither right nor wrong. A probability of -1 fills up a row with fewer labels.
     """
 
     labels: NDArray[np.int32]
     p: NDArray[np.float32]
     true_counts: NDArray[np.int64]
     true_labels: NDArray[np.int32]
+    is_known: NDArray[np.bool_]
     n_labels: int
 
     @classmethod
@@ -54,17 +57,18 @@ class Evidence:
     ) -> Evidence:
         """Gather evidence from the labels (n, k) of rows in any order, their probabilities, and the true labels Y."""
         kept = np.unique(np.linspace(0, max(len(p) - 1, 0), min(len(p), MOST_ROWS)).astype(np.int64))
-        values = p if is_known is None else np.where(is_known, p, -1)
-        values, labels = values[kept], labels[kept]
-        if (values[:, 1:] > values[:, :-1]).any():
-            order = np.argsort(-values, axis=1, kind="stable")
-            labels, values = (np.take_along_axis(part, order, 1) for part in (labels, values))
+        parts: list[NDArray[Any]] = [p[kept], labels[kept], (p >= 0 if is_known is None else is_known & (p >= 0))[kept]]
+        if (parts[0][:, 1:] > parts[0][:, :-1]).any():
+            order = np.argsort(-parts[0], axis=1, kind="stable")
+            parts = [np.take_along_axis(part, order, 1) for part in parts]
+        values, labels, known = parts
         Y = sparse.csr_array(Y)[kept]
         return cls(
             labels.astype(np.int32),
             values.astype(np.float32),
             np.diff(Y.indptr).astype(np.int64),
             Y.indices.astype(np.int32),
+            known,
             max(int(Y.shape[1]), int(labels.max(initial=-1)) + 1),  # rows may be of a file that has fewer
         )
 
@@ -78,11 +82,16 @@ class Evidence:
     @classmethod
     def restore(cls, arrays: dict[str, NDArray[Any]], n_labels: int) -> Evidence:
         """Make evidence of arrays from anyone; raise a ValueError where they do not fit together."""
-        found = cls(**{name: arrays[name] for name in _ARRAYS}, n_labels=n_labels)
+        # Folders of earlier versions, where labels that were not observed have no probability, do not say what is known.
+        is_known = arrays.get(_IS_KNOWN, arrays["p"] >= 0)
+        found = cls(**{name: arrays[name] for name in _ARRAYS}, is_known=is_known, n_labels=n_labels)
         labels, p, counts, true = (getattr(found, name) for name in _ARRAYS)
         fits = (
             labels.ndim == 2
             and labels.shape == p.shape
+            and is_known.shape == p.shape
+            and is_known.dtype == np.bool_
+            and not (is_known & (p < 0)).any()
             and counts.shape == (len(labels),)
             and true.ndim == 1
             and (counts >= 0).all()
@@ -99,7 +108,7 @@ class Evidence:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all of it, as arrays that a model folder can hold."""
-        return {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in (*_ARRAYS, _IS_KNOWN)}
 
     @property
     def n_rows(self) -> int:
@@ -121,23 +130,26 @@ class Evidence:
         """Which of the listed labels (n, k) hold."""
         true = np.repeat(np.arange(self.n_rows), self.true_counts) * self.n_labels + self.true_labels
         found = np.isin(np.arange(self.n_rows)[:, None] * self.n_labels + self.labels, true)
-        return np.asarray(found & (self.p >= 0))
+        return np.asarray(found & self.is_known)
 
     @cached_property
-    def _n_hits_of_first(self) -> NDArray[np.int64]:
-        """How many of the first 0, 1, … k labels hold (n, k + 1)."""
-        return np.pad(np.cumsum(self.hit, axis=1), ((0, 0), (1, 0)))
+    def _among_first(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many of the first 0, 1, … k labels are known, and how many hold (n, k + 1)."""
+        known, hits = (np.cumsum(part, axis=1, dtype=np.int64) for part in (self.is_known, self.hit))
+        return np.pad(known, ((0, 0), (1, 0))), np.pad(hits, ((0, 0), (1, 0)))
 
     def outcome(self, threshold: float, max_tags: int) -> Outcome:
         """Return the outcome of tagging labels of at least this probability, up to a number per row."""
         # The most probable come first: no more of them can become tags.
-        n_tags = np.count_nonzero(self.p[:, :max_tags] >= np.float32(threshold), axis=1)
-        return Outcome(n_tags, self._n_hits_of_first[np.arange(self.n_rows), n_tags])
+        place = np.arange(self.n_rows), np.count_nonzero(self.p[:, :max_tags] >= np.float32(threshold), axis=1)
+        known, hits = self._among_first
+        return Outcome(known[place], hits[place])
 
     def take(self, rows: NDArray[Any]) -> Evidence:
         """Return some of the rows."""
         Y = self.truth[rows]
-        return Evidence(self.labels[rows], self.p[rows], np.diff(Y.indptr).astype(np.int64), Y.indices, self.n_labels)
+        counts = np.diff(Y.indptr).astype(np.int64)
+        return Evidence(self.labels[rows], self.p[rows], counts, Y.indices, self.is_known[rows], self.n_labels)
 
     def held_out_positives(self) -> NDArray[np.int64]:
         """Return in how many held-out rows each label (K,) holds."""

@@ -35,7 +35,7 @@ class Reliability(NamedTuple):
 
 def edges_of(evidence: Evidence) -> NDArray[np.float32]:
     """Return probabilities that cut the listed labels into groups that vary alike; labels have no say in it."""
-    p = np.sort(evidence.p[evidence.p >= 0])
+    p = np.sort(evidence.p[evidence.is_known])
     total = np.cumsum(p.astype(np.float64) * (1 - p))
     n_groups = int(np.clip(total[-1] / _VARIANCE, 1, _MOST_GROUPS)) if p.size else 1
     places = np.searchsorted(total, total[-1] * np.arange(1, n_groups) / n_groups) if n_groups > 1 else []
@@ -46,7 +46,7 @@ def reliability(evidence: Evidence, level: float, edges: NDArray[np.float32] | N
     """Return the intervals of groups of probabilities at this level, from held-out rows."""
     edges = edges_of(evidence) if edges is None else edges
     n_groups, rows = len(edges) + 1, np.arange(evidence.n_rows)[:, None]
-    is_known = evidence.p >= 0
+    is_known = evidence.is_known
     place = (rows * n_groups + np.searchsorted(edges, evidence.p, side="right"))[is_known]
     size = evidence.n_rows * n_groups
     n = np.bincount(place, minlength=size).reshape(-1, n_groups)

@@ -166,10 +166,10 @@ def tagged(evidence: Evidence, policy: Policy) -> NDArray[np.bool_]:
 
 def _learn_sets(evidence: Evidence, policy: Policy) -> tuple[float, float]:
     """Learn from held-out rows how often the tags of a row are exactly its labels."""
-    is_tag = tagged(evidence, policy)
-    n_tags, n_hits = is_tag.sum(1), (is_tag & evidence.hit).sum(1)
+    is_tag, is_known = tagged(evidence, policy), evidence.is_known
+    n_tags, n_hits = (is_tag & is_known).sum(1), (is_tag & evidence.hit).sum(1)
     is_exact = (n_hits == n_tags) & (n_hits == evidence.true_counts)
-    return learn_map(log_parts(evidence.p.clip(0), is_tag).sum(1), is_exact)
+    return learn_map(log_parts(evidence.p, is_tag).sum(1, where=is_known), is_exact)
 
 
 def reached_by(evidence: Evidence, policy: Policy) -> dict[str, float]:
@@ -177,7 +177,7 @@ def reached_by(evidence: Evidence, policy: Policy) -> dict[str, float]:
     is_tag = tagged(evidence, policy)
     n_tags, n_hits = is_tag.sum(1), (is_tag & evidence.hit).sum(1)
     has_labels = evidence.true_counts > 0
-    total, n_true = int(n_tags.sum()), np.maximum(evidence.true_counts, 1)
+    total, n_true = int((is_tag & evidence.is_known).sum()), np.maximum(evidence.true_counts, 1)
     return {
         "precision": float(n_hits.sum() / total) if total else float("nan"),
         "recall": float((n_hits / n_true)[has_labels].mean()) if has_labels.any() else float("nan"),
@@ -263,8 +263,10 @@ def _for_recall(evidence: Evidence, recall: float, max_tags: int, confidence: fl
             break
         threshold = candidate
     start = "On average over draws of the held-out rows" if confidence is None else f"With confidence {confidence:g}"
+    # Of labels that were missed at random, rows with many have one that was observed more often than rows with few.
+    true = "true labels" if evidence.is_known.all() else "observed true labels"
     words = (
-        f"{start}, the tags of a row hold at least {recall:.4g} of its true labels on average over rows that have "
+        f"{start}, the tags of a row hold at least {recall:.4g} of its {true} on average over rows that have "
         f"labels{_LIKE}."
     )
     return Policy("recall", recall, confidence, threshold, max_tags, words, promised={"recall": recall})
@@ -278,7 +280,7 @@ def _for_review_rate(evidence: Evidence, rate: float, max_tags: int, confidence:
     level = (1 - confidence) / 2  # one half for the rate, the other for the precision
     threshold = 0.0
     for candidate in (np.arange(1, _N_RATES) / _N_RATES).tolist():
-        n_automatic = int(np.count_nonzero(evidence.outcome(candidate, 1).n_tags))
+        n_automatic = int(np.count_nonzero(evidence.p[:, 0] >= np.float32(candidate)))
         if share_p_value(n_automatic, evidence.n_rows, 1 - rate) > level:
             break
         threshold = candidate
@@ -305,7 +307,7 @@ def _for_max_tags(evidence: Evidence, target: None, max_tags: int, confidence: f
 
 def _for_f1(evidence: Evidence, target: bool, max_tags: int, confidence: float) -> Policy:
     """Take for each label the threshold with the best F1 on held-out rows; for rare labels the best one for all."""
-    is_entry = evidence.p >= 0
+    is_entry = evidence.is_known
     p, labels, hit = evidence.p[is_entry], evidence.labels[is_entry], evidence.hit[is_entry]
     positives = evidence.held_out_positives()
     common = _best_f1(p, np.zeros(p.size, np.int64), hit, np.array([positives.sum()]))[0]

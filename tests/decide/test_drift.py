@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.stats import ks_2samp
 from sklearn.neighbors import NearestNeighbors
 
-from labelfield.decide import distance, fit_policy
+from labelfield.decide import Evidence, distance, fit_policy
 from labelfield.decide import drift as drift_module
 from labelfield.decide.drift import ALARM, Drift, _distances, compare, judge_promises
 from labelfield.errors import DataError
@@ -74,6 +74,12 @@ def test_kept_promises_are_seldom_said_to_be_broken():
     policies = [fit_policy(EVIDENCE, precision=0.8)]
     every = [judge_promises(draw(500, seed=50 + seed), policies) for seed in range(40)]
     assert np.mean([Drift([], promises, 1000, 500).is_broken for promises in every]) <= ALARM + 2 * np.sqrt(ALARM / 40)
+
+
+def test_labels_that_were_not_observed_are_no_reason_to_warn():
+    known = np.random.default_rng(6).uniform(size=EVIDENCE.p.shape) < 0.3
+    some = Evidence.of(EVIDENCE.labels, EVIDENCE.p, EVIDENCE.truth, known)
+    assert not drift(some, draw(500, seed=7)).is_new_kind
 
 
 def test_few_rows_are_refused():

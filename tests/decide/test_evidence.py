@@ -18,6 +18,19 @@ def test_arrays_make_the_same_evidence():
     np.testing.assert_array_equal(again.hit, EVIDENCE.hit)
 
 
+def test_folders_that_do_not_say_what_is_known_are_read():
+    """Labels that were not observed came last there, with -1 for a probability."""
+    arrays = EVIDENCE.arrays()
+    del arrays["is_known"]
+    assert Evidence.restore(arrays, EVIDENCE.n_labels).is_known.all()
+    arrays["p"] = arrays["p"].copy()
+    arrays["p"][:, -2:] = -1
+    again = Evidence.restore(arrays, EVIDENCE.n_labels)
+    np.testing.assert_array_equal(again.is_known, arrays["p"] >= 0)
+    np.testing.assert_array_equal(again.hit[:, :-2], EVIDENCE.hit[:, :-2])
+    assert again.outcome(0.0, 8).n_tags.max() == 6
+
+
 def test_hits_are_those_of_a_loop():
     dense = EVIDENCE.truth.toarray()
     for row in range(EVIDENCE.n_rows):
@@ -67,6 +80,8 @@ def test_every_row_is_in_one_fold():
         ("labels", EVIDENCE.labels[:, :3]),
         ("labels", EVIDENCE.labels.astype(np.float32)),
         ("p", EVIDENCE.p + 1),
+        ("is_known", EVIDENCE.is_known[:, 1:]),
+        ("is_known", EVIDENCE.is_known.astype(np.int64)),
         ("p", EVIDENCE.p[:, ::-1].copy()),
         ("p", np.where(EVIDENCE.p > 2, EVIDENCE.p, np.nan)),
         ("true_counts", EVIDENCE.true_counts + 1),

@@ -278,12 +278,43 @@ def test_bad_aims_are_refused(aim, said):
         fit_policy(EVIDENCE, **aim)
 
 
-def test_labels_that_were_not_observed_take_no_part():
-    known = np.random.default_rng(4).uniform(size=EVIDENCE.p.shape) < 0.5
-    some = Evidence.of(EVIDENCE.labels, EVIDENCE.p, EVIDENCE.truth, known)
-    assert (some.p >= 0).sum() == known.sum()
-    assert some.outcome(0.0, 8).n_tags.sum() == known.sum()
+def hidden(evidence, share, seed=4):
+    """The same rows, of whose labels, listed or not, this share was not observed."""
+    is_known = np.random.default_rng(seed).uniform(size=(evidence.n_rows, evidence.n_labels)) > share
+    Y = sparse.csr_array(evidence.truth.toarray() * is_known)
+    return Evidence.of(evidence.labels, evidence.p, Y, np.take_along_axis(is_known, evidence.labels, 1))
+
+
+def test_labels_that_were_not_observed_are_neither_right_nor_wrong():
+    some = hidden(EVIDENCE, 0.5)
+    is_known = some.is_known
+    assert 0.4 < is_known.mean() < 0.6
+    np.testing.assert_array_equal(some.labels, EVIDENCE.labels)
+    assert some.outcome(0.0, 8).n_tags.sum() == is_known.sum()
+    assert some.outcome(0.0, 3).n_tags.sum() == is_known[:, :3].sum()
+    assert some.outcome(0.0, 3).n_hits.sum() == (EVIDENCE.hit & is_known)[:, :3].sum()
     assert fit_policy(some, precision=0.7, max_tags=1).reached["precision"] >= 0.7
+
+
+@pytest.mark.parametrize("aim", [{"recall": 0.5}, {"precision": 0.6}, {"review_rate": 0.3}, {}])
+def test_promises_hold_for_all_labels_where_half_of_them_were_observed(aim):
+    """Labels that nobody looked at take places among `max_tags`, as they do in new rows."""
+    population, missed, pairs = draw(20_000, seed=99), 0, []
+    for seed in range(60):
+        try:
+            policy = fit_policy(hidden(draw(600, seed=seed), 0.5, seed), max_tags=3, **aim)
+        except CannotAnswerError:
+            continue
+        reached = reached_by(population, policy)
+        pairs.append((policy.reached, reached))
+        left = 1 - reached["automatic"]
+        missed += left > policy.promised.get("review_rate", 1)
+        missed += any(reached[name] < policy.promised.get(name, 0) for name in ("precision", "recall"))
+    assert len(pairs) > 40
+    assert missed <= 0.05 * 60 + 2 * np.sqrt(0.05 * 60)
+    for name in ("precision", "automatic", "tags_per_row"):
+        said, true = np.mean([[one[name] for one in pair] for pair in pairs], axis=0)
+        assert said == pytest.approx(true, abs=0.02)
 
 
 def test_nothing_asked_is_a_precision_of_95_percent():
