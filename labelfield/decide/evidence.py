@@ -82,7 +82,7 @@ class Evidence:
     @classmethod
     def restore(cls, arrays: dict[str, NDArray[Any]], n_labels: int) -> Evidence:
         """Make evidence of arrays from anyone; raise a ValueError where they do not fit together."""
-        # Folders of earlier versions, where labels that were not observed have no probability, do not say what is known.
+        # Earlier folders do not say what is known: there, labels that were not observed have no probability.
         is_known = arrays.get(_IS_KNOWN, arrays["p"] >= 0)
         found = cls(**{name: arrays[name] for name in _ARRAYS}, is_known=is_known, n_labels=n_labels)
         labels, p, counts, true = (getattr(found, name) for name in _ARRAYS)
