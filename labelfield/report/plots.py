@@ -125,7 +125,10 @@ def decision_plot(
     """Draw the precision of tags against the share of rows that get tags, and mark the rule that is promised."""
     axes.plot(automatic, precision, color=ACCENT)
     axes.plot([promised["automatic"]], [promised["precision"]], color=OTHER, marker="s", markersize=9, linestyle="none")
-    axes.set(xlabel="rows tagged automatically", ylabel="tags that are right", xlim=(0, 1.02), ylim=(None, 1.02))
+    least = min(float(np.nanmin([*precision, promised["precision"]])), 0.95)
+    beyond = 0.05 * (1 - least)  # too little for a tick above 100 %
+    axes.set(xlabel="rows tagged automatically", ylabel="tags that are right")
+    axes.set(xlim=(0, 1.02), ylim=(least - beyond, 1 + beyond))
     _in_percent(axes.xaxis)
     _in_percent(axes.yaxis)
     return "The share of tags that are right against the share of rows that are tagged, with the promised rule marked."

@@ -1,10 +1,12 @@
 """The section on decisions shows what policies do to the rows of the page."""
 
+import re
+
 import numpy as np
 import pytest
 
 from labelfield import LinearClassifier, synth
-from labelfield.report import make_page
+from labelfield.report import make_page, plots
 from labelfield.report.decisions import decisions
 
 
@@ -49,3 +51,12 @@ def test_without_held_out_rows_the_page_says_why_nothing_is_promised(data, monke
     page = make_page(plain, data.test.X, data.test.Y)
     assert f"it can promise nothing about its tags: {why}" in page
     assert "<svg>decide</svg>" not in page
+
+
+@pytest.mark.parametrize(("least", "mark"), [(0.985, 0.99), (0.4, 0.8), (1.0, 1.0), (0.9, float("nan"))])
+def test_no_share_above_100_percent_is_on_the_axis(least, mark):
+    automatic = np.linspace(1, 0.5, 5)
+    drawing = plots.decision_plot(automatic, np.linspace(least, 1, 5), {"automatic": 0.9, "precision": mark})
+    shares = [float(one) for one in re.findall(r">([\d.]+) %<", drawing)]
+    assert shares.count(100) == 2  # one for each axis
+    assert max(shares) == 100
