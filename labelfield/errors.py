@@ -30,7 +30,7 @@ class DataError(LabelfieldError, ValueError):
         line: int | None = None,
     ) -> None:
         self.path = None if path is None else fspath(path)
-        found = found if len(found) <= self._longest else f"{found[: self._longest - 1]}…"
+        found, expected = self._cropped(found), None if expected is None else self._cropped(expected)
         self.line, self.found, self.expected, self.fix = line, found, expected, fix
         where = (self.path or "") + ("" if line is None else f":{line}")
         message = f"{where}: {found}" if where else found
@@ -38,6 +38,9 @@ class DataError(LabelfieldError, ValueError):
             message += f"; expected {expected}"
         message = f"{message}. {fix}" if fix else message
         super().__init__(" ".join(message.splitlines()))  # names in a file, and of files, may have line breaks
+
+    def _cropped(self, text: str) -> str:
+        return text if len(text) <= self._longest else f"{text[: self._longest - 1]}…"
 
     def at(self, path: str | PathLike[str] | None, line: int | None = None) -> DataError:
         """Return the same error with its file and line, unless the file is known already."""

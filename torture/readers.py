@@ -133,9 +133,9 @@ def _count_of(dataset: Any, path: Path) -> Any:
     content = path.read_bytes()
     if content.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ")):
         return dataset
-    lines = [line.strip() for line in content.split(b"\n")]
-    first = next(i for i, line in enumerate(lines) if line.split(None, 1)[:1] and line.split()[0].lower() == b"@data")
-    n_rows = sum(bool(line) and not line.startswith(b"%") for line in lines[first + 1 :])
+    lines = [line.strip() for line in content.decode("utf-8", "replace").split("\n")]
+    first = next(i for i, line in enumerate(lines) if line.split(None, 1)[:1] and line.split()[0].lower() == "@data")
+    n_rows = sum(bool(line) and not line.startswith("%") for line in lines[first + 1 :])
     return dataset if dataset.n_rows == n_rows else Wrong(f"{dataset.n_rows} rows of {n_rows} lines")
 
 

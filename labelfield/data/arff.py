@@ -22,7 +22,9 @@ from labelfield.mapped import Growing
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
 _TOKEN = re.compile(rf"""\s*(?:{_QUOTED}|([^,\s'"{{}}%]+))\s*""")
 _ATTRIBUTE = re.compile(rf"(?i)@attribute\s+(?:{_QUOTED}|(\S+))\s*(\{{.*\}}|(?<=\s)[a-z]+)\s*(?:\[.*\])?\s*(?:%.*)?\Z")
-_MEKA = re.compile(r"-C\s+(-?\d+)")
+# A pair of a sparse row, in which commas may be quoted; what is matched once is not tried again.
+_PAIR = re.compile(r"""(?:[^,'"]|'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")*+""")
+_MEKA = re.compile(r"-C\s+(-?\d{1,9})\b")
 _TRUE = ("1", "true", "yes", "t", "y")
 _FALSE = ("0", "false", "no", "f", "n")
 _FIX_ROW = "Correct the row."
@@ -78,9 +80,9 @@ class _Reader:
         for block in blocks:
             for raw in block.split(b"\n")[:-1]:
                 self.line += 1
-                line = raw.strip()
-                if line and not line.startswith(b"%"):
-                    yield line.decode("utf-8", "replace")
+                line = raw.decode("utf-8", "replace").strip()
+                if line and not line.startswith("%"):
+                    yield line
 
     def read(self) -> Dataset:
         self.read_header()
@@ -246,10 +248,19 @@ def _unquote(text: str) -> str:
     return _unescape(text[1:-1]) if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0] else text
 
 
-def _split_pairs(text: str) -> list[str]:
+def _split_pairs(text: str) -> Iterator[str]:
     if "'" not in text and '"' not in text:
-        return text.split(",")
-    return re.findall(r"""(?:[^,'"]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")+""", text)
+        yield from text.split(",")
+        return
+    position = 0
+    while position <= len(text):
+        match = _PAIR.match(text, position)
+        assert match is not None  # it may be empty
+        if not text.startswith(",", match.end()) and match.end() < len(text):
+            found = f"{text[match.end() : match.end() + 40]!r}"
+            raise DataError(found, "a quote that is closed in the same line", "Quote odd values.")
+        yield match[0]
+        position = match.end() + 1
 
 
 def _label_file(path: Path) -> Path | None:

@@ -28,7 +28,7 @@ _MAGIC: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ
 _SUFFIX: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 COMPRESSED_SUFFIXES = tuple(_SUFFIX)
 DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # gzip and bz2 report damage as an OSError
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def open_bytes(path: Path) -> IO[bytes]:

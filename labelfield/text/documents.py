@@ -36,6 +36,9 @@ _URIS = re.compile(r"<?[a-z][a-z0-9+.-]*://\S+>?(\s+<?[a-z][a-z0-9+.-]*://\S+>?)
 _SEVERAL = 3
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _URI = re.compile(r"<[A-Za-z][\w+.-]*:[^<>\s]*>")
+# What is matched once is not tried again: a cell of megabytes is read in one go.
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+\"""", re.DOTALL)
+_LIST = re.compile(rf"\[\s*+(?:(?:{_STRING.pattern})\s*+,?\s*+)*+\]", re.DOTALL)
 _LISTED = 8
 # Letters of a column's name that a message shows.
 _LONGEST_NAME = 40
@@ -289,7 +292,7 @@ def _labels(value: Any, columns: Columns, path: Path, number: int, unit: str, na
         if text.startswith("[") and text.endswith("]") and columns.separator is None:
             try:
                 value = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 value = _python_list(text)
         else:
             value = text.split(columns.separator) if columns.separator else [text]
@@ -320,9 +323,10 @@ def _name(part: Any) -> str:
 
 
 def _python_list(text: str) -> list[str]:
-    """Return the words of a list as Python writes it, ['a', 'b'], which pandas puts into CSV files."""
-    found = re.findall(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", text)
-    return [re.sub(r"\\(['\"\\])", r"\1", first or second) for first, second in found]
+    """Return the words of a list as Python or NumPy writes it, which pandas puts into CSV files, or without quotes."""
+    if not _LIST.fullmatch(text):
+        return [part.strip() for part in text[1:-1].split(",")]
+    return [re.sub(r"\\(['\"\\])", r"\1", found[1:-1]) for found in _STRING.findall(text)]
 
 
 def _bad(found: str, column: str, expected: str, path: Path, number: int, unit: str) -> DataError:

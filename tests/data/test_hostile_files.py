@@ -182,3 +182,42 @@ def test_a_parquet_file_whose_names_are_not_text(tmp_path):
     (tmp_path / "a.parquet").write_bytes(out.getvalue().replace(b"abcdefgh", b"abc\xffefgh"))
     with pytest.raises(DataError):
         labelfield.read_documents(tmp_path / "a.parquet")
+
+
+ARFF_HEAD = "@relation 'x: -C 1'\n@attribute a {0,1}\n@attribute b {red,'dark blue',green}\n@data\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (ARFF_HEAD + "1,blue\n", r"rows\.arff:5: the value 'blue'"),
+        (ARFF_HEAD.replace("green", "g" * 9000) + "1,blue\n", r"rows\.arff:5: the value 'blue'.*…"),
+        (ARFF_HEAD.replace("-C 1", "-C " + "1" * 5000) + "1,red\n", "no list of labels"),
+        (ARFF_HEAD + "{0 1, 1 'dark blue}\n", r"rows\.arff:5: .* expected a quote that is closed"),
+        (ARFF_HEAD + "{0 1, 1 'dark" + "\\'" * 100_000 + "}\n", r"rows\.arff:5: .* expected a quote that is closed"),
+    ],
+)
+def test_arff_is_refused_at_once_and_in_one_short_line(content, message, tmp_path):
+    (tmp_path / "rows.arff").write_text(content)
+    with pytest.raises(DataError, match=message) as error:
+        labelfield.read(tmp_path / "rows.arff")
+    assert len(str(error.value)) < 700
+    assert "\n" not in str(error.value)
+
+
+def test_lines_of_unusual_blanks_are_empty(tmp_path):
+    (tmp_path / "rows.arff").write_text(ARFF_HEAD.replace("@data", "\u00a0\n\u00a0@data") + "\u2003\n1,red\n")
+    assert labelfield.read(tmp_path / "rows.arff").n_rows == 1
+
+
+@pytest.mark.parametrize("name", ["rows.svm", "rows.csv", "rows.arff"])
+def test_a_number_of_any_length_is_looked_at_once(name, tmp_path):
+    number = "1" * 300_000 + "x"
+    rows = {
+        "rows.svm": f"0 1:{number}\n",
+        "rows.csv": f"a,label\n{number},x\n",
+        "rows.arff": f"{ARFF_HEAD}{number},red\n",
+    }
+    (tmp_path / name).write_text(rows[name])
+    with pytest.raises(DataError, match=name):
+        labelfield.read(tmp_path / name)

@@ -3,6 +3,7 @@
 # ruff: noqa: E501  # contents of files read best in one line
 
 import bz2
+import csv
 import gzip
 import io
 import json
@@ -486,3 +487,23 @@ def test_only_addresses_lose_their_angle_brackets(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "labels": labels}) + "\n")
     (found,) = read_documents(tmp_path / "a.jsonl").labels
     assert found == ["http://x/1", "urn:x:1", *labels[2:]]
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("['a', \"it's\"]", ["a", "it's"]),
+        ("['a' 'b']", ["a", "b"]),
+        ("[a, b c]", ["a", "b c"]),
+        (r"['it\'s']", ["it's"]),
+        ("[]", []),
+        ("['a'" + "\\'" * 200_000 + "]", None),
+        ("[" * 200_000 + "]", None),
+    ],
+)
+def test_lists_in_a_cell_are_read_at_once(tmp_path, cell, labels):
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["text", "tags"], ["some words", cell], ["more words", "['z']"]])
+    found = read_documents(tmp_path / "a.csv").labels
+    assert found[1] == ["z"]
+    assert labels is None or found[0] == labels
