@@ -57,7 +57,7 @@ def _load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[A
     if len(content) != n_bytes:
         raise ValueError(f"{member.filename} has {len(content)} bytes of numbers where its header says {n_bytes}")
     array = np.frombuffer(bytearray(content), dtype) if n_bytes else np.empty(math.prod(shape), dtype)
-    if dtype.kind == "U" and n_bytes and int(array.view(dtype.newbyteorder("=").str[0] + "u4").max()) > 0x10FFFF:
+    if dtype.kind == "U" and n_bytes and int(array.view(dtype.str[0] + "u4").max()) > 0x10FFFF:
         raise ValueError(f"{member.filename} holds characters that do not exist")
     return array.reshape(shape, order="F" if is_by_column else "C")
 

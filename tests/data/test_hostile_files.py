@@ -47,8 +47,9 @@ def test_a_header_that_is_not_true(header, message, tmp_path):
         labelfield.read(tmp_path / "rows.npz")
 
 
-def test_characters_that_do_not_exist(tmp_path):
-    y = np.array([0x110000], np.uint32).view("<U1")
+@pytest.mark.parametrize("order", "<>")
+def test_characters_that_do_not_exist(order, tmp_path):
+    y = np.array([0x110000], f"{order}u4").view(f"{order}U1")
     np.savez(tmp_path / "rows.npz", X=np.ones((1, 1)), y=y)
     with pytest.raises(DataError, match="characters that do not exist"):
         labelfield.read(tmp_path / "rows.npz")
