@@ -38,7 +38,7 @@ demo: setup      ## draw rows and documents, train on them, show scores, tag doc
 	$(BIN)/labelfield explain demo/tagger demo/documents --row 0 -k 2
 
 # Types are checked while the tests run. Two tests run at a time, each on one core: arrays in tests are too small for two.
-test: setup      ## lint, type-check and test (three to four minutes on two cores)
+test: setup      ## lint, type-check and test (about three minutes on two cores)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MAKE) --no-print-directory --jobs 2 types fast-tests

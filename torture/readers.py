@@ -430,7 +430,10 @@ def _change_model(folder: Path, rng: Random) -> bool:
 
 def _check_model(folder: Path, before: Any) -> Any:
     model = labelfield.load(folder / "model", device="cpu")
-    X: Any = ["cat runs", "dog 3", ""] if hasattr(model, "classifier_") else _ROWS[:, :4]
+    texts, is_of_texts = ["cat runs", "dog 3", ""], hasattr(model, "classifier_")
+    X: Any = texts if is_of_texts else _ROWS[:, :4]
+    if before is not None and len(before) == len(texts) and not is_of_texts:
+        X = np.zeros((1, model.n_features_in_))  # without what it says of texts, a model of them is one of rows
     if isinstance(X, np.ndarray) and model.n_features_in_ != X.shape[1]:
         return Wrong(f"a model of {model.n_features_in_} features") if before is not None else model
     P = model.predict_proba(X)

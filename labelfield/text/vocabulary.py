@@ -132,7 +132,7 @@ def _from_json(value: Any) -> Label:
         raise ValueError(f"the names of {name!r} are not texts by language")
     if not (line := _line(name)):
         raise ValueError("a label has no name")
-    return Label(line, uri or None, names, notation or None)
+    return Label(line, _line(uri or "") or None, names, notation or None)
 
 
 def _distinct(labels: Iterable[Label]) -> list[Label]:

@@ -111,6 +111,7 @@ def test_the_encoding_of_a_vocabulary_is_not_that_of_documents(tmp_path):
     ("name", "content"),
     [
         ("v.jsonl", '{"name": "a", "uri": "", "notation": ""}\n'),
+        ("v.jsonl", '{"name": "a", "uri": "b"}\n{"name": "a", "uri": "c\\u00a0"}\n'),
         ("v.ttl", SKOS.replace('"64.2"', '""')),
     ],
 )
