@@ -53,6 +53,8 @@ _FEW_ROWS, _N_FOLDS = 5000, 5
 _N_NEAR = 2 * N_RANKED
 # Passes that also a short time budget leaves.
 _LEAST_PASSES = 2
+# Entries times labels that a core goes over in a second, at the most.
+_PRODUCTS_PER_SECOND = 4e9
 # Blocks of labels per step, for each thread.
 _BLOCKS_PER_THREAD = 2
 # Weights that go from one rank to another at a time, and that a process alone has in memory twice while it joins them.
@@ -128,17 +130,23 @@ class Blocks(Algorithm[list[Machines]]):
 class _Pace:
     """Decides how many passes each block gets, so that all of them fit into a time budget."""
 
-    def __init__(self, problem: Problem, budget: float | None, work: float, n_at_once: int, n_folds: int) -> None:
+    def __init__(
+        self, problem: Problem, budget: float | None, work: float, n_at_once: int, n_folds: int, n_products: int
+    ) -> None:
         self.problem, self.budget, self.work_left, self.n_at_once = problem, budget, work, n_at_once
         self.n_beside = FOLD_PASSES * n_folds
         self.started, self.spent, self.n_passes = time.perf_counter(), 0.0, 0.0
+        # The first blocks are begun before any is measured: of very many rows, each of their passes takes minutes.
+        self.seconds_per_pass = n_products / _PRODUCTS_PER_SECOND
 
     def next(self) -> Problem:
         """Return the problem for the next block."""
-        if self.budget is None or not self.n_passes:
+        if self.budget is None:
             return self.problem
+        if self.n_passes:
+            self.seconds_per_pass = self.spent / self.n_passes
         left = self.budget - (time.perf_counter() - self.started)
-        fitting = left * self.n_at_once / max(self.work_left, 1e-9) / (self.spent / self.n_passes) - self.n_beside
+        fitting = left * self.n_at_once / max(self.work_left, 1e-9) / max(self.seconds_per_pass, 1e-9) - self.n_beside
         n_passes = int(np.clip(fitting, _LEAST_PASSES, self.problem.n_passes))
         return self.problem._replace(n_passes=n_passes)
 
@@ -239,7 +247,8 @@ class LinearTrainer:
         n_at_once = torch.get_num_threads() if is_compiled(device) else 1
         is_done = set(done)
         work = sum(block.work for number, block in enumerate(blocks) if number not in is_done) / cluster.size
-        pace = _Pace(problem, self.settings.time_budget, work, n_at_once, len(folds))
+        n_products = data.X.indices.size * max((block.labels.size for block in blocks), default=0)
+        pace = _Pace(problem, self.settings.time_budget, work, n_at_once, len(folds), n_products)
 
         def timed(block: Block) -> Solved:
             own, started = pace.next()._replace(cost=block.cost), time.perf_counter()

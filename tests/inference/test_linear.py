@@ -269,7 +269,7 @@ class TestTime:
     def test_passes_fill_what_is_left(self, monkeypatch):
         now = [0.0]
         monkeypatch.setattr(linear.time, "perf_counter", lambda: now[0])
-        pace = _Pace(Problem(1.0, 100), 40.0, 4, 1, 0)
+        pace = _Pace(Problem(1.0, 100), 40.0, 4, 1, 0, n_products=0)
         assert pace.next().n_passes == 100  # nothing is known yet
         now[0] = 10.0
         pace.note(10.0, pace.next())  # a tenth of a second for each pass
@@ -278,7 +278,11 @@ class TestTime:
         assert pace.next().n_passes == 50
         now[0] = 99.0
         assert pace.next().n_passes == linear._LEAST_PASSES
-        assert _Pace(Problem(1.0, 7), None, 4, 1, 0).next().n_passes == 7
+        assert _Pace(Problem(1.0, 7), None, 4, 1, 0, n_products=10**12).next().n_passes == 7
+
+    def test_the_first_blocks_of_very_many_rows_get_what_fits_at_the_best(self):
+        first = [_Pace(Problem(1.0, 10), 60.0, 4, 2, 1, n_products).next().n_passes for n_products in (10**7, 10**11)]
+        assert first == [10, 2]
 
 
 class TestTrials:
