@@ -297,10 +297,37 @@ def read_for(
     return documents
 
 
+def read_rows(
+    names: Sequence[str], text: TextParts, reading: Reading, path: Path, part: str = "test", labelled: bool = True
+) -> Dataset:
+    """Read documents as rows of a model with these labels: as a stream, texts are forgotten once they are rows."""
+    lists: list[list[str]] = []
+
+    def texts(documents: Iterable[Document]) -> Iterator[Sequence[str]]:
+        for document in documents:
+            lists.append(document.labels)
+            yield document.texts
+
+    with Bar(f"reading {path.name}"), opened(reading, path, text, part, labelled=labelled) as file:
+        X = text.rows(texts(file.documents))
+    say(f"{path}: {file.columns.said(file.kind)}")
+    if labelled and not any(lists):
+        raise _no_labels(file.columns.labels, path)
+    if reading.vocabulary is not None:
+        known = read_vocabulary(reading.vocabulary, getattr(text.encoder, "language_", None))
+        lists = known.for_numbers(lists).named(lists)
+    return _aligned(names, text, X, lists, path)
+
+
 def encoded(names: Sequence[str], text: TextParts, documents: Documents, path: Path) -> Dataset:
     """Return documents as rows of a model with these labels; others come after them, and are said."""
-    X = text.rows(documents.texts)
-    lists = text.vocabulary.named(documents.labels or [[] for _ in documents.texts])
+    lists = documents.labels or [[] for _ in documents.texts]
+    return _aligned(names, text, text.rows(documents.texts), lists, path)
+
+
+def _aligned(names: Sequence[str], text: TextParts, X: sparse.csr_array, lists: list[list[str]], path: Path) -> Dataset:
+    """Return rows with labels in the columns of these names, by what the model calls them."""
+    lists = text.vocabulary.named(lists)
     columns = {name: column for column, name in enumerate(names)}
     unseen = sorted({label for own in lists for label in own} - set(names))
     if unseen:

@@ -92,10 +92,9 @@ class Reading:
         Classes that the model has not seen come after its own. Unless rows must be `labelled`, they may lack a class.
         """
         if estimator.text_ is not None:
-            from labelfield.cli.documents import encoded, read_for
+            from labelfield.cli.documents import read_rows
 
-            documents = read_for(estimator.text_, self, path, part, labelled)
-            return encoded(estimator.label_names(), estimator.text_, documents, path)
+            return read_rows(estimator.label_names(), estimator.text_, self, path, part, labelled)
         has_classes, n_labels = estimator.label_kind_ == "classes", estimator.spec_.n_labels
         dataset = self(
             path,

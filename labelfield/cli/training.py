@@ -328,7 +328,7 @@ def _read_validation(
     """Read rows to be scored, X and Y, in the columns of the training rows, which must have all of their classes."""
     n_features, n_labels = training.n_features, 0 if has_classes else training.n_labels
     if text is not None:
-        rows = documents.encoded(training.label_names or (), text, documents.read_for(text, reading, path), path)
+        rows = documents.read_rows(training.label_names or (), text, reading, path)
         require_rows(rows, path)
         return rows.X, _classes_of(rows, training) if has_classes else rows.Y[:, :n_labels]
     rows = reading(path, classes=has_classes, n_features=n_features, n_labels=n_labels, narrow=True)
