@@ -35,6 +35,7 @@ from labelfield.constraints import Integer, Real
 from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
 from labelfield.errors import DataError
+from labelfield.mapped import map_of
 from labelfield.methods import METHODS, methods_by_labels
 from labelfield.presets import PRESETS
 from labelfield.text.coded import LabelLists
@@ -361,7 +362,8 @@ def _announce(estimator: FittedClassifier, data: Dataset, n_ranks: int = 1) -> d
     from labelfield.estimators.options import choose_device
 
     cost, transform = estimator.training_cost(data), estimator.members()[0].row_transform_
-    megabytes = (cost.n_bytes + 2 * (data.X.data.nbytes + data.X.indices.nbytes)) / 2**20
+    in_memory = [part for part in (data.X.data, data.X.indices) if map_of(part) is None]
+    megabytes = (cost.n_bytes + 2 * sum(part.nbytes for part in in_memory)) / 2**20
     say(
         f"{estimator.method}: {data.n_rows} rows, {estimator.n_features_in_} features ({transform.name}), "
         f"{estimator.summary()}"

@@ -438,10 +438,8 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         """Estimate the cost of training on the rows that `prepare` returned, by trying a step."""
         hint, stages = self.blueprint.memory_hint, self.trainer_.stage_settings()
         with advising_on_memory(hint):
-            n_steps = -(-data.n_rows // self.settings_.batch_size)
-            seconds = self.trainer_.n_whole_epochs() * n_steps * self.trainer_.seconds_per_step(data)
-        budgets = [stage.time_budget for stage in stages.values() if stage.time_budget is not None]
-        return TrainingCost(training_bytes(self), min(seconds, sum(budgets)) if budgets else seconds, stages)
+            seconds = self.trainer_.expected_seconds(data)
+        return TrainingCost(training_bytes(self), seconds, stages)
 
     def members(self) -> list[Any]:
         """Return the members of an ensemble or a mix; for any other classifier, itself alone."""

@@ -164,21 +164,12 @@ class EnsembleTrainer:
         known = [share for share in shares if share is not None]
         return {"": replace(self.model.members[0].settings_, time_budget=sum(known) if known else None)}
 
-    def n_whole_epochs(self) -> float:
-        if self.model.stack is not None:
-            return 1.0
-        rounds = -(-len(self.model.members) // self.n_at_once)
-        return rounds * self.model.members[0].trainer_.n_whole_epochs()
-
-    def seconds_per_step(self, data: Dataset) -> float:
-        """Return how long a step of the first member takes; of a stack, how long all members take."""
+    def expected_seconds(self, data: Dataset) -> float:
+        members = self.model.members
         if self.model.stack is None:
-            return self.model.members[0].trainer_.seconds_per_step(data)
-        seconds = 0.0
-        for member, rows in zip(self.model.members, [data, *self.model.rows], strict=True):
-            trainer, n_steps = member.trainer_, -(-rows.n_rows // member.settings_.batch_size)
-            seconds += trainer.n_whole_epochs() * n_steps * trainer.seconds_per_step(rows)
-        return seconds
+            return -(-len(members) // self.n_at_once) * members[0].trainer_.expected_seconds(data)
+        seen = zip(members, [data, *self.model.rows], strict=True)
+        return sum(member.trainer_.expected_seconds(rows) for member, rows in seen)
 
     def fingerprint(self) -> tuple[Any, ...]:
         return (len(self.model.members),)

@@ -13,7 +13,7 @@ from labelfield.data import Dataset
 from labelfield.errors import DataError
 from labelfield.inference.calibrating import calibrate_predictor
 from labelfield.inference.checkpoint import HOW_LONG
-from labelfield.inference.fitting import Past, rows_source, seconds_per_step
+from labelfield.inference.fitting import Past, rows_source, seconds_per_step, within_budget
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.inference.source import ResidentSource, Source, TensorSource
 from labelfield.inference.stepper import Objective
@@ -75,12 +75,11 @@ class DeepTrainer:
     def stage_settings(self) -> dict[str, Settings]:
         return self.stages
 
-    def n_whole_epochs(self) -> float:
-        return sum(settings.max_epochs * STAGE_TIME[name] for name, settings in self.stages.items())
-
-    def seconds_per_step(self, data: Dataset) -> float:
+    def expected_seconds(self, data: Dataset) -> float:
         some = self.source(data.take(slice(self.settings.batch_size)))
-        return seconds_per_step(self.model, self.objective(self.whole), some, data.n_rows)
+        step = seconds_per_step(self.model, self.objective(self.whole), some, data.n_rows)
+        n_steps = sum(stage.n_steps(data.n_rows) * STAGE_TIME[name] for name, stage in self.stages.items())
+        return within_budget(n_steps * step, self.stages.values())
 
     def fingerprint(self) -> tuple[Any, ...]:
         # The remaining length may change when a training is resumed; what has been done may not.

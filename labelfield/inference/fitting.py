@@ -5,7 +5,7 @@ A classifier is given a `Trainer`. `GradientTrainer` serves every model with a b
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -53,11 +53,8 @@ class Trainer(Protocol):
     def stage_settings(self) -> dict[str, Settings]:
         """Return the settings of each stage, by name; a training in one stage has the empty name."""
 
-    def n_whole_epochs(self) -> float:
-        """Return how many epochs of the whole model take as long as the training, unless something ends it earlier."""
-
-    def seconds_per_step(self, data: Dataset) -> float:
-        """Return how long a step takes on these rows, by trying one; the model stays as it is."""
+    def expected_seconds(self, data: Dataset) -> float:
+        """Estimate how long training on these rows takes, by trying a step; the model stays as it is."""
 
     def fingerprint(self) -> tuple[Any, ...]:
         """Return what the result depends on besides the spec, the settings and the rows."""
@@ -150,13 +147,11 @@ class GradientTrainer:
     def stage_settings(self) -> dict[str, Settings]:
         return {"": self.settings}
 
-    def n_whole_epochs(self) -> float:
-        return self.settings.max_epochs
-
-    def seconds_per_step(self, data: Dataset) -> float:
+    def expected_seconds(self, data: Dataset) -> float:
         some = self.source(data.take(slice(self.settings.batch_size)))
         with at_most_threads(self.n_threads):
-            return seconds_per_step(self.model, self.objective, some, data.n_rows)
+            step = seconds_per_step(self.model, self.objective, some, data.n_rows)
+        return within_budget(self.settings.n_steps(data.n_rows) * step, [self.settings])
 
     def fingerprint(self) -> tuple[Any, ...]:
         return self._fingerprint
@@ -168,6 +163,12 @@ def rows_source(data: Dataset, device: torch.device) -> Source:
     parts = [part for array in (data.X, data.Y) for part in (array.data, array.indices, array.indptr)]
     is_small = free is not None and 4 * sum(part.nbytes for part in parts) < free
     return ResidentSource(data, device) if is_small else DatasetSource(data)
+
+
+def within_budget(seconds: float, stages: Iterable[Settings]) -> float:
+    """Return how long a training of so many seconds takes if time budgets of its stages end it earlier."""
+    budgets = [stage.time_budget for stage in stages if stage.time_budget is not None]
+    return min(seconds, sum(budgets)) if budgets else seconds
 
 
 def seconds_per_step(model: Any, objective: Objective, source: Source, n_data: int) -> float:

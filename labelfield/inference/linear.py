@@ -53,6 +53,8 @@ _FEW_ROWS, _N_FOLDS = 5000, 5
 _N_NEAR = 2 * N_RANKED
 # Passes that also a short time budget leaves.
 _LEAST_PASSES = 2
+# Rows that a pass is tried on, to say how long all of them take.
+_TIMED_ROWS = 1 << 15
 # Entries times labels that a core goes over in a second, at the most.
 _PRODUCTS_PER_SECOND = 4e9
 # Blocks of labels per step, for each thread.
@@ -108,17 +110,18 @@ class Blocks(Algorithm[list[Machines]]):
 
     def step(self, state: list[Machines], run: Run) -> tuple[list[Machines], Info]:
         numbers = [self.left[place] for place in self.claims.take(self.n_at_once)]
+
+        def solve(number: int) -> Machines:
+            block = self.blocks[number]
+            return pruned(number, block.machines, self.solve(block), block.tolerance)
+
         with single_threads(self.n_threads) as pool:
-            solved = list(pool.map(lambda number: self.solve(self.blocks[number]), numbers))
-        found = [
-            pruned(number, self.blocks[number].machines, one, self.blocks[number].tolerance)
-            for number, one in zip(numbers, solved, strict=True)
-        ]
+            found = list(pool.map(solve, numbers))
         # How many steps are left depends on the other ranks.
         run.n_steps = run.step + 1 + ceil(self.claims.n_left() / (self.n_at_once * self.cluster.size))
         # An epoch shows the mean over its steps, and the objective is the sum over all labels.
         share = max(len(numbers), 1) / max(len(self.blocks), 1)
-        return [*state, *found], Info(-sum(one.objective for one in solved) / share / self.n_rows, 1)
+        return [*state, *found], Info(-sum(float(one.objectives.sum()) for one in found) / share / self.n_rows, 1)
 
     def tensors(self, state: list[Machines]) -> Tensors:
         return as_tensors(state, self.n_held_out)
@@ -199,20 +202,22 @@ class LinearTrainer:
     def stage_settings(self) -> dict[str, Settings]:
         return {"": self.settings}
 
-    def n_whole_epochs(self) -> float:
-        return 1.0
-
-    def seconds_per_step(self, data: Dataset) -> float:
-        """Return how long all labels take, by trying a pass on one block."""
-        algorithm = self._algorithm(data, [], self.problem._replace(n_passes=1))
+    def expected_seconds(self, data: Dataset) -> float:
+        """Return how long all labels take, by trying a pass over some rows on one block."""
+        some = data.take(slice(_TIMED_ROWS)) if data.n_rows > _TIMED_ROWS else data
+        algorithm = self._algorithm(some, [], self.problem._replace(n_passes=1))
         if not algorithm.blocks:
             return 0.0
         first, work = algorithm.blocks[0], sum(block.work for block in algorithm.blocks)
         algorithm.solve(first._replace(labels=first.labels[:1]))  # compiles, or warms up
         started = time.perf_counter()
         algorithm.solve(first)
-        n_passes = self.problem.n_passes + FOLD_PASSES * len(self.folds(data.n_rows))
-        return (time.perf_counter() - started) * n_passes * work / algorithm.n_threads
+        per_block = (time.perf_counter() - started) * data.n_rows / some.n_rows / algorithm.n_threads
+        n_labels, n_tried = (np.count_nonzero(column_counts(rows.Y)) for rows in (data, some))
+        per_pass, n_beside = per_block * work * n_labels / n_tried, FOLD_PASSES * len(self.folds(data.n_rows))
+        whole, least = (per_pass * (n_beside + n_passes) for n_passes in (self.problem.n_passes, _LEAST_PASSES))
+        budget = self.settings.time_budget
+        return whole if budget is None else min(whole, max(budget, least))
 
     def fingerprint(self) -> tuple[Any, ...]:
         return self.problem, is_compiled(device_of(self.model))

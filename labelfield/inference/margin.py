@@ -152,11 +152,8 @@ def solve_compiled(
 
     n_passes, n_beside = _passes(rows, problem)
     improve(block, W, every, n_passes)
-    gain, loss = 0.0, 0.0
-    for own in block.each(every):
-        gain += 2 * float(own.alpha[own.signs > 0].sum(dtype=np.float64))
-        loss += float(np.vdot(own.alpha, own.alpha))
-    objective = gain - 0.5 * float(np.vdot(W, W)) - 0.5 * ridge * loss
+    gain, loss = block.sums()
+    objective = 2 * gain - 0.5 * float(np.vdot(W, W)) - 0.5 * ridge * loss
     found = [np.zeros((0, labels.size), np.float32)]
     beside = np.zeros_like(W) if rows.is_covered else W
     for number, fold in enumerate(rows.folds, 1):

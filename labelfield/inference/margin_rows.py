@@ -158,6 +158,17 @@ class BlockRows:
                 other.alpha[window] = self.alpha[window]
         return other
 
+    def sums(self) -> tuple[float, float]:
+        """Return the sum of the α of all positives, and that of α² over all rows and labels."""
+        if self._whole is not None:
+            parts = iter([(self.alpha, self.alpha[self._whole.signs > 0])])
+        else:
+            parts = ((self.alpha[rows], self.alpha[rows][self._positives(rows)]) for rows in self._windows())
+        gain, loss = 0.0, 0.0
+        for alpha, of_positives in parts:
+            gain, loss = gain + float(of_positives.sum(dtype=np.float64)), loss + float(np.vdot(alpha, alpha))
+        return gain, loss
+
     def each(self, chosen: NDArray[np.bool_], rng: np.random.Generator | None = None) -> Iterator[Part]:
         """Yield the chosen rows, in a random order where there is an `rng`, else as they rise.
 

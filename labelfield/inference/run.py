@@ -60,6 +60,10 @@ class Settings:
         if self.optimiser not in OPTIMISERS:
             raise ValueError(f"optimiser={self.optimiser!r}; expected one of {', '.join(OPTIMISERS)}")
 
+    def n_steps(self, n_rows: int) -> int:
+        """Return how many steps all epochs over so many rows have."""
+        return self.max_epochs * -(-n_rows // self.batch_size)
+
     def held_out_rows(self, n_rows: int) -> NDArray[np.int64]:
         """Return which of n_rows are set aside. That depends on the seed alone; at least one row remains."""
         seed = self.seed if self.held_out_seed is None else self.held_out_seed

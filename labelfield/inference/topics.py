@@ -20,7 +20,7 @@ from labelfield.data import Dataset
 from labelfield.data.mask import Mask
 from labelfield.inference.calibrating import calibrate_predictor
 from labelfield.inference.checkpoint import Checkpoint, under
-from labelfield.inference.fitting import Past
+from labelfield.inference.fitting import Past, within_budget
 from labelfield.inference.loop import Algorithm, Info, Loop, TrainingError, breakdown
 from labelfield.inference.run import Epoch, Monitor, Run, Settings
 from labelfield.inference.team import NO_TEAM, Team, own_rows
@@ -306,10 +306,7 @@ class TopicTrainer:
     def stage_settings(self) -> dict[str, Settings]:
         return {"": self.settings}
 
-    def n_whole_epochs(self) -> float:
-        return self.settings.max_epochs
-
-    def seconds_per_step(self, data: Dataset) -> float:
+    def expected_seconds(self, data: Dataset) -> float:
         n_rows = min(data.n_rows, _TIMED_ROWS, self.settings.batch_size)
         with torch.no_grad():
             rows, topics = self._topic_rows(self._rows(data), np.arange(n_rows)), self.model.topics()
@@ -320,7 +317,8 @@ class TopicTrainer:
                 em_step(EMState(topics), rows, self.options.em)
             else:
                 gibbs_step(sampler, rows, GibbsOptions(self.options.priors), rng)
-        return (time.perf_counter() - started) * self.settings.batch_size / n_rows
+        step = (time.perf_counter() - started) * self.settings.batch_size / n_rows
+        return within_budget(self.settings.n_steps(data.n_rows) * step, [self.settings])
 
     def fingerprint(self) -> tuple[Any, ...]:
         return self.options, "" if self.mask is None else self.mask.digest()

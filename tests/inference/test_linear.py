@@ -213,7 +213,7 @@ class TestTrees:
         np.testing.assert_array_equal(used, np.arange(4 * 30, model.intercepts.numel()))
         first, second = (numbers[t][seen][:, None] == numbers[t][seen] for t in (0, 1))
         assert (first != second).any()
-        assert trainer.seconds_per_step(DATA) > 0
+        assert trainer.expected_seconds(DATA) > 0
 
     def test_held_out_rows_weigh_trees_against_machines(self, monkeypatch):
         model, _, run = self.fit(monkeypatch)
