@@ -10,6 +10,9 @@ from torch import Tensor
 
 from labelfield.inference.margin import Solved
 
+# Machines whose weights are copied at a time, to drop the smallest.
+_PRUNED_AT_ONCE = 8
+
 
 class Machines(NamedTuple):
     """The machines of some blocks: of each block its number, how many machines it has and its dual objective; of each
@@ -44,14 +47,26 @@ def pruned(number: int, labels: NDArray[np.int64], solved: Solved, tolerance: fl
     All that are dropped from a machine together have a norm of `tolerance` at most, so that by the Cauchy-Schwarz
     inequality no score of a row of norm 1 changes by more.
     """
-    order = np.argsort(solved.features)
-    W = solved.W[torch.from_numpy(order).to(solved.W.device)].T.contiguous()  # features rise within each label
-    label, place = (W.abs() > tolerance / max(W.shape[1], 1) ** 0.5).nonzero(as_tuple=True)
-    weights, sizes = W[label, place].cpu().numpy(), torch.bincount(label, minlength=labels.size).cpu().numpy()
-    features, intercepts = solved.features[order][place.cpu().numpy()], solved.intercepts.cpu().numpy()
-    held_out = np.ascontiguousarray(solved.held_out.T)
-    block = np.array([number]), np.array([labels.size]), np.array([solved.objective])
-    return Machines(*block, labels, sizes, intercepts, held_out, features, weights)
+    order, least = np.argsort(solved.features), tolerance / max(solved.features.size, 1) ** 0.5
+    by_feature = torch.from_numpy(order).to(solved.W.device)  # features rise within each label
+    sizes, places, weights = list[Tensor](), list[Tensor](), list[Tensor]()
+    for some in torch.split(solved.W, _PRUNED_AT_ONCE, dim=1):
+        W = some[by_feature].T.contiguous()
+        label, place = (W.abs() > least).nonzero(as_tuple=True)
+        sizes.append(torch.bincount(label, minlength=len(W)))
+        places.append(place)
+        weights.append(W[label, place])
+    features = solved.features[order][torch.cat(places).cpu().numpy()]
+    held_out, intercepts = np.ascontiguousarray(solved.held_out.T), solved.intercepts.cpu().numpy()
+    of_machines = (
+        labels,
+        torch.cat(sizes).cpu().numpy(),
+        intercepts,
+        held_out,
+        features,
+        torch.cat(weights).cpu().numpy(),
+    )
+    return Machines(np.array([number]), np.array([labels.size]), np.array([solved.objective]), *of_machines)
 
 
 def as_tensors(parts: Sequence[Machines], n_held_out: int) -> dict[str, list[Tensor]]:
