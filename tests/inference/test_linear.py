@@ -242,6 +242,25 @@ class TestTrees:
         assert 0.4 * whole < now[0] < 0.7 * whole + 300  # the first block knows nothing and takes all its passes
         assert min(n for is_whole, n in passes if is_whole) > 60
 
+    def test_the_time_expected_is_that_of_all_rows_and_of_two_passes_at_least(self, monkeypatch):
+        """A pass over a few rows tells how long one over all takes; a budget cannot leave out the last two."""
+        now = [0.0]
+
+        def timed(rows, labels, problem, device, taking_part):
+            now[0] += rows.X.shape[0] / 100
+            return solve(rows, labels, problem, device, taking_part)
+
+        monkeypatch.setattr(linear, "solve", timed)
+        monkeypatch.setattr(linear.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+        rows, n_passes = DATA.n_rows, 10
+        for n_timed in (rows, rows // 4):
+            monkeypatch.setattr(linear, "_TIMED_ROWS", n_timed)
+            for budget, expected in ((None, n_passes), (1e-3, 2), (5 * rows / 100, 5), (1e6, n_passes)):
+                model, settings = LinearMachines(DATA.n_features, DATA.n_labels, 0), Settings(time_budget=budget)
+                trainer = LinearTrainer(model, settings, Problem(1.0, n_passes))
+                assert trainer.expected_seconds(DATA) == pytest.approx(expected * rows / 100)
+
     def test_without_labels_nothing_is_learned(self, monkeypatch):
         from labelfield import LinearClassifier
 
