@@ -65,7 +65,8 @@ class Served:
             if self._whole is None:
                 from labelfield.estimators.persistence import load_classifier
 
-                found: FittedClassifier = load_classifier(self.folder, device=self.device)
+                # Who copies a new model over an old one must not change or end what answers.
+                found: FittedClassifier = load_classifier(self.folder, device=self.device, copied=True)
                 if read_version(self.folder)[0] != self.version:
                     raise RefusedError(503, "the model is being replaced; try again", {"Retry-After": "2"})
                 self._whole = found

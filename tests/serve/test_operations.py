@@ -175,6 +175,21 @@ def test_a_reload_that_fails_keeps_the_old_model_and_shows_no_path(changing):
     assert version(client) == before
 
 
+def test_files_that_are_written_over_change_no_answer(folder, rows_folder, tmp_path):
+    models = {
+        "topics": shutil.copytree(folder, tmp_path / "topics"),
+        "rows": shutil.copytree(rows_folder, tmp_path / "r"),
+    }
+    asked = {**TEXT, "explain": True}, {"model": "rows", "rows": [[1.0] * 20], "k": 6}
+    with serving(models) as client:
+        before = [client.post("/tag", json=one).json() for one in asked]
+        for path in models.values():
+            file = path / "arrays.safetensors"
+            with open(file, "r+b") as over:  # what cp does: the same file with other bytes
+                over.write(bytes(file.stat().st_size))
+        assert [client.post("/tag", json=one).json() for one in asked] == before
+
+
 def test_a_watched_folder_is_loaded_again(changing, documents):
     import labelfield
 
