@@ -209,6 +209,27 @@ def test_a_watched_folder_is_loaded_again(changing, documents):
     assert before not in metrics  # versions that are gone leave no series behind
 
 
+def test_a_watched_folder_is_loaded_when_the_last_of_its_files_is_there(changing, documents, tmp_path):
+    """As they come when a model is copied into the folder: config.json before the names of labels."""
+    import labelfield
+
+    client, folder = changing
+    before, (texts, labels) = version(client), documents
+    model = labelfield.LinearClassifier(row_transform="unit", cost=0.1, device="cpu")
+    other = [["other", *own] for own in labels[:200]]
+    labelfield.TextClassifier(model=model).fit([b for _, b in texts[:200]], other).save(tmp_path / "new")
+    files = sorted(one.name for one in (tmp_path / "new").iterdir())
+    assert files[-1] == "labels.txt"
+    folder.joinpath("vocabulary.jsonl").unlink()  # the new model has none
+    for name in files[:-1]:
+        shutil.copyfile(tmp_path / "new" / name, folder / name)
+    wait_for(lambda: "reload failed" in client.written.getvalue())
+    time.sleep(0.1)
+    assert version(client) == before
+    shutil.copyfile(tmp_path / "new" / "labels.txt", folder / "labels.txt")
+    wait_for(lambda: version(client) != before)
+
+
 def test_a_watched_folder_that_is_loaded_already_is_not_loaded_again(changing):
     """As after learning, or a reload that was asked for."""
     client, folder = changing
