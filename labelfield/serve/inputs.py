@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from labelfield.serve.refusal import RefusedError
+from labelfield.serve.refusal import RefusedError, require_few
 from labelfield.serve.store import Served
 from labelfield.serve.tagging import Question
 
@@ -154,8 +154,8 @@ def question_of(given: Mapping[str, Any]) -> Question:
     return Question(**found)
 
 
-def items_of(served: Served, given: dict[str, Any]) -> tuple[list[Any], list[str | None]]:
-    """Return the documents or rows of a request as the model takes them, with their ids."""
+def items_of(served: Served, given: dict[str, Any], most: int) -> tuple[list[Any], list[str | None]]:
+    """Return the documents or rows of a request, so many at the most, as the model takes them, with their ids."""
     named = [key for key in ("text", "documents", "rows") if key in given]
     if len(named) != 1:
         raise RefusedError(422, "the body has to have exactly one of text, documents, rows")
@@ -164,6 +164,7 @@ def items_of(served: Served, given: dict[str, Any]) -> tuple[list[Any], list[str
     listed = as_list(given[named[0]], named[0])
     if not listed:
         raise RefusedError(422, f"{named[0]} is empty; expected at least one")
+    require_few(len(listed), most)
     read = document_of if named[0] == "documents" else row_of
     items = [read(served, one, f"{named[0]}[{place}]") for place, one in enumerate(listed)]
     given_ids = [one.get("id") if isinstance(one, dict) else None for one in listed]

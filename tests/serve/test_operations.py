@@ -54,8 +54,27 @@ def test_a_full_queue_is_a_503_that_says_when_to_come_back(slow):
     full = next(one for one in answers if one.status_code == 503)
     assert full.headers["retry-after"] == "1"
     assert "queue is full" in full.json()["error"]
-    too_many = slow.post("/tag", json={"documents": ["x"] * 5})
-    assert (too_many.status_code, "send at most 4" in too_many.json()["error"]) == (413, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tag", {"documents": [0] * 5}),
+        ("/tag", {"model": "rows", "rows": [0] * 5}),
+        ("/", {"inputs": [0] * 5}),
+        ("/predict", {"tasks": [0] * 5}),
+        ("/v2/models/topics/infer", {"inputs": [{"name": "text", "shape": [5], "datatype": "BYTES", "data": [0] * 5}]}),
+        (
+            "/v2/models/rows/infer",
+            {"inputs": [{"name": "x", "shape": [5, 20], "datatype": "FP32", "data": ["x"] * 100}]},
+        ),
+    ],
+)
+def test_more_documents_than_may_wait_are_refused_before_they_are_looked_at(folder, rows_folder, path, body):
+    """Nobody else is answered while millions of them are read; that they are none at all is not seen."""
+    with serving({"topics": folder, "rows": rows_folder}, queue=4) as client:
+        answer = client.post(path, json=body)
+    assert (answer.status_code, answer.json()["error"]) == (413, "5 documents in one request; send at most 4")
 
 
 def test_batches_are_no_larger_than_asked_and_answers_go_to_those_who_asked(folder):

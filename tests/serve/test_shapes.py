@@ -277,6 +277,12 @@ BAD = [
         422,
         "text",
     ),
+    (
+        "/v2/models/topics/infer",
+        {"inputs": [{"name": "text", "shape": [0], "datatype": "BYTES", "data": []}]},
+        400,
+        "the input 'text' is empty, or its shape is; expected at least one value",
+    ),
     ("/", {"inputs": None}, 422, "inputs is null"),
     ("/", {"inputs": []}, 422, "empty"),
     ("/", {"inputs": "x", "parameters": {"top_k": "many"}}, 422, "top_k"),
