@@ -103,6 +103,10 @@ class Served:
         """The names of all labels."""
         return frozenset(self.names.names)
 
+    def knows(self, given: str) -> bool:
+        """Return whether a label is known by this name, URI or notation."""
+        return given in self.known or (self.text is not None and self.text.vocabulary.find(given) is not None)
+
     @cached_property
     def columns(self) -> dict[str, int] | None:
         """The columns of features by name, for a model of rows that has names."""
