@@ -188,7 +188,9 @@ def document_of(served: Served, given: Any, what: str) -> tuple[str, ...]:
         raise RefusedError(422, f"the model {served.name!r} takes rows of numbers, not documents; send rows")
     if isinstance(given, str):
         return (*("",) * (len(fields) - 1), as_text(given, what))
-    found = as_object(given, what)
+    if not isinstance(given, dict):
+        raise RefusedError(422, f"{what} is {kind_of(given)}; expected text, or an object with {', '.join(fields)}")
+    found: dict[str, Any] = given
     if not any(field in found for field in fields) and "text" in found:
         return document_of(served, found["text"], f"text of {what}")
     if not any(field in found for field in fields):

@@ -219,6 +219,7 @@ BAD = [
     ("/tag", {"documents": "x"}, 422, "documents is text; expected a list"),
     ("/tag", {"documents": []}, 422, "empty"),
     ("/tag", {"documents": [{"other": "x"}]}, 422, "none of the fields title, text"),
+    ("/tag", {"documents": [5]}, 422, "documents[0] is a number; expected text, or an object with title, text"),
     ("/tag", {"documents": [{"text": ["x"]}]}, 422, "text of documents[0] is a list"),
     ("/tag", {"documents": [{"text": "x", "id": 1.5}]}, 422, "the id of documents[0]"),
     (
