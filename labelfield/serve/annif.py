@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import (
+    MOST_TAGS,
     as_count,
     as_id,
     as_label,
@@ -131,7 +132,7 @@ async def learn(service: Service, request: Request) -> Any:
     for place, one in enumerate(documents):
         given = as_object(one, f"document {place}")
         texts = document_of(served, given.get("text"), f"text of document {place}")
-        subjects = [as_object(own, "a subject") for own in as_list(given.get("subjects"), "subjects")]
+        subjects = [as_object(own, "a subject") for own in as_list(given.get("subjects"), "subjects", MOST_TAGS)]
         labels = [_label_of(served, own) for own in subjects]
         kept.append((as_id(given.get("document_id"), f"the document_id of document {place}"), texts, labels))
     for identifier, texts, labels in kept:

@@ -17,6 +17,7 @@ from labelfield.serve.store import Served
 from labelfield.serve.tagging import Line, Question
 from labelfield.version import __version__
 
+_MOST_AXES, _LONGEST_AXIS = 8, (1 << 31) - 1
 _NUMBERS = ("FP16", "FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 
 
@@ -82,7 +83,10 @@ def _question(given: dict[str, Any]) -> Question:
 
 def _tensor(given: dict[str, Any], what: str) -> tuple[list[int], list[Any]]:
     """Return the shape and the flat data of an input; data may be nested as the shape says."""
-    shape = [as_count(n, f"the shape of {what}", 0, 1 << 31) for n in as_list(given.get("shape"), f"shape of {what}")]
+    shape = [
+        as_count(n, f"the shape of {what}", 0, _LONGEST_AXIS)
+        for n in as_list(given.get("shape"), f"shape of {what}", _MOST_AXES)
+    ]
     data = as_list(given.get("data"), f"data of {what}")
     while data and all(isinstance(one, list) for one in data):
         data = [inner for one in data for inner in one]

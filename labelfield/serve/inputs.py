@@ -13,7 +13,7 @@ from labelfield.serve.store import Served
 from labelfield.serve.tagging import Question
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_MOST_TAGS, _MOST_WORDS = 1000, 50
+MOST_TAGS, _MOST_WORDS = 1000, 50
 _WORDS, _LONGEST_LABEL = 8, 500
 
 
@@ -66,10 +66,12 @@ def as_object(found: Any, what: str) -> dict[str, Any]:
     return found
 
 
-def as_list(found: Any, what: str) -> list[Any]:
-    """Return a list, or refuse what is none."""
+def as_list(found: Any, what: str, most: int | None = None) -> list[Any]:
+    """Return a list, or refuse what is none, or too long."""
     if not isinstance(found, list):
         raise RefusedError(422, f"{what} is {kind_of(found)}; expected a list")
+    if most is not None and len(found) > most:
+        raise RefusedError(422, f"{what} has {len(found)} entries; expected at most {most}")
     return found
 
 
@@ -102,12 +104,13 @@ def as_number(found: Any, what: str, low: float, high: float) -> float:
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise RefusedError(422, f"{what} is {kind_of(found)}; expected a number")
     if not low <= found <= high:  # also not a number
-        said = "out of range" if isinstance(found, int) and abs(found) > 1e30 else f"{found:g}"  # no float is as large
-        raise RefusedError(422, f"{what} is {said}; expected {low:g} to {high:g}")
+        is_huge = isinstance(found, int) and abs(found) > 1e30  # no float is as large
+        said = "out of range" if is_huge else f"{found:.15g}"
+        raise RefusedError(422, f"{what} is {said}; expected {low:g} to {high:.15g}")
     return float(found)
 
 
-def as_count(found: Any, what: str, low: int = 1, high: int = _MOST_TAGS) -> int:
+def as_count(found: Any, what: str, low: int = 1, high: int = MOST_TAGS) -> int:
     """Return a whole number within bounds."""
     number = as_number(found, what, low, high)
     if number != int(number):
@@ -211,8 +214,8 @@ def row_of(served: Served, given: Any, what: str) -> tuple[list[int], list[float
         return columns, [values[place] for place in columns]
     found = {key: value for key, value in as_object(given, what).items() if key != "id"}
     if set(found) == {"indices", "values"}:
-        columns = as_list(found["indices"], f"indices of {what}")
-        values = _numbers(as_list(found["values"], f"values of {what}"), what)
+        columns = as_list(found["indices"], f"indices of {what}", n_features)
+        values = _numbers(as_list(found["values"], f"values of {what}", n_features), what)
         if len(columns) != len(values):
             raise RefusedError(422, f"{what} has {len(columns)} indices and {len(values)} values")
         columns = [as_count(column, f"an index of {what}", 0, n_features - 1) for column in columns]

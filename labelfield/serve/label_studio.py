@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from starlette.requests import Request
 
 from labelfield.serve.gate import read_body
-from labelfield.serve.inputs import as_id, as_label, as_list, as_object, as_text, parse_object
+from labelfield.serve.inputs import MOST_TAGS, as_id, as_label, as_list, as_object, as_text, parse_object
 from labelfield.serve.refusal import RefusedError, require_few
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
@@ -105,7 +105,7 @@ def _labels_of(results: list[Any], controls: dict[str, Control], known: Containe
         if controls and control is None:  # about something else
             continue
         for kind in _KINDS:
-            for chosen in as_list(value.get(kind) or [], kind):
+            for chosen in as_list(value.get(kind) or [], kind, MOST_TAGS):
                 path = [as_label(part, "a choice") for part in (chosen if isinstance(chosen, list) else [chosen])]
                 if path:
                     labels[_label_of(path, control, known)] = None
