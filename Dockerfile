@@ -5,7 +5,8 @@ FROM python:3.11-slim AS build
 WORKDIR /source
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 # Packages have the versions of the lock file, also those that only build; what tests, documentation and comparisons need
-# is left out. torch goes first; TORCH_INDEX names a place with builds for the CPU alone, and of nothing else.
+# is left out. torch goes first; TORCH_INDEX names a place with builds for the CPU alone, and of nothing else. Without it
+# torch brings the packages of CUDA that it names itself, which the lock file does not have.
 ENV PIP_CONSTRAINT=/source/requirements.lock PIP_NO_CACHE_DIR=1
 ARG TORCH_INDEX=
 RUN python -m venv /venv \

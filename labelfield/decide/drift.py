@@ -152,7 +152,8 @@ def _distances(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple
     every = np.concatenate([before, after])
     shares = [np.searchsorted(np.sort(part), every, side="right") / len(part) for part in (before, after)]
     difference = shares[1] - shares[0]
-    return max(float(difference.max()), 0.0), max(float(-difference.min()), 0.0)
+    # Of equals `max` takes the first: not the -0.0 that -difference may have.
+    return max(0.0, float(difference.max())), max(0.0, float(-difference.min()))
 
 
 def distance(X: sparse.csr_array, known: sparse.csr_array) -> NDArray[np.float64]:

@@ -144,14 +144,18 @@ def load_classifier(
     network: nn.Module | None = None,
     encoder: Any = None,
     trust: bool = False,
+    copied: bool = False,
 ) -> Any:
     """Load the classifier that `save` wrote; an unknown, incomplete or damaged folder gives a ModelError.
 
     A deep kernel model with a network of your own needs that `network`, built as it was; its weights are loaded. A
-    model of documents with an encoder of another package needs that `encoder`, or `trust` to import it.
+    model of documents with an encoder of another package needs that `encoder`, or `trust` to import it. One that has
+    been `copied` to memory stays as it is, whatever is written over its files.
     """
     path = Path(folder)
     config, arrays, names = load_artifact(path)
+    if copied:  # else they are read from the file when needed, and change or end the process with what is written there
+        arrays = {name: array.clone() for name, array in arrays.items()}
     try:
         config, arrays = upgraded(config, arrays)
         own = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_TEXT)}

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import (
+    MOST_TAGS,
     as_count,
     as_id,
     as_label,
@@ -116,6 +117,13 @@ async def suggest_batch(service: Service, request: Request) -> Any:
     ]
 
 
+def _label_of(served: Served, subject: dict[str, Any]) -> str:
+    """Return the URI of a subject, or its label if the model knows that alone."""
+    given = [subject[key] for key in ("uri", "label") if subject.get(key)] or [None]
+    labels = [as_label(one, "the uri or label of a subject") for one in given]
+    return next((one for one in labels if served.knows(one)), labels[0])
+
+
 async def learn(service: Service, request: Request) -> Any:
     """Store documents with their subjects as corrections."""
     served = service.store.find(request.path_params["project"])
@@ -124,8 +132,8 @@ async def learn(service: Service, request: Request) -> Any:
     for place, one in enumerate(documents):
         given = as_object(one, f"document {place}")
         texts = document_of(served, given.get("text"), f"text of document {place}")
-        subjects = [as_object(own, "a subject") for own in as_list(given.get("subjects"), "subjects")]
-        labels = [as_label(own.get("uri") or own.get("label"), "the uri of a subject") for own in subjects]
+        subjects = [as_object(own, "a subject") for own in as_list(given.get("subjects"), "subjects", MOST_TAGS)]
+        labels = [_label_of(served, own) for own in subjects]
         kept.append((as_id(given.get("document_id"), f"the document_id of document {place}"), texts, labels))
     for identifier, texts, labels in kept:
         await asyncio.to_thread(service.add_correction, served, "annif", identifier, texts, [], labels)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from labelfield.serve.refusal import RefusedError, busy
+from labelfield.serve.refusal import RefusedError, busy, require_few
 
 # From (model, items, questions) to an answer for each item.
 Answer = Callable[[Any, list[Any], list[Any]], list[Any]]
@@ -64,8 +64,7 @@ class Batcher:
 
     async def ask(self, model: Any, items: Sequence[Any], questions: Sequence[Any], timeout_s: float) -> list[Any]:
         """Return the answers for all items of a request, or refuse it: 413, 503 or 504."""
-        if len(items) > self.capacity:
-            raise RefusedError(413, f"{len(items)} documents in one request; send at most {self.capacity}")
+        require_few(len(items), self.capacity)
         if len(self.waiting) + len(items) > self.capacity:
             raise busy("the queue is full; try again later")
         loop = asyncio.get_running_loop()

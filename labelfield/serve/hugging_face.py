@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import as_count, as_object, document_of, kind_of, parse_object
-from labelfield.serve.refusal import RefusedError
+from labelfield.serve.refusal import RefusedError, require_few
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
 from labelfield.serve.tagging import Question
@@ -22,6 +22,7 @@ async def classify(service: Service, request: Request) -> Any:
     if not isinstance(inputs, str | list) or not len(inputs):
         raise RefusedError(422, f"inputs is {kind_of(inputs) if inputs is None or inputs else 'empty'}; expected texts")
     listed = [inputs] if isinstance(inputs, str) else inputs
+    require_few(len(listed), service.settings.queue)
     top_k = as_object(body.get("parameters") or {}, "parameters").get("top_k")
     question = Question(k=5 if top_k is None else as_count(top_k, "top_k"))
     items = [document_of(served, one, f"inputs[{place}]") for place, one in enumerate(listed)]

@@ -10,13 +10,14 @@ from starlette.responses import JSONResponse
 
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import as_count, as_list, as_number, as_object, as_text, document_of, parse_object, row_of
-from labelfield.serve.refusal import RefusedError
+from labelfield.serve.refusal import RefusedError, require_few
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
 from labelfield.serve.store import Served
 from labelfield.serve.tagging import Line, Question
 from labelfield.version import __version__
 
+_MOST_AXES, _LONGEST_AXIS = 8, (1 << 31) - 1
 _NUMBERS = ("FP16", "FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 
 
@@ -69,7 +70,7 @@ async def infer(service: Service, request: Request) -> Any:
     inputs = [as_object(one, f"inputs[{place}]") for place, one in enumerate(as_list(body.get("inputs"), "inputs"))]
     if not inputs:
         raise RefusedError(400, "inputs is empty; expected at least one")
-    items = _rows(served, inputs) if served.fields is None else _documents(served, inputs)
+    items = (_rows if served.fields is None else _documents)(served, inputs, service.settings.queue)
     lines = await service.tag(request, served, items, _question(as_object(body.get("parameters") or {}, "parameters")))
     answer = {"model_name": served.name, "model_version": served.version, "outputs": _outputs(lines)}
     return answer if body.get("id") is None else {"id": as_text(body["id"], "id"), **answer}
@@ -82,16 +83,21 @@ def _question(given: dict[str, Any]) -> Question:
 
 def _tensor(given: dict[str, Any], what: str) -> tuple[list[int], list[Any]]:
     """Return the shape and the flat data of an input; data may be nested as the shape says."""
-    shape = [as_count(n, f"the shape of {what}", 0, 1 << 31) for n in as_list(given.get("shape"), f"shape of {what}")]
+    shape = [
+        as_count(n, f"the shape of {what}", 0, _LONGEST_AXIS)
+        for n in as_list(given.get("shape"), f"shape of {what}", _MOST_AXES)
+    ]
     data = as_list(given.get("data"), f"data of {what}")
     while data and all(isinstance(one, list) for one in data):
         data = [inner for one in data for inner in one]
-    if math.prod(shape) != len(data) or not shape or not data:
+    if not shape or not data:
+        raise RefusedError(400, f"{what} is empty, or its shape is; expected at least one value")
+    if math.prod(shape) != len(data):
         raise RefusedError(400, f"{what} has {len(data)} values; its shape {shape} says {math.prod(shape)}")
     return shape, data
 
 
-def _documents(served: Served, inputs: list[dict[str, Any]]) -> list[Any]:
+def _documents(served: Served, inputs: list[dict[str, Any]], most: int) -> list[Any]:
     """Return documents from BYTES inputs: one for each field by its name, or a single one of any name."""
     fields = served.fields or ()
     found: dict[str, list[Any]] = {}
@@ -100,6 +106,7 @@ def _documents(served: Served, inputs: list[dict[str, Any]]) -> list[Any]:
         if one.get("datatype") != "BYTES":
             raise RefusedError(400, f"the input {name!r} is {one.get('datatype')!r}; expected BYTES")
         found[name] = _tensor(one, f"the input {name!r}")[1]
+        require_few(len(found[name]), most)
     if len(found) == 1 and not set(found) & set(fields):
         return [document_of(served, text, "data") for text in next(iter(found.values()))]
     unknown = [name for name in found if name not in fields]
@@ -113,12 +120,13 @@ def _documents(served: Served, inputs: list[dict[str, Any]]) -> list[Any]:
     return list(zip(*columns, strict=True))
 
 
-def _rows(served: Served, inputs: list[dict[str, Any]]) -> list[Any]:
+def _rows(served: Served, inputs: list[dict[str, Any]], most: int) -> list[Any]:
     if len(inputs) != 1 or inputs[0].get("datatype") not in _NUMBERS:
         raise RefusedError(400, "expected one input of numbers, such as FP32, with a row for each item")
     shape, data = _tensor(inputs[0], "the input")
     if len(shape) != 2 or shape[1] != served.n_features:
         raise RefusedError(400, f"the shape is {shape}; expected [rows, {served.n_features}]")
+    require_few(shape[0], most)
     width = shape[1]
     return [row_of(served, data[at : at + width], "a row") for at in range(0, len(data), width)]
 

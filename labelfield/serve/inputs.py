@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from labelfield.serve.refusal import RefusedError
+from labelfield.serve.refusal import RefusedError, require_few
 from labelfield.serve.store import Served
 from labelfield.serve.tagging import Question
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_MOST_TAGS, _MOST_WORDS = 1000, 50
+MOST_TAGS, _MOST_WORDS = 1000, 50
 _WORDS, _LONGEST_LABEL = 8, 500
 
 
@@ -66,10 +66,12 @@ def as_object(found: Any, what: str) -> dict[str, Any]:
     return found
 
 
-def as_list(found: Any, what: str) -> list[Any]:
-    """Return a list, or refuse what is none."""
+def as_list(found: Any, what: str, most: int | None = None) -> list[Any]:
+    """Return a list, or refuse what is none, or too long."""
     if not isinstance(found, list):
         raise RefusedError(422, f"{what} is {kind_of(found)}; expected a list")
+    if most is not None and len(found) > most:
+        raise RefusedError(422, f"{what} has {len(found)} entries; expected at most {most}")
     return found
 
 
@@ -102,12 +104,13 @@ def as_number(found: Any, what: str, low: float, high: float) -> float:
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise RefusedError(422, f"{what} is {kind_of(found)}; expected a number")
     if not low <= found <= high:  # also not a number
-        said = "out of range" if isinstance(found, int) and abs(found) > 1e30 else f"{found:g}"  # no float is as large
-        raise RefusedError(422, f"{what} is {said}; expected {low:g} to {high:g}")
+        is_huge = isinstance(found, int) and abs(found) > 1e30  # no float is as large
+        said = "out of range" if is_huge else f"{found:.15g}"
+        raise RefusedError(422, f"{what} is {said}; expected {low:g} to {high:.15g}")
     return float(found)
 
 
-def as_count(found: Any, what: str, low: int = 1, high: int = _MOST_TAGS) -> int:
+def as_count(found: Any, what: str, low: int = 1, high: int = MOST_TAGS) -> int:
     """Return a whole number within bounds."""
     number = as_number(found, what, low, high)
     if number != int(number):
@@ -154,8 +157,8 @@ def question_of(given: Mapping[str, Any]) -> Question:
     return Question(**found)
 
 
-def items_of(served: Served, given: dict[str, Any]) -> tuple[list[Any], list[str | None]]:
-    """Return the documents or rows of a request as the model takes them, with their ids."""
+def items_of(served: Served, given: dict[str, Any], most: int) -> tuple[list[Any], list[str | None]]:
+    """Return the documents or rows of a request, so many at the most, as the model takes them, with their ids."""
     named = [key for key in ("text", "documents", "rows") if key in given]
     if len(named) != 1:
         raise RefusedError(422, "the body has to have exactly one of text, documents, rows")
@@ -164,6 +167,7 @@ def items_of(served: Served, given: dict[str, Any]) -> tuple[list[Any], list[str
     listed = as_list(given[named[0]], named[0])
     if not listed:
         raise RefusedError(422, f"{named[0]} is empty; expected at least one")
+    require_few(len(listed), most)
     read = document_of if named[0] == "documents" else row_of
     items = [read(served, one, f"{named[0]}[{place}]") for place, one in enumerate(listed)]
     given_ids = [one.get("id") if isinstance(one, dict) else None for one in listed]
@@ -187,7 +191,9 @@ def document_of(served: Served, given: Any, what: str) -> tuple[str, ...]:
         raise RefusedError(422, f"the model {served.name!r} takes rows of numbers, not documents; send rows")
     if isinstance(given, str):
         return (*("",) * (len(fields) - 1), as_text(given, what))
-    found = as_object(given, what)
+    if not isinstance(given, dict):
+        raise RefusedError(422, f"{what} is {kind_of(given)}; expected text, or an object with {', '.join(fields)}")
+    found: dict[str, Any] = given
     if not any(field in found for field in fields) and "text" in found:
         return document_of(served, found["text"], f"text of {what}")
     if not any(field in found for field in fields):
@@ -208,8 +214,8 @@ def row_of(served: Served, given: Any, what: str) -> tuple[list[int], list[float
         return columns, [values[place] for place in columns]
     found = {key: value for key, value in as_object(given, what).items() if key != "id"}
     if set(found) == {"indices", "values"}:
-        columns = as_list(found["indices"], f"indices of {what}")
-        values = _numbers(as_list(found["values"], f"values of {what}"), what)
+        columns = as_list(found["indices"], f"indices of {what}", n_features)
+        values = _numbers(as_list(found["values"], f"values of {what}", n_features), what)
         if len(columns) != len(values):
             raise RefusedError(422, f"{what} has {len(columns)} indices and {len(values)} values")
         columns = [as_count(column, f"an index of {what}", 0, n_features - 1) for column in columns]

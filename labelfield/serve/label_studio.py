@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 from starlette.requests import Request
 
 from labelfield.serve.gate import read_body
-from labelfield.serve.inputs import as_id, as_label, as_list, as_object, as_text, parse_object
-from labelfield.serve.refusal import RefusedError
+from labelfield.serve.inputs import MOST_TAGS, as_id, as_label, as_list, as_object, as_text, parse_object
+from labelfield.serve.refusal import RefusedError, require_few
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
 from labelfield.serve.store import Served
@@ -50,7 +50,9 @@ async def predict(service: Service, request: Request) -> Any:
     """Predict the choices of tasks."""
     served = _served(service, request)
     given = parse_object(await read_body(service, request))
-    tasks = [as_object(one, f"tasks[{place}]") for place, one in enumerate(as_list(given.get("tasks"), "tasks"))]
+    listed = as_list(given.get("tasks"), "tasks")
+    require_few(len(listed), service.settings.queue)
+    tasks = [as_object(one, f"tasks[{place}]") for place, one in enumerate(listed)]
     controls = controls_of(as_text(given.get("label_config") or "", "label_config"), served.known)
     items = [_document(served, task, controls[0].field) for task in tasks]
     question = Question(k=100 if any(control.paths for control in controls) else 20)
@@ -103,7 +105,7 @@ def _labels_of(results: list[Any], controls: dict[str, Control], known: Containe
         if controls and control is None:  # about something else
             continue
         for kind in _KINDS:
-            for chosen in as_list(value.get(kind) or [], kind):
+            for chosen in as_list(value.get(kind) or [], kind, MOST_TAGS):
                 path = [as_label(part, "a choice") for part in (chosen if isinstance(chosen, list) else [chosen])]
                 if path:
                     labels[_label_of(path, control, known)] = None

@@ -22,7 +22,7 @@ async def tag(service: Service, request: Request) -> Any:
     given: dict[str, Any] = {**request.query_params, **own}
     require_known(given, _KNOWN)
     served = service.store.find(None if given.get("model") is None else as_text(given["model"], "model"))
-    items, ids = items_of(served, given)
+    items, ids = items_of(served, given, service.settings.queue)
     lines = await service.tag(request, served, items, question_of(given))
     results = [line if id is None else {"id": id, **line} for id, line in zip(ids, lines, strict=True)]
     return {"model": served.name, "version": served.version, "results": results}

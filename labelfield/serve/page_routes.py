@@ -13,6 +13,7 @@ from starlette.responses import Response
 from labelfield.serve.dashboard import dashboard
 from labelfield.serve.gate import read_body
 from labelfield.serve.inputs import (
+    MOST_TAGS,
     as_id,
     as_label,
     as_list,
@@ -73,9 +74,9 @@ async def add(service: Service, request: Request) -> Any:
     require_known(given, ("model", "id", "document", "predicted", "labels"))
     served = _documents_model(service, given.get("model"))
     texts = document_of(served, given.get("document"), "document")
-    labels = [as_label(one, "a label") for one in as_list(given.get("labels"), "labels")]
+    labels = [as_label(one, "a label") for one in as_list(given.get("labels"), "labels", MOST_TAGS)]
     predicted = []
-    for one in as_list(given.get("predicted", []), "predicted"):
+    for one in as_list(given.get("predicted", []), "predicted", MOST_TAGS):
         if not isinstance(one, dict):
             raise RefusedError(422, "predicted has something that is no tag")
         predicted.append((as_text(one.get("label"), "a label"), as_number(one.get("probability"), "probability", 0, 1)))

@@ -10,6 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from labelfield.decide import Policy
 from labelfield.errors import DataError
 from labelfield.light.model import load_light
 from labelfield.methods import METHODS
+from labelfield.models.artifact import SAVED_FILES
 from labelfield.serve.refusal import RefusedError
 from labelfield.serve.tagging import Question, Tagger, tag_items, tag_names
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,99}")
 # What config.json of a model folder says changes with every save, and it is written last.
 _CONFIG = "config.json"
+# The time, number and size of each file of a model folder.
+_Mark = dict[str, tuple[int, int, int]] | None
 # Items beyond which models prepare themselves for many more.
 _MANY = 100
 
@@ -65,7 +69,8 @@ class Served:
             if self._whole is None:
                 from labelfield.estimators.persistence import load_classifier
 
-                found: FittedClassifier = load_classifier(self.folder, device=self.device)
+                # Who copies a new model over an old one must not change or end what answers.
+                found: FittedClassifier = load_classifier(self.folder, device=self.device, copied=True)
                 if read_version(self.folder)[0] != self.version:
                     raise RefusedError(503, "the model is being replaced; try again", {"Retry-After": "2"})
                 self._whole = found
@@ -97,6 +102,10 @@ class Served:
     def known(self) -> frozenset[str]:
         """The names of all labels."""
         return frozenset(self.names.names)
+
+    def knows(self, given: str) -> bool:
+        """Return whether a label is known by this name, URI or notation."""
+        return given in self.known or (self.text is not None and self.text.vocabulary.find(given) is not None)
 
     @cached_property
     def columns(self) -> dict[str, int] | None:
@@ -157,7 +166,7 @@ class ModelStore:
         self.folders, self.device = folders, device
         self.models: dict[str, Served] = {}
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[int, int] | None] = {}
+        self._seen: dict[str, _Mark] = {}
 
     def load_all(self) -> None:
         """Load all models for the first time; a failure is raised."""
@@ -209,12 +218,14 @@ class ModelStore:
                 self._seen[name] = mark
         return found
 
-    def _mark(self, name: str) -> tuple[int, int] | None:
-        try:
-            found = (self.folders[name] / _CONFIG).stat()
-        except OSError:  # it is being replaced
-            return None
-        return found.st_mtime_ns, found.st_ino
+    def _mark(self, name: str) -> _Mark:
+        """Return what changes with every file of a model: those that are copied into a folder come one by one."""
+        found = {}
+        for file in SAVED_FILES:
+            with suppress(OSError):
+                of_file = (self.folders[name] / file).stat()
+                found[file] = of_file.st_mtime_ns, of_file.st_ino, of_file.st_size
+        return found if _CONFIG in found else None  # the folder is being replaced
 
 
 def settle_memory() -> None:

@@ -93,6 +93,16 @@ def test_distances_are_those_of_another_package():
         assert ours == pytest.approx(ks_2samp(before, after, alternative=alternative).statistic)
 
 
+def test_no_distance_is_shown_as_less_than_none():
+    ones = np.ones(30)
+    assert [f"{one:.4f}" for one in (*_distances(ones, ones), *_distances(ones, ones / 2))] == [
+        "0.0000",
+        "0.0000",
+        "1.0000",
+        "0.0000",
+    ]
+
+
 def test_other_labels_with_the_same_probabilities_raise_an_alarm():
     """As in a new season: the model is as sure as ever, of other labels."""
     other = draw(400, seed=3)

@@ -315,6 +315,22 @@ def test_label_studio_tells_what_people_chose(client):
     assert client.post("/webhook", json={"action": "PROJECT_UPDATED"}).json() == {"status": "ignored"}
 
 
+@pytest.mark.parametrize(
+    ("subject", "label"),
+    [
+        ({"uri": "http://x/9", "label": "what others call it"}, "music"),
+        ({"uri": "http://elsewhere/1", "label": "music"}, "music"),
+        ({"uri": "http://elsewhere/1", "label": "new"}, "http://elsewhere/1"),
+        ({"label": "new"}, "new"),
+    ],
+)
+def test_annif_tells_subjects_by_uri_or_by_a_label_that_the_model_knows(client, subject, label):
+    document = {"text": "a song", "document_id": "annif-5", "subjects": [subject]}
+    assert client.post("/v1/projects/topics/learn", json=[document]).status_code == 204
+    kept = [one for one in client.get("/corrections").json()["corrections"] if one["document_id"] == "annif-5"]
+    assert [one["labels"] for one in kept] == [[label]]
+
+
 @pytest.mark.parametrize("is_told", [True, False])
 def test_label_studio_tells_by_which_tag_people_chose(client, is_told):
     """Labels are those of the model where choices are other names of them, and other control tags have none."""

@@ -54,8 +54,27 @@ def test_a_full_queue_is_a_503_that_says_when_to_come_back(slow):
     full = next(one for one in answers if one.status_code == 503)
     assert full.headers["retry-after"] == "1"
     assert "queue is full" in full.json()["error"]
-    too_many = slow.post("/tag", json={"documents": ["x"] * 5})
-    assert (too_many.status_code, "send at most 4" in too_many.json()["error"]) == (413, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tag", {"documents": [0] * 5}),
+        ("/tag", {"model": "rows", "rows": [0] * 5}),
+        ("/", {"inputs": [0] * 5}),
+        ("/predict", {"tasks": [0] * 5}),
+        ("/v2/models/topics/infer", {"inputs": [{"name": "text", "shape": [5], "datatype": "BYTES", "data": [0] * 5}]}),
+        (
+            "/v2/models/rows/infer",
+            {"inputs": [{"name": "x", "shape": [5, 20], "datatype": "FP32", "data": ["x"] * 100}]},
+        ),
+    ],
+)
+def test_more_documents_than_may_wait_are_refused_before_they_are_looked_at(folder, rows_folder, path, body):
+    """Nobody else is answered while millions of them are read; that they are none at all is not seen."""
+    with serving({"topics": folder, "rows": rows_folder}, queue=4) as client:
+        answer = client.post(path, json=body)
+    assert (answer.status_code, answer.json()["error"]) == (413, "5 documents in one request; send at most 4")
 
 
 def test_batches_are_no_larger_than_asked_and_answers_go_to_those_who_asked(folder):
@@ -175,6 +194,21 @@ def test_a_reload_that_fails_keeps_the_old_model_and_shows_no_path(changing):
     assert version(client) == before
 
 
+def test_files_that_are_written_over_change_no_answer(folder, rows_folder, tmp_path):
+    models = {
+        "topics": shutil.copytree(folder, tmp_path / "topics"),
+        "rows": shutil.copytree(rows_folder, tmp_path / "r"),
+    }
+    asked = {**TEXT, "explain": True}, {"model": "rows", "rows": [[1.0] * 20], "k": 6}
+    with serving(models) as client:
+        before = [client.post("/tag", json=one).json() for one in asked]
+        for path in models.values():
+            file = path / "arrays.safetensors"
+            with open(file, "r+b") as over:  # what cp does: the same file with other bytes
+                over.write(bytes(file.stat().st_size))
+        assert [client.post("/tag", json=one).json() for one in asked] == before
+
+
 def test_a_watched_folder_is_loaded_again(changing, documents):
     import labelfield
 
@@ -192,6 +226,27 @@ def test_a_watched_folder_is_loaded_again(changing, documents):
     metrics = client.get("/metrics").text
     assert f'version="{version(client)}"}} 1.0' in metrics
     assert before not in metrics  # versions that are gone leave no series behind
+
+
+def test_a_watched_folder_is_loaded_when_the_last_of_its_files_is_there(changing, documents, tmp_path):
+    """As they come when a model is copied into the folder: config.json before the names of labels."""
+    import labelfield
+
+    client, folder = changing
+    before, (texts, labels) = version(client), documents
+    model = labelfield.LinearClassifier(row_transform="unit", cost=0.1, device="cpu")
+    other = [["other", *own] for own in labels[:200]]
+    labelfield.TextClassifier(model=model).fit([b for _, b in texts[:200]], other).save(tmp_path / "new")
+    files = sorted(one.name for one in (tmp_path / "new").iterdir())
+    assert files[-1] == "labels.txt"
+    folder.joinpath("vocabulary.jsonl").unlink()  # the new model has none
+    for name in files[:-1]:
+        shutil.copyfile(tmp_path / "new" / name, folder / name)
+    wait_for(lambda: "reload failed" in client.written.getvalue())
+    time.sleep(0.1)
+    assert version(client) == before
+    shutil.copyfile(tmp_path / "new" / "labels.txt", folder / "labels.txt")
+    wait_for(lambda: version(client) != before)
 
 
 def test_a_watched_folder_that_is_loaded_already_is_not_loaded_again(changing):

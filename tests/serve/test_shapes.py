@@ -219,6 +219,7 @@ BAD = [
     ("/tag", {"documents": "x"}, 422, "documents is text; expected a list"),
     ("/tag", {"documents": []}, 422, "empty"),
     ("/tag", {"documents": [{"other": "x"}]}, 422, "none of the fields title, text"),
+    ("/tag", {"documents": [5]}, 422, "documents[0] is a number; expected text, or an object with title, text"),
     ("/tag", {"documents": [{"text": ["x"]}]}, 422, "text of documents[0] is a list"),
     ("/tag", {"documents": [{"text": "x", "id": 1.5}]}, 422, "the id of documents[0]"),
     (
@@ -277,6 +278,12 @@ BAD = [
         422,
         "text",
     ),
+    (
+        "/v2/models/topics/infer",
+        {"inputs": [{"name": "text", "shape": [0], "datatype": "BYTES", "data": []}]},
+        400,
+        "the input 'text' is empty, or its shape is; expected at least one value",
+    ),
     ("/", {"inputs": None}, 422, "inputs is null"),
     ("/", {"inputs": []}, 422, "empty"),
     ("/", {"inputs": "x", "parameters": {"top_k": "many"}}, 422, "top_k"),
@@ -300,6 +307,33 @@ BAD = [
     ("/learn/undo", {"modle": "topics"}, 422, "the body has 'modle', which is not known; known are model"),
     ("/corrections", {"document": "x", "labels": "y"}, 422, "labels is text"),
     ("/corrections", {"document": "x", "labels": [""]}, 422, "a label is empty"),
+    # Lists that nobody sends are refused by their length alone.
+    ("/corrections", {"document": "x", "labels": [0] * 1001}, 422, "labels has 1001 entries; expected at most 1000"),
+    ("/corrections", {"document": "x", "labels": [], "predicted": [0] * 1001}, 422, "predicted has 1001 entries"),
+    ("/v1/projects/topics/learn", [{"text": "x", "subjects": [0] * 1001}], 422, "subjects has 1001 entries"),
+    (
+        "/webhook",
+        {
+            "action": "ANNOTATION_CREATED",
+            "task": {"data": {"text": "x"}},
+            "annotation": {"result": [{"value": {"choices": [0] * 1001}}]},
+        },
+        422,
+        "choices has 1001 entries",
+    ),
+    (
+        "/v2/models/topics/infer",
+        {"inputs": [{"name": "text", "shape": ["x"] * 9, "datatype": "BYTES", "data": ["x"]}]},
+        422,
+        "has 9 entries",
+    ),
+    (
+        "/v2/models/topics/infer",
+        {"inputs": [{"name": "text", "shape": [1 << 40], "datatype": "BYTES", "data": ["x"]}]},
+        422,
+        "is 1099511627776; expected 0 to 2147483647",
+    ),
+    ("/tag", {"model": "rows", "rows": [{"indices": ["x"] * 21, "values": []}]}, 422, "indices of rows[0] has 21"),
 ]
 
 
