@@ -34,7 +34,6 @@ from labelfield.text.sources import (
     is_annif_line,
     is_fasttext_line,
     is_pecos_line,
-    is_utf_16,
     not_decoded,
     read_annif_tsv,
     read_fasttext,
@@ -46,6 +45,7 @@ from labelfield.text.sources import (
     read_parquet,
     read_pecos,
     read_table,
+    utf_16_name,
 )
 
 STDIN = "-"
@@ -283,7 +283,7 @@ def _suffix(path: Path) -> str:
 def _head(path: Path) -> list[str]:
     """Return the first lines that are not empty; only one that is alone may be cut off."""
     content = read_head(path, _HEAD_BYTES)
-    text = content.decode("utf-16" if is_utf_16(content) else "utf-8-sig", "replace")
+    text = content.decode(utf_16_name(content) or "utf-8-sig", "replace")
     lines = [line for line in re.split("\r\n|[\r\n]", text) if line.strip()]
     return lines[:-1] if len(content) == _HEAD_BYTES and len(lines) > 1 else lines
 
@@ -299,7 +299,7 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
     if (kind := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), None)) is not None:
         fix = "Unpack it, or save its table as CSV, JSON lines or Parquet."
         raise DataError(f"the file is {kind}", path=path, expected="documents as text or Parquet", fix=fix)
-    if encoding == "utf-8" and is_utf_16(head):
+    if encoding == "utf-8" and utf_16_name(head):
         raise not_decoded(path, 1)
     lines = _head(path)
     first = lines[0].lstrip() if lines else ""

@@ -369,7 +369,8 @@ def test_values_of_mixed_types_are_read_as_people_mean_them(tmp_path):
 BAD = {
     "latin-1": ("a.csv", "text,labels\nfine words,a\nkäse und brot,b\n".encode("latin-1"), r"a.csv:3: the text is not UTF-8.*--encoding latin-1"),
     "utf-16": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16"), "the text is not UTF-8.*--encoding utf-16"),
-    "utf-16 without a mark": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16-le"), "the text is not UTF-8.*--encoding utf-16"),
+    "utf-16 without a mark": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16-le"), "the text is not UTF-8.*--encoding utf-16-le"),
+    "utf-16 without a mark, large bytes first": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16-be"), "the text is not UTF-8.*--encoding utf-16-be"),
     "lines": ("a.txt", b"some words here\nand others\n", "documents without labels; expected labels"),
     "truncated gzip": ("a.jsonl.gz", gzip.compress(jsonl({"text": f"{i} " * 99, "labels": []} for i in range(9999)).encode())[:-99], "truncated or damaged"),
     "cells": ("a.csv", b"text,labels\na b,c\na,b,c\n", r"a.csv:3: 3 cells; expected 2 as the first line has"),
@@ -389,6 +390,7 @@ BAD = {
     "words for pecos": ("a.txt", b"0,3\ttext\nx,y\ttext\n", r"a.txt:2: a line 'x,y\\ttext'; expected label numbers"),
     "words for annif": ("a.tsv", b"text\t<http://x/1>\ntext\tword\n", r"a.tsv:2: subjects 'word'"),
     "windows": ("a.csv", "text,labels\nfine words,a\n“käse” – brot,b\n".encode("cp1252"), r"a.csv:3: the text is not UTF-8.*--encoding cp1252"),
+    "windows, letters first": ("a.csv", "text,labels\nkäse,b\n“brot” – 5 €,b\n".encode("cp1252"), r"a.csv:2: the text is not UTF-8.*--encoding cp1252"),
     "latin-1 among letters of UTF-8": ("a.csv", "text,labels\nfine – ”words”,a\n– k".encode() + b"\xe4se,b\n", r"a.csv:3: the text is not UTF-8.*--encoding latin-1"),
     "a spreadsheet": ("a.xlsx", b"PK\x03\x04" + bytes(99), "the file is a ZIP archive or a spreadsheet; .*save its table as CSV"),
     "a PDF": ("a.pdf", b"%PDF-1.7\n1 0 obj\n", "the file is a PDF"),
@@ -413,6 +415,9 @@ def test_other_encodings_are_read_if_they_are_named(tmp_path):
     lines = tmp_path / "a.jsonl"
     lines.write_bytes('{"text": "käse und brot", "labels": ["b"]}\n'.encode("utf-16"))
     assert read_documents(lines, encoding="utf-16").texts == [("käse und brot",)]
+    for order in ("utf-16-le", "utf-16-be"):
+        lines.write_bytes('{"text": "käse und brot", "labels": ["b"]}\n'.encode(order))
+        assert read_documents(lines, encoding=order).labels == [["b"]]
     with pytest.raises(DataError, match="the encoding 'klingon' is not known"):
         read_documents(path, encoding="klingon")
 
