@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isnan
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,6 +186,12 @@ def choose_columns(
     if labels is not None and separator is None:
         separator = guess_separator([value for record in sample if isinstance(value := record.get(labels), str)])
     return Columns(texts, labels, identifier, separator)
+
+
+def no_labels(column: str | None, path: str | PathLike[str]) -> DataError:
+    """Return the error of documents that all have an empty cell of labels."""
+    found = f"column {column!r} has no labels in any document"
+    return DataError(found, path=path, expected="labels", fix="Name the right one: --labels COLUMN (labels=…).")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from labelfield.text.documents import (
     choose_columns,
     documents_of,
     guess_separator,
+    no_labels,
 )
 from labelfield.text.sources import (
     PARQUET,
@@ -110,7 +111,10 @@ def read_documents(
     """
     wanted = Wanted(_names(text), labels, label_sep, id)
     with open_documents(path, wanted, encoding=encoding, part=part, labelled=labelled) as file:
-        return file.gathered()
+        found = file.gathered()
+    if labelled and not any(found.labels or []):
+        raise no_labels(file.columns.labels, path)
+    return found
 
 
 @contextmanager

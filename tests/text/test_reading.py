@@ -379,6 +379,7 @@ BAD = {
     "json cut": ("a.json", b'[{"text": "a"', "not JSON"),
     "an array in a line": ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a.jsonl:2: '\[1\]'; expected an object"),
     "no labels": ("a.csv", b"text,author,year\nsome words,me,1999\n", "no column of labels is known by its name.*--labels COLUMN"),
+    "empty labels": ("a.csv", b"text,labels\nsome words,\nand others,\n", r"a.csv: column 'labels' has no labels in any document"),
     "no text": ("a.csv", b"label,x\n1,2\n", "none of the columns label, x is text"),
     "names of several lines": ("a.csv", b"\"la\n bel\",x\n1,2\n", "none of the columns la bel, x is text"),
     "twice": ("a.csv", b"text,text,labels\na,b,c\n", "two columns are called 'text'"),
