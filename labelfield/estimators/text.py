@@ -343,6 +343,9 @@ def _checked(texts: Any) -> Iterable[Any]:
 
 def _as_labels(labels: Any) -> Any:
     """Return labels as lists of texts, or indicators as a sparse matrix."""
+    if labels is None:
+        fix = "If a file has them, name their column: read_documents(path, labels=COLUMN)."
+        raise DataError("the labels are None", expected="a list of names for each text", fix=fix)
     if sparse.issparse(labels):
         return labels
     if hasattr(labels, "shape") and len(labels.shape) == 2 and np.asarray(labels).dtype.kind in "biuf":

@@ -292,6 +292,8 @@ def test_rows_alone_with_labels_as_strings(tmp_path, classifier):
     found.save(tmp_path / "model")
     again = labelfield.load(tmp_path / "model")
     assert again.tags(X[:5], 2) == found.tags(X[:5], 2)
+    with pytest.raises(DataError, match=r"these are no rows of numbers; .*leave out encoder"):
+        fitted(encoder="rows").fit(TEXTS, LABELS, rows=X)
     with pytest.raises(ValueError, match=r"pass the rows themselves: fit\(texts, labels, rows=…\)"):
         fitted(encoder=["words", "rows"]).fit(TEXTS, LABELS)
 
@@ -451,6 +453,7 @@ def test_one_label_in_every_document_and_one_label_each():
         (["a b", 3], [["a"], ["b"]], "text 1 is int '3'; expected text"),
         (["a b"], [["a"], ["b"]], "1 texts and 2 lists of labels"),
         (["a b", "c d"], [[], []], "no document has a label"),
+        (["a b", "c d"], None, r"the labels are None; .*read_documents\(path, labels=COLUMN\)"),
         (["a b", "c d"], [["a"], None], "the labels of text 1 are None; expected a list of names"),
         (["a b", "c d"], [["a"], float("nan")], "the labels of text 1 are nan"),
         (["a b", "c d"], [{"a": 1, "b": 0}, ["a"]], "the labels of text 0 are {'a': 1, 'b': 0}"),
