@@ -67,6 +67,14 @@ class Documents:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def in_fields(self, fields: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the texts as the fields of a model, in their order; those that these documents lack are empty."""
+        order = by_field(self.fields, fields)
+        if order == tuple(self.fields):
+            return self.texts
+        places = [self.fields.index(name) if name in self.fields else None for name in order]
+        return [tuple("" if place is None else own[place] for place in places) for own in self.texts]
+
 
 def write_documents(path: Path, texts: Sequence[Sequence[str]], labels: Sequence[Sequence[str]], first_id: int) -> None:
     """Write documents of a title and a text as CSV, with ids from a number on, and labels joined by |."""
@@ -122,6 +130,14 @@ def _in_line(name: str) -> str:
     """Return the name of a column as a message can show it: in one line, and not at any length."""
     name = " ".join(name.split())
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def by_field(own: Sequence[str], fields: Sequence[str]) -> tuple[str, ...]:
+    """Return the column that each field of a model is: by their names, or else too few columns are the last fields."""
+    if set(own) <= set(fields):
+        return tuple(fields)
+    n_missing = len(fields) - len(own)
+    return (*[name for name in fields if name not in own][: max(n_missing, 0)], *own)
 
 
 class Wanted(NamedTuple):

@@ -24,6 +24,7 @@ from labelfield.text.documents import (
     Document,
     Documents,
     Wanted,
+    by_field,
     choose_columns,
     documents_of,
     guess_separator,
@@ -221,13 +222,10 @@ def _completed(wanted: Wanted, usual: Wanted, names: list[str], sample: list[dic
 
 def _with_missing(columns: Columns, fields: Sequence[str]) -> Columns:
     """Return columns with as many texts as a model has fields: columns of other names are the last fields."""
-    n_missing = len(fields) - len(columns.texts)
-    if n_missing <= 0:
+    if len(fields) <= len(columns.texts):
         return columns
-    if set(columns.texts) <= set(fields):
-        return columns._replace(texts=tuple(fields), missing=tuple(n for n in fields if n not in columns.texts))
-    missing = [name for name in fields if name not in columns.texts][:n_missing]
-    return columns._replace(texts=(*missing, *columns.texts), missing=tuple(missing))
+    texts = by_field(columns.texts, fields)
+    return columns._replace(texts=texts, missing=tuple(name for name in texts if name not in columns.texts))
 
 
 def split_of(path: Path, part: str) -> Path | None:

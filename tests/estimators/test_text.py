@@ -379,6 +379,20 @@ def test_a_matrix_of_indicators_is_taken_as_scikit_learn_makes_it():
     assert cross_val_predict(fitted(), texts, dense, cv=3, method="predict_proba").shape == dense.shape
 
 
+def test_documents_of_a_file_have_their_fields_by_name():
+    texts = [(title, body) for title, body in TEXTS]
+    found = fitted().fit(Documents(texts, LABELS, [], ("title", "text")), LABELS)
+    expected = found.predict_proba(texts[:5])
+    turned = Documents([(body, title) for title, body in texts[:5]], None, [], ("text", "title"))
+    np.testing.assert_array_equal(found.predict_proba(turned), expected)
+    bodies = [body for _, body in texts[:5]]
+    for name in ("text", "abstract"):
+        alone = Documents([(body,) for body in bodies], None, [], (name,))
+        np.testing.assert_array_equal(found.predict_proba(alone), found.predict_proba(bodies))
+    headings = Documents([(title,) for title, _ in texts[:5]], None, [], ("title",))
+    np.testing.assert_array_equal(found.predict_proba(headings), found.predict_proba([(t, "") for t, _ in texts[:5]]))
+
+
 def test_indicators_in_a_table_keep_the_names_of_their_columns(tmp_path):
     pandas = pytest.importorskip("pandas")
     texts, binarizer = [text for _, text in TEXTS], MultiLabelBinarizer()
