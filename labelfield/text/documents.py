@@ -133,11 +133,21 @@ def _in_line(name: str) -> str:
 
 
 def by_field(own: Sequence[str], fields: Sequence[str]) -> tuple[str, ...]:
-    """Return the column that each field of a model is: by their names, or else too few columns are the last fields."""
-    if set(own) <= set(fields):
-        return tuple(fields)
-    n_missing = len(fields) - len(own)
-    return (*[name for name in fields if name not in own][: max(n_missing, 0)], *own)
+    """Return the column that each field of a model is: that of its name, and columns of other names as the last fields.
+
+    Fields that are left keep their names. More columns than fields stay as they are.
+    """
+    others, left = [name for name in own if name not in fields], [name for name in fields if name not in own]
+    if len(others) > len(left):
+        return tuple(own)
+    column = dict(zip(left[len(left) - len(others) :], others, strict=True))
+    return tuple(column.get(name, name) for name in fields)
+
+
+def usual_text(names: Sequence[str], taken: Sequence[str | None]) -> str | None:
+    """Return the column that is most certainly text by its name."""
+    known = {name.strip().lower(): name for name in reversed(names) if name not in taken}
+    return next((known[name] for name in _TEXTS if name in known), None)
 
 
 class Wanted(NamedTuple):

@@ -29,6 +29,7 @@ from labelfield.text.documents import (
     documents_of,
     guess_separator,
     no_labels,
+    usual_text,
 )
 from labelfield.text.sources import (
     PARQUET,
@@ -210,19 +211,24 @@ def _either(wanted: Wanted, usual: Wanted) -> Wanted:
 
 def _completed(wanted: Wanted, usual: Wanted, names: list[str], sample: list[dict[str, Any]]) -> Wanted:
     """Fill what was not said with usual columns, as far as the file has them."""
-    text = wanted.text or [name for name in usual.text or () if name in names] or None
+    fields = list(usual.text or ())
+    text = [name for name in fields if name in names]
+    if text and len(text) < len(fields) and USUAL_TEXTS.isdisjoint(name.lower() for name in text):
+        # A title alone is not what a model of titles and texts was trained on.
+        body = usual_text(names, (*text, wanted.labels, wanted.id, usual.labels, usual.id))
+        text += [] if body is None else [body]
     labels = usual.labels if wanted.labels is None and usual.labels in names else wanted.labels
     identifier = usual.id if wanted.id is None and usual.id in names else wanted.id
     separator = wanted.label_sep
     if separator is None and labels is not None and labels == usual.labels:
         cells = [value for record in sample if isinstance(value := record.get(labels), str)]
         separator = guess_separator(cells, usual.label_sep) if cells else None
-    return Wanted(text, labels, separator, identifier)
+    return Wanted(wanted.text or text or None, labels, separator, identifier)
 
 
 def _with_missing(columns: Columns, fields: Sequence[str]) -> Columns:
     """Return columns with as many texts as a model has fields: columns of other names are the last fields."""
-    if len(fields) <= len(columns.texts):
+    if len(fields) < len(columns.texts):
         return columns
     texts = by_field(columns.texts, fields)
     return columns._replace(texts=texts, missing=tuple(name for name in texts if name not in columns.texts))

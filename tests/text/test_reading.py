@@ -204,6 +204,26 @@ def test_a_column_of_the_model_alone_is_a_header(monkeypatch):
             assert file.gathered().texts == texts
 
 
+@pytest.mark.parametrize(
+    ("header", "fields", "texts", "said"),
+    [
+        ("title,body", ["title", "text"], ("a", "b"), "text from title + body"),
+        ("body,title", ["title", "text"], ("b", "a"), "text from title + body"),
+        ("title,body", ["text", "title"], ("b", "a"), "text from body + title"),
+        ("title,body", ["title", "abstract", "text"], ("a", "", "b"), "text from title + body (abstract left empty)"),
+        ("title,price", ["title", "text"], ("a", ""), "text from title (text left empty)"),
+        ("text,body", ["title", "text"], ("", "a"), "text from text (title left empty)"),
+        ("title,question", ["title", "text"], ("a", ""), "text from title (text left empty)"),
+    ],
+)
+def test_texts_of_another_name_are_a_field_that_the_file_lacks(tmp_path, header, fields, texts, said):
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\na,b\n")
+    with open_documents(path, usual=Wanted(fields, "question"), labelled=None) as file:
+        assert file.gathered().texts == [texts]
+    assert said in file.columns.said(file.kind)
+
+
 def test_errors_of_other_files_keep_their_place_while_stdin_is_read(monkeypatch):
     stdin = SimpleNamespace(buffer=io.BytesIO(b"text,labels\na,b\n"))
     monkeypatch.setattr("sys.stdin", stdin)
