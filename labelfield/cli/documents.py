@@ -29,7 +29,7 @@ from labelfield.errors import CannotAnswerError, DataError
 from labelfield.models.artifact import DOCUMENTS
 from labelfield.serve.tagging import Question, promised_lines, ranked_lines, tag_names
 from labelfield.text.coded import IdCounter, LabelCoder, LabelLists
-from labelfield.text.documents import Document, Documents, Wanted, usual_weights
+from labelfield.text.documents import Document, Documents, Wanted, no_labels, usual_weights
 from labelfield.text.encoders import Encoder, described_encoder, field_weights, require_features, unfitted_encoder
 from labelfield.text.kept import KeptDocuments, read_kept
 from labelfield.text.languages import detect_language
@@ -209,7 +209,7 @@ def _say_encoder(encoder: Encoder, X: sparse.csr_array) -> None:
 def _require_labels(counts: NDArray[np.int32], column: str | None, path: Path, one_each: bool) -> None:
     n_empty = int(np.count_nonzero(counts == 0))
     if n_empty == counts.size:
-        raise _no_labels(column, path)
+        raise no_labels(column, path)
     if n_empty:
         has, count = ("has", "it counts as one") if n_empty == 1 else ("have", "they count as documents")
         say(f"{counted(n_empty, 'document')} {has} no labels; {count} with none of the labels")
@@ -217,11 +217,6 @@ def _require_labels(counts: NDArray[np.int32], column: str | None, path: Path, o
         bad = int(np.argmax(counts != 1))
         found = f"document {bad + 1} has {counts[bad]} labels"
         raise DataError(found, path=path, expected="one class per document", fix="Use --method auto.")
-
-
-def _no_labels(column: str | None, path: Path) -> DataError:
-    found = f"column {column!r} has no labels in any document"
-    return DataError(found, path=path, expected="labels", fix="Name the right one: --labels COLUMN.")
 
 
 def _positives(lists: list[list[str]], columns: dict[str, int], n_labels: int) -> sparse.csr_array:
@@ -290,7 +285,7 @@ def read_for(
         documents = file.gathered()
     say(f"{path}: {documents.guessed}")
     if labelled and not may_have_none and not any(documents.labels or []):
-        raise _no_labels(file.columns.labels, path)
+        raise no_labels(file.columns.labels, path)
     if reading.vocabulary is not None and documents.labels is not None:
         known = read_vocabulary(reading.vocabulary, getattr(text.encoder, "language_", None))
         documents = replace(documents, labels=known.for_numbers(documents.labels).named(documents.labels))
@@ -312,7 +307,7 @@ def read_rows(
         X = text.rows(texts(file.documents))
     say(f"{path}: {file.columns.said(file.kind)}")
     if labelled and not any(lists):
-        raise _no_labels(file.columns.labels, path)
+        raise no_labels(file.columns.labels, path)
     if reading.vocabulary is not None:
         known = read_vocabulary(reading.vocabulary, getattr(text.encoder, "language_", None))
         lists = known.for_numbers(lists).named(lists)

@@ -16,6 +16,8 @@ from labelfield.decide.evidence import Evidence
 
 # The expected variance of the number of labels that hold in a group, and the largest number of groups.
 _VARIANCE, _MOST_GROUPS = 15.0, 40
+# A group that reaches further to both sides of one half is cut there: its share would be that of no label in it.
+_WIDEST = 0.25
 
 
 class Reliability(NamedTuple):
@@ -39,7 +41,11 @@ def edges_of(evidence: Evidence) -> NDArray[np.float32]:
     total = np.cumsum(p.astype(np.float64) * (1 - p))
     n_groups = int(np.clip(total[-1] / _VARIANCE, 1, _MOST_GROUPS)) if p.size else 1
     places = np.searchsorted(total, total[-1] * np.arange(1, n_groups) / n_groups) if n_groups > 1 else []
-    return np.unique(p[np.asarray(places, np.int64)])
+    edges = np.unique(p[np.asarray(places, np.int64)])
+    ends = np.r_[p[:1], edges, p[-1:]]
+    middle = int(np.searchsorted(ends, 0.5))
+    is_wide = 0 < middle < ends.size and ends[middle - 1] < 0.5 - _WIDEST and ends[middle] > 0.5 + _WIDEST
+    return np.unique(np.r_[edges, np.float32(0.5)]) if is_wide else edges
 
 
 def reliability(evidence: Evidence, level: float, edges: NDArray[np.float32] | None = None) -> Reliability:

@@ -10,13 +10,12 @@ from labelfield.constraints import Constraint, Flag, OneOf, Real
 from labelfield.data.transform import ALONE, RowTransform, choose_class_transform, choose_transform
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Blueprint, Design, Fitted, TrainingRows
-from labelfield.estimators.classifier import Classifier, hold
+from labelfield.estimators.classifier import Classifier, hold, training_bytes
 from labelfield.estimators.ensemble import (
     EnsembleModel,
     EnsembleSpec,
     EnsembleTrainer,
     build_member,
-    members_bytes,
     members_predictor,
 )
 from labelfield.estimators.linear import LinearClassifier
@@ -184,7 +183,10 @@ class AutoClassifier(Classifier):
         design=_design,
         predictor=members_predictor,
         trainer=_trainer,
-        training_bytes=lambda options, fitted: 0 if fitted.model is None else members_bytes(fitted.model.members[-1:]),
+        # Members are trained one after another.
+        training_bytes=lambda options, fitted: (
+            0 if fitted.model is None else max(map(training_bytes, fitted.model.members))
+        ),
         summary=lambda options, fitted: " + ".join(
             f"{member.method} ({member.summary().split('; ', 1)[-1]})" for member in fitted.model.members
         ),

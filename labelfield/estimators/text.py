@@ -148,13 +148,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def rows(self, texts: Any, rows: Any = None) -> sparse.csr_array:
         """Return the rows of texts, with precomputed `rows` beside them; what was encoded before stays as it is.
 
-        Of a table, the columns are taken that training had, whatever their order.
+        Of a table or of documents of a file, the columns are taken that training had, whatever their order; fields that
+        the file lacks are left empty.
         """
         if sparse.issparse(texts):
             return texts
         are_rows = isinstance(self.text_.encoder, GivenRows)
         if isinstance(texts, Documents):
-            documents: Any = texts.texts
+            documents: Any = texts.in_fields(self.text_.fields)
         else:
             documents = texts if are_rows else _checked(_with_fields(texts, self.text_.fields))
         return self.text_.rows(documents, rows)
@@ -343,6 +344,9 @@ def _checked(texts: Any) -> Iterable[Any]:
 
 def _as_labels(labels: Any) -> Any:
     """Return labels as lists of texts, or indicators as a sparse matrix."""
+    if labels is None:
+        fix = "If a file has them, name their column: read_documents(path, labels=COLUMN)."
+        raise DataError("the labels are None", expected="a list of names for each text", fix=fix)
     if sparse.issparse(labels):
         return labels
     if hasattr(labels, "shape") and len(labels.shape) == 2 and np.asarray(labels).dtype.kind in "biuf":

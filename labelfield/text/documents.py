@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isnan
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +67,14 @@ class Documents:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def in_fields(self, fields: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the texts as the fields of a model, in their order; those that these documents lack are empty."""
+        order = by_field(self.fields, fields)
+        if order == tuple(self.fields):
+            return self.texts
+        places = [self.fields.index(name) if name in self.fields else None for name in order]
+        return [tuple("" if place is None else own[place] for place in places) for own in self.texts]
+
 
 def write_documents(path: Path, texts: Sequence[Sequence[str]], labels: Sequence[Sequence[str]], first_id: int) -> None:
     """Write documents of a title and a text as CSV, with ids from a number on, and labels joined by |."""
@@ -121,6 +130,24 @@ def _in_line(name: str) -> str:
     """Return the name of a column as a message can show it: in one line, and not at any length."""
     name = " ".join(name.split())
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def by_field(own: Sequence[str], fields: Sequence[str]) -> tuple[str, ...]:
+    """Return the column that each field of a model is: that of its name, and columns of other names as the last fields.
+
+    Fields that are left keep their names. More columns than fields stay as they are.
+    """
+    others, left = [name for name in own if name not in fields], [name for name in fields if name not in own]
+    if len(others) > len(left):
+        return tuple(own)
+    column = dict(zip(left[len(left) - len(others) :], others, strict=True))
+    return tuple(column.get(name, name) for name in fields)
+
+
+def usual_text(names: Sequence[str], taken: Sequence[str | None]) -> str | None:
+    """Return the column that is most certainly text by its name."""
+    known = {name.strip().lower(): name for name in reversed(names) if name not in taken}
+    return next((known[name] for name in _TEXTS if name in known), None)
 
 
 class Wanted(NamedTuple):
@@ -185,6 +212,12 @@ def choose_columns(
     if labels is not None and separator is None:
         separator = guess_separator([value for record in sample if isinstance(value := record.get(labels), str)])
     return Columns(texts, labels, identifier, separator)
+
+
+def no_labels(column: str | None, path: str | PathLike[str]) -> DataError:
+    """Return the error of documents that all have an empty cell of labels."""
+    found = f"column {column!r} has no labels in any document"
+    return DataError(found, path=path, expected="labels", fix="Name the right one: --labels COLUMN (labels=…).")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -32,13 +32,13 @@ class GivenRows:
 
     def fit_transform(self, documents: Any, weights: Sequence[float] = (1.0,)) -> sparse.csr_array:
         """Return the rows, and remember how many columns they have."""
-        rows = as_features(documents if sparse.issparse(documents) else np.asarray(documents, np.float32))
+        rows = _given(documents)
         self.n_features_ = int(rows.shape[1])
         return rows
 
     def transform(self, documents: Any) -> sparse.csr_array:
         """Return the rows, which must have as many columns as before."""
-        rows = as_features(documents if sparse.issparse(documents) else np.asarray(documents, np.float32))
+        rows = _given(documents)
         if rows.shape[1] != self.n_features_:
             raise DataError(f"rows of {rows.shape[1]} columns", expected=f"{self.n_features_} as in training")
         return rows
@@ -46,6 +46,17 @@ class GivenRows:
     def feature_names(self) -> list[str] | None:
         """Return None: nothing is known about the columns."""
         return None
+
+
+def _given(rows: Any) -> sparse.csr_array:
+    """Return rows of numbers in our form; texts are refused."""
+    try:
+        return as_features(rows if sparse.issparse(rows) else np.asarray(rows, np.float32))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        fix = 'Pass them in the place of texts, or leave out encoder="rows".'
+        raise DataError("these are no rows of numbers", expected="a matrix with a row for each text", fix=fix) from None
 
 
 def beside_each_other(*parts: sparse.csr_array) -> sparse.csr_array:

@@ -24,9 +24,12 @@ from labelfield.text.documents import (
     Document,
     Documents,
     Wanted,
+    by_field,
     choose_columns,
     documents_of,
     guess_separator,
+    no_labels,
+    usual_text,
 )
 from labelfield.text.sources import (
     PARQUET,
@@ -34,7 +37,6 @@ from labelfield.text.sources import (
     is_annif_line,
     is_fasttext_line,
     is_pecos_line,
-    is_utf_16,
     not_decoded,
     read_annif_tsv,
     read_fasttext,
@@ -46,6 +48,7 @@ from labelfield.text.sources import (
     read_parquet,
     read_pecos,
     read_table,
+    utf_16_name,
 )
 
 STDIN = "-"
@@ -110,7 +113,10 @@ def read_documents(
     """
     wanted = Wanted(_names(text), labels, label_sep, id)
     with open_documents(path, wanted, encoding=encoding, part=part, labelled=labelled) as file:
-        return file.gathered()
+        found = file.gathered()
+    if labelled and not any(found.labels or []):
+        raise no_labels(file.columns.labels, path)
+    return found
 
 
 @contextmanager
@@ -205,25 +211,27 @@ def _either(wanted: Wanted, usual: Wanted) -> Wanted:
 
 def _completed(wanted: Wanted, usual: Wanted, names: list[str], sample: list[dict[str, Any]]) -> Wanted:
     """Fill what was not said with usual columns, as far as the file has them."""
-    text = wanted.text or [name for name in usual.text or () if name in names] or None
+    fields = list(usual.text or ())
+    text = [name for name in fields if name in names]
+    if text and len(text) < len(fields) and USUAL_TEXTS.isdisjoint(name.lower() for name in text):
+        # A title alone is not what a model of titles and texts was trained on.
+        body = usual_text(names, (*text, wanted.labels, wanted.id, usual.labels, usual.id))
+        text += [] if body is None else [body]
     labels = usual.labels if wanted.labels is None and usual.labels in names else wanted.labels
     identifier = usual.id if wanted.id is None and usual.id in names else wanted.id
     separator = wanted.label_sep
     if separator is None and labels is not None and labels == usual.labels:
         cells = [value for record in sample if isinstance(value := record.get(labels), str)]
         separator = guess_separator(cells, usual.label_sep) if cells else None
-    return Wanted(text, labels, separator, identifier)
+    return Wanted(wanted.text or text or None, labels, separator, identifier)
 
 
 def _with_missing(columns: Columns, fields: Sequence[str]) -> Columns:
     """Return columns with as many texts as a model has fields: columns of other names are the last fields."""
-    n_missing = len(fields) - len(columns.texts)
-    if n_missing <= 0:
+    if len(fields) < len(columns.texts):
         return columns
-    if set(columns.texts) <= set(fields):
-        return columns._replace(texts=tuple(fields), missing=tuple(n for n in fields if n not in columns.texts))
-    missing = [name for name in fields if name not in columns.texts][:n_missing]
-    return columns._replace(texts=(*missing, *columns.texts), missing=tuple(missing))
+    texts = by_field(columns.texts, fields)
+    return columns._replace(texts=texts, missing=tuple(name for name in texts if name not in columns.texts))
 
 
 def split_of(path: Path, part: str) -> Path | None:
@@ -283,7 +291,7 @@ def _suffix(path: Path) -> str:
 def _head(path: Path) -> list[str]:
     """Return the first lines that are not empty; only one that is alone may be cut off."""
     content = read_head(path, _HEAD_BYTES)
-    text = content.decode("utf-16" if is_utf_16(content) else "utf-8-sig", "replace")
+    text = content.decode(utf_16_name(content) or "utf-8-sig", "replace")
     lines = [line for line in re.split("\r\n|[\r\n]", text) if line.strip()]
     return lines[:-1] if len(content) == _HEAD_BYTES and len(lines) > 1 else lines
 
@@ -299,7 +307,7 @@ def _source(path: Path, encoding: str, wanted: Wanted) -> Source:
     if (kind := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), None)) is not None:
         fix = "Unpack it, or save its table as CSV, JSON lines or Parquet."
         raise DataError(f"the file is {kind}", path=path, expected="documents as text or Parquet", fix=fix)
-    if encoding == "utf-8" and is_utf_16(head):
+    if encoding == "utf-8" and utf_16_name(head):
         raise not_decoded(path, 1)
     lines = _head(path)
     first = lines[0].lstrip() if lines else ""

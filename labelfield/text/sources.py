@@ -108,9 +108,11 @@ def _bad_line(path: Path, encoding: str) -> tuple[int, bytes]:
 
 def not_decoded(path: Path, line: int | None, content: bytes = b"") -> DataError:
     """Return the error of a text that is not UTF-8, with the encoding that it may have."""
-    # Latin-1 has no signs where Windows has quotes, dashes and €; letters that are UTF-8 have such bytes, too.
-    other = "cp1252" if _WINDOWS.search(content.decode(errors="surrogateescape")) else "latin-1"
-    other = "utf-16" if is_utf_16(read_head(path, _HEAD_BYTES)) else other
+    # Latin-1 has no signs where Windows has quotes, dashes and €, often after a first line with letters alone; letters
+    # that are UTF-8 have such bytes, too.
+    head = read_head(path, _CHUNK)
+    has_signs = any(_WINDOWS.search(part.decode(errors="surrogateescape")) for part in (content, head))
+    other = utf_16_name(head[:_HEAD_BYTES]) or ("cp1252" if has_signs else "latin-1")
     fix = f"Save it as UTF-8, or pass --encoding {other} (encoding='{other}')."
     return DataError("the text is not UTF-8", path=path, line=line, expected="UTF-8", fix=fix)
 
@@ -124,11 +126,15 @@ def read_head(path: Path, n_bytes: int) -> bytes:
     return bytes(head)
 
 
-def is_utf_16(head: bytes) -> bool:
-    """Return whether a file begins as UTF-16 does: with its mark, or with a zero in every other byte."""
+def utf_16_name(head: bytes) -> str | None:
+    """Return the encoding of a file that begins as UTF-16 does, with its mark or a zero in every other byte, or None.
+
+    Python reads UTF-16 without a mark only if it is told the order of bytes.
+    """
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return True
-    return any(len(half) > 1 and 2 * half.count(0) > len(half) for half in (head[::2], head[1::2]))
+        return "utf-16"
+    halves = {"utf-16-be": head[::2], "utf-16-le": head[1::2]}
+    return next((name for name, half in halves.items() if len(half) > 1 and 2 * half.count(0) > len(half)), None)
 
 
 # Tables

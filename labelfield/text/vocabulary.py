@@ -221,8 +221,9 @@ def _label_of(text: str, path: Path, line: int) -> Label:
 
 
 def _read_csv(path: Path, language: str | None) -> Iterator[Label]:
+    header = next(numbered_lines(path), (1, ""))[1]
     with open_text(path, "utf-8") as file:
-        reader = csv.DictReader(file)
+        reader = csv.DictReader(file, delimiter=max(",;\t", key=header.count))  # as spreadsheets of the country write
         lines = located(path, ((reader.line_num, row) for row in reader))
         first = next(lines, None)  # which reads the names of columns, too
         columns = {(name or "").strip().lower(): name for name in reader.fieldnames or []}

@@ -62,6 +62,19 @@ def test_groups_are_those_of_similar_probability():
     assert np.abs(mean - found.share).max() < 0.12
 
 
+def test_certain_labels_that_hold_and_that_do_not_are_apart():
+    """Few rows whose labels are all certain vary too little for two groups that vary enough."""
+    n, rng = 100, np.random.default_rng(6)
+    p = np.c_[rng.uniform(0.97, 1, n), rng.uniform(0, 0.03, (n, 2))]
+    truth = sparse.csr_array(np.tile(np.float32([1, 0, 0]), (n, 1)))
+    evidence = Evidence.of(np.tile(np.arange(3), (n, 1)), p, truth)
+    low, high = intervals(reliability(evidence, 0.9), np.array([[0.99, 0.01, 0.0]]), 3)
+    assert low[0, 0] > 0.95
+    assert high[0, 1:].max() < 0.05
+    assert edges_of(draw(3000, seed=5)).size > 2
+    assert 0.5 not in edges_of(draw(3000, seed=5))
+
+
 def test_rows_that_say_nothing_leave_everything_open():
     none = Evidence.of(np.zeros((0, 2), np.int64), np.zeros((0, 2)), sparse.csr_array((0, 2), dtype=np.float32))
     found = reliability(none, 0.9)

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 import labelfield
 from labelfield import AutoClassifier, CannotAnswerError, metrics
+from labelfield.estimators.classifier import training_bytes
 from labelfield.explain import explain_row
 from labelfield.inference import audition
 from labelfield.inference.signals import Interrupted
@@ -194,6 +195,14 @@ class TestRuns:
         short = AutoClassifier(time_budget=1e-3).fit(TRAIN.X, TRAIN.Y)
         assert len(short.members()[1].history_) < len(fitted("auto").members()[1].history_)
         assert (short.members()[0].model_.pointers.diff() > 0).all()
+
+    def test_memory_is_that_of_the_largest_member(self):
+        model = AutoClassifier()
+        model.prepare(TRAIN.X, TRAIN.Y)
+        machines, factor = model.members()
+        assert training_bytes(model) == training_bytes(factor) > training_bytes(machines)
+        machines.fitted_.n_rows = 10**6
+        assert training_bytes(model) == training_bytes(machines) > training_bytes(factor)
 
     def test_a_folder_knows_the_time_of_the_whole(self, tmp_path):
         model = AutoClassifier(time_budget=1.0, quality="fast").fit(TRAIN.X, TRAIN.Y)

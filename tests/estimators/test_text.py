@@ -292,6 +292,8 @@ def test_rows_alone_with_labels_as_strings(tmp_path, classifier):
     found.save(tmp_path / "model")
     again = labelfield.load(tmp_path / "model")
     assert again.tags(X[:5], 2) == found.tags(X[:5], 2)
+    with pytest.raises(DataError, match=r"these are no rows of numbers; .*leave out encoder"):
+        fitted(encoder="rows").fit(TEXTS, LABELS, rows=X)
     with pytest.raises(ValueError, match=r"pass the rows themselves: fit\(texts, labels, rows=…\)"):
         fitted(encoder=["words", "rows"]).fit(TEXTS, LABELS)
 
@@ -377,6 +379,20 @@ def test_a_matrix_of_indicators_is_taken_as_scikit_learn_makes_it():
     assert cross_val_predict(fitted(), texts, dense, cv=3, method="predict_proba").shape == dense.shape
 
 
+def test_documents_of_a_file_have_their_fields_by_name():
+    texts = [(title, body) for title, body in TEXTS]
+    found = fitted().fit(Documents(texts, LABELS, [], ("title", "text")), LABELS)
+    expected = found.predict_proba(texts[:5])
+    turned = Documents([(body, title) for title, body in texts[:5]], None, [], ("text", "title"))
+    np.testing.assert_array_equal(found.predict_proba(turned), expected)
+    bodies = [body for _, body in texts[:5]]
+    for name in ("text", "abstract"):
+        alone = Documents([(body,) for body in bodies], None, [], (name,))
+        np.testing.assert_array_equal(found.predict_proba(alone), found.predict_proba(bodies))
+    headings = Documents([(title,) for title, _ in texts[:5]], None, [], ("title",))
+    np.testing.assert_array_equal(found.predict_proba(headings), found.predict_proba([(t, "") for t, _ in texts[:5]]))
+
+
 def test_indicators_in_a_table_keep_the_names_of_their_columns(tmp_path):
     pandas = pytest.importorskip("pandas")
     texts, binarizer = [text for _, text in TEXTS], MultiLabelBinarizer()
@@ -451,6 +467,7 @@ def test_one_label_in_every_document_and_one_label_each():
         (["a b", 3], [["a"], ["b"]], "text 1 is int '3'; expected text"),
         (["a b"], [["a"], ["b"]], "1 texts and 2 lists of labels"),
         (["a b", "c d"], [[], []], "no document has a label"),
+        (["a b", "c d"], None, r"the labels are None; .*read_documents\(path, labels=COLUMN\)"),
         (["a b", "c d"], [["a"], None], "the labels of text 1 are None; expected a list of names"),
         (["a b", "c d"], [["a"], float("nan")], "the labels of text 1 are nan"),
         (["a b", "c d"], [{"a": 1, "b": 0}, ["a"]], "the labels of text 0 are {'a': 1, 'b': 0}"),

@@ -204,6 +204,26 @@ def test_a_column_of_the_model_alone_is_a_header(monkeypatch):
             assert file.gathered().texts == texts
 
 
+@pytest.mark.parametrize(
+    ("header", "fields", "texts", "said"),
+    [
+        ("title,body", ["title", "text"], ("a", "b"), "text from title + body"),
+        ("body,title", ["title", "text"], ("b", "a"), "text from title + body"),
+        ("title,body", ["text", "title"], ("b", "a"), "text from body + title"),
+        ("title,body", ["title", "abstract", "text"], ("a", "", "b"), "text from title + body (abstract left empty)"),
+        ("title,price", ["title", "text"], ("a", ""), "text from title (text left empty)"),
+        ("text,body", ["title", "text"], ("", "a"), "text from text (title left empty)"),
+        ("title,question", ["title", "text"], ("a", ""), "text from title (text left empty)"),
+    ],
+)
+def test_texts_of_another_name_are_a_field_that_the_file_lacks(tmp_path, header, fields, texts, said):
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\na,b\n")
+    with open_documents(path, usual=Wanted(fields, "question"), labelled=None) as file:
+        assert file.gathered().texts == [texts]
+    assert said in file.columns.said(file.kind)
+
+
 def test_errors_of_other_files_keep_their_place_while_stdin_is_read(monkeypatch):
     stdin = SimpleNamespace(buffer=io.BytesIO(b"text,labels\na,b\n"))
     monkeypatch.setattr("sys.stdin", stdin)
@@ -369,7 +389,8 @@ def test_values_of_mixed_types_are_read_as_people_mean_them(tmp_path):
 BAD = {
     "latin-1": ("a.csv", "text,labels\nfine words,a\nkäse und brot,b\n".encode("latin-1"), r"a.csv:3: the text is not UTF-8.*--encoding latin-1"),
     "utf-16": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16"), "the text is not UTF-8.*--encoding utf-16"),
-    "utf-16 without a mark": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16-le"), "the text is not UTF-8.*--encoding utf-16"),
+    "utf-16 without a mark": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16-le"), "the text is not UTF-8.*--encoding utf-16-le"),
+    "utf-16 without a mark, large bytes first": ("a.csv", "text,labels\nfine words,a\n".encode("utf-16-be"), "the text is not UTF-8.*--encoding utf-16-be"),
     "lines": ("a.txt", b"some words here\nand others\n", "documents without labels; expected labels"),
     "truncated gzip": ("a.jsonl.gz", gzip.compress(jsonl({"text": f"{i} " * 99, "labels": []} for i in range(9999)).encode())[:-99], "truncated or damaged"),
     "cells": ("a.csv", b"text,labels\na b,c\na,b,c\n", r"a.csv:3: 3 cells; expected 2 as the first line has"),
@@ -378,6 +399,7 @@ BAD = {
     "json cut": ("a.json", b'[{"text": "a"', "not JSON"),
     "an array in a line": ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a.jsonl:2: '\[1\]'; expected an object"),
     "no labels": ("a.csv", b"text,author,year\nsome words,me,1999\n", "no column of labels is known by its name.*--labels COLUMN"),
+    "empty labels": ("a.csv", b"text,labels\nsome words,\nand others,\n", r"a.csv: column 'labels' has no labels in any document"),
     "no text": ("a.csv", b"label,x\n1,2\n", "none of the columns label, x is text"),
     "names of several lines": ("a.csv", b"\"la\n bel\",x\n1,2\n", "none of the columns la bel, x is text"),
     "twice": ("a.csv", b"text,text,labels\na,b,c\n", "two columns are called 'text'"),
@@ -389,6 +411,7 @@ BAD = {
     "words for pecos": ("a.txt", b"0,3\ttext\nx,y\ttext\n", r"a.txt:2: a line 'x,y\\ttext'; expected label numbers"),
     "words for annif": ("a.tsv", b"text\t<http://x/1>\ntext\tword\n", r"a.tsv:2: subjects 'word'"),
     "windows": ("a.csv", "text,labels\nfine words,a\n“käse” – brot,b\n".encode("cp1252"), r"a.csv:3: the text is not UTF-8.*--encoding cp1252"),
+    "windows, letters first": ("a.csv", "text,labels\nkäse,b\n“brot” – 5 €,b\n".encode("cp1252"), r"a.csv:2: the text is not UTF-8.*--encoding cp1252"),
     "latin-1 among letters of UTF-8": ("a.csv", "text,labels\nfine – ”words”,a\n– k".encode() + b"\xe4se,b\n", r"a.csv:3: the text is not UTF-8.*--encoding latin-1"),
     "a spreadsheet": ("a.xlsx", b"PK\x03\x04" + bytes(99), "the file is a ZIP archive or a spreadsheet; .*save its table as CSV"),
     "a PDF": ("a.pdf", b"%PDF-1.7\n1 0 obj\n", "the file is a PDF"),
@@ -413,6 +436,9 @@ def test_other_encodings_are_read_if_they_are_named(tmp_path):
     lines = tmp_path / "a.jsonl"
     lines.write_bytes('{"text": "käse und brot", "labels": ["b"]}\n'.encode("utf-16"))
     assert read_documents(lines, encoding="utf-16").texts == [("käse und brot",)]
+    for order in ("utf-16-le", "utf-16-be"):
+        lines.write_bytes('{"text": "käse und brot", "labels": ["b"]}\n'.encode(order))
+        assert read_documents(lines, encoding=order).labels == [["b"]]
     with pytest.raises(DataError, match="the encoding 'klingon' is not known"):
         read_documents(path, encoding="klingon")
 

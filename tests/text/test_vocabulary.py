@@ -19,6 +19,7 @@ SKOS = """
     [
         ("v.tsv", "<http://x/1>\tleipä\t64.2\n<http://x/2>\tmusic\n"),
         ("v.csv", "uri,label_en,label_fi,notation\nhttp://x/1,bread,leipä,64.2\n<http://x/2>,music,,\n"),
+        ("v.csv", "uri;label_en;label_fi;notation\nhttp://x/1;bread;leipä;64.2\n<http://x/2>;music;;\n"),
         ("v.ttl", SKOS),
         (
             "v.jsonl",
