@@ -23,6 +23,24 @@ _LONG = _plain("431 Request Header Fields Too Large", "the head of the request i
 _MOST_HEAD = 64 << 10
 _SLOW = _plain("408 Request Timeout", "the request did not arrive in time")
 _WRONG = _plain("400 Bad Request", "this is not a request of HTTP/1.1")
+_CONTINUE = b"HTTP/1.1 100 "
+
+
+class _HeadWithBody:
+    """Sends the head of a response together with what follows it: one call of the system instead of two at each end."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._head = transport, b""
+        self._has_head = False
+        self.close, self.is_closing = transport.close, transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Hold on to the head, and send everything else at once."""
+        if self._has_head or data.startswith(_CONTINUE):
+            self._transport.write(self._head + data)
+            self._head = b""
+        else:
+            self._head, self._has_head = data, True
 
 
 def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
@@ -66,6 +84,8 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
             super().on_headers_complete()
             self._sending = self.cycle
             self._unanswered.append(self.cycle)
+            if self.parser.get_method() != b"HEAD":  # whose answer has nothing after its head
+                self.cycle.transport = _HeadWithBody(self.transport)  # type: ignore[assignment]
 
         def on_message_complete(self) -> None:
             if not self._has_offer:

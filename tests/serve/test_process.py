@@ -236,6 +236,13 @@ def test_who_says_no_more_is_answered(server):
     assert found.endswith(b"}")
 
 
+def test_an_answer_to_head_is_a_head(server):
+    with server.connect() as (connection,):
+        connection.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        codes, found = all_of(connection)
+    assert (codes, found[-4:]) == ([200], b"\r\n\r\n")
+
+
 def test_an_offer_of_another_protocol_is_not_taken(server):
     """Java's client makes one with every request; a parser that expects another protocol after it reads no body."""
     body = json.dumps({"text": TEXT, "k": 3}).encode()
