@@ -110,10 +110,11 @@ async def suggest_batch(service: Service, request: Request) -> Any:
         raise RefusedError(400, f"{len(documents)} documents; send 1 to {_MOST_DOCUMENTS}")
     given = [as_object(one, f"documents[{place}]") for place, one in enumerate(documents)]
     items = [document_of(served, one.get("text"), f"text of documents[{i}]") for i, one in enumerate(given)]
+    ids = [as_id(one.get("document_id"), f"the document_id of documents[{i}]") for i, one in enumerate(given)]
     lines = await service.tag(request, served, items, _question(dict(request.query_params)))
     return [
-        {"document_id": one.get("document_id"), "results": _results(served, line)}
-        for one, line in zip(given, lines, strict=True)
+        {"document_id": identifier, "results": _results(served, line)}
+        for identifier, line in zip(ids, lines, strict=True)
     ]
 
 

@@ -103,8 +103,8 @@ def _documents(served: Served, inputs: list[dict[str, Any]], most: int) -> list[
     found: dict[str, list[Any]] = {}
     for one in inputs:
         name = as_text(one.get("name"), "the name of an input")
-        if one.get("datatype") != "BYTES":
-            raise RefusedError(400, f"the input {name!r} is {one.get('datatype')!r}; expected BYTES")
+        if (kind := as_text(one.get("datatype"), "the datatype of an input")) != "BYTES":
+            raise RefusedError(400, f"the input {name[:100]!r} is {kind[:100]!r}; expected BYTES")
         found[name] = _tensor(one, f"the input {name!r}")[1]
         require_few(len(found[name]), most)
     if len(found) == 1 and not set(found) & set(fields):

@@ -307,6 +307,13 @@ BAD = [
     ("/learn/undo", {"modle": "topics"}, 422, "the body has 'modle', which is not known; known are model"),
     ("/corrections", {"document": "x", "labels": "y"}, 422, "labels is text"),
     ("/corrections", {"document": "x", "labels": [""]}, 422, "a label is empty"),
+    ("/v1/projects/topics/suggest-batch", {"documents": [{"text": "x", "document_id": [1]}]}, 422, "document_id of"),
+    (
+        "/v2/models/topics/infer",
+        {"inputs": [{"name": "text", "shape": [1], "datatype": "B" * 1000, "data": ["x"]}]},
+        400,
+        f"is '{'B' * 100}'; expected BYTES",
+    ),
     # Lists that nobody sends are refused by their length alone.
     ("/corrections", {"document": "x", "labels": [0] * 1001}, 422, "labels has 1001 entries; expected at most 1000"),
     ("/corrections", {"document": "x", "labels": [], "predicted": [0] * 1001}, 422, "predicted has 1001 entries"),
