@@ -43,11 +43,12 @@ class _HeadWithBody:
             self._head, self._has_head = data, True
 
 
-def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
-    """Return uvicorn's protocol with at most so many connections, which have so long for the head of a request."""
+def limited(most: int, head_s: float, answer_s: float) -> type[HttpToolsProtocol]:
+    """Return uvicorn's protocol with at most so many connections, which have so long for the head of a request, and
+    for each part of an answer that has to wait for them."""
 
     class LimitedProtocol(HttpToolsProtocol):
-        """Refuses connections above the limit, and ends those that say nothing for too long.
+        """Refuses connections above the limit, and ends those that say or take nothing for too long.
 
         A request may come before those ahead of it are answered. One that is refused for its head, or for how its body
         is sent, is told so in its turn. An offer to speak another protocol (Upgrade) is not taken, and the request is
@@ -55,6 +56,7 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
         """
 
         _timer: asyncio.TimerHandle | None = None
+        _reader_timer: asyncio.TimerHandle | None = None
         _has_begun = False
         _head = 0
         _has_offer = False
@@ -97,8 +99,30 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
             super().on_response_complete()
             self._part()
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_reader(None)
+
+        def resume_writing(self) -> None:
+            self._leave_reader()
+            super().resume_writing()
+
+        def _watch_reader(self, left_before: int | None) -> None:
+            """End the connection with one who has taken nothing of the answer since the last look."""
+            left = self.transport.get_write_buffer_size()
+            if left_before is not None and left >= left_before:
+                self.transport.abort()
+            else:
+                self._reader_timer = self.loop.call_later(answer_s, self._watch_reader, left)
+
+        def _leave_reader(self) -> None:
+            if self._reader_timer is not None:
+                self._reader_timer.cancel()
+                self._reader_timer = None
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            self._leave_reader()
             for cycle in self._unanswered:  # uvicorn tells the last one alone
                 _give_up(cycle)
             super().connection_lost(exc)
@@ -134,7 +158,7 @@ def limited(most: int, seconds: float) -> type[HttpToolsProtocol]:
 
         def _wait(self) -> None:
             self._stop_waiting()
-            self._timer = self.loop.call_later(seconds, self._lose_patience)
+            self._timer = self.loop.call_later(head_s, self._lose_patience)
 
         def _lose_patience(self) -> None:
             if self._unanswered:  # until then, nothing may have been read

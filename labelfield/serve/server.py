@@ -150,7 +150,7 @@ def run_worker(settings: Settings, listening: socket.socket, parent: int | None 
         service.store.load_all()
     config = uvicorn.Config(
         build_app(service),
-        http=limited(settings.connections, min(_HEAD_S, settings.timeout)),
+        http=limited(settings.connections, min(_HEAD_S, settings.timeout), settings.timeout),
         ws="none",  # a request to upgrade is an ordinary one
         lifespan="on",  # a service that cannot start is an error
         log_config=None,

@@ -169,6 +169,25 @@ def test_slow_senders_are_told_and_do_not_hold_others_up(server):
         assert answer_of(silent) == b""  # closed without a word
 
 
+def test_who_takes_nothing_of_a_long_answer_is_left_and_who_takes_it_slowly_is_not(server):
+    n_asked = 2000
+    with server.connect(2) as (deaf, slow):
+        for one in (deaf, slow):
+            one.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * n_asked)
+        first = b""
+        for _ in range(20):  # twice as long as the server waits
+            first += slow.recv(1 << 20)
+            time.sleep(0.2)
+        server.get("healthz")
+        taken = {"deaf": b"", "slow": first}
+        for name, one in (("deaf", deaf), ("slow", slow)):
+            with suppress(ConnectionError):
+                while taken[name].count(b"HTTP/1.1 200") < n_asked and (part := one.recv(1 << 20)):
+                    taken[name] += part
+    counts = {name: content.count(b"HTTP/1.1 200") for name, content in taken.items()}
+    assert counts["deaf"] < n_asked == counts["slow"]
+
+
 def test_too_many_connections_get_a_503_and_others_go_on(server):
     with server.connect(150) as connections:
         answers = [answer_of(connection) for connection in connections[100:]]
