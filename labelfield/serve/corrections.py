@@ -151,7 +151,7 @@ class Corrections:
         """Return the open file whose holders have the right to learn: a process that inherits it is one of them."""
         return self._locks[number].fileno()
 
-    def _lock(self, model: str) -> IO[str] | None:
+    def lock(self, model: str) -> IO[str] | None:
         """Return what only one process has, and none that ended: the right to learn; None if another has it."""
         path = self.path.with_name(f"{self.path.name}.{model}.lock")
         with ExitStack() as unless_locked:
@@ -167,7 +167,7 @@ class Corrections:
 
     def begin_learning(self, model: str) -> tuple[int, list[Correction]] | None:
         """Take all new corrections of a model into a learning; None if one is running or there is nothing new."""
-        lock = self._lock(model) if self.counts(model)["all"] else None
+        lock = self.lock(model) if self.counts(model)["all"] else None
         if lock is None:
             return None
         with ExitStack() as unless_begun:
@@ -229,7 +229,7 @@ class Corrections:
 
     def abandon(self, model: str) -> bool:
         """Say how learnings ended that a server which is gone left running; return whether nobody is learning."""
-        lock = self._lock(model)
+        lock = self.lock(model)
         if lock is None:
             return False
         with closing(lock):

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,18 +147,26 @@ class Learner:
             del self.processes[number]
 
     async def undo(self, name: str) -> dict[str, Any]:
-        """Put the model before the last learning back; its corrections are new again."""
+        """Put the model before the last learning back; its corrections are new again.
+
+        One step back is kept: what was undone goes, or the next undoing would bring it back.
+        """
         folder, kept = self.service.store.find(name).folder, self._corrections()
         last = await asyncio.to_thread(kept.last_learning, name)
-        before = before_of(folder)
-        if last is None or last["state"] != "done" or not before.is_dir():
+        if last is None:
             raise RefusedError(409, "there is no learning to undo")
-        if last["version"] not in (None, read_version(folder)[0]):  # None in an older file
-            raise RefusedError(409, f"the model {name!r} was replaced since it learned; that cannot be undone")
-        version = read_version(before)[0]
-        await asyncio.to_thread(exchange_folders, folder.resolve(), before)
-        await self._serve(name, folder, version)
-        await asyncio.to_thread(kept.set_learning, last["number"], "undone", 0.0)
+        lock = await asyncio.to_thread(kept.lock, name)
+        if lock is None:
+            raise RefusedError(409, f"the model {name!r} learns or is put back already; wait until that is done")
+        with closing(lock):
+            if (reason := why_not_undone(last, folder)) is not None:
+                raise RefusedError(409, reason)
+            before = before_of(folder)
+            version = read_version(before)[0]
+            await asyncio.to_thread(exchange_folders, folder.resolve(), before)
+            await self._serve(name, folder, version)
+            await asyncio.to_thread(kept.set_learning, last["number"], "undone", 0.0)
+            await asyncio.to_thread(shutil.rmtree, before, ignore_errors=True)
         return {"undone": last["number"], "version": version}
 
     async def stop(self) -> None:
@@ -187,6 +195,15 @@ def before_of(folder: Path) -> Path:
     """Return where the model before the last learning is kept."""
     folder = folder.resolve()
     return folder.parent / f"{folder.name}.before"
+
+
+def why_not_undone(last: dict[str, Any], folder: Path) -> str | None:
+    """Return why the last learning of a model cannot be undone; None if it can."""
+    if last["state"] != "done" or not before_of(folder).is_dir():
+        return "there is no learning to undo"
+    if last["version"] not in (None, read_version(folder)[0]):  # None in an older file
+        return "the model was replaced since it learned; that cannot be undone"
+    return None
 
 
 def keep_before(folder: Path) -> None:

@@ -23,6 +23,7 @@ from labelfield.serve.inputs import (
     parse_object,
     require_known,
 )
+from labelfield.serve.learning import why_not_undone
 from labelfield.serve.refusal import RefusedError
 from labelfield.serve.routing import Route
 from labelfield.serve.service import Service
@@ -114,7 +115,8 @@ async def learning(service: Service, request: Request) -> Any:
     last = None
     if service.corrections is not None:
         last = await asyncio.to_thread(service.corrections.last_learning, served.name)
-    return {"learning": last, **await _counts(service, served)}
+    can_undo = last is not None and why_not_undone(last, served.folder) is None
+    return {"learning": last, "can_undo": can_undo, **await _counts(service, served)}
 
 
 async def _learning_model(service: Service, request: Request) -> str:

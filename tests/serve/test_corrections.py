@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,22 @@ def test_corrections_are_learned_and_undone(learning):
     assert client.post("/learn/undo", json={}).status_code == 409
     assert client.delete("/corrections/1").json() == {"removed": 1}
     assert client.get("/corrections").json()["new"] == 11
+
+
+def test_what_was_undone_never_comes_back(learning):
+    """Two learnings, undone twice: one step back is kept, and the second must not bring the later model back."""
+    client = learning
+    learned(client)
+    once = versions(client)
+    learned(client)
+    assert client.get("/learn").json()["can_undo"]
+    with ThreadPoolExecutor(2) as together:  # as an impatient person clicks
+        tries = [together.submit(client.post, "/learn/undo", json={}) for _ in range(2)]
+    assert sorted(one.result().status_code for one in tries) == [200, 409]
+    assert client.post("/learn/undo", json={}).status_code == 409
+    assert versions(client) == once
+    found = client.get("/learn").json()
+    assert (found["learning"]["number"], found["can_undo"], found["new"], found["all"]) == (1, False, 1, 2)
 
 
 @pytest.fixture

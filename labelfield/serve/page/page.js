@@ -134,7 +134,7 @@ async function refreshCorrections() {
     ? "Corrections are not kept by this server."
     : `${counted(found.new, "correction")} not learned yet, ${found.all.toLocaleString("en")} in all.${last?.state === "failed" ? ` The last learning failed: ${last.message}` : ""}`;
   find("learn").disabled = !found.new || isRunning;
-  find("undo-learning").disabled = last?.state !== "done";
+  find("undo-learning").disabled = !job.can_undo;
   find("learning").hidden = !isRunning;
   find("history").hidden = !found.corrections.length;
   if (isRunning) {
