@@ -115,8 +115,10 @@ class Service:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_WATCH_S)
+            if not self.store.is_ready:  # what changes while others still load is seen afterwards
+                continue
             for name in await asyncio.to_thread(self.store.changed):
-                if self.store.is_ready and not await asyncio.to_thread(self.store.is_current, name):
+                if not await asyncio.to_thread(self.store.is_current, name):
                     with suppress(RefusedError):
                         await self.reload(name)
 

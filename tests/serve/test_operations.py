@@ -249,6 +249,17 @@ def test_a_watched_folder_is_loaded_when_the_last_of_its_files_is_there(changing
     wait_for(lambda: version(client) != before)
 
 
+def test_a_folder_that_changes_while_other_models_still_load_is_loaded_again_after_them(changing):
+    client, folder = changing
+    store, before = client.service.store, version(client)
+    loaded = store.models.pop("topics")  # as if it were another one
+    config = json.loads(folder.joinpath("config.json").read_text())
+    folder.joinpath("config.json").write_text(json.dumps(config, indent=3))
+    time.sleep(1.3)  # it is looked at every second
+    store.models["topics"] = loaded
+    wait_for(lambda: version(client) != before)
+
+
 def test_a_watched_folder_that_is_loaded_already_is_not_loaded_again(changing):
     """As after learning, or a reload that was asked for."""
     client, folder = changing
