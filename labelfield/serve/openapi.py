@@ -50,14 +50,14 @@ _TENSOR = _object(name=_TEXT, shape=_list({"type": "integer"}), datatype=_TEXT, 
 ROUTES: list[tuple[str, str, str, Schema | None, Schema]] = [
     ("post", "/tag", "Tag documents or rows", _ASKED, _object(model=_TEXT, version=_TEXT, results=_list(_LINE))),
     ("get", "/models", "List the models", None, _object(models=_list(_object()))),
-    ("get", "/labels", "Find labels by a part of their name (q, n, model)", None, _object(labels=_list(_TEXT))),
-    ("get", "/corrections", "List corrections (model)", None, _object(corrections=_list(_object()))),
+    ("get", "/labels", "Find labels by a part of their name", None, _object(labels=_list(_TEXT))),
+    ("get", "/corrections", "List corrections", None, _object(corrections=_list(_object()))),
     ("post", "/corrections", "Store a correction", _object(document=_DOCUMENT, labels=_list(_TEXT)), _object()),
     ("delete", "/corrections/{number}", "Undo a correction", None, _object()),
-    ("get", "/learn", "Say how far learning is (model)", None, _object()),
+    ("get", "/learn", "Say how far learning is", None, _object()),
     ("post", "/learn", "Learn from corrections in the background", _object(model=_TEXT), _object()),
     ("post", "/learn/undo", "Put the model before the last learning back", _object(model=_TEXT), _object()),
-    ("get", "/dashboard", "Requests, latency, drift, precision by month (model)", None, _object()),
+    ("get", "/dashboard", "Requests, latency, drift, precision by month", None, _object()),
     ("get", "/v1/projects", "Annif: list projects", None, _object(projects=_list(_object()))),
     ("get", "/v1/projects/{project}", "Annif: describe a project", None, _object()),
     (
@@ -101,10 +101,27 @@ ROUTES: list[tuple[str, str, str, Schema | None, Schema]] = [
     ("get", "/openapi.json", "This description", None, _object()),
 ]
 _FORM = "/v1/projects/{project}/suggest"
+# What some routes take in the address, by method and path.
+_OF_MODEL: Schema = {"model": _TEXT}
+_QUERIES: dict[tuple[str, str], Schema] = {
+    ("get", "/labels"): {"q": _TEXT, "n": {"type": "integer", "minimum": 1, "maximum": 1000}, **_OF_MODEL},
+    ("get", "/corrections"): _OF_MODEL,
+    ("get", "/learn"): _OF_MODEL,
+    ("get", "/dashboard"): _OF_MODEL,
+    ("post", "/v1/projects/{project}/suggest-batch"): {"limit": {"type": "integer"}, "threshold": _SHARE},
+}
+# Answers that are no JSON.
+_OTHER_ANSWERS: dict[str, Schema] = {
+    "/metrics": {"200": {"description": "The counts", "content": {"text/plain": {"schema": _TEXT}}}},
+    "/v1/projects/{project}/learn": {"204": {"description": "They are stored"}},
+}
 _ERRORS = {
     "400": "not JSON",
     "401": "no or a wrong token",
+    "403": "a page of another origin, or another name of the server",
     "404": "unknown model",
+    "408": "the request came too slowly",
+    "409": "not possible now: nothing to learn, nothing to undo, or no corrections are kept",
     "413": "too large",
     "415": "compressed, or a form in parts",
     "422": "a wrong type or value",
@@ -117,15 +134,15 @@ def description(*, has_token: bool) -> Schema:
     """Return the whole description."""
     paths: Schema = {}
     for method, path, summary, body, answer in ROUTES:
-        content = {"application/json": {"schema": answer}}
-        operation: Schema = {
-            "summary": summary,
-            "responses": {"200": {"description": "The answer", "content": content}}
-            | {code: {"description": meaning} for code, meaning in _ERRORS.items()},
-        }
+        answers = {"200": {"description": "The answer", "content": {"application/json": {"schema": answer}}}}
+        errors = {code: {"description": meaning} for code, meaning in _ERRORS.items()}
+        operation: Schema = {"summary": summary, "responses": _OTHER_ANSWERS.get(path, answers) | errors}
         names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
-        if names:
-            operation["parameters"] = [{"name": one, "in": "path", "required": True, "schema": _TEXT} for one in names]
+        parameters = [{"name": one, "in": "path", "required": True, "schema": _TEXT} for one in names]
+        query = _QUERIES.get((method, path), {})
+        parameters += [{"name": one, "in": "query", "schema": schema} for one, schema in query.items()]
+        if parameters:
+            operation["parameters"] = parameters
         if body is not None:
             kind = "application/x-www-form-urlencoded" if path == _FORM else "application/json"
             operation["requestBody"] = {"required": True, "content": {kind: {"schema": body}}}

@@ -206,6 +206,11 @@ def test_every_route_is_described(client):
     }
     assert routes - known == {("GET", "/v1/")}
     assert known <= routes
+    paths = described["paths"]
+    assert [one["name"] for one in paths["/labels"]["get"]["parameters"]] == ["q", "n", "model"]
+    assert list(paths["/metrics"]["get"]["responses"]["200"]["content"]) == ["text/plain"]
+    learned = paths["/v1/projects/{project}/learn"]["post"]["responses"]
+    assert ("204" in learned, "200" in learned) == (True, False)
 
 
 BAD = [
