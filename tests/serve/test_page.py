@@ -309,6 +309,30 @@ def test_nothing_is_wider_than_the_screen(browser, address, documents, width):
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_a_text_is_written_from_right_to_left_where_its_script_is(browser, address):
+    """The first word of a line stands on the right of the second."""
+    from selenium.webdriver.common.by import By
+
+    visit(browser, address)
+    browser.find_element(By.NAME, "text").send_keys("שלום violin")
+    browser.find_element(By.CSS_SELECTOR, "#form .primary").click()
+    until(lambda: text_of(browser, "status") == "1 document tagged.")
+    places = browser.execute_script(
+        """return [...document.querySelectorAll("#list h3, #list .text")].map((one) => {
+            const words = [one.textContent.indexOf("ש"), one.textContent.indexOf("v")].map((at) => {
+                const nodes = document.createTreeWalker(one, NodeFilter.SHOW_TEXT), range = document.createRange();
+                while (at >= nodes.nextNode().length) at -= nodes.currentNode.length;
+                range.setStart(nodes.currentNode, at);
+                range.setEnd(nodes.currentNode, at + 1);
+                return range.getBoundingClientRect().left;
+            });
+            return words[0] - words[1];
+        });"""
+    )
+    assert len(places) == 2
+    assert min(places) > 0, places
+
+
 def test_everything_has_a_name_for_screen_readers(browser, address):
     from selenium.webdriver.common.by import By
 
