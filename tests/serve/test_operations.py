@@ -252,6 +252,7 @@ def test_a_watched_folder_is_loaded_when_the_last_of_its_files_is_there(changing
 def test_a_folder_that_changes_while_other_models_still_load_is_loaded_again_after_them(changing):
     client, folder = changing
     store, before = client.service.store, version(client)
+    wait_for(lambda: store.models["topics"].is_complete, 60)
     loaded = store.models.pop("topics")  # as if it were another one
     config = json.loads(folder.joinpath("config.json").read_text())
     folder.joinpath("config.json").write_text(json.dumps(config, indent=3))
