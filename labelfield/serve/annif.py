@@ -135,9 +135,8 @@ async def learn(service: Service, request: Request) -> Any:
         texts = document_of(served, given.get("text"), f"text of document {place}")
         subjects = [as_object(own, "a subject") for own in as_list(given.get("subjects"), "subjects", MOST_TAGS)]
         labels = [_label_of(served, own) for own in subjects]
-        kept.append((as_id(given.get("document_id"), f"the document_id of document {place}"), texts, labels))
-    for identifier, texts, labels in kept:
-        await asyncio.to_thread(service.add_correction, served, "annif", identifier, texts, [], labels)
+        kept.append((as_id(given.get("document_id"), f"the document_id of document {place}"), texts, [], labels))
+    await asyncio.to_thread(service.add_corrections, served, "annif", kept)
     return Response(status_code=204)
 
 

@@ -35,12 +35,18 @@ CREATE TABLE IF NOT EXISTS learning (
     version TEXT
 );
 CREATE INDEX IF NOT EXISTS correction_by_model ON correction (model, learning);
+CREATE INDEX IF NOT EXISTS correction_by_document ON correction (model, document_id, learning);
 """
 _BUSY_S = 10.0
 # What is said of a learning that a server did not end.
 STOPPED = "the server ended before it was done"
 # The largest number that SQLite has.
 _MOST_NUMBER = 2**63 - 1
+
+
+# What a person said: the id of a document, its texts by field, the labels that were shown with their probabilities, and
+# those that are right.
+Given = tuple[str | None, dict[str, str], Sequence[tuple[str, float]], Sequence[str]]
 
 
 class Correction(NamedTuple):
@@ -81,33 +87,24 @@ class Corrections:
         finally:
             connection.close()
 
-    def add(
-        self,
-        model: str,
-        version: str | None,
-        origin: str,
-        document_id: str | None,
-        document: dict[str, str],
-        predicted: Sequence[tuple[str, float]],
-        labels: Sequence[str],
-    ) -> int:
-        """Store a correction and return its number; an older one of the same document id that was not learned goes."""
-        row = (
-            *(_now(), model, version, origin, document_id),
-            *(json.dumps(part, ensure_ascii=False) for part in (document, list(predicted), list(labels))),
-        )
+    def add(self, model: str, version: str | None, origin: str, given: Sequence[Given]) -> int:
+        """Store corrections, all or none, and return the number of the last one; older ones of the same document ids
+        that were not learned go."""
+        number, now = 0, _now()
         with self._open() as connection:
-            if document_id is not None:
-                connection.execute(
-                    "DELETE FROM correction WHERE model = ? AND document_id = ? AND learning IS NULL",
-                    (model, document_id),
+            for document_id, *parts in given:
+                if document_id is not None:
+                    connection.execute(
+                        "DELETE FROM correction WHERE model = ? AND document_id = ? AND learning IS NULL",
+                        (model, document_id),
+                    )
+                done = connection.execute(
+                    "INSERT INTO correction (at, model, version, origin, document_id, document, predicted, labels) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (now, model, version, origin, document_id, *(json.dumps(one, ensure_ascii=False) for one in parts)),
                 )
-            done = connection.execute(
-                "INSERT INTO correction (at, model, version, origin, document_id, document, predicted, labels) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            return int(done.lastrowid or 0)
+                number = int(done.lastrowid or 0)
+        return number
 
     def remove(self, number: int) -> bool:
         """Undo a correction that was not learned yet; return whether there was one."""

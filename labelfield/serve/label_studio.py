@@ -91,7 +91,7 @@ async def webhook(service: Service, request: Request) -> Any:
     given_id = as_id(task.get("id"), "the id of the task")
     identifier = None if given_id is None else f"label-studio-{given_id}"
     texts = _document(served, task, controls[0].field if controls else None)
-    await asyncio.to_thread(service.add_correction, served, "label studio", identifier, texts, [], labels)
+    await asyncio.to_thread(service.add_corrections, served, "label studio", [(identifier, texts, [], labels)])
     return {"status": "stored"}
 
 

@@ -81,8 +81,8 @@ async def add(service: Service, request: Request) -> Any:
         if not isinstance(one, dict):
             raise RefusedError(422, "predicted has something that is no tag")
         predicted.append((as_text(one.get("label"), "a label"), as_number(one.get("probability"), "probability", 0, 1)))
-    identifier = as_id(given.get("id"), "id")
-    number = await asyncio.to_thread(service.add_correction, served, "page", identifier, texts, predicted, labels)
+    corrected = as_id(given.get("id"), "id"), texts, predicted, labels
+    number = await asyncio.to_thread(service.add_corrections, served, "page", [corrected])
     return {"correction": number, **await _counts(service, served)}
 
 

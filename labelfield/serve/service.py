@@ -213,24 +213,26 @@ class Service:
             message = f"the folder of the model {served.name!r} cannot be read; tags alone can be had; see the log"
             raise RefusedError(503, message, {"Retry-After": "10"}) from None
 
-    def add_correction(
+    def add_corrections(
         self,
         served: Served,
         origin: str,
-        document_id: str | None,
-        texts: Sequence[str],
-        predicted: Sequence[tuple[str, float]],
-        labels: Sequence[str],
+        given: Sequence[tuple[str | None, Sequence[str], Sequence[tuple[str, float]], Sequence[str]]],
     ) -> int:
-        """Store a correction of a document; labels that are given by URI get their names."""
+        """Store corrections, each a document's id and texts, the tags that were shown and the right labels.
+
+        Labels that are given by URI get their names. Return the number of the last one.
+        """
         if self.corrections is None:
             raise RefusedError(409, "corrections are not kept here; start the server with --corrections FILE")
-        text = served.text
-        assert text is not None  # texts were read for a model of documents
-        named = text.vocabulary.named([list(labels)])[0]
-        document = dict(zip(text.fields, texts, strict=True))
-        identifier = None if document_id is None else document_id[:200]
-        return self.corrections.add(served.name, served.version, origin, identifier, document, predicted, named)
+        if (text := served.text) is None:
+            raise RefusedError(422, f"the model {served.name!r} takes rows of numbers, not documents")
+        named = text.vocabulary.named([list(labels) for *_, labels in given])
+        kept = [
+            (None if own is None else own[:200], dict(zip(text.fields, texts, strict=True)), predicted, labels)
+            for (own, texts, predicted, _), labels in zip(given, named, strict=True)
+        ]
+        return self.corrections.add(served.name, served.version, origin, kept)
 
     def _answer(self, served: Served, items: list[Any], questions: list[Question]) -> list[Line]:
         """Answer a batch; called by the computing thread."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,20 @@ def test_what_was_undone_never_comes_back(learning):
     assert versions(client) == once
     found = client.get("/learn").json()
     assert (found["learning"]["number"], found["can_undo"], found["new"], found["all"]) == (1, False, 1, 2)
+
+
+def test_documents_that_come_together_are_stored_all_or_none(learning):
+    """So that who is told of a failure can send them again."""
+    client, path = learning, learning.service.corrections.path
+    learn, documents = "/v1/projects/topics/learn", [{"text": one, "subjects": []} for one in ("a", "b", "full")]
+    assert client.post(learn, json=documents[:2]).status_code == 204
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON correction WHEN NEW.document LIKE '%full%' "
+            "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
+        )
+    assert client.post(learn, json=documents).status_code == 503
+    assert client.get("/corrections").json()["all"] == 2
 
 
 @pytest.fixture
@@ -228,7 +243,7 @@ def test_a_learning_is_undone_only_where_its_model_answers(learning, folder, tmp
 def test_a_learning_is_done_if_its_model_is_in_the_folder_though_its_server_was_killed(tmp_path):
     kept = Corrections(tmp_path / "c.sqlite")
     for version, state in (("its own", "done"), ("another", "failed")):
-        kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+        kept.add("m", None, "page", [(None, {"text": "a"}, [], ["x"])])
         number, _ = kept.begin_learning("m")
         kept.set_version(number, "its own")
         kept._locks.pop(number).close()
@@ -237,7 +252,7 @@ def test_a_learning_is_done_if_its_model_is_in_the_folder_though_its_server_was_
 
 def test_a_file_of_corrections_of_an_older_server_is_read(tmp_path):
     kept = Corrections(tmp_path / "c.sqlite")
-    kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+    kept.add("m", None, "page", [(None, {"text": "a"}, [], ["x"])])
     with kept._open() as connection:
         connection.execute("ALTER TABLE learning DROP COLUMN version")
     number, _ = kept.begin_learning("m")
@@ -381,10 +396,10 @@ def test_label_studio_tells_by_which_tag_people_chose(client, is_told):
 
 def test_precision_by_month_counts_what_people_were_shown(tmp_path):
     kept = Corrections(tmp_path / "c.sqlite")
-    kept.add("m", "v", "page", None, {"text": "a"}, [("x", 0.9), ("y", 0.6)], ["x", "z"])
-    kept.add("m", "v", "page", None, {"text": "b"}, [("x", 0.9)], ["x"])
-    kept.add("m", "v", "annif", None, {"text": "c"}, [], ["x"])  # nobody was shown anything
-    kept.add("other", "v", "page", None, {"text": "d"}, [("x", 0.9)], [])
+    kept.add("m", "v", "page", [(None, {"text": "a"}, [("x", 0.9), ("y", 0.6)], ["x", "z"])])
+    kept.add("m", "v", "page", [(None, {"text": "b"}, [("x", 0.9)], ["x"])])
+    kept.add("m", "v", "annif", [(None, {"text": "c"}, [], ["x"])])  # nobody was shown anything
+    kept.add("other", "v", "page", [(None, {"text": "d"}, [("x", 0.9)], [])])
     (month,) = kept.precision_by_month("m")
     assert (month["documents"], month["tags"], month["right"]) == (2, 3, 2)
     assert month["precision"] == pytest.approx(2 / 3)
@@ -393,7 +408,7 @@ def test_precision_by_month_counts_what_people_were_shown(tmp_path):
 def test_corrections_survive_any_text(tmp_path):
     kept = Corrections(tmp_path / "c.sqlite")
     text = "NUL \0, quotes ' \" ; DROP TABLE correction; -- <script> 😀"
-    number = kept.add("m", None, "page", None, {"text": text}, [], [text])
+    number = kept.add("m", None, "page", [(None, {"text": text}, [], [text])])
     (found,) = kept.listed("m")
     assert (found.number, found.document["text"], found.labels) == (number, text, [text])
     write_corrections(tmp_path / "out.jsonl", [found])
@@ -430,7 +445,7 @@ def test_a_lock_that_cannot_be_had_is_a_503_and_not_a_learning_under_way(folder,
 
 def test_what_a_server_left_running_has_failed(tmp_path):
     kept = Corrections(tmp_path / "c.sqlite")
-    kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+    kept.add("m", None, "page", [(None, {"text": "a"}, [], ["x"])])
     begin = "import sys; from pathlib import Path; from labelfield.serve.corrections import Corrections; "
     begin += (
         "kept = Corrections(Path(sys.argv[1])); assert kept.begin_learning('m'); print(flush=True); sys.stdin.read()"
@@ -445,14 +460,14 @@ def test_what_a_server_left_running_has_failed(tmp_path):
     assert kept.counts("m") == {"all": 1, "new": 1}
     number, _ = kept.begin_learning("m")
     kept.set_learning(number, "done", 1.0)
-    kept.add("m", None, "page", None, {"text": "b"}, [], ["x"])
+    kept.add("m", None, "page", [(None, {"text": "b"}, [], ["x"])])
     again, _ = kept.begin_learning("m")  # the right to learn was given back
     kept.set_learning(again, "failed", 0.0)
 
 
 def test_a_learning_that_cannot_begin_gives_the_right_back(tmp_path, monkeypatch):
     kept = Corrections(tmp_path / "c.sqlite")
-    kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+    kept.add("m", None, "page", [(None, {"text": "a"}, [], ["x"])])
 
     def fails(*given, **options):
         raise sqlite3.OperationalError("disk I/O error")

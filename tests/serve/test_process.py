@@ -454,7 +454,7 @@ def test_a_file_that_has_no_corrections_is_left_as_it_is(tmp_path, content):
 def test_a_server_whose_lock_cannot_be_opened_keeps_no_corrections(folder, tmp_path):
     """As after a learning of another user, whose server was killed."""
     kept = Corrections(tmp_path / "c.sqlite")
-    kept.add("m", None, "page", None, {"text": "a"}, [], ["x"])
+    kept.add("m", None, "page", [(None, {"text": "a"}, [], ["x"])])
     number, _ = kept.begin_learning("m")
     lock = tmp_path / "c.sqlite.m.lock"
     lock.unlink()

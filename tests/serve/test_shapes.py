@@ -263,6 +263,7 @@ BAD = [
     ("/v1/projects/topics/suggest-batch", {"documents": [{"text": "x"}] * 33}, 400, "send 1 to 32"),
     ("/v1/projects/topics/suggest-batch", {}, 422, "documents is null"),
     ("/v1/projects/topics/learn", {"text": "x"}, 422, "expected a list"),
+    ("/v1/projects/rows/learn", [], 422, "takes rows of numbers"),
     ("/v2/models/no/infer", {"inputs": []}, 404, "there is no model"),
     ("/v2/models/topics/infer", {"inputs": []}, 400, "empty"),
     (
