@@ -129,13 +129,13 @@ async def learn(service: Service, request: Request) -> Any:
     """Store documents with their subjects as corrections."""
     served = service.store.find(request.path_params["project"])
     documents = as_list(parse_json(await read_body(service, request)), "the body")
-    kept = []
+    kept = list[tuple[str | None, tuple[str, ...], tuple[()], list[str]]]()
     for place, one in enumerate(documents):
         given = as_object(one, f"document {place}")
         texts = document_of(served, given.get("text"), f"text of document {place}")
         subjects = [as_object(own, "a subject") for own in as_list(given.get("subjects"), "subjects", MOST_TAGS)]
         labels = [_label_of(served, own) for own in subjects]
-        kept.append((as_id(given.get("document_id"), f"the document_id of document {place}"), texts, [], labels))
+        kept.append((as_id(given.get("document_id"), f"the document_id of document {place}"), texts, (), labels))
     await asyncio.to_thread(service.add_corrections, served, "annif", kept)
     return Response(status_code=204)
 
