@@ -88,7 +88,7 @@ async def suggest(service: Service, request: Request) -> Any:
     """Suggest subjects for one text, which comes as a form."""
     served = service.store.find(request.path_params["project"])
     body = await read_body(service, request)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
         given = parse_object(body)
     elif kind == "multipart/form-data":

@@ -17,7 +17,7 @@ _KNOWN = ("model", "text", "documents", "rows", "k", "threshold", "precision", "
 async def tag(service: Service, request: Request) -> Any:
     """Tag one or many documents or rows."""
     body = await read_body(service, request)
-    is_plain = request.headers.get("content-type", "").startswith("text/plain")
+    is_plain = request.headers.get("content-type", "").lower().startswith("text/plain")
     own = {"text": parse_text(body)} if is_plain else parse_object(body)
     given: dict[str, Any] = {**request.query_params, **own}
     require_known(given, _KNOWN)

@@ -35,7 +35,7 @@ def test_tags_are_those_of_the_command(client, tagged):
         assert own == {**line, "id": str(place)}
     one = client.post("/tag", json={"text": TEXT, "k": 3}).json()["results"]
     assert one == [{key: value for key, value in lines[0].items() if key != "id"}]
-    plain = client.post("/tag?k=3", content=TEXT.encode(), headers={"Content-Type": "text/plain"})
+    plain = client.post("/tag?k=3", content=TEXT.encode(), headers={"Content-Type": "Text/Plain; charset=UTF-8"})
     assert plain.json()["results"] == one
 
 
