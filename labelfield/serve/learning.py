@@ -68,7 +68,8 @@ class Learner:
             await self._serve(name, folder, await self._replace(folder, number, corrections))
         except (OSError, RuntimeError, RefusedError, sqlite3.Error) as error:
             log.failure("learning failed", error, model=name, reason=str(error))
-            message = STOPPED if self.is_stopping else _without_paths(str(error), folder)
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            message = STOPPED if self.is_stopping else _without_paths(reason, folder)
             with suppress(sqlite3.Error):  # who asks next finds that nobody is learning
                 await asyncio.to_thread(kept.set_learning, number, "failed", 0.0, message)
             return

@@ -109,6 +109,15 @@ def test_what_was_undone_never_comes_back(learning):
     assert (found["learning"]["number"], found["can_undo"], found["new"], found["all"]) == (1, False, 1, 2)
 
 
+def test_a_folder_that_cannot_be_written_is_said_without_its_path(learning, monkeypatch):
+    def denied(folder, ours):
+        raise OSError(errno.EROFS, "Read-only file system", f"{folder.parent}/.labelfield-x")
+
+    monkeypatch.setattr("labelfield.serve.learning.replacing_folder", denied)
+    found = learned(learning)
+    assert (found["state"], found["message"]) == ("failed", "Read-only file system")
+
+
 def test_documents_that_come_together_are_stored_all_or_none(learning):
     """So that who is told of a failure can send them again."""
     client, path = learning, learning.service.corrections.path
