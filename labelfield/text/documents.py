@@ -35,6 +35,8 @@ _CERTAIN, _POSSIBLE = ("|", ";", "\t"), (",", "#")
 _URIS = re.compile(r"<?[a-z][a-z0-9+.-]*://\S+>?(\s+<?[a-z][a-z0-9+.-]*://\S+>?)*", re.IGNORECASE)
 # Cells that show a separator in a long file.
 _SEVERAL = 3
+# In how many different cells each part of them is on average, where they are lists of labels.
+_RECURRENCE = 1.5
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _URI = re.compile(r"<[A-Za-z][\w+.-]*:[^<>\s]*>")
 # What is matched once is not tried again: a cell of megabytes is read in one go.
@@ -255,7 +257,7 @@ def guess_separator(values: list[str], remembered: str | None = None) -> str | N
 
 
 def _most_repeating(values: list[str]) -> str | None:
-    """Return the separator whose parts repeat most, of those in several cells, else of those that make no new labels.
+    """Return the separator whose parts repeat most, of those in several cells, else of those that make labels.
 
     Several are three that differ, or all. One stray separator in a long file is part of a label, or a mistake.
     """
@@ -263,16 +265,31 @@ def _most_repeating(values: list[str]) -> str | None:
     common, possible = dict[str, float](), dict[str, float]()
     for separator in (*_CERTAIN, *_POSSIBLE):
         n_joined = sum(separator in value for value in distinct)
-        parts = [part.strip() for value in values for part in value.split(separator) if part.strip()]
+        parts = [part for value in values for part in _parts(value, separator)]
         if not n_joined or not parts or (separator in _POSSIBLE and len(parts) <= len(values)):  # as in C#
             continue
         repeats = len(parts) / len(set(parts))
         if separator in _CERTAIN and n_joined >= min(_SEVERAL, len(distinct), -(-len(values) // 10)):
             common[separator] = repeats
-        elif len(set(parts)) <= len(distinct):
+        elif _make_labels([_parts(value, separator) for value in distinct]):
             possible[separator] = repeats
     found = common or possible
     return max(found, key=lambda separator: found[separator]) if found else None
+
+
+def _parts(value: str, separator: str) -> list[str]:
+    return [part.strip() for part in value.split(separator) if part.strip()]
+
+
+def _make_labels(cells: list[list[str]]) -> bool:
+    """Return whether the parts of different cells are labels: no more than cells, or many of them in several cells.
+
+    The latter counts only where cells have different numbers of parts, as lists of labels do, and places such as
+    "Turku, Finland" do not.
+    """
+    lengths = [len(set(parts)) for parts in cells]
+    n_labels = len({part for parts in cells for part in parts})
+    return n_labels <= len(cells) or (len(set(lengths)) > 1 and sum(lengths) >= _RECURRENCE * n_labels)
 
 
 def documents_of(

@@ -508,6 +508,19 @@ def test_a_separator_is_remembered_only_where_it_fits():
         assert guess_separator(cells, remembered) == expected, cells
 
 
+@pytest.mark.parametrize("separator", [", ", "#"])
+def test_many_labels_are_split_though_there_are_fewer_different_cells(separator):
+    def some(number: int) -> list[str]:
+        return [f"label {(7 * number + 31 * step * step) % 131}" for step in range(2 + number % 4)]
+
+    cells = [separator.join(some(number)) for number in range(100)]
+    assert len({label for number in range(100) for label in some(number)}) > len(cells)
+    assert guess_separator(cells) == separator.strip()
+    places = [f"town {i}{separator}region {i % 50}{separator}country {i % 7}" for i in range(1000)]
+    assert guess_separator(places) is None
+    assert guess_separator([f"food{separator}drink", "war", f"arts{separator}crafts{separator}leisure"] * 20) is None
+
+
 def test_only_addresses_lose_their_angle_brackets(tmp_path):
     labels = ["<http://x/1>", "<urn:x:1>", "<script>alert(1)</script>", "<unk>", "<a: b>"]
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "labels": labels}) + "\n")
