@@ -45,6 +45,8 @@ _LIST = re.compile(rf"\[\s*+(?:(?:{_STRING.pattern})\s*+,?\s*+)*+\]", re.DOTALL)
 _LISTED = 8
 # Letters of a column's name that a message shows.
 _LONGEST_NAME = 40
+# What messages call values that are neither text nor numbers.
+_KINDS = {dict: "an object", list: "a list", bytes: "bytes"}
 # The least probability of a label in spaCy's {label: number}.
 _HOLDS = 0.5
 
@@ -330,7 +332,7 @@ def _text(value: Any, column: str, path: Path, number: int, unit: str) -> str:
     if isinstance(value, list) and all(isinstance(part, str | None) for part in value):
         return whole("\n".join(part for part in value if part))
     if isinstance(value, dict | list | bytes):
-        raise _bad(f"a {type(value).__name__}", column, "text", path, number, unit)
+        raise _bad(_KINDS[type(value)], column, "text", path, number, unit)
     return str(value)
 
 
@@ -358,7 +360,7 @@ def _labels(value: Any, columns: Columns, path: Path, number: int, unit: str, na
     for given in value:
         part = given.get("uri") or given.get("label") or given.get("name") if isinstance(given, dict) else given
         if isinstance(part, list | dict | bytes):
-            raise _bad(f"a {type(part).__name__} in the list", column, "names of labels", path, number, unit)
+            raise _bad(f"{_KINDS[type(part)]} in the list", column, "names of labels", path, number, unit)
         found.append(_name(part))
         if isinstance(given, dict) and given.get("uri") and (name := _name(given.get("label") or given.get("name"))):
             names.setdefault(found[-1], name)

@@ -36,6 +36,7 @@ from labelfield.text.sources import (
     Source,
     is_annif_line,
     is_fasttext_line,
+    is_hint,
     is_pecos_line,
     not_decoded,
     read_annif_tsv,
@@ -289,10 +290,10 @@ def _suffix(path: Path) -> str:
 
 
 def _head(path: Path) -> list[str]:
-    """Return the first lines that are not empty; only one that is alone may be cut off."""
+    """Return the first lines that are documents or a header; only one that is alone may be cut off."""
     content = read_head(path, _HEAD_BYTES)
     text = content.decode(utf_16_name(content) or "utf-8-sig", "replace")
-    lines = [line for line in re.split("\r\n|[\r\n]", text) if line.strip()]
+    lines = [line for line in re.split("\r\n|[\r\n]", text) if line.strip() and not is_hint(line)]
     return lines[:-1] if len(content) == _HEAD_BYTES and len(lines) > 1 else lines
 
 

@@ -143,7 +143,8 @@ def utf_16_name(head: bytes) -> str | None:
 def read_table(path: Path, encoding: str, delimiter: str, is_header: Callable[[list[list[str]]], bool]) -> Source:
     """Read CSV or TSV; without a header, which `is_header` finds in the first rows, columns are called 0, 1, …"""
     csv.field_size_limit(2**31 - 1)  # a document may be longer than a cell of a spreadsheet
-    lines = dropwhile(lambda row: not row[1], _cells(path, encoding, delimiter))  # the first lines may be empty
+    # The first lines may be empty, or tell a spreadsheet what separates cells.
+    lines = dropwhile(lambda row: not row[1] or is_hint(delimiter.join(row[1])), _cells(path, encoding, delimiter))
     kind = "TSV" if delimiter == "\t" else "CSV"
     head = list(islice(lines, _FIRST_ROWS))
     if not head:
@@ -177,6 +178,11 @@ def read_table(path: Path, encoding: str, delimiter: str, is_header: Callable[[l
     return Source(kind, columns, records())
 
 
+def is_hint(line: str) -> bool:
+    """Return whether a line tells a spreadsheet what separates cells, as some tools write before the header: sep=;"""
+    return re.fullmatch("sep=[,;\t|]", line) is not None
+
+
 def _cells(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each row with the number of its last line."""
     with open_text(path, encoding) as file:
@@ -199,7 +205,9 @@ def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"{error.msg.removesuffix(' at')} at column {error.colno}"
         raise DataError(f"not JSON ({reason})", path=path, line=line, expected="an object per line") from None
     if not isinstance(value, dict):
         raise DataError(f"{str(value)[:40]!r}", path=path, line=line, expected='an object such as {"text": "…"}')
@@ -242,7 +250,7 @@ def _json_entries(path: Path, entries: Iterable[Any]) -> Iterator[Record]:
 
 
 def _not_json(error: Exception, path: Path, line: int | None) -> DataError:
-    reason = getattr(error, "msg", str(error))
+    reason = getattr(error, "msg", str(error)).removesuffix(" at")
     return DataError(f"not JSON ({reason})", path=path, line=line, expected="an array of objects")
 
 
