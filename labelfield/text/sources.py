@@ -32,7 +32,7 @@ _URIS = re.compile(r"(<[^<>\s]+>\s*)+")
 _NUMBERS = re.compile(r"\s*\d+(,\d+)*\s*")
 _WINDOWS = re.compile("[\udc80-\udc9f]")
 _MOST_CELLS = 100_000
-_HEAD_BYTES, _FIRST_ROWS = 1000, 20
+_HEAD_BYTES, _FIRST_ROWS = 1000, 200
 # Letters of a JSON array that are read at a time; what may be before and after an entry; and the longest sign that may
 # be cut in two, -Infinity.
 _CHUNK, _LONGEST_SIGN = 1 << 20, 12
@@ -186,8 +186,31 @@ def is_hint(line: str) -> bool:
 def _cells(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each row with the number of its last line."""
     with open_text(path, encoding) as file:
-        reader = csv.reader(file, delimiter=delimiter)
-        yield from located(path, ((reader.line_num, row) for row in reader))
+        own: list[str] = []  # the lines of the row
+        reader = csv.reader(_kept(file, own), delimiter=delimiter)
+        for last, row in located(path, ((reader.line_num, row) for row in reader)):
+            if len(own) > 1:
+                _require_quotes(own, delimiter, path, last)
+            own.clear()
+            yield last, row
+
+
+def _kept(lines: Iterable[str], kept: list[str]) -> Iterator[str]:
+    for line in lines:
+        kept.append(line)
+        yield line
+
+
+def _require_quotes(lines: list[str], delimiter: str, path: Path, last: int) -> None:
+    """Refuse a row of several lines whose quotes do not enclose cells: a stray one took further rows into its cell."""
+    try:
+        for _ in csv.reader(lines, delimiter=delimiter, strict=True):
+            pass
+    except csv.Error:
+        first = last - len(lines) + 1
+        found = f"a quote that begins a cell is not closed at its end, so that lines {first} to {last} are one row"
+        fix = 'Quote such a cell, and write its quotes twice: "the ""best"" of them".'
+        raise DataError(found, path=path, line=first, fix=fix) from None
 
 
 def read_json_lines(path: Path, encoding: str) -> Source:

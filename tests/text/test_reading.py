@@ -394,6 +394,8 @@ BAD = {
     "lines": ("a.txt", b"some words here\nand others\n", "documents without labels; expected labels"),
     "truncated gzip": ("a.jsonl.gz", gzip.compress(jsonl({"text": f"{i} " * 99, "labels": []} for i in range(9999)).encode())[:-99], "truncated or damaged"),
     "cells": ("a.csv", b"text,labels\na b,c\na,b,c\n", r"a.csv:3: 3 cells; expected 2 as the first line has"),
+    "a stray quote": ("a.tsv", b'text\tlabels\na\tb\n"Some words\tb\n"More" words\tb\n', r"a.tsv:3: a quote .* lines 3 to 4 are one row"),
+    "an open quote": ("a.csv", b'text,labels\na,b\n"some words,b\nmore,b\n', r"a.csv:3: a quote .* lines 3 to 4 are one row"),
     "not json": ("a.jsonl", b'{"text": "a", "labels": []}\n{"text": \n', r"a.jsonl:2: not JSON"),
     "json cut in a text": ("a.jsonl", b'{"text": "a\n', r"a.jsonl:1: not JSON \(Unterminated string starting at column 10\)"),
     "json of numbers": ("a.json", b"[1, 2]", "entry 1 is '1'; expected an object"),
@@ -488,6 +490,15 @@ def test_a_line_for_spreadsheets_is_no_header(tmp_path, separator):
     assert is_documents(path)
     found = read_documents(path)
     assert (found.texts, found.labels, found.ids) == ([("some words",), ("others here",)], [["a"], ["b"]], ["3", "4"])
+
+
+def test_a_label_that_is_a_usual_name_makes_no_header(tmp_path):
+    lines = ["A long sentence about something,review", "Another long sentence follows,article", "And a third one,review"]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    found = read_documents(tmp_path / "a.csv", labels="1")
+    assert found.labels == [["review"], ["article"], ["review"]]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", "some words,label", "others here,text"]))
+    assert read_documents(tmp_path / "a.csv").labels == [["label"], ["text"]]
 
 
 def test_rows_of_numbers_are_no_documents(tmp_path):
