@@ -216,7 +216,11 @@ def test_empty_documents_are_trained_on_and_tagged(tmp_path):
         csv.writer(file).writerows(rows)
     done = run("train", tmp_path / "a.csv", "--out", tmp_path / "model", *FAST)
     assert "1 document has no labels; it counts as one with none of the labels" in message(done)
-    assert len(run("tag", tmp_path / "model", tmp_path / "a.csv").stdout.splitlines()) == 12
+    assert "2 documents have no text" in message(done)
+    tagged = run("tag", tmp_path / "model", tmp_path / "a.csv")
+    assert len(tagged.stdout.splitlines()) == 12
+    assert "2 documents have no text" in message(tagged)
+    assert "2 documents have no text" in message(run("evaluate", tmp_path / "model", tmp_path / "a.csv"))
 
 
 def test_models_of_rows_and_of_documents_are_told_apart(toy, trained, tmp_path):
@@ -522,6 +526,8 @@ def test_what_is_missing_for_training_and_scores_is_said(small, tmp_path):
     assert "documents without labels" in message(run("train", tmp_path / "lines.txt", "--out", tmp_path / "x", check=3))
     (tmp_path / "bare.csv").write_text("text,labels\nsome words,\n")
     assert "has no labels in any" in message(run("evaluate", model, tmp_path / "bare.csv", check=3))
+    done = run("evaluate", tmp_path / "none", path, check=3)
+    assert "none: there is no such model or file of predictions" in message(done)
     done = run("train", path, "--out", tmp_path / "x", *FAST, "--language", "klingon")
     assert "no stemmer is known for --language klingon" in message(done)
     done = run("train", path, "--out", tmp_path / "y", "--preset", "thesis", check=3)
