@@ -107,8 +107,11 @@ def read_again(
         X, lists = _encoded(_merged(stream, corrected, path), encoder, weights, kept)
     _say_encoder(encoder, X)
     if reading.vocabulary is not None:
-        vocabulary = read_vocabulary(reading.vocabulary, getattr(encoder, "language_", None))
-        say(f"{reading.vocabulary}: {vocabulary.compared(vocabulary.named([lists.names]))}")
+        new = read_vocabulary(reading.vocabulary, getattr(encoder, "language_", None))
+        vocabulary = known.vocabulary.updated(new)
+        # Labels of the model keep their URIs, whatever the new vocabulary calls them.
+        lists = lists.renamed(lambda given: known.vocabulary.translated(given, vocabulary))
+        say(f"{reading.vocabulary}: {new.compared(vocabulary.named([lists.names]))}")
     vocabulary = vocabulary.with_names(corrected.names).with_names(names)
     parts = TextParts(encoder, vocabulary, known.fields, columns)
     return _labelled(X, lists, parts, columns.get("labels"), path, one_each)
@@ -300,9 +303,14 @@ def read_for(
     if labelled and not may_have_none and not any(documents.labels or []):
         raise no_labels(file.columns.labels, path)
     if reading.vocabulary is not None and documents.labels is not None:
-        known = read_vocabulary(reading.vocabulary, getattr(text.encoder, "language_", None))
-        documents = replace(documents, labels=known.for_numbers(documents.labels).named(documents.labels))
+        documents = replace(documents, labels=_translated(documents.labels, text, reading.vocabulary))
     return documents
+
+
+def _translated(lists: list[list[str]], text: TextParts, path: Path) -> list[list[str]]:
+    """Return labels that are given as a vocabulary has them as the model knows them."""
+    known = read_vocabulary(path, getattr(text.encoder, "language_", None)).for_numbers(lists)
+    return [[known.translated(one, text.vocabulary) for one in own] for own in lists]
 
 
 def read_rows(
@@ -326,8 +334,7 @@ def read_rows(
     if labelled and not any(lists):
         raise no_labels(file.columns.labels, path)
     if reading.vocabulary is not None:
-        known = read_vocabulary(reading.vocabulary, getattr(text.encoder, "language_", None))
-        lists = known.for_numbers(lists).named(lists)
+        lists = _translated(lists, text, reading.vocabulary)
     return _aligned(names, text, X, lists, path)
 
 

@@ -271,7 +271,6 @@ def learn(
         raise typer.BadParameter(f"{model} was trained on rows, not on documents")
     started, has_classes = time.perf_counter(), estimator.label_kind_ == "classes"
     corrected = documents.read_corrections(known, reading, corrections)
-    before = set(estimator.label_names())
     keeps = (model / DOCUMENTS).exists()
     with ExitStack() as stack:
         kept = stack.enter_context(KeptDocuments()) if keeps else None
@@ -293,7 +292,8 @@ def learn(
             if kept is not None:
                 _keep(kept, folder, labels)
     facts = {"path": str(model), "documents": dataset.n_rows, "corrections": len(corrected)}
-    new_labels = sorted(set(dataset.label_names or ()) - before)
+    before = (known.vocabulary.translated(name, text.vocabulary) for name in estimator.label_names())
+    new_labels = sorted(set(dataset.label_names or ()).difference(map(text.vocabulary.name_of, before)))
     facts["new labels"] = new_labels if as_json else "\n".join(new_labels) or None
     facts["seconds"] = time.perf_counter() - started
     if as_json:

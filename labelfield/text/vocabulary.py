@@ -58,6 +58,17 @@ class LabelVocabulary:
         found = self.find(given)
         return _composed(given) if found is None else found.name
 
+    def translated(self, given: str, other: LabelVocabulary) -> str:
+        """Return what finds a label of this vocabulary in another: its URI, if that has it, or else its name here."""
+        found = self.find(given)
+        if found is None:
+            return given
+        return found.uri if found.uri is not None and found.uri in other.by_uri else found.name
+
+    def updated(self, new: LabelVocabulary) -> LabelVocabulary:
+        """Return a new vocabulary with the labels that only this one has: labels are the same if their URIs are."""
+        return LabelVocabulary([*new.labels, *(label for label in self.labels if label.uri not in new.by_uri)])
+
     def for_numbers(self, lists: Sequence[Sequence[str]]) -> LabelVocabulary:
         """Return the vocabulary with numbers from 0 as notations, if documents give all labels so, as PECOS does.
 

@@ -493,7 +493,11 @@ def test_a_line_for_spreadsheets_is_no_header(tmp_path, separator):
 
 
 def test_a_label_that_is_a_usual_name_makes_no_header(tmp_path):
-    lines = ["A long sentence about something,review", "Another long sentence follows,article", "And a third one,review"]
+    lines = [
+        "A long sentence about something,review",
+        "Another long sentence follows,article",
+        "And a third one,review",
+    ]
     (tmp_path / "a.csv").write_text("\n".join(lines))
     found = read_documents(tmp_path / "a.csv", labels="1")
     assert found.labels == [["review"], ["article"], ["review"]]
