@@ -76,3 +76,12 @@ def free_bytes(device: torch.device) -> int | None:
     except (OSError, ValueError, IndexError):
         pass  # another system
     return min(known, default=None)
+
+
+def own_bytes() -> int:
+    """Return how much memory this process has of its own, without pages of files; 0 if the system does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+    except (OSError, StopIteration):  # another system
+        return 0

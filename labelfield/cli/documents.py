@@ -107,8 +107,11 @@ def read_again(
         X, lists = _encoded(_merged(stream, corrected, path), encoder, weights, kept)
     _say_encoder(encoder, X)
     if reading.vocabulary is not None:
-        vocabulary = read_vocabulary(reading.vocabulary, getattr(encoder, "language_", None))
-        say(f"{reading.vocabulary}: {vocabulary.compared(vocabulary.named([lists.names]))}")
+        new = read_vocabulary(reading.vocabulary, getattr(encoder, "language_", None))
+        vocabulary = known.vocabulary.updated(new)
+        # Labels of the model keep their URIs, whatever the new vocabulary calls them.
+        lists = lists.renamed(lambda given: known.vocabulary.translated(given, vocabulary))
+        say(f"{reading.vocabulary}: {new.compared(vocabulary.named([lists.names]))}")
     vocabulary = vocabulary.with_names(corrected.names).with_names(names)
     parts = TextParts(encoder, vocabulary, known.fields, columns)
     return _labelled(X, lists, parts, columns.get("labels"), path, one_each)
@@ -118,10 +121,12 @@ def _encoded(
     documents: Iterable[Document], encoder: Encoder, weights: Sequence[float], kept: KeptDocuments | None
 ) -> tuple[sparse.csr_array, LabelLists]:
     """Fit an encoder to documents; return their rows and their labels."""
-    coder, ids = LabelCoder(), IdCounter()
+    coder, ids, n_empty = LabelCoder(), IdCounter(), 0
 
     def texts() -> Iterator[Sequence[str]]:
+        nonlocal n_empty
         for document in documents:
+            n_empty += _is_empty(document.texts)
             coder.add(document.labels)
             ids.add([document.id] if document.has_id else [])
             if kept is not None:
@@ -130,6 +135,7 @@ def _encoded(
 
     X = encoder.fit_transform(texts(), weights)
     _say_repeated(*ids.repeated(), "each document counts")
+    _say_empty(n_empty)
     return X, coder.finish()
 
 
@@ -195,6 +201,16 @@ def read_corrections(text: TextParts, reading: Reading, path: Path) -> Documents
 def _say_repeated(n: int, first: str, what: str) -> None:
     if n:
         say(f"{counted(n, 'id')} {'occurs' if n == 1 else 'occur'} more than once, such as {first!r}; {what}")
+
+
+def _is_empty(texts: Sequence[str]) -> bool:
+    return not any(text and not text.isspace() for text in texts)
+
+
+def _say_empty(n: int) -> None:
+    """Say how many documents have no text: in lines of JSON, theirs may be in another column."""
+    if n:
+        say(f"{counted(n, 'document')} {'has' if n == 1 else 'have'} no text")
 
 
 def _saved(columns: dict[str, Any]) -> dict[str, Any]:
@@ -287,9 +303,14 @@ def read_for(
     if labelled and not may_have_none and not any(documents.labels or []):
         raise no_labels(file.columns.labels, path)
     if reading.vocabulary is not None and documents.labels is not None:
-        known = read_vocabulary(reading.vocabulary, getattr(text.encoder, "language_", None))
-        documents = replace(documents, labels=known.for_numbers(documents.labels).named(documents.labels))
+        documents = replace(documents, labels=_translated(documents.labels, text, reading.vocabulary))
     return documents
+
+
+def _translated(lists: list[list[str]], text: TextParts, path: Path) -> list[list[str]]:
+    """Return labels that are given as a vocabulary has them as the model knows them."""
+    known = read_vocabulary(path, getattr(text.encoder, "language_", None)).for_numbers(lists)
+    return [[known.translated(one, text.vocabulary) for one in own] for own in lists]
 
 
 def read_rows(
@@ -297,20 +318,23 @@ def read_rows(
 ) -> Dataset:
     """Read documents as rows of a model with these labels: as a stream, texts are forgotten once they are rows."""
     lists: list[list[str]] = []
+    n_empty = 0
 
     def texts(documents: Iterable[Document]) -> Iterator[Sequence[str]]:
+        nonlocal n_empty
         for document in documents:
+            n_empty += _is_empty(document.texts)
             lists.append(document.labels)
             yield document.texts
 
     with Bar(f"reading {path.name}"), opened(reading, path, text, part, labelled=labelled) as file:
         X = text.rows(texts(file.documents))
     say(f"{path}: {file.columns.said(file.kind)}")
+    _say_empty(n_empty)
     if labelled and not any(lists):
         raise no_labels(file.columns.labels, path)
     if reading.vocabulary is not None:
-        known = read_vocabulary(reading.vocabulary, getattr(text.encoder, "language_", None))
-        lists = known.for_numbers(lists).named(lists)
+        lists = _translated(lists, text, reading.vocabulary)
     return _aligned(names, text, X, lists, path)
 
 
@@ -409,7 +433,7 @@ def tag(
     rule: Question | Policy = Question(k or 5, threshold or 0.0, review=0.5 if review is None else review)
     if aims:
         rule = _promised(estimator, aims | {"confidence": 0.95 if confidence is None else confidence})
-    n, ids, n_review, names = 0, IdCounter(), 0, tag_names(estimator)
+    n, n_empty, ids, n_review, names = 0, 0, IdCounter(), 0, tag_names(estimator)
     with _rows_to_tag(estimator, reading, documents) as (said, batches), _writing(out) as target:
         say(f"{documents}: {said}")
         write, separator = csv.writer(target, lineterminator="\n").writerow, _separator(names) if is_csv else "|"
@@ -422,9 +446,10 @@ def tag(
                 n_review += line["review"]
                 found = {"id": identifier, **line}
                 write(_cells(found, separator)) if is_csv else target.write(as_json_text(found) + "\n")
-            n += len(own.ids)
+            n, n_empty = n + len(own.ids), n_empty + own.n_empty
             ids.add(one for one, is_given in zip(own.ids, own.has_id, strict=True) if is_given)
     _say_repeated(*ids.repeated(), "each document has its own line")
+    _say_empty(n_empty)
     where = "" if out is None else f" to {out}"
     left = f"; {n_review:,} for a person to see" if aims else ""
     kind = "row" if estimator.text_ is None else "document"
@@ -455,11 +480,12 @@ def _load_tagger(model: Path, device: str, trust: bool, *, is_light: bool) -> Fi
 
 
 class _Batch(NamedTuple):
-    """Some rows to tag, their ids, and which of these were given."""
+    """Some rows to tag, their ids, which of these were given, and how many documents have no text."""
 
     ids: Sequence[str]
     has_id: Sequence[bool]
     rows: sparse.csr_array
+    n_empty: int = 0
 
 
 @contextmanager
@@ -473,12 +499,17 @@ def _rows_to_tag(
         starts = range(0, X.shape[0], _ROWS_AT_ONCE)
         places = (range(start, min(start + _ROWS_AT_ONCE, X.shape[0])) for start in starts)
         ids = ((own, [str(1 + place) for place in own]) for own in places)
-        batches = (_Batch(named, [False] * len(named), X[own.start : own.stop]) for own, named in ids)
-        yield f"{counted(X.shape[0], 'row')}", batches
+        some = (_Batch(named, [False] * len(named), X[own.start : own.stop]) for own, named in ids)
+        yield f"{counted(X.shape[0], 'row')}", some
         return
     with opened(reading, path, text, "test", labelled=None) as file:
-        some = (_Batch(own.ids, own.has_id or [False] * len(own), text.rows(own.texts)) for own in file.batches())
-        yield file.columns.said(file.kind), some
+
+        def batches() -> Iterator[_Batch]:
+            for own in file.batches():
+                n_empty = sum(map(_is_empty, own.texts))
+                yield _Batch(own.ids, own.has_id or [False] * len(own), text.rows(own.texts), n_empty)
+
+        yield file.columns.said(file.kind), batches()
 
 
 def _tagged(

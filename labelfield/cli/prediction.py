@@ -153,6 +153,8 @@ def evaluate(
         raise typer.BadParameter(f"--propensity-a {a:g} --propensity-b {b:g}; expected a >= 0 and b > 0")
     with joined_quietly() as cluster:
         started = time.perf_counter()
+        if str(predictions) != "popularity" and not predictions.exists():
+            raise DataError("there is no such model or file of predictions", path=predictions, fix="Check the path.")
         estimator = load_model(predictions, device, reading.trust) if predictions.is_dir() else None
         if rank_by == "utility" and estimator is None:
             raise typer.BadParameter("--rank-by utility is for a model")

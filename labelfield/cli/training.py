@@ -36,6 +36,7 @@ from labelfield.data import Dataset, align_classes
 from labelfield.data.classes import class_values
 from labelfield.errors import DataError
 from labelfield.mapped import map_of
+from labelfield.memory import own_bytes
 from labelfield.methods import METHODS, methods_by_labels
 from labelfield.presets import PRESETS
 from labelfield.text.coded import LabelLists
@@ -270,7 +271,6 @@ def learn(
         raise typer.BadParameter(f"{model} was trained on rows, not on documents")
     started, has_classes = time.perf_counter(), estimator.label_kind_ == "classes"
     corrected = documents.read_corrections(known, reading, corrections)
-    before = set(estimator.label_names())
     keeps = (model / DOCUMENTS).exists()
     with ExitStack() as stack:
         kept = stack.enter_context(KeptDocuments()) if keeps else None
@@ -292,7 +292,8 @@ def learn(
             if kept is not None:
                 _keep(kept, folder, labels)
     facts = {"path": str(model), "documents": dataset.n_rows, "corrections": len(corrected)}
-    new_labels = sorted(set(dataset.label_names or ()) - before)
+    before = (known.vocabulary.translated(name, text.vocabulary) for name in estimator.label_names())
+    new_labels = sorted(set(dataset.label_names or ()).difference(map(text.vocabulary.name_of, before)))
     facts["new labels"] = new_labels if as_json else "\n".join(new_labels) or None
     facts["seconds"] = time.perf_counter() - started
     if as_json:
@@ -362,8 +363,11 @@ def _announce(estimator: FittedClassifier, data: Dataset, n_ranks: int = 1) -> d
     from labelfield.estimators.options import choose_device
 
     cost, transform = estimator.training_cost(data), estimator.members()[0].row_transform_
-    in_memory = [part for part in (data.X.data, data.X.indices) if map_of(part) is None]
-    megabytes = (cost.n_bytes + 2 * sum(part.nbytes for part in in_memory)) / 2**20
+    # Rows are copied once, where they are not in files.
+    copied = sum(part.nbytes for part in (data.X.data, data.X.indices) if map_of(part) is None)
+    device = choose_device(estimator.device)
+    before = copied if device.type == "cuda" else own_bytes()  # what is there already: rows on a GPU, or this process
+    megabytes = (before + copied + cost.n_bytes) / 2**20
     say(
         f"{estimator.method}: {data.n_rows} rows, {estimator.n_features_in_} features ({transform.name}), "
         f"{estimator.summary()}"
@@ -375,7 +379,7 @@ def _announce(estimator: FittedClassifier, data: Dataset, n_ranks: int = 1) -> d
     if n_steps > 1:
         parts = [f"{stage.max_epochs} {name}".strip() for name, stage in cost.stages.items()]
         epochs = f"; {' + '.join(parts)} epochs of {n_steps} steps"
-    where = f"{choose_device(estimator.device)}" + (f" in {n_ranks} processes" if n_ranks > 1 else "")
+    where = f"{device}" + (f" in {n_ranks} processes" if n_ranks > 1 else "")
     say(f"about {megabytes:.0f} MB and {cost.seconds / n_ranks:.0f} s on {where}{epochs}")
     return cost.stages
 

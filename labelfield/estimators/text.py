@@ -32,6 +32,8 @@ from labelfield.text.vocabulary import LabelVocabulary
 
 # Words of a document that are taken out one at a time, those that occur first; and letters that are looked at.
 _MOST_WORDS, _MOST_LETTERS = 400, 50_000
+# What is no label itself, though it has a text that could be one.
+_NESTED = (list, tuple, set, dict, np.ndarray)
 
 
 class WordEffect(NamedTuple):
@@ -110,6 +112,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         n_fields = 1 if are_rows or not documents or isinstance(documents[0], str) else len(documents[0])
         encoder = self._new_encoder(n_fields)
         fields = named or _numbered(n_fields)
+        if self.field_weights is not None and len(self.field_weights) != n_fields:
+            expected = f"a weight for each of {n_fields} fields" if n_fields > 1 else "None, since texts have one field"
+            raise ValueError(f"field_weights={self.field_weights!r}; expected {expected}")
         X = encoder.fit_transform(documents, self.field_weights or usual_weights(fields))
         names, beside = encoder.feature_names(), None
         if rows is not None:
@@ -355,7 +360,8 @@ def _as_labels(labels: Any) -> Any:
     lists = []
     for place, one in enumerate(labels):
         own = one if isinstance(one, Iterable) and not isinstance(one, str | bytes) else [one]
-        if isinstance(own, dict) or any(map(_is_missing, own)):
+        own = own if isinstance(own, dict) else list(own)
+        if isinstance(own, dict) or any(isinstance(label, _NESTED) or _is_missing(label) for label in own):
             raise DataError(f"the labels of text {place} are {str(one)[:40]}", expected="a list of names")
         lists.append([str(label) for label in own])
     return lists

@@ -35,6 +35,8 @@ _CERTAIN, _POSSIBLE = ("|", ";", "\t"), (",", "#")
 _URIS = re.compile(r"<?[a-z][a-z0-9+.-]*://\S+>?(\s+<?[a-z][a-z0-9+.-]*://\S+>?)*", re.IGNORECASE)
 # Cells that show a separator in a long file.
 _SEVERAL = 3
+# In how many different cells each part of them is on average, where they are lists of labels.
+_RECURRENCE = 1.5
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _URI = re.compile(r"<[A-Za-z][\w+.-]*:[^<>\s]*>")
 # What is matched once is not tried again: a cell of megabytes is read in one go.
@@ -43,6 +45,8 @@ _LIST = re.compile(rf"\[\s*+(?:(?:{_STRING.pattern})\s*+,?\s*+)*+\]", re.DOTALL)
 _LISTED = 8
 # Letters of a column's name that a message shows.
 _LONGEST_NAME = 40
+# What messages call values that are neither text nor numbers.
+_KINDS = {dict: "an object", list: "a list", bytes: "bytes"}
 # The least probability of a label in spaCy's {label: number}.
 _HOLDS = 0.5
 
@@ -255,7 +259,7 @@ def guess_separator(values: list[str], remembered: str | None = None) -> str | N
 
 
 def _most_repeating(values: list[str]) -> str | None:
-    """Return the separator whose parts repeat most, of those in several cells, else of those that make no new labels.
+    """Return the separator whose parts repeat most, of those in several cells, else of those that make labels.
 
     Several are three that differ, or all. One stray separator in a long file is part of a label, or a mistake.
     """
@@ -263,16 +267,31 @@ def _most_repeating(values: list[str]) -> str | None:
     common, possible = dict[str, float](), dict[str, float]()
     for separator in (*_CERTAIN, *_POSSIBLE):
         n_joined = sum(separator in value for value in distinct)
-        parts = [part.strip() for value in values for part in value.split(separator) if part.strip()]
+        parts = [part for value in values for part in _parts(value, separator)]
         if not n_joined or not parts or (separator in _POSSIBLE and len(parts) <= len(values)):  # as in C#
             continue
         repeats = len(parts) / len(set(parts))
         if separator in _CERTAIN and n_joined >= min(_SEVERAL, len(distinct), -(-len(values) // 10)):
             common[separator] = repeats
-        elif len(set(parts)) <= len(distinct):
+        elif _make_labels([_parts(value, separator) for value in distinct]):
             possible[separator] = repeats
     found = common or possible
     return max(found, key=lambda separator: found[separator]) if found else None
+
+
+def _parts(value: str, separator: str) -> list[str]:
+    return [part.strip() for part in value.split(separator) if part.strip()]
+
+
+def _make_labels(cells: list[list[str]]) -> bool:
+    """Return whether the parts of different cells are labels: no more than cells, or many of them in several cells.
+
+    The latter counts only where cells have different numbers of parts, as lists of labels do, and places such as
+    "Turku, Finland" do not.
+    """
+    lengths = [len(set(parts)) for parts in cells]
+    n_labels = len({part for parts in cells for part in parts})
+    return n_labels <= len(cells) or (len(set(lengths)) > 1 and sum(lengths) >= _RECURRENCE * n_labels)
 
 
 def documents_of(
@@ -313,7 +332,7 @@ def _text(value: Any, column: str, path: Path, number: int, unit: str) -> str:
     if isinstance(value, list) and all(isinstance(part, str | None) for part in value):
         return whole("\n".join(part for part in value if part))
     if isinstance(value, dict | list | bytes):
-        raise _bad(f"a {type(value).__name__}", column, "text", path, number, unit)
+        raise _bad(_KINDS[type(value)], column, "text", path, number, unit)
     return str(value)
 
 
@@ -341,7 +360,7 @@ def _labels(value: Any, columns: Columns, path: Path, number: int, unit: str, na
     for given in value:
         part = given.get("uri") or given.get("label") or given.get("name") if isinstance(given, dict) else given
         if isinstance(part, list | dict | bytes):
-            raise _bad(f"a {type(part).__name__} in the list", column, "names of labels", path, number, unit)
+            raise _bad(f"{_KINDS[type(part)]} in the list", column, "names of labels", path, number, unit)
         found.append(_name(part))
         if isinstance(given, dict) and given.get("uri") and (name := _name(given.get("label") or given.get("name"))):
             names.setdefault(found[-1], name)

@@ -111,6 +111,8 @@ def make_encoder(encoder: Any, **options: Any) -> Encoder:
     Names are words, rows for none, and those of pretrained encoders.
     """
     if isinstance(encoder, list | tuple):
+        if not encoder:
+            raise ValueError(f"encoder={encoder!r}; expected at least one")
         if "rows" in encoder:
             raise ValueError("encoder='rows' beside others; pass the rows themselves: fit(texts, labels, rows=…)")
         return SideBySide([make_encoder(one, **options) for one in encoder])

@@ -36,6 +36,7 @@ from labelfield.text.sources import (
     Source,
     is_annif_line,
     is_fasttext_line,
+    is_hint,
     is_pecos_line,
     not_decoded,
     read_annif_tsv,
@@ -289,10 +290,10 @@ def _suffix(path: Path) -> str:
 
 
 def _head(path: Path) -> list[str]:
-    """Return the first lines that are not empty; only one that is alone may be cut off."""
+    """Return the first lines that are documents or a header; only one that is alone may be cut off."""
     content = read_head(path, _HEAD_BYTES)
     text = content.decode(utf_16_name(content) or "utf-8-sig", "replace")
-    lines = [line for line in re.split("\r\n|[\r\n]", text) if line.strip()]
+    lines = [line for line in re.split("\r\n|[\r\n]", text) if line.strip() and not is_hint(line)]
     return lines[:-1] if len(content) == _HEAD_BYTES and len(lines) > 1 else lines
 
 
@@ -369,19 +370,20 @@ def _has_header(rows: list[list[str]], wanted: Wanted) -> bool:
     """Return whether the first row has names of columns: some are usual or asked for, or all look like names.
 
     Those are different, no numbers, not among the values of their columns, and of one or two words; or of four, where
-    documents are longer than that.
+    documents are longer than that. A usual name that is among the values of its column, such as the label review, is
+    none unless there are others.
     """
     names = [cell.strip() for cell in rows[0]]
-    if _are_names(names, wanted):
+    is_value = any(name == cell.strip() for row in rows[1:] for name, cell in zip(names, row, strict=False))
+    if _are_names(names, wanted, at_least=1 + is_value):
         return True
     are_long = median(max(map(len, row), default=0) for row in rows[1:] or [[]]) > 3 * max(map(len, names), default=0)
     are_short = all(0 < len(name) <= 40 and name.count(" ") <= (3 if are_long else 1) for name in names)
-    is_value = any(name == cell.strip() for row in rows[1:] for name, cell in zip(names, row, strict=False))
     return are_short and not is_value and len(set(names)) == len(names) and not any(map(_ROWS.fullmatch, names))
 
 
-def _are_names(cells: list[str], wanted: Wanted) -> bool:
-    """Return whether some cells are names of columns that are usual or asked for."""
+def _are_names(cells: list[str], wanted: Wanted, at_least: int) -> bool:
+    """Return whether one cell is the name of a column that was asked for, or enough of them are usual names."""
     names = {cell.strip().strip('"').lower() for cell in cells}
     asked = {wanted.labels, wanted.id, *(wanted.text or ())} - {None}
-    return bool(names & USUAL_NAMES or {str(one).lower() for one in asked} & names)
+    return len(names & USUAL_NAMES) >= at_least or bool({str(one).lower() for one in asked} & names)

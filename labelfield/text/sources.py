@@ -32,7 +32,7 @@ _URIS = re.compile(r"(<[^<>\s]+>\s*)+")
 _NUMBERS = re.compile(r"\s*\d+(,\d+)*\s*")
 _WINDOWS = re.compile("[\udc80-\udc9f]")
 _MOST_CELLS = 100_000
-_HEAD_BYTES, _FIRST_ROWS = 1000, 20
+_HEAD_BYTES, _FIRST_ROWS = 1000, 200
 # Letters of a JSON array that are read at a time; what may be before and after an entry; and the longest sign that may
 # be cut in two, -Infinity.
 _CHUNK, _LONGEST_SIGN = 1 << 20, 12
@@ -143,7 +143,8 @@ def utf_16_name(head: bytes) -> str | None:
 def read_table(path: Path, encoding: str, delimiter: str, is_header: Callable[[list[list[str]]], bool]) -> Source:
     """Read CSV or TSV; without a header, which `is_header` finds in the first rows, columns are called 0, 1, …"""
     csv.field_size_limit(2**31 - 1)  # a document may be longer than a cell of a spreadsheet
-    lines = dropwhile(lambda row: not row[1], _cells(path, encoding, delimiter))  # the first lines may be empty
+    # The first lines may be empty, or tell a spreadsheet what separates cells.
+    lines = dropwhile(lambda row: not row[1] or is_hint(delimiter.join(row[1])), _cells(path, encoding, delimiter))
     kind = "TSV" if delimiter == "\t" else "CSV"
     head = list(islice(lines, _FIRST_ROWS))
     if not head:
@@ -177,11 +178,39 @@ def read_table(path: Path, encoding: str, delimiter: str, is_header: Callable[[l
     return Source(kind, columns, records())
 
 
+def is_hint(line: str) -> bool:
+    """Return whether a line tells a spreadsheet what separates cells, as some tools write before the header: sep=;"""
+    return re.fullmatch("sep=[,;\t|]", line) is not None
+
+
 def _cells(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each row with the number of its last line."""
     with open_text(path, encoding) as file:
-        reader = csv.reader(file, delimiter=delimiter)
-        yield from located(path, ((reader.line_num, row) for row in reader))
+        own: list[str] = []  # the lines of the row
+        reader = csv.reader(_kept(file, own), delimiter=delimiter)
+        for last, row in located(path, ((reader.line_num, row) for row in reader)):
+            if len(own) > 1:
+                _require_quotes(own, delimiter, path, last)
+            own.clear()
+            yield last, row
+
+
+def _kept(lines: Iterable[str], kept: list[str]) -> Iterator[str]:
+    for line in lines:
+        kept.append(line)
+        yield line
+
+
+def _require_quotes(lines: list[str], delimiter: str, path: Path, last: int) -> None:
+    """Refuse a row of several lines whose quotes do not enclose cells: a stray one took further rows into its cell."""
+    try:
+        for _ in csv.reader(lines, delimiter=delimiter, strict=True):
+            pass
+    except csv.Error:
+        first = last - len(lines) + 1
+        found = f"a quote that begins a cell is not closed at its end, so that lines {first} to {last} are one row"
+        fix = 'Quote such a cell, and write its quotes twice: "the ""best"" of them".'
+        raise DataError(found, path=path, line=first, fix=fix) from None
 
 
 def read_json_lines(path: Path, encoding: str) -> Source:
@@ -199,7 +228,9 @@ def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"{error.msg.removesuffix(' at')} at column {error.colno}"
         raise DataError(f"not JSON ({reason})", path=path, line=line, expected="an object per line") from None
     if not isinstance(value, dict):
         raise DataError(f"{str(value)[:40]!r}", path=path, line=line, expected='an object such as {"text": "…"}')
@@ -242,7 +273,7 @@ def _json_entries(path: Path, entries: Iterable[Any]) -> Iterator[Record]:
 
 
 def _not_json(error: Exception, path: Path, line: int | None) -> DataError:
-    reason = getattr(error, "msg", str(error))
+    reason = getattr(error, "msg", str(error)).removesuffix(" at")
     return DataError(f"not JSON ({reason})", path=path, line=line, expected="an array of objects")
 
 

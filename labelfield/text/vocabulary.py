@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from os import PathLike
@@ -32,7 +33,8 @@ class Label(NamedTuple):
 class LabelVocabulary:
     """Labels by URI, by name in any language, and by number.
 
-    `name_of` gives what a label of a document is called; one that is not in the vocabulary keeps its name.
+    `name_of` gives what a label of a document is called; one that is not in the vocabulary keeps its name. Whether é is
+    written as one character or, as some systems do, as two, makes no difference.
     """
 
     def __init__(self, labels: Iterable[Label] = ()) -> None:
@@ -41,20 +43,31 @@ class LabelVocabulary:
         self.by_name: dict[str, Label] = {}
         for label in self.labels:
             for name in (*label.names.values(), *([label.notation] if label.notation else [])):
-                self.by_name.setdefault(name, label)
-        self.by_name |= {label.name: label for label in self.labels}
+                self.by_name.setdefault(_composed(name), label)
+        self.by_name |= {name: label for label in self.labels for name in (_composed(label.name), label.name)}
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def find(self, given: str) -> Label | None:
         """Return the label that has this URI, name or notation."""
-        return self.by_uri.get(given) or self.by_name.get(given)
+        return self.by_uri.get(given) or self.by_name.get(given) or self.by_name.get(_composed(given))
 
     def name_of(self, given: str) -> str:
         """Return what a label is called that a document gives by its URI, or by its name in any language."""
         found = self.find(given)
-        return given if found is None else found.name
+        return _composed(given) if found is None else found.name
+
+    def translated(self, given: str, other: LabelVocabulary) -> str:
+        """Return what finds a label of this vocabulary in another: its URI, if that has it, or else its name here."""
+        found = self.find(given)
+        if found is None:
+            return given
+        return found.uri if found.uri is not None and found.uri in other.by_uri else found.name
+
+    def updated(self, new: LabelVocabulary) -> LabelVocabulary:
+        """Return a new vocabulary with the labels that only this one has: labels are the same if their URIs are."""
+        return LabelVocabulary([*new.labels, *(label for label in self.labels if label.uri not in new.by_uri)])
 
     def for_numbers(self, lists: Sequence[Sequence[str]]) -> LabelVocabulary:
         """Return the vocabulary with numbers from 0 as notations, if documents give all labels so, as PECOS does.
@@ -153,6 +166,10 @@ def _is_uri(name: str) -> bool:
 
 def _line(text: str) -> str:
     return " ".join(text.replace("\0", " ").split())
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
 
 
 def vocabulary_beside(path: Path) -> Path | None:

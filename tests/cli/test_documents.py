@@ -216,7 +216,11 @@ def test_empty_documents_are_trained_on_and_tagged(tmp_path):
         csv.writer(file).writerows(rows)
     done = run("train", tmp_path / "a.csv", "--out", tmp_path / "model", *FAST)
     assert "1 document has no labels; it counts as one with none of the labels" in message(done)
-    assert len(run("tag", tmp_path / "model", tmp_path / "a.csv").stdout.splitlines()) == 12
+    assert "2 documents have no text" in message(done)
+    tagged = run("tag", tmp_path / "model", tmp_path / "a.csv")
+    assert len(tagged.stdout.splitlines()) == 12
+    assert "2 documents have no text" in message(tagged)
+    assert "2 documents have no text" in message(run("evaluate", tmp_path / "model", tmp_path / "a.csv"))
 
 
 def test_models_of_rows_and_of_documents_are_told_apart(toy, trained, tmp_path):
@@ -522,6 +526,8 @@ def test_what_is_missing_for_training_and_scores_is_said(small, tmp_path):
     assert "documents without labels" in message(run("train", tmp_path / "lines.txt", "--out", tmp_path / "x", check=3))
     (tmp_path / "bare.csv").write_text("text,labels\nsome words,\n")
     assert "has no labels in any" in message(run("evaluate", model, tmp_path / "bare.csv", check=3))
+    done = run("evaluate", tmp_path / "none", path, check=3)
+    assert "none: there is no such model or file of predictions" in message(done)
     done = run("train", path, "--out", tmp_path / "x", *FAST, "--language", "klingon")
     assert "no stemmer is known for --language klingon" in message(done)
     done = run("train", path, "--out", tmp_path / "y", "--preset", "thesis", check=3)
@@ -572,3 +578,28 @@ def test_real_documents_with_a_new_label_are_learned_and_no_old_one_is_forgotten
     gained = after - before
     assert gained.mean() > -2 * gained.std() / gained.size**0.5
     assert before.mean() > 0.55  # else there would be little to forget
+
+
+def test_labels_that_a_vocabulary_calls_otherwise_are_the_same_by_their_uri(tmp_path):
+    def write(name, uris, first):
+        rows = [{"id": f"{first}{i}", "text": f"about {uri} {i}", "labels": [uri]} for i in range(9) for uri in uris]
+        (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    uris = ["http://x/bread", "http://x/music"]
+    write("old.jsonl", uris, "old")
+    write("new.jsonl", [uris[0], "http://x/sea"], "new")
+    (tmp_path / "vocabulary.tsv").write_text(f"<{uris[0]}>\tbread\n<{uris[1]}>\tmusic\n")
+    (tmp_path / "renamed.tsv").write_text(f"<{uris[0]}>\tbakery\n<http://x/sea>\tsea\n")
+    run("train", tmp_path / "old.jsonl", "--out", tmp_path / "model", *FAST)
+    done = run(
+        "evaluate", tmp_path / "model", tmp_path / "old.jsonl", "--vocabulary", tmp_path / "renamed.tsv", "--json"
+    )
+    assert json.loads(done.stdout)["P@1"] == 100
+    done = run("learn", tmp_path / "model", tmp_path / "new.jsonl", "--vocabulary", tmp_path / "renamed.tsv", "--json")
+    assert json.loads(done.stdout)["new labels"] == ["sea"]
+    known = labelfield.load(tmp_path / "model").text_.vocabulary.labels
+    assert [(label.name, label.uri) for label in known] == [
+        ("bakery", uris[0]),
+        ("music", uris[1]),
+        ("sea", "http://x/sea"),
+    ]

@@ -471,6 +471,7 @@ def test_one_label_in_every_document_and_one_label_each():
         (["a b", "c d"], [["a"], None], "the labels of text 1 are None; expected a list of names"),
         (["a b", "c d"], [["a"], float("nan")], "the labels of text 1 are nan"),
         (["a b", "c d"], [{"a": 1, "b": 0}, ["a"]], "the labels of text 0 are {'a': 1, 'b': 0}"),
+        (["a b", "c d"], [["a"], [["a", "b"]]], r"the labels of text 1 are \[\['a', 'b'\]\]"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(texts, labels, message):
@@ -488,6 +489,10 @@ def test_missing_labels_of_pandas_are_refused():
 def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="encoder='bert'; expected words, wordllama"):
         fitted(encoder="bert").fit(["a"], [["b"]])
+    with pytest.raises(ValueError, match=r"encoder=\[\]; expected at least one"):
+        fitted(encoder=[]).fit(["a b", "a c"], [["b"], ["c"]])
+    with pytest.raises(ValueError, match=r"field_weights=\(2, 1\); expected None, since texts have one field"):
+        fitted(field_weights=(2, 1)).fit(["a b", "a c"], [["b"], ["c"]])
     for model in ("linear", LogisticRegression()):
         with pytest.raises(ValueError, match="expected a classifier of labelfield, such as LinearClassifier"):
             TextClassifier(model=model).fit(["a b", "a c"], [["b"], ["c"]])

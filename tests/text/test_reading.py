@@ -364,7 +364,7 @@ def test_one_object_of_json_is_one_document_unless_its_keys_are_numbers_of_rows(
     path.write_text(json.dumps({"text": {"3": "a b", "7": "c d"}, "labels": {"3": ["x"], "7": ["y"]}}))
     assert read_documents(path).texts == [("a b",), ("c d",)]
     path.write_text(json.dumps({"title": {"en": "bread", "fi": "leipä"}, "labels": {"en": "food", "fi": "ruoka"}}))
-    with pytest.raises(DataError, match="column 'title' has a dict; expected text"):
+    with pytest.raises(DataError, match="column 'title' has an object; expected text"):
         read_documents(path, text="title")
 
 
@@ -394,7 +394,10 @@ BAD = {
     "lines": ("a.txt", b"some words here\nand others\n", "documents without labels; expected labels"),
     "truncated gzip": ("a.jsonl.gz", gzip.compress(jsonl({"text": f"{i} " * 99, "labels": []} for i in range(9999)).encode())[:-99], "truncated or damaged"),
     "cells": ("a.csv", b"text,labels\na b,c\na,b,c\n", r"a.csv:3: 3 cells; expected 2 as the first line has"),
+    "a stray quote": ("a.tsv", b'text\tlabels\na\tb\n"Some words\tb\n"More" words\tb\n', r"a.tsv:3: a quote .* lines 3 to 4 are one row"),
+    "an open quote": ("a.csv", b'text,labels\na,b\n"some words,b\nmore,b\n', r"a.csv:3: a quote .* lines 3 to 4 are one row"),
     "not json": ("a.jsonl", b'{"text": "a", "labels": []}\n{"text": \n', r"a.jsonl:2: not JSON"),
+    "json cut in a text": ("a.jsonl", b'{"text": "a\n', r"a.jsonl:1: not JSON \(Unterminated string starting at column 10\)"),
     "json of numbers": ("a.json", b"[1, 2]", "entry 1 is '1'; expected an object"),
     "json cut": ("a.json", b'[{"text": "a"', "not JSON"),
     "an array in a line": ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a.jsonl:2: '\[1\]'; expected an object"),
@@ -406,7 +409,7 @@ BAD = {
     "empty": ("a.csv", b"", "the file is empty"),
     "an empty object": ("a.json", b"{}", "there are no columns; expected a column of text"),
     "header alone": ("a.csv", b"text,labels\n", "the file has no documents"),
-    "an object as text": ("a.jsonl", b'{"text": {"a": 1}, "labels": []}\n', r"a.jsonl:1: column 'text' has a dict; expected text"),
+    "an object as text": ("a.jsonl", b'{"text": {"a": 1}, "labels": []}\n', r"a.jsonl:1: column 'text' has an object; expected text"),
     "entities": ("a.jsonl", b'{"text": "a", "label": [[0, 3, "PER"]]}\n', r"column 'label' has a list in the list"),
     "words for pecos": ("a.txt", b"0,3\ttext\nx,y\ttext\n", r"a.txt:2: a line 'x,y\\ttext'; expected label numbers"),
     "words for annif": ("a.tsv", b"text\t<http://x/1>\ntext\tword\n", r"a.tsv:2: subjects 'word'"),
@@ -479,6 +482,29 @@ def test_a_table_is_known_by_its_header_whatever_it_is_called(tmp_path, name):
     assert (found.ids, ["".join(text) for text in found.texts], found.labels) == (["1", "2"], TEXTS, LABELS)
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_line_for_spreadsheets_is_no_header(tmp_path, separator):
+    rows = [["text", "labels"], ["some words", "a"], ["others here", "b"]]
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"{separator.join(row)}\r\n" for row in [[f"sep={separator}"], *rows]), newline="")
+    assert is_documents(path)
+    found = read_documents(path)
+    assert (found.texts, found.labels, found.ids) == ([("some words",), ("others here",)], [["a"], ["b"]], ["3", "4"])
+
+
+def test_a_label_that_is_a_usual_name_makes_no_header(tmp_path):
+    lines = [
+        "A long sentence about something,review",
+        "Another long sentence follows,article",
+        "And a third one,review",
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    found = read_documents(tmp_path / "a.csv", labels="1")
+    assert found.labels == [["review"], ["article"], ["review"]]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", "some words,label", "others here,text"]))
+    assert read_documents(tmp_path / "a.csv").labels == [["label"], ["text"]]
+
+
 def test_rows_of_numbers_are_no_documents(tmp_path):
     for name, content in (
         ("a.csv", "x,y,label\n1,2,a\n3,4,b\n"),
@@ -506,6 +532,19 @@ def test_a_separator_is_remembered_only_where_it_fits():
         (["C#", "F#", "C#"], "#", "#"),
     ):
         assert guess_separator(cells, remembered) == expected, cells
+
+
+@pytest.mark.parametrize("separator", [", ", "#"])
+def test_many_labels_are_split_though_there_are_fewer_different_cells(separator):
+    def some(number: int) -> list[str]:
+        return [f"label {(7 * number + 31 * step * step) % 131}" for step in range(2 + number % 4)]
+
+    cells = [separator.join(some(number)) for number in range(100)]
+    assert len({label for number in range(100) for label in some(number)}) > len(cells)
+    assert guess_separator(cells) == separator.strip()
+    places = [f"town {i}{separator}region {i % 50}{separator}country {i % 7}" for i in range(1000)]
+    assert guess_separator(places) is None
+    assert guess_separator([f"food{separator}drink", "war", f"arts{separator}crafts{separator}leisure"] * 20) is None
 
 
 def test_only_addresses_lose_their_angle_brackets(tmp_path):

@@ -123,3 +123,16 @@ def test_what_is_empty_is_not_there(tmp_path, name, content):
     found = read_vocabulary(tmp_path / name)
     assert found.labels[0].notation is None
     assert LabelVocabulary.from_lines(found.to_lines()).labels == found.labels
+
+
+def test_a_name_is_the_same_however_its_accents_are_encoded():
+    composed, decomposed = "M\u00e9decine", "Me\u0301decine"
+    for vocabulary in (
+        LabelVocabulary(),
+        LabelVocabulary([Label(composed)]),
+        LabelVocabulary([Label("medicine", "http://x/1", {"fr": decomposed})]),
+        LabelVocabulary([Label(decomposed)]),  # of a model that was trained on these alone
+    ):
+        (first,), (second,) = vocabulary.named([[composed], [decomposed, composed]])
+        assert first == second
+    assert LabelVocabulary().named([[decomposed]]) == [[composed]]
