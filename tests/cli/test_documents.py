@@ -526,6 +526,8 @@ def test_what_is_missing_for_training_and_scores_is_said(small, tmp_path):
     assert "documents without labels" in message(run("train", tmp_path / "lines.txt", "--out", tmp_path / "x", check=3))
     (tmp_path / "bare.csv").write_text("text,labels\nsome words,\n")
     assert "has no labels in any" in message(run("evaluate", model, tmp_path / "bare.csv", check=3))
+    done = run("report", model, tmp_path / "bare.csv", "--out", tmp_path / "report.html", check=3)
+    assert "has no labels in any" in message(done)
     done = run("evaluate", tmp_path / "none", path, check=3)
     assert "none: there is no such model or file of predictions" in message(done)
     done = run("train", path, "--out", tmp_path / "x", *FAST, "--language", "klingon")

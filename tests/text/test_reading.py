@@ -400,6 +400,7 @@ BAD = {
     "json cut in a text": ("a.jsonl", b'{"text": "a\n', r"a.jsonl:1: not JSON \(Unterminated string starting at column 10\)"),
     "json of numbers": ("a.json", b"[1, 2]", "entry 1 is '1'; expected an object"),
     "json cut": ("a.json", b'[{"text": "a"', "not JSON"),
+    "an object cut": ("a.json", b'{"text": "a",\n "labels": ["b"', "a.json:2: not JSON"),
     "an array in a line": ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a.jsonl:2: '\[1\]'; expected an object"),
     "no labels": ("a.csv", b"text,author,year\nsome words,me,1999\n", "no column of labels is known by its name.*--labels COLUMN"),
     "empty labels": ("a.csv", b"text,labels\nsome words,\nand others,\n", r"a.csv: column 'labels' has no labels in any document"),
