@@ -64,7 +64,7 @@ STUDIES = {
     "uncertainty": Study(
         "which uncertainty finds mistakes, other rows and unknown labels", "uncertainty", data="yeast"
     ),
-    "search": Study("the best of a million labels on one core, in cells and among all", "search"),
+    "search": Study("the best of a million labels on one core, with an index and among all", "search"),
     "scale": Study("the cost of a step as labels, features and rows grow, and of an epoch", "scale"),
     "step-scaling": Study("the cost of a step alone", "scale", "run_steps"),
     "multiclass": Study("rings, and steps with many classes", "multiclass"),

@@ -1,4 +1,4 @@
-"""The best labels out of a million on one core: a search in cells beside one of all labels.
+"""The best labels out of a million on one core: a search with an index beside one of all labels.
 
 The model is drawn, since none of this size can be trained here. What is drawn: topics, each with words of its own, in
 fields of 50 topics; 200 labels per topic, each with rare words of its own beside those of its topic; rows with one to
@@ -155,7 +155,7 @@ def _prepare() -> Any:
 
 
 def _measure(n_labels: int, _: Any) -> dict[str, Any]:
-    """Draw a model, put its labels into cells, and search on one thread for rows that had no part in that."""
+    """Draw a model, index its labels, and search on one thread for rows that had no part in that."""
     from labelfield.inference.parallel import at_most_threads
 
     with at_most_threads(1):
@@ -166,13 +166,13 @@ def _measured(n_labels: int, rng: np.random.Generator) -> dict[str, Any]:
     world = draw_world(n_labels, rng)
     model = draw_model(world, rng)
     before, started = anonymous_mb(), time.perf_counter()
-    model.put_in_cells(draw_rows(world, N_AUDITED, rng))
+    model.index_labels(draw_rows(world, N_AUDITED, rng))
     built = time.perf_counter() - started
     memory = anonymous_mb() - before
     judged, timed = draw_rows(world, N_JUDGED, rng), draw_rows(world, N_TIMED, rng)
-    model.search_topk(judged[:10], 5)  # lays weights out by cell
+    model.search_topk(judged[:10], 5)  # makes the bytes and lays weights out by feature
     seconds, cpu, lists = {}, {}, {}
-    for search, rows in (("exact", judged), ("cells", timed)):
+    for search, rows in (("exact", judged), ("index", timed)):
         started, began = time.perf_counter(), time.process_time()
         lists[search] = model.predict_topk(rows, 5, search=search)
         seconds[search] = (time.perf_counter() - started) / rows.shape[0]
@@ -184,9 +184,9 @@ def _measured(n_labels: int, rng: np.random.Generator) -> dict[str, Any]:
     is_same = is_found.all(1)
     return {
         "labels": n_labels,
-        "cells": model.cells_.n_cells,
-        "visits": model.cells_.audit.n_visits,
-        "audited recall": model.cells_.audit.recall,
+        "directions": model.index_.directions.of_rows.shape[1],
+        "labels that the audit keeps": model.index_.audit.n_kept,
+        "audited recall": model.index_.audit.recall,
         "audited rows": N_AUDITED,
         "judged rows": N_JUDGED,
         "recall@5": float(is_found.mean()),
@@ -195,13 +195,13 @@ def _measured(n_labels: int, rng: np.random.Generator) -> dict[str, Any]:
         "lists certified": float(found.is_certified.mean()),
         "certified lists that differ": int((found.is_certified & ~is_same).sum()),
         "largest difference of a probability": float(np.abs(both.data).max(initial=0)),
-        "share of labels scored": float(found.n_scored.mean() / n_labels),
-        "ms per row, cells": 1000 * seconds["cells"],
+        "share of labels scored exactly": float(found.n_scored.mean() / n_labels),
+        "ms per row, index": 1000 * seconds["index"],
         "ms per row, all labels": 1000 * seconds["exact"],
-        "ms of a core per row, cells": 1000 * cpu["cells"],
+        "ms of a core per row, index": 1000 * cpu["index"],
         "ms of a core per row, all labels": 1000 * cpu["exact"],
         "seconds to build and audit": built,
-        "mb of cells": memory,
+        "mb of the index": memory,
         "median probability of the first, third and fifth label": [
             float(np.median(np.sort(exact.data.reshape(-1, 5), 1)[:, -place])) for place in (1, 3, 5)
         ],

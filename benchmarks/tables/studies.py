@@ -300,21 +300,23 @@ def cluster(records: dict[str, Record]) -> str:
 
 
 def search(records: dict[str, Record]) -> str:
-    """Show a search in cells beside one of all labels, for a drawn model with a million labels."""
+    """Show a search with an index beside one of all labels, for a drawn model with a million labels."""
     if "search" not in records:
         return ""
     record = records["search"]
     found = record["results"]
     rows = [
         ["ms of a core per row, all labels", f"{found['ms of a core per row, all labels']:.1f}"],
-        ["ms of a core per row, in cells", f"{found['ms of a core per row, cells']:.2f}"],
+        ["ms of a core per row, with an index", f"{found['ms of a core per row, index']:.2f}"],
         ["% found of the five best labels, on rows without part in the audit", f"{100 * found['recall@5']:.2f}"],
         ["% found of the first label", f"{100 * found['recall@1']:.2f}"],
         ["% of lists that are certified", f"{100 * found['lists certified']:.1f}"],
         ["certified lists that differ", f"{found['certified lists that differ']}"],
         ["largest difference of a probability", f"{found['largest difference of a probability']:.0e}"],
-        ["cells, of which a row visits", f"{found['cells']:,}, {found['visits']}"],
-        ["% of labels that are scored", f"{100 * found['share of labels scored']:.2f}"],
+        ["directions, one byte each", f"{found['directions']}"],
+        ["labels that the audit keeps", f"{found['labels that the audit keeps']}"],
+        ["% of labels that are scored exactly", f"{100 * found['share of labels scored exactly']:.4f}"],
+        ["MB of the index", f"{found['mb of the index']:,.0f}"],
         ["seconds to build and audit", f"{found['seconds to build and audit']:.0f}"],
     ]
     note = (

@@ -415,8 +415,8 @@ def tag(
     aims = {name: value for name, value in aims.items() if value is not None and value is not False}
     if not aims and confidence is not None:
         raise typer.BadParameter("--confidence is that of a promise; ask for one, such as --precision 0.95")
-    if aims and search == "cells":
-        raise typer.BadParameter("promises are about lists of all labels; drop --search cells")
+    if aims and search == "index":
+        raise typer.BadParameter("promises are about lists of all labels; drop --search index")
     if aims and any(value is not None for value in (k, threshold, review)):
         raise typer.BadParameter(
             "-k, --threshold and --review cannot be combined with a promise; use --max-tags to limit its tags"
@@ -428,7 +428,7 @@ def tag(
         if format is None and suffix not in _SUFFIXES:
             raise typer.BadParameter(f"--out {out}: name it .jsonl or .csv, or pass --format jsonl or csv")
     started = time.perf_counter()
-    estimator = _load_tagger(model, device, reading.trust, is_light=not aims and search != "cells")
+    estimator = _load_tagger(model, device, reading.trust, is_light=not aims and search != "index")
     is_csv = format == "csv" or (format is None and out is not None and ".csv" in out.suffixes)
     rule: Question | Policy = Question(k or 5, threshold or 0.0, review=0.5 if review is None else review)
     if aims:

@@ -142,10 +142,10 @@ def reads_files(
 
 
 Search = Annotated[
-    Literal["auto", "exact", "cells"],
+    Literal["auto", "exact", "index"],
     typer.Option(
         "--search",
-        help="exact ranks all labels; cells those of the most promising cells, if the model has them; auto decides.",
+        help="exact scores all labels; index those with the best guesses, if the model has one; auto decides.",
     ),
 ]
 

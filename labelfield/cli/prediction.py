@@ -86,8 +86,8 @@ def predict(
     how = rank_by if rank_by == "utility" else power
     if known is not None and power:
         raise typer.BadParameter(f"--known lists labels by probability or utility; drop --rank-by {rank_by}")
-    if known is not None and search == "cells":
-        raise typer.BadParameter("--known ranks all labels; drop --search cells")
+    if known is not None and search == "index":
+        raise typer.BadParameter("--known ranks all labels; drop --search index")
     with joined_quietly() as cluster:
         started = time.perf_counter()
         estimator = load_model(model, device, reading.trust)
@@ -158,8 +158,8 @@ def evaluate(
         estimator = load_model(predictions, device, reading.trust) if predictions.is_dir() else None
         if rank_by == "utility" and estimator is None:
             raise typer.BadParameter("--rank-by utility is for a model")
-        if search == "cells" and (estimator is None or estimator.label_kind_ == "classes"):
-            raise typer.BadParameter("--search cells is for a model of several labels per row")
+        if search == "index" and (estimator is None or estimator.label_kind_ == "classes"):
+            raise typer.BadParameter("--search index is for a model of several labels per row")
         if power and (str(predictions) == "popularity" or (estimator and estimator.label_kind_ == "classes")):
             raise typer.BadParameter(f"--rank-by {rank_by} is for several labels per row, predicted by a model")
         if estimator is not None and estimator.label_kind_ == "classes":
@@ -192,8 +192,8 @@ def evaluate(
                 scores = popularity(training.Y, rows.n_rows, max(ks))
             elif estimator is not None:
                 with Bar("predicting"):
-                    if estimator.searches_cells(max(ks), rank_by if rank_by == "utility" else power, search):
-                        scores = _widen(_best(estimator, rows, max(ks), 0.0, "cells"), rows.n_labels)
+                    if estimator.uses_index(max(ks), rank_by if rank_by == "utility" else power, search):
+                        scores = _widen(_best(estimator, rows, max(ks), 0.0, "index"), rows.n_labels)
                     else:
                         scores = ranked(estimator.predictor_)
             else:
@@ -220,10 +220,10 @@ def evaluate(
 
 
 def _best(estimator: FittedClassifier, rows: Dataset, k: int, how: Any, search: Any) -> sparse.csr_array:
-    """Return the best labels of rows; say what is known of them if they were searched in cells."""
-    if not estimator.searches_cells(k, how or "probability", search):
+    """Return the best labels of rows; say what is known of them if they were searched with an index."""
+    if not estimator.uses_index(k, how or "probability", search):
         return estimator.predict_topk(rows.X, k, rank_by=how, search="exact")
-    found, audit = estimator.search_topk(rows.X, k), estimator.cells_.audit
+    found, audit = estimator.search_topk(rows.X, k), estimator.index_.audit
     n_rows = max(rows.n_rows, 1)
     share, proven = found.n_scored.sum() / n_rows / estimator.spec_.n_labels, found.is_certified.sum() / n_rows
     say(
@@ -236,8 +236,8 @@ def _best(estimator: FittedClassifier, rows: Dataset, k: int, how: Any, search: 
 def _answer_together(estimator: FittedClassifier, folder: Path, rows: Dataset, cluster: Cluster, search: str) -> None:
     """Let all processes of a launcher answer for a model, once it is certain that they have the same model and rows."""
     if cluster.size > 1:
-        if search == "cells":
-            raise typer.BadParameter("--search cells is for one process: start it without torchrun")
+        if search == "index":
+            raise typer.BadParameter("--search index is for one process: start it without torchrun")
         from labelfield.estimators.classifier import spread
 
         model = sha256((folder / "config.json").read_bytes()).hexdigest()  # which has the checksums of everything

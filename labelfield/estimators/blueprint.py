@@ -25,8 +25,8 @@ from labelfield.estimators.inputs import Labels
 from labelfield.inference.fitting import GradientTrainer, Trainer
 from labelfield.inference.run import Settings
 from labelfield.models.calibration import Temperature
-from labelfield.models.cells import Cells
 from labelfield.models.divided import RowShares
+from labelfield.models.index import Index
 from labelfield.models.predictor import Predictor, UtilityPredictor
 from labelfield.text.parts import TextParts
 
@@ -104,8 +104,8 @@ class Fitted:
     # The predictions for held-out rows, for decisions; if there are none, why not.
     evidence: Evidence | None = None
     no_evidence: str = ""
-    # The labels in cells, for searches that do not look at every label; None if there are none.
-    cells: Cells | None = None
+    # What searches need that score few labels exactly; None if there is none.
+    index: Index | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None

@@ -34,12 +34,7 @@ from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels, encode_seen
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
-from labelfield.estimators.searching import (
-    Search,
-    cells_of,
-    search_cells,
-    uses_cells,
-)
+from labelfield.estimators.searching import Search, index_of, search_index, uses_index
 from labelfield.inference.calibrating import evidence_of
 from labelfield.inference.fitting import Past, Trainer
 from labelfield.inference.run import Monitor, Run, Settings, Validate
@@ -48,7 +43,7 @@ from labelfield.mapped import pieces
 from labelfield.memory import FEWER_ROWS, OutOfMemoryError, advising_on_memory, free_bytes
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
-from labelfield.models.cells import Cells
+from labelfield.models.index import Index
 from labelfield.models.predictor import Latent, Predictor
 from labelfield.models.search import Searched
 from labelfield.text.parts import TextParts
@@ -107,7 +102,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
     held_out_scores_ = _Learned[dict[str, list[float]]]("held_out_scores")
     trials_ = _Learned[list[dict[str, Any]]]("trials")
     evidence_ = _Learned[Evidence | None]("evidence")
-    cells_ = _Learned[Cells | None]("cells")
+    index_ = _Learned[Index | None]("index")
     text_ = _Learned[TextParts | None]("text")
     label_kind_, classes_ = _Learned[str]("labels.kind"), _Learned[NDArray[Any]]("labels.classes")
 
@@ -262,13 +257,13 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         With rank_by="utility" factor models rank by mean utility, as the papers do [TH 4.36]. The values are then the
         probabilities that labels would have if utilities had no variance, whether `calibrated` or not.
 
-        With search="exact" all labels are ranked; with "cells" those of the most promising cells alone, if labels are
-        in cells (`put_in_cells`). "auto" searches in cells if there are any, on a CPU, by probability, for as many
-        labels as were audited (5); `search_topk` also says which lists are proven to be complete.
+        With search="exact" all labels are scored exactly; with "index" those with the best guesses alone, if labels
+        have an index (`index_labels`). "auto" uses the index if there is one that pays, on a CPU, by probability, for
+        as many labels as were audited (5); `search_topk` also says which lists are proven to be complete.
         """
         rows = self.rows(X)
-        if self.searches_cells(k, rank_by, search):
-            return search_cells(self.fitted(), rows, count_of(k), calibrated).best
+        if self.uses_index(k, rank_by, search):
+            return search_index(self.fitted(), rows, count_of(k), calibrated).best
         if rank_by == "utility":
             return self.predictor_.top_k_by_utility(rows, count_of(k))
         weight = rank_weight(rank_by, lambda: inverse_propensity_of(self.label_counts_, self.n_rows_))
@@ -277,36 +272,31 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         return best
 
     def search_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> Searched:
-        """Return what `predict_topk` with search="cells" does, with certificates.
+        """Return what `predict_topk` with search="index" does, with certificates.
 
         `best` are the labels. Where `is_certified` (N,), a bound proves that a search of all labels would find the
-        same; elsewhere the audit says how many are found. `n_scored` (N,) is how many labels were looked at.
+        same; elsewhere the audit says how many are found. `n_scored` (N,) is how many labels were scored exactly.
         """
         rows = self.rows(X)
-        self.searches_cells(k, "probability", "cells")
-        return search_cells(self.fitted(), rows, count_of(k), calibrated)
+        self.uses_index(k, "probability", "index")
+        return search_index(self.fitted(), rows, count_of(k), calibrated)
 
-    def searches_cells(self, k: int, rank_by: Any, search: str) -> bool:
-        """Return whether `predict_topk` with these arguments searches in cells; raise if it should and cannot."""
-        return uses_cells(self.fitted(), count_of(k), rank_by, search)
+    def uses_index(self, k: int, rank_by: Any, search: str) -> bool:
+        """Return whether `predict_topk` with these arguments uses the index; raise if it should and cannot."""
+        return uses_index(self.fitted(), count_of(k), rank_by, search)
 
-    def put_in_cells(
-        self, X: Any, *, n_cells: int | None = None, target: float = 0.99, confidence: float = 0.95
-    ) -> Self:
-        """Put similar labels into cells, so that the best labels of rows can be found without looking at all.
+    def index_labels(self, X: Any, *, target: float = 0.99, confidence: float = 0.95) -> Self:
+        """Index the labels, so that the best labels of rows are found by guesses for all and exact scores of few.
 
         Rows X need no labels, and should be like those to come; at least 400 are needed. An audit on them chooses
-        how many cells a row visits: as few as find `target` of the 5 best labels, on average over rows, with this
-        confidence. Cells are saved with the model.
+        how many labels of a row are scored exactly: as few as find `target` of the 5 best labels, on average over rows,
+        with this confidence. The index is saved with the model.
         """
         if not (0 < target < 1 and 0 < confidence < 1):
             raise ValueError(f"target={target}, confidence={confidence}; expected numbers between 0 and 1")
-        if n_cells is not None and n_cells not in range(1, self.fitted().spec.n_labels + 1):
-            raise ValueError(f"n_cells={n_cells}; expected an integer from 1 to the number of labels")
         rows, fitted = self.rows(X), self.fitted()
         with advising_on_memory(FEWER_ROWS):
-            seed = fitted.settings.seed
-            fitted.cells = cells_of(fitted.predictor, rows, n_cells, target, confidence, seed=seed)
+            fitted.index = index_of(fitted.predictor, rows, target, confidence)
         return self
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -563,7 +553,7 @@ def spread(estimator: Any, cluster: Cluster) -> None:
     """
     if cluster.size > 1:
         estimator.fitted().predictor = estimator.blueprint.spread(estimator.fitted_, cluster)
-        estimator.fitted_.cells = None  # which one process searches
+        estimator.fitted_.index = None  # with which one process searches
 
 
 def build(estimator: Classifier, rows: TrainingRows) -> Dataset:
@@ -615,7 +605,7 @@ def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:
     """Train for one more epoch on rows as the model sees them."""
     with _changing_model(estimator):
         run = estimator.trainer_.train_more(data, past)
-    estimator.fitted_.mask = estimator.fitted_.evidence = estimator.fitted_.cells = None
+    estimator.fitted_.mask = estimator.fitted_.evidence = estimator.fitted_.index = None
     estimator.fitted_.no_evidence = "the model was trained with partial_fit, which holds out no rows. Train it with fit"
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
 

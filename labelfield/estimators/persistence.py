@@ -30,7 +30,7 @@ from labelfield.inference.checkpoint import under
 from labelfield.inference.run import Settings
 from labelfield.methods import METHODS
 from labelfield.models.artifact import FEATURES, VOCABULARY, ModelError, load_artifact, load_lines, save_artifact
-from labelfield.models.cells import Cells
+from labelfield.models.index import Index
 from labelfield.models.upgrade import upgraded
 from labelfield.models.validation import check_modules, integer, one_of, restore_classes, restore_scores, restore_trials
 from labelfield.text.parts import TextParts
@@ -40,8 +40,8 @@ Arrays: TypeAlias = dict[str, torch.Tensor]
 _ENSEMBLE = "ensemble"
 # Prefix of the names of an encoder's arrays.
 _TEXT = "text."
-# The cell of each label.
-_CELLS = "cells.of_label"
+# Prefix of the names of the arrays of an index.
+_INDEX = "index."
 
 
 def save(estimator: Classifier, folder: Path, label_names: Any = None) -> None:
@@ -62,9 +62,9 @@ def save(estimator: Classifier, folder: Path, label_names: Any = None) -> None:
     if fitted.evidence is not None:
         found = fitted.evidence.arrays()
         arrays |= {f"{EVIDENCE}{name}": torch.from_numpy(array) for name, array in found.items()}
-    if fitted.cells is not None:
-        config["cells"] = fitted.cells.describe()
-        arrays[_CELLS] = torch.from_numpy(fitted.cells.of_label)
+    if fitted.index is not None:
+        config["index"] = fitted.index.describe()
+        arrays |= {f"{_INDEX}{name}": torch.from_numpy(array) for name, array in fitted.index.arrays().items()}
     vocabulary = None
     if fitted.text is not None:
         config["text"], own = fitted.text.describe()
@@ -160,12 +160,12 @@ def load_classifier(
         config, arrays = upgraded(config, arrays)
         own = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_TEXT)}
         said = {name: arrays.pop(name) for name in list(arrays) if name.startswith(EVIDENCE)}
-        of_label = arrays.pop(_CELLS, None)
+        index = {name.removeprefix(_INDEX): arrays.pop(name) for name in list(arrays) if name.startswith(_INDEX)}
         estimator = _restore(config, arrays, names, network)
-        if (of_label is None) != ("cells" not in config):
-            raise ValueError("labels in cells that are not described, or the other way round")
-        if of_label is not None:
-            estimator.fitted_.cells = Cells.restore(config["cells"], of_label.numpy(), estimator.spec_.n_labels)
+        if bool(index) != ("index" in config):
+            raise ValueError("an index that is not described, or the other way round")
+        if index:
+            estimator.fitted_.index = _restore_index(estimator, config["index"], index)
         estimator.fitted_.evidence = evidence_of(said, estimator.spec_.n_labels)
         estimator.fitted_.no_evidence = str(config["no_evidence"])
         features = load_lines(path, config, FEATURES)
@@ -188,6 +188,12 @@ def _restore(config: Config, arrays: Arrays, names: list[str] | None, network: n
     if "members" in config:
         return _restore_members(config, arrays, names, network)
     return _restore_one(config, arrays, config["classes"], names, network)
+
+
+def _restore_index(estimator: Classifier, described: Any, arrays: Arrays) -> Index:
+    scorer = estimator.fitted().predictor.scorer()
+    sizes = scorer.n_labels, scorer.n_numbers, scorer.n_features
+    return Index.restore(described, {name: array.numpy() for name, array in arrays.items()}, *sizes)
 
 
 def _restore_members(config: Config, arrays: Arrays, names: list[str] | None, network: nn.Module | None) -> Classifier:

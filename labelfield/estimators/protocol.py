@@ -55,8 +55,8 @@ class FittedClassifier(Protocol):
     row_transform_: RowTransform
     n_negatives_: int | None
     feature_names_digest_: str | None
-    # The labels in cells, with their audit; None if there are none
-    cells_: Any
+    # What searches need that score few labels exactly, with their audit; None if there is none
+    index_: Any
     # The parts that turn documents into rows; None for a model of rows
     text_: TextParts | None
 
@@ -80,7 +80,7 @@ class FittedClassifier(Protocol):
         search: Search = "auto",
     ) -> sparse.csr_array: ...
     def search_topk(self, X: Any, k: int = 5, *, calibrated: bool = True) -> Searched: ...
-    def searches_cells(self, k: int, rank_by: Any, search: str) -> bool: ...
+    def uses_index(self, k: int, rank_by: Any, search: str) -> bool: ...
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
     def predict_uncertainty(self, X: Any, best: sparse.csr_array | None = None) -> NDArray[np.float32]: ...
     def decide(

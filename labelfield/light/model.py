@@ -65,7 +65,7 @@ class LightModel:
 
     def predict_topk(self, rows: sparse.csr_array, k: int = 5, *, search: str = "auto") -> sparse.csr_array:
         """Return the k most probable labels of each row and their probabilities, as CSR (N, K), whatever the search:
-        models with labels in cells, where it matters, are not loaded here."""
+        models with an index, where it matters, are not loaded here."""
         n_labels = len(self._names)
         k = min(k, n_labels)
         empty = np.zeros((0, k), np.float32)
@@ -123,7 +123,7 @@ def load_light(folder: Path) -> LightModel | None:
         config, arrays, names = load_artifact(folder, "np")
         if config["version"] not in _VERSIONS or "text" not in config or not names or not _is_known(config):
             return None
-        if "cells" in config:  # searched by the estimators
+        if "index" in config:  # searched by the estimators
             return None
         own = _under("text.", arrays)
         lines = load_lines(folder, config, VOCABULARY)

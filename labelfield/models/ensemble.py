@@ -13,10 +13,9 @@ from labelfield.csr import gather_rows
 from labelfield.errors import CannotAnswerError
 from labelfield.memory import row_blocks
 from labelfield.models.calibration import Calibration, Temperature
-from labelfield.models.cells import Layout, Vectors
-from labelfield.models.ensemble_cells import EnsembleCells, label_vectors
+from labelfield.models.ensemble_search import EnsembleScorer
 from labelfield.models.predictor import Block, Latent, Predictor, to_csr
-from labelfield.models.search import CellScorer
+from labelfield.models.search import Scorer
 from labelfield.models.stack import Stack, log_odds_of
 
 # The most rows times labels of each member whose probabilities exist at once, and the most rows.
@@ -61,15 +60,15 @@ class EnsemblePredictor(Predictor):
 
         def ask(chosen: NDArray[np.int64]) -> Tensor:
             found = [predictor.separate_proba(gather_rows(own, chosen), calibrated=False) for predictor, own in parts]
-            return self._combined([torch.from_numpy(P) for P in found])
+            return self.combined([torch.from_numpy(P) for P in found])
 
         return self.whole_rows(self._blocks(rows), ask, calibrated)
 
-    def _combined(self, found: Sequence[Tensor]) -> Tensor:
-        """Return the probabilities (..., K) of all members together from those of each."""
+    def combined(self, found: Sequence[Tensor], labels: Tensor | slice = slice(None)) -> Tensor:
+        """Return the probabilities (..., labels) of all members together from those of each."""
         if self.stack is None:
             return torch.stack(list(found)).mean(0)
-        odds: Tensor = self.stack.to(found[0].device)([log_odds_of(P) for P in found])
+        odds: Tensor = self.stack.to(found[0].device)([log_odds_of(P) for P in found], labels)
         return odds.sigmoid_()
 
     def _blocks(self, rows: sparse.csr_array) -> Iterator[tuple[slice, NDArray[np.int64]]]:
@@ -85,18 +84,10 @@ class EnsemblePredictor(Predictor):
             return super().top_k(rows, k, calibrated, weight)
         return self._top_k_of_mean(rows, k, calibrated, weight=weight)
 
-    def scorer(self, layout: Layout) -> CellScorer:
+    def scorer(self) -> Scorer:
         if self.normalises or self.is_exclusive:
-            return super().scorer(layout)
-        return EnsembleCells(self, layout)
-
-    def label_vectors(self, rows: sparse.csr_array) -> Vectors:
-        return label_vectors(self, rows)
-
-    def natural_cells(self) -> NDArray[np.int32] | None:
-        """Return the cells of the first member that has some: its groups are of similar labels for all."""
-        found = (member.predictor.natural_cells() for member in self.members)
-        return next((cells for cells in found if cells is not None), None)
+            return super().scorer()
+        return EnsembleScorer(self)
 
     def given(self, rows: sparse.csr_array, observed: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels with the largest mean probability given labels that are known, as CSR (N, K)."""

@@ -26,15 +26,15 @@ from labelfield.models.calibration import N_RANKS, Calibration, Temperature, ran
 from labelfield.variational.families import Family, Prior
 
 if TYPE_CHECKING:
-    from labelfield.models.cells import Cells, Layout, Vectors
-    from labelfield.models.search import CellScorer, Searched
+    from labelfield.models.index import Index
+    from labelfield.models.search import Guesses, Scorer, Searched
 
 Answer = TypeVar("Answer")
 # Blocks of rows, with what is known about each.
 Blocks = Iterable[tuple[Any, ...]]
 # Labels of which all sets are looked at.
 MOST_IN_SETS = 12
-_NO_CELLS = "labels can be searched in cells by linear machines, factor models (mlgpf) and mixes of them"
+_NO_INDEX = "labels can be indexed by linear machines, factor models (mlgpf) and mixes of them"
 _TINY = float(np.finfo(np.float32).tiny)
 _ALMOST_ONE = 1 - float(np.finfo(np.float32).epsneg)
 
@@ -105,8 +105,8 @@ class Predictor(ABC):
     # Of a baseline: what it is called beside the model, and a sentence about it.
     title, meaning = "", ""
     calibration: Calibration | Temperature
-    # The cells that labels were last searched in, and the model of them.
-    _in_cells: tuple[Cells, CellScorer] | None = None
+    # The index of the last search, and the guesses that go with it.
+    _indexed: tuple[Index, Guesses] | None = None
 
     @abstractmethod
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
@@ -161,34 +161,26 @@ class Predictor(ABC):
         best = (_best(block.P, k, weight) for block in self.probabilities(rows, calibrated))
         return to_csr(best, k, self.n_labels)
 
-    def searched(self, rows: sparse.csr_array, k: int, cells: Cells, calibrated: bool = True) -> Searched:
-        """Return the same as `top_k` from labels in a few cells, as many as their audit chose, and certificates."""
-        from labelfield.models.search import Searched, search
+    def searched(self, rows: sparse.csr_array, k: int, index: Index, calibrated: bool = True) -> Searched:
+        """Return the same as `top_k` from the labels with the best guesses, as many as the audit chose."""
+        from labelfield.models.search import Guesses, Searched, search
 
-        if self._in_cells is None or self._in_cells[0] is not cells:
-            self._in_cells = cells, self.scorer(cells.layout())
+        if self._indexed is None or self._indexed[0].directions is not index.directions:
+            self._indexed = index, Guesses(self.scorer(), index.directions)
         k = min(k, self.n_labels)
         found = [
             (np.zeros((0, k), np.int64), np.zeros((0, k), np.float32), np.zeros(0, np.bool_), np.zeros(0, np.int64))
         ]
-        found += search(self._in_cells[1], rows, k, cells.audit.n_visits)
+        found += search(self._indexed[1], rows, k, index.audit.n_kept)
         labels, values, is_certified, n_scored = (np.concatenate(part) for part in zip(*found, strict=True))
         p = torch.from_numpy(values)
         if calibrated:  # which preserves the ranking
             p = self.calibration(p, torch.arange(k).expand_as(p))
         return Searched(to_csr([(torch.from_numpy(labels), p)], k, self.n_labels), is_certified, n_scored)
 
-    def scorer(self, layout: Layout) -> CellScorer:
-        """Return a model of labels in cells; a CannotAnswerError if all labels have to be ranked."""
-        raise CannotAnswerError(_NO_CELLS)
-
-    def label_vectors(self, rows: sparse.csr_array) -> Vectors:
-        """Return a function to vectors of labels whose distance says how differently such rows see them."""
-        raise CannotAnswerError(_NO_CELLS)
-
-    def natural_cells(self) -> NDArray[np.int32] | None:
-        """Return the cell of each label (K,) if the model has groups of similar labels; else None."""
-        return None
+    def scorer(self) -> Scorer:
+        """Return the model as a search sees it; a CannotAnswerError if all labels have to be ranked."""
+        raise CannotAnswerError(_NO_INDEX)
 
     def top_k_by_utility(self, rows: sparse.csr_array, k: int) -> sparse.csr_array:
         """Return the k labels of each row with the largest mean utility, as CSR (N, K) of σ of it: the probability if

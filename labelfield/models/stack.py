@@ -70,6 +70,12 @@ class Stack(nn.Module):
             result = torch.addcmul(result, part, places @ slopes)
         return torch.where(self.unseen[labels] < 0, NEVER, result.clamp_min(_LEAST))
 
+    def by_label(self) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
+        """Return the offset of each label (K,), and its slope for each part; 0 for labels that held in no row."""
+        is_seen = self.unseen == 0
+        offset, *slopes = (((self.places @ part) * is_seen).numpy() for part in (self.offsets, *self.slopes))
+        return offset, slopes
+
     def _weights(self) -> NDArray[np.float64]:
         """Return slopes and offsets, one after another."""
         return np.asarray(torch.cat([self.slopes.flatten(), self.offsets]).cpu().double().numpy())

@@ -36,7 +36,9 @@ def present_names(method: str | None) -> dict[str, str]:
 def upgraded(config: dict[str, Any], arrays: dict[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return a description and arrays in the present layout."""
     if config["version"] == 7:
-        return config, arrays
+        # Labels were in cells before they had an index; models with cells are searched as if they had none.
+        arrays = {name: value for name, value in arrays.items() if not name.startswith("cells.")}
+        return {name: value for name, value in config.items() if name != "cells"}, arrays
     config = config | {"no_evidence": _NO_EVIDENCE}
     if config["version"] == 6:
         return config, arrays

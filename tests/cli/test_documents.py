@@ -414,22 +414,22 @@ def test_a_correction_may_say_that_no_label_holds(tmp_path):
     assert "1 document has no labels; it counts as one with none of the labels" in said
 
 
-def test_tags_are_searched_in_cells(toy, trained, tmp_path):
+def test_tags_are_searched_with_an_index(toy, trained, tmp_path):
     model, _ = trained
 
     def tags(folder, search):
         return run("tag", folder, toy, "-k", 2, "--search", search).stdout
 
     assert tags(model, "exact") == tags(model, "auto") == run("tag", model, toy, "-k", 2).stdout
-    assert "not in cells" in message(run("tag", model, toy, "--search", "cells", check=1))
-    assert "drop --search cells" in message(run("tag", model, toy, "--search", "cells", "--f1", check=2))
+    assert "have no index" in message(run("tag", model, toy, "--search", "index", check=1))
+    assert "drop --search index" in message(run("tag", model, toy, "--search", "index", "--f1", check=2))
     estimator = labelfield.load(model, device="cpu")
     rows = estimator.rows(labelfield.read_documents(toy).texts)
-    estimator.classifier_.put_in_cells(sparse.vstack([rows] * (1 + 400 // rows.shape[0])), n_cells=4)
+    estimator.classifier_.index_labels(sparse.vstack([rows] * (1 + 400 // rows.shape[0])))
     estimator.save(tmp_path / "m")
     assert load_light(tmp_path / "m") is None
     found, exact = (
-        [json.loads(line) for line in tags(tmp_path / "m", search).splitlines()] for search in ("cells", "exact")
+        [json.loads(line) for line in tags(tmp_path / "m", search).splitlines()] for search in ("index", "exact")
     )
     same = [one["tags"][0]["label"] == other["tags"][0]["label"] for one, other in zip(found, exact, strict=True)]
     assert sum(same) >= 0.9 * len(same)

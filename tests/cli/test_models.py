@@ -103,25 +103,25 @@ def test_rankings_by_propensity_agree(toy, model, tmp_path):
     assert "--train" in done.stderr
 
 
-def test_search_in_cells(toy, model, tmp_path):
+def test_search_with_an_index(toy, model, tmp_path):
     data, estimator = labelfield.read(toy), labelfield.load(model, device="cpu")
-    estimator.put_in_cells(sparse.vstack([data.X, data.test.X]), n_cells=6)
+    estimator.index_labels(sparse.vstack([data.X, data.test.X]))
     estimator.save(tmp_path / "m")
-    expected = estimator.predict_topk(data.test.X, 3, search="cells")
-    done = run("predict", tmp_path / "m", toy, "-k", 3, "--search", "cells", "--out", tmp_path / "p.npz")
+    expected = estimator.predict_topk(data.test.X, 3, search="index")
+    done = run("predict", tmp_path / "m", toy, "-k", 3, "--search", "index", "--out", tmp_path / "p.npz")
     found = labelfield.read_predictions(tmp_path / "p.npz", 80, 30)
     np.testing.assert_allclose(found.toarray(), expected.toarray(), rtol=1e-6)
     assert "lists are proven complete" in done.stderr
-    scores = metrics.evaluate(data.test.Y, estimator.predict_topk(data.test.X, 5, search="cells"), data.Y)
-    shown = json.loads(run("evaluate", tmp_path / "m", toy, "--search", "cells", "--json").stdout)
+    scores = metrics.evaluate(data.test.Y, estimator.predict_topk(data.test.X, 5, search="index"), data.Y)
+    shown = json.loads(run("evaluate", tmp_path / "m", toy, "--search", "index", "--json").stdout)
     assert {name: shown[name] for name in scores} == pytest.approx(scores)
     for arguments in (("predict", model, toy, "--out", tmp_path / "no.npz"), ("evaluate", model, toy)):
-        done = run(*arguments, "--search", "cells", check=1)
-        assert "not in cells" in done.stderr
+        done = run(*arguments, "--search", "index", check=1)
+        assert "have no index" in done.stderr
         run(*arguments, "--search", "other", check=2)
-    done = run("evaluate", tmp_path / "m", toy, "--search", "cells", "--rank-by", "propensity", check=1)
+    done = run("evaluate", tmp_path / "m", toy, "--search", "index", "--rank-by", "propensity", check=1)
     assert "ranks by probability" in done.stderr
-    run("evaluate", "popularity", toy, "--search", "cells", check=2)
+    run("evaluate", "popularity", toy, "--search", "index", check=2)
     assert not (tmp_path / "no.npz").exists()
 
 

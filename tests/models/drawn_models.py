@@ -91,6 +91,12 @@ def mean(n_labels, rng):
     return EnsemblePredictor(members, members[0].predictor.calibration)
 
 
+def mean_of_machines(n_labels, rng):
+    """Return an ensemble of two sets of linear machines with trees."""
+    members = [Member(Same(), machines(n_labels, rng)) for _ in range(2)]
+    return EnsemblePredictor(members, members[0].predictor.calibration)
+
+
 def _calibrate(calibration):
     calibration.slopes.fill_(0.9)
     calibration.offsets.copy_(torch.linspace(0.5, -0.5, len(calibration.offsets)))

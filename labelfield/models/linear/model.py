@@ -100,10 +100,10 @@ def parts_of(own: Tensor, within: Sequence[Tensor], of_groups: Iterable[Tensor])
         return [own]
     trees = torch.empty(len(within), *own.shape, device=own.device)
     for tree, inside, group in zip(trees, within, of_groups, strict=True):
-        torch.add(_rho(group), _rho(inside), out=tree)
+        torch.add(rho(group), rho(inside), out=tree)
     return [own, trees.logsumexp(0).sub_(log(len(within))).clamp_min_(_LEAST)]
 
 
-def _rho(scores: Tensor) -> Tensor:
+def rho(scores: Tensor) -> Tensor:
     """Return -(1 - f)₊² from f + 1."""
     return (2 - scores).clamp_min_(0).square_().neg_()

@@ -12,12 +12,11 @@ from torch import Tensor
 from labelfield.csr import gather_rows
 from labelfield.linalg.rows import to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory, row_blocks
-from labelfield.models.cells import Layout, Vectors
-from labelfield.models.linear.cells import LinearCells, label_vectors, natural_cells
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.linear.scores import Weights, products
+from labelfield.models.linear.search import LinearScorer
 from labelfield.models.predictor import Block, Predictor
-from labelfield.models.search import CellScorer
+from labelfield.models.search import Scorer
 
 # The most rows times machines whose scores exist at once, and rows. A GPU lays out all weights again for each block.
 _BLOCK_ENTRIES, _MOST_ROWS = {"cpu": 1 << 23, "cuda": 1 << 27}, 2000
@@ -57,16 +56,10 @@ class LinearPredictor(Predictor):
             self.scores_of(rows), lambda found: model.stack(model.parts(found)).sigmoid(), calibrated
         )
 
-    def scorer(self, layout: Layout) -> CellScorer:
+    def scorer(self) -> Scorer:
         if self.normalises:
-            return super().scorer(layout)
-        return LinearCells(self, layout)
-
-    def label_vectors(self, rows: sparse.csr_array) -> Vectors:
-        return label_vectors(self, rows)
-
-    def natural_cells(self) -> NDArray[np.int32] | None:
-        return natural_cells(self)
+            return super().scorer()
+        return LinearScorer(self)
 
     def feature_relevance(self) -> NDArray[np.float32]:
         """Return the sum of the squared weights of each feature over all machines, per label."""

@@ -14,11 +14,10 @@ from labelfield.csr import gather_rows
 from labelfield.linalg.rows import device_of, to_tensor
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.calibration import N_RANKS, ranks_of
-from labelfield.models.cells import Layout, Vectors
-from labelfield.models.mlgpf.cells import FactorCells, label_vectors
 from labelfield.models.mlgpf.condition import condition
 from labelfield.models.mlgpf.joint import probable_sets, rows_at_once
 from labelfield.models.mlgpf.model import MLGPF, InducingState
+from labelfield.models.mlgpf.search import FactorScorer
 from labelfield.models.mlgpf.topk import label_blocks, top_k, top_k_by_mean, top_k_of_mean
 from labelfield.models.mlgpf.weighting import ranked_calibrated
 from labelfield.models.predictor import (
@@ -31,7 +30,7 @@ from labelfield.models.predictor import (
     tensor_blocks,
     to_csr,
 )
-from labelfield.models.search import CellScorer
+from labelfield.models.search import Scorer
 from labelfield.variational.families import Moments
 
 # Rows that are looked at together.
@@ -122,13 +121,10 @@ class FactorPredictor(Predictor):
 
         return to_csr((found for _, found in self.answers(blocks, ranked)), k, self.n_labels)
 
-    def scorer(self, layout: Layout) -> CellScorer:
+    def scorer(self) -> Scorer:
         if self.normalises:
-            return super().scorer(layout)
-        return FactorCells(self, layout)
-
-    def label_vectors(self, rows: sparse.csr_array) -> Vectors:
-        return label_vectors(self, rows)
+            return super().scorer()
+        return FactorScorer(self)
 
     def top_k_by_utility(
         self, rows: sparse.csr_array, k: int, observed: sparse.csr_array | None = None
