@@ -68,15 +68,13 @@ def test_an_index_is_saved(name, tmp_path):
     assert (loaded.predict_topk(TEST.X, 2, search="index") != model.predict_topk(TEST.X, 2, search="index")).nnz == 0
 
 
-def test_auto_uses_the_index_only_where_that_was_audited_and_pays(tmp_path, monkeypatch):
+def test_auto_uses_the_index_only_where_that_was_audited_and_pays(tmp_path):
     model = indexed("linear", tmp_path)
     index = model.index_
-    assert not model.uses_index(2, "probability", "auto")  # so few labels are ranked as fast
+    model.fitted_.index = replace(index, audit=replace(index.audit, k=5, speedup=1.0))
+    assert not model.uses_index(2, "probability", "auto")
     assert model.uses_index(2, "probability", "index")
-    assert index.pays(100_000)
-    assert not replace(index, audit=replace(index.audit, n_kept=20_000)).pays(100_000)
-    model.fitted_.index = replace(index, audit=replace(index.audit, k=5))
-    monkeypatch.setattr(type(index), "pays", lambda self, n_labels: True)
+    model.fitted_.index = replace(index, audit=replace(index.audit, k=5, speedup=2.0))
     assert model.uses_index(5, "probability", "auto")
     assert not model.uses_index(6, "probability", "auto")
     assert not model.uses_index(5, "probability", "exact")
