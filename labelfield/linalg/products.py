@@ -22,7 +22,15 @@ def product(A: Tensor, B: Tensor) -> Tensor:
     is_plain = A.dim() == B.dim() == 2 and A.dtype == B.dtype == torch.float32 and A.device.type == "cpu"
     if not (is_plain and A.numel() * B.shape[1] >= _WORTH_ASKING and _has_wide_registers()):
         return A @ B
-    return apply(_ByOneDNN, A, B)
+    if torch.is_grad_enabled() and (A.requires_grad or B.requires_grad):
+        return apply(_ByOneDNN, A, B)
+    return _multiply(A, B)
+
+
+def _multiply(A: Tensor, B: Tensor) -> Tensor:
+    rows_by_weights = _onednn()
+    assert rows_by_weights is not None
+    return rows_by_weights(A, B.T, None, "none", [], "")
 
 
 @cache
@@ -42,9 +50,7 @@ class _ByOneDNN(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, A: Tensor, B: Tensor) -> Tensor:
         ctx.save_for_backward(A, B)
-        multiply = _onednn()
-        assert multiply is not None
-        return multiply(A, B.T, None, "none", [], "")
+        return _multiply(A, B)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
