@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,22 @@ class OutOfMemoryError(MemoryError):
     def __init__(self, reason: str, lower: str) -> None:
         lines = reason.splitlines()
         super().__init__(f"out of memory: lower {lower}" + (f" ({lines[0]})" if lines else ""))
+
+
+@contextmanager
+def only_new_garbage() -> Iterator[None]:
+    """Meanwhile, search only objects made from now on for garbage.
+
+    Those of torch, numba and scikit-learn are half a million, which takes as long to search as ten steps of training.
+    """
+    if gc.get_freeze_count():  # the caller has set objects apart, or this is under way already
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

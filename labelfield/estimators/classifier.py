@@ -40,7 +40,7 @@ from labelfield.inference.fitting import Past, Trainer
 from labelfield.inference.run import Monitor, Run, Settings, Validate
 from labelfield.inference.signals import Interrupted, stop_requests
 from labelfield.mapped import pieces
-from labelfield.memory import FEWER_ROWS, OutOfMemoryError, advising_on_memory, free_bytes
+from labelfield.memory import FEWER_ROWS, OutOfMemoryError, advising_on_memory, free_bytes, only_new_garbage
 from labelfield.metrics import evaluate
 from labelfield.metrics.propensity import RankBy, inverse_propensity_of, rank_weight
 from labelfield.models.index import Index
@@ -131,6 +131,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
         data = self.prepare(X, Y, observed=observed, missing=missing)
         return self.train_prepared(data, validation=validation, checkpoint=checkpoint, resume=resume, on_step=on_step)
 
+    @only_new_garbage()
     def prepare(
         self,
         X: Any,
@@ -158,6 +159,7 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             cluster.agree(alike | {name: digest_of(array) for name, array in arrays.items()})
         return build(self, rows._replace(cluster=cluster))
 
+    @only_new_garbage()
     def train_prepared(
         self,
         data: Dataset,

@@ -10,6 +10,7 @@ from torch.nn.functional import normalize
 
 from labelfield.kernels import DensePoints
 from labelfield.linalg.autograd import apply
+from labelfield.linalg.products import product
 from labelfield.linalg.rows import Rows, dot, transposed
 
 _CHUNK = 1 << 16
@@ -136,14 +137,14 @@ class _WeightedGram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Zt: Tensor, squared_weights: Tensor) -> Tensor:
         ctx.save_for_backward(Zt, squared_weights)
-        return Zt.T @ (Zt * squared_weights.unsqueeze(1))
+        return product(Zt.T, Zt * squared_weights.unsqueeze(1))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         Zt, squared_weights = ctx.saved_tensors
-        product = Zt @ (gradients[0] + gradients[0].T)
-        d_weights = 0.5 * _row_products(product, Zt)
-        return product.mul_(squared_weights.unsqueeze(1)), d_weights
+        both = product(Zt, gradients[0] + gradients[0].T)
+        d_weights = 0.5 * _row_products(both, Zt)
+        return both.mul_(squared_weights.unsqueeze(1)), d_weights
 
 
 class _WeightedCross(torch.autograd.Function):

@@ -96,12 +96,15 @@ def squared_distances(products: Tensor) -> Tensor:
 
 
 class _SquaredDistances(torch.autograd.Function):
-    """p_ii + p_jj - p_ij - p_ji. With gradients E where that is above 0: -(E + Eᵀ), and its sums on the diagonal."""
+    """p_ii + p_jj - 2 p_ij. With gradients E where that is above 0: -2 E, and the sums of E + Eᵀ on the diagonal.
+
+    Products are symmetric but for rounding, so that only the symmetric part of a gradient means anything.
+    """
 
     @staticmethod
     def forward(ctx: Any, products: Tensor) -> Tensor:
         norms = products.diagonal(dim1=-2, dim2=-1)
-        squared = (norms.unsqueeze(-1) + norms.unsqueeze(-2)).sub_(products).sub_(products.mT).clamp_min_(0)
+        squared = (norms.unsqueeze(-1) + norms.unsqueeze(-2)).sub_(products, alpha=2).clamp_min_(0)
         squared.diagonal(dim1=-2, dim2=-1).zero_()  # exactly, in spite of rounding
         ctx.save_for_backward(squared)
         return squared
@@ -110,9 +113,9 @@ class _SquaredDistances(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (squared,) = ctx.saved_tensors
         gradient = gradients[0] * (squared > 0)
-        both: Tensor = (gradient + gradient.mT).neg_()
-        both.diagonal(dim1=-2, dim2=-1).copy_(-both.sum(-2))
-        return both
+        sums = gradient.sum(-1) + gradient.sum(-2)
+        gradient.mul_(-2).diagonal(dim1=-2, dim2=-1).copy_(sums)
+        return gradient
 
 
 def squared_exponential(length: float = 1.0, **sizes: int | None) -> Stationary:

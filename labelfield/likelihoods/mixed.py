@@ -19,6 +19,7 @@ from labelfield.likelihoods.chunks import CHUNK
 from labelfield.likelihoods.softplus import softplus_in_place, softplus_moments
 from labelfield.linalg.autograd import apply
 from labelfield.linalg.partial import Hidden
+from labelfield.linalg.products import product
 from labelfield.linalg.rows import entry_rows
 
 # Rows times labels from which products in bfloat16 save more than the conversions cost.
@@ -93,7 +94,7 @@ class _MixedLoss(torch.autograd.Function):
             shape = len(mean), columns.stop - columns.start
             if not room or room[0].shape != shape:
                 room = [b.new_empty(shape), b.new_empty(shape)]
-            G = torch.addmm(b[columns], mean, Phi[columns].T, out=room[0])
+            G = torch.add(product(mean, Phi[columns].T), b[columns], out=room[0])
             H = room[1].copy_(var_ @ squares_[columns].T)
             for own, moment in ((own_mean, G), (own_var, H)):
                 if own is not None:

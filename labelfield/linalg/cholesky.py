@@ -8,6 +8,7 @@ from torch import Tensor
 
 from labelfield.errors import LabelfieldError
 from labelfield.linalg.autograd import apply
+from labelfield.linalg.products import product
 
 _N_RAISES = 3
 # A jitter of 0 is raised from here: the rounding error of float64 over a few hundred rows.
@@ -56,39 +57,40 @@ def cholesky(K: Tensor, name: str, jitter: float) -> Tensor:
     )
 
 
-def whitened(K: Tensor, L: Tensor, C: Tensor) -> Tensor:
-    """Return A = L⁻¹ C (…, M, B) in the type of C, solved in float64, for the float64 factor L of K plus some jitter I.
+def whitened(K: Tensor, inverse: Tensor, C: Tensor) -> Tensor:
+    """Return A = L⁻¹ C (…, M, B) in the type of C, for the inverse in float64 of the factor L of K plus some jitter I.
 
-    The gradient goes to K directly instead of through L, which is cheaper than that of a factorisation and a solve. Its
-    products with a batch are in the type of C; only what is divided by L twice needs float64.
+    The gradient goes to K directly instead of through L, which is cheaper than that of a factorisation and a solve. All
+    products are in the type of C. The factor is inverted in float64 and its inverse rounded once, which costs about as
+    much precision as C has lost to rounding already: both roundings are multiplied by L⁻¹ in the same way.
     """
-    return apply(_Whitened, K, L.detach(), C)
+    return apply(_Whitened, K, inverse.detach().to(C.dtype), C)
 
 
 class _Whitened(torch.autograd.Function):
-    """With the gradient G of A: ∂C = L⁻ᵀ G and ∂K = -sym(L⁻ᵀ Φ(G Aᵀ) L⁻¹), where Φ takes tril and halves its diagonal.
+    """With the gradient G of A: ∂C = L⁻ᵀ G and ∂K = -L⁻ᵀ Φ(G Aᵀ) L⁻¹, where Φ takes tril and halves its diagonal.
 
-    Through L it would be ∂L = -tril(L⁻ᵀ G Aᵀ), ∂K = sym(L⁻ᵀ Φ(Lᵀ ∂L) L⁻¹). The part that tril removes is strictly upper
-    triangular and stays so when multiplied by Lᵀ, so Φ drops it, and Lᵀ L⁻ᵀ cancels.
+    Through L it would be ∂L = -tril(L⁻ᵀ G Aᵀ), ∂K = L⁻ᵀ Φ(Lᵀ ∂L) L⁻¹. The part that tril removes is strictly upper
+    triangular and stays so when multiplied by Lᵀ, so Φ drops it, and Lᵀ L⁻ᵀ cancels. As K is symmetric, only the
+    symmetric part of ∂K means anything.
     """
 
     @staticmethod
-    def forward(ctx: Any, K: Tensor, L: Tensor, C: Tensor) -> Tensor:  # noqa: ARG004  # K only receives its gradient
-        A: Tensor = torch.linalg.solve_triangular(L, C.double(), upper=False).to(C.dtype)
-        ctx.save_for_backward(L, A)
+    def forward(ctx: Any, K: Tensor, inverse: Tensor, C: Tensor) -> Tensor:
+        A = product(inverse, C)
+        ctx.save_for_backward(inverse, A)
+        ctx.type = K.dtype
         return A
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
-        L, A = ctx.saved_tensors
+        inverse, A = ctx.saved_tensors
         G = gradients[0]
         d_K = d_C = None
         if ctx.needs_input_grad[0]:
-            lower = (G @ A.mT).tril_().double()
+            lower = product(G, A.mT).tril_()
             lower.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-            half = torch.linalg.solve_triangular(L.mT, lower, upper=True)
-            half = torch.linalg.solve_triangular(L, half, upper=False, left=False)
-            d_K = (half + half.mT).mul_(-0.5)
+            d_K = product(inverse.mT, product(lower, inverse)).neg_().to(ctx.type)
         if ctx.needs_input_grad[2]:
-            d_C = torch.linalg.solve_triangular(L.mT.to(G.dtype), G, upper=True)
+            d_C = product(inverse.mT, G)
         return d_K, None, d_C

@@ -10,6 +10,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from labelfield.linalg.autograd import apply
+from labelfield.linalg.products import product
 
 # torch warns once per process that its CSR tensors are in beta. Trigger that warning here, silenced.
 with warnings.catch_warnings():
@@ -51,7 +52,7 @@ def dot(X: Tensor, W: Tensor) -> Tensor:
     """Return X W (B, M) for dense or sparse X (B, D) and dense W (D, M); X is never made dense."""
     if X.layout == torch.sparse_csr:
         return apply(_SparseTimesDense, X, W)
-    return torch.as_tensor(X @ W)
+    return product(X, W)
 
 
 def transposed(X: Tensor) -> Tensor:

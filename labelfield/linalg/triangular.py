@@ -19,6 +19,8 @@ _SMALLEST_BLOCK = 32
 _SCRATCH = {"cpu": 1 << 18, "cuda": 1 << 26}
 # The size of one array of what is kept for the gradient: more than 32 MiB, so that freeing it returns it to the system.
 _KEPT = 9 << 20
+# The largest factor that is inverted by one solve.
+_LARGEST_SOLVED = 128
 
 
 def projected_square_norms(factor: Tensor, A: Tensor) -> Tensor:
@@ -35,6 +37,20 @@ def trace_minus_log_det(factor: Tensor) -> Tensor:
 def tril_log_det(L: Tensor) -> Tensor:
     """Return log |L Lᵀ| (…) in float64 for a lower-triangular factor (…, M, M)."""
     return 2 * L.diagonal(dim1=-2, dim2=-1).double().abs().log().sum(-1)
+
+
+def tril_inverse(L: Tensor) -> Tensor:
+    """Return L⁻¹ for lower-triangular factors (…, M, M), by halves: most of the work is products, not solves."""
+    size = L.shape[-1]
+    if size <= _LARGEST_SOLVED:
+        eye = torch.eye(size, dtype=L.dtype, device=L.device).expand_as(L)
+        solved: Tensor = torch.linalg.solve_triangular(L, eye, upper=False)
+        return solved
+    half, result = size // 2, torch.zeros_like(L)
+    first, last = tril_inverse(L[..., :half, :half]), tril_inverse(L[..., half:, half:])
+    result[..., :half, :half], result[..., half:, half:] = first, last
+    result[..., half:, :half] = (last @ (L[..., half:, :half] @ first)).neg_()
+    return result
 
 
 class _ProjectedSquareNorms(torch.autograd.Function):

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from labelfield.linalg.cholesky import cholesky, whitened
 from labelfield.linalg.gaussian import LEAST_VARIANCE, kl_diagonal_standard, kl_full, kl_full_standard
-from labelfield.linalg.triangular import projected_square_norms, tril_log_det
+from labelfield.linalg.products import product
+from labelfield.linalg.triangular import projected_square_norms, tril_inverse, tril_log_det
 
 _SMALLEST_NOISE = 1e-6
 # q starts narrower than the prior.
@@ -40,9 +41,14 @@ class Prior:
         """The Cholesky factor (…, M, M)."""
         return cholesky(self.K, "K_Z, the covariance of the inducing inputs,", self.jitter)
 
+    @cached_property
+    def _inverse(self) -> Tensor:
+        """The inverse of the factor (…, M, M), without a gradient."""
+        return tril_inverse(self.L.detach())
+
     def whiten(self, Kzx: Tensor) -> Tensor:
-        """Return A = L⁻¹ k(Z, X) (…, M, B), solved in float64 and returned in the type of the rows."""
-        return whitened(self.K, self.L, Kzx)
+        """Return A = L⁻¹ k(Z, X) (…, M, B) in the type of the rows."""
+        return whitened(self.K, self._inverse, Kzx)
 
 
 class Family(nn.Module, ABC):
@@ -90,7 +96,7 @@ def factor_parameter(spread: float, *shape: int) -> nn.Parameter:
 
 def _mean_of(A: Tensor, m: Tensor) -> Tensor:
     """Return Aᵀ m (B, P) for A (M, B), or (P, M, B) per process, and m (P, M)."""
-    return A.T @ m.T if A.dim() == 2 else torch.bmm(m.unsqueeze(1), A).squeeze(1).T
+    return product(A.T, m.T) if A.dim() == 2 else torch.bmm(m.unsqueeze(1), A).squeeze(1).T
 
 
 def _rows_first(values: Tensor) -> Tensor:
@@ -126,7 +132,7 @@ class WhitenedShared(Family):
 
     def moments(self, prior: Prior, Kzx: Tensor, kxx: Tensor) -> Moments:
         A = prior.whiten(Kzx)
-        var = kxx - A.square().sum(-2) + (self.factor.tril().T @ A).square().sum(-2)
+        var = kxx - A.square().sum(-2) + product(self.factor.tril().T, A).square().sum(-2)
         mean = _mean_of(A, self.mean)
         return Moments(mean, _rows_first(var).clamp_min(LEAST_VARIANCE).expand_as(mean))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from labelfield.linalg import triangular
-from labelfield.linalg.triangular import projected_square_norms, trace_minus_log_det
+from labelfield.linalg.triangular import projected_square_norms, trace_minus_log_det, tril_inverse
 
 P, M, B = 3, 5, 4
 
@@ -31,6 +31,13 @@ def test_projected_square_norms(shape):
     with torch.no_grad():
         torch.testing.assert_close(projected_square_norms(L, A), naive)
     assert torch.autograd.gradcheck(projected_square_norms, (L, A))
+
+
+@pytest.mark.parametrize("shape", [(M, M), (P, M, M), (1, 1)])
+def test_inverse(shape, monkeypatch):
+    monkeypatch.setattr(triangular, "_LARGEST_SOLVED", 2)
+    L = torch.randn(shape, dtype=torch.float64).tril() + 3 * torch.eye(shape[-1], dtype=torch.float64)
+    torch.testing.assert_close(tril_inverse(L), torch.linalg.inv(L))
 
 
 def test_a_second_gradient_of_the_same_graph_is_the_first():
