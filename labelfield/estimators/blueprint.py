@@ -104,8 +104,9 @@ class Fitted:
     # The predictions for held-out rows, for decisions; if there are none, why not.
     evidence: Evidence | None = None
     no_evidence: str = ""
-    # What searches need that score few labels exactly; None if there is none.
+    # What searches need that score few labels exactly; None if there is none. Until then, rows to make it of.
     index: Index | None = None
+    rows_for_index: sparse.csr_array | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     feature_names_digest: str | None = None

@@ -34,7 +34,14 @@ from labelfield.estimators.blueprint import Blueprint, Fitted, TrainingRows
 from labelfield.estimators.inputs import Labels, as_rows, encode_known, encode_labels, encode_seen
 from labelfield.estimators.observed import read_mask, split_missing
 from labelfield.estimators.options import check_parameters, choose_device, choose_seed, count_of, plain_options
-from labelfield.estimators.searching import Search, index_of, search_index, uses_index
+from labelfield.estimators.searching import (
+    Search,
+    index_of,
+    index_where_it_pays,
+    rows_for_index,
+    search_index,
+    uses_index,
+)
 from labelfield.inference.calibrating import evidence_of
 from labelfield.inference.fitting import Past, Trainer
 from labelfield.inference.run import Monitor, Run, Settings, Validate
@@ -157,7 +164,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             alike["random_state"] = str(rows.seed)
             arrays = {"training rows": rows.X, "training labels": rows.Y}
             cluster.agree(alike | {name: digest_of(array) for name, array in arrays.items()})
-        return build(self, rows._replace(cluster=cluster))
+        data = build(self, rows._replace(cluster=cluster))
+        self.fitted_.rows_for_index = rows_for_index(rows.X, self.spec_.n_labels)
+        return data
 
     @only_new_garbage()
     def train_prepared(
@@ -180,6 +189,9 @@ class Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # 
             cluster=cluster,
         )
         run_training(self, data, monitor)
+        if cluster.size == 1:
+            self.fitted_.index = index_where_it_pays(self.fitted_)
+        self.fitted_.rows_for_index = None
         return self
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> Self:
@@ -607,7 +619,8 @@ def train_more(estimator: Classifier, data: Dataset, past: Past) -> None:
     """Train for one more epoch on rows as the model sees them."""
     with _changing_model(estimator):
         run = estimator.trainer_.train_more(data, past)
-    estimator.fitted_.mask = estimator.fitted_.evidence = estimator.fitted_.index = None
+    estimator.fitted_.mask = estimator.fitted_.evidence = None
+    estimator.fitted_.index = estimator.fitted_.rows_for_index = None
     estimator.fitted_.no_evidence = "the model was trained with partial_fit, which holds out no rows. Train it with fit"
     estimator.fitted_.history = [asdict(epoch) for epoch in run.history]
 

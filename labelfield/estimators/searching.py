@@ -12,6 +12,7 @@ from labelfield.csr import column_counts, gather_rows
 from labelfield.decide.bounds import betting_p_value
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Fitted
+from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.index import Audit, Directions, Index, least_weights
 from labelfield.models.search import Guesses, Scorer, Searched, search, turns_of
 
@@ -20,6 +21,8 @@ Search = Literal["auto", "exact", "index"]
 _AUDITED = 5
 # With fewer rows no audit can succeed: none may then be missed. More rows say little more, and each is ranked exactly.
 _LEAST_ROWS, _MOST_ROWS = 400, 4000
+# Training makes an index of so many labels, by fewer rows: with fewer labels it saves little.
+_MANY_LABELS, _FEW_ROWS = 20_000, 1000
 # The most labels that are scored exactly; their numbers that an audit looks at: each is larger by this factor.
 _MOST_KEPT, _FINER = 4096, 1.1
 # Labels, and weights of labels, that directions and least weights are found from.
@@ -55,10 +58,34 @@ def search_index(fitted: Fitted, rows: sparse.csr_array, k: int, calibrated: boo
     return found
 
 
+def rows_for_index(rows: sparse.csr_array, n_labels: int) -> sparse.csr_array | None:
+    """Return some rows for the index that training makes of very many labels; None if it makes none."""
+    is_large = n_labels >= _MANY_LABELS and rows.shape[0] >= _LEAST_ROWS
+    return _some_of(rows, _FEW_ROWS) if is_large else None
+
+
+def index_where_it_pays(fitted: Fitted) -> Index | None:
+    """Return an index from rows that were trained on; None where the audit finds that it does not pay, or where there
+    can be none."""
+    if fitted.rows_for_index is None:
+        return None
+    try:
+        with advising_on_memory(FEWER_ROWS):
+            index = index_of(fitted.predictor, fitted.row_transform(fitted.rows_for_index))
+    except (CannotAnswerError, MemoryError):  # the model is whole without it
+        return None
+    return index if index.pays else None
+
+
+def _some_of(rows: sparse.csr_array, most: int) -> sparse.csr_array:
+    """Return rows evenly among all, so many at the most."""
+    return gather_rows(rows, np.linspace(0, rows.shape[0] - 1, min(rows.shape[0], most)).astype(np.int64))
+
+
 def index_of(predictor: Any, rows: sparse.csr_array, target: float = 0.99, confidence: float = 0.95) -> Index:
     """Index labels, and audit searches on rows that are like those to come."""
     require_rows(rows.shape[0])
-    rows = gather_rows(rows, np.linspace(0, rows.shape[0] - 1, min(rows.shape[0], _MOST_ROWS)).astype(np.int64))
+    rows = _some_of(rows, _MOST_ROWS)
     scorer: Scorer = predictor.scorer()
     k, most = min(_AUDITED, predictor.n_labels), min(_MOST_KEPT, predictor.n_labels)
     directions = directions_of(scorer, rows)

@@ -12,7 +12,9 @@ from sklearn.base import clone
 
 import labelfield
 from labelfield import CannotAnswerError
+from labelfield.estimators import searching
 from labelfield.models import artifact
+from labelfield.models import index as index_module
 from labelfield.models.artifact import ModelError
 from labelfield.models.upgrade import upgraded
 
@@ -97,6 +99,22 @@ def test_an_audit_takes_some_of_many_rows(model):
     model.index_labels(X)
     assert (model.index_.audit.n_rows, model.index_.audit.target) == (4000, 0.99)  # no more are needed
     assert model.search_topk(X[:9], 3).best.nnz == 27
+
+
+@pytest.mark.parametrize(("least", "speedup", "has_index"), [(40, 0.0, True), (40, 1e9, False), (41, 0.0, False)])
+@pytest.mark.parametrize("model", [MACHINES, labelfield.EnsembleClassifier(estimator=FACTORS, n_members=2)])
+def test_training_indexes_very_many_labels_where_that_pays(model, least, speedup, has_index, monkeypatch):
+    monkeypatch.setattr(searching, "_MANY_LABELS", least)
+    monkeypatch.setattr(index_module, "_PAYS", speedup)
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((1200, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
+    Y = sparse.random_array((1200, 40), density=0.05, rng=rng, format="csr", dtype=np.float32)
+    model = clone(model).fit(X, Y > 0)
+    assert (model.index_ is not None) == has_index
+    assert model.uses_index(5, "probability", "auto") == has_index
+    if has_index:
+        assert model.index_.audit.n_rows == 1000
+        assert all(member.index_ is None for member in model.members() if member is not model)
 
 
 @pytest.mark.parametrize(
