@@ -112,8 +112,8 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (squared,) = ctx.saved_tensors
-        gradient = gradients[0] * (squared > 0)
-        sums = gradient.sum(-1) + gradient.sum(-2)
+        gradient: Tensor = gradients[0] * (squared > 0)
+        sums = gradient.sum(-1) + gradient.sum(-2)  # on the diagonal itself E is 0
         gradient.mul_(-2).diagonal(dim1=-2, dim2=-1).copy_(sums)
         return gradient
 

@@ -14,13 +14,15 @@ from torch import Tensor
 from labelfield.linalg.autograd import apply
 
 # Multiplications from which oneDNN saves more than asking for it costs.
-_WORTH_ASKING = 1 << 20
+_WORTH_ASKING = 1 << 19
 
 
 def product(A: Tensor, B: Tensor) -> Tensor:
     """Return A B for A (M, N) and B (N, P), or (…, M, N) and (…, N, P)."""
     is_plain = A.dim() == B.dim() == 2 and A.dtype == B.dtype == torch.float32 and A.device.type == "cpu"
-    if not (is_plain and A.numel() * B.shape[1] >= _WORTH_ASKING and _has_wide_registers()):
+    # A vector needs no fast product: its time is that of reading the matrix.
+    is_large = is_plain and min(len(A), B.shape[1]) > 1 and A.numel() * B.shape[1] >= _WORTH_ASKING
+    if not (is_large and _has_wide_registers()):
         return A @ B
     if torch.is_grad_enabled() and (A.requires_grad or B.requires_grad):
         return apply(_ByOneDNN, A, B)

@@ -40,17 +40,23 @@ def tril_log_det(L: Tensor) -> Tensor:
 
 
 def tril_inverse(L: Tensor) -> Tensor:
-    """Return L⁻¹ for lower-triangular factors (…, M, M), by halves: most of the work is products, not solves."""
-    size = L.shape[-1]
-    if size <= _LARGEST_SOLVED:
-        eye = torch.eye(size, dtype=L.dtype, device=L.device).expand_as(L)
-        solved: Tensor = torch.linalg.solve_triangular(L, eye, upper=False)
-        return solved
-    half, result = size // 2, torch.zeros_like(L)
-    first, last = tril_inverse(L[..., :half, :half]), tril_inverse(L[..., half:, half:])
-    result[..., :half, :half], result[..., half:, half:] = first, last
-    result[..., half:, :half] = (last @ (L[..., half:, :half] @ first)).neg_()
+    """Return L⁻¹ for lower-triangular L (…, M, M), without a gradient: most of the work is products, not solves."""
+    result = torch.zeros_like(L)
+    _invert(L.detach(), result)
     return result
+
+
+def _invert(L: Tensor, result: Tensor) -> None:
+    """Write L⁻¹ by halves: [[A, 0], [B, C]]⁻¹ = [[A⁻¹, 0], [-C⁻¹ B A⁻¹, C⁻¹]]."""
+    half = L.shape[-1] // 2
+    if L.shape[-1] <= _LARGEST_SOLVED:
+        eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand_as(L)
+        result.copy_(torch.linalg.solve_triangular(L, eye, upper=False))
+        return
+    first, last = (slice(half), slice(half)), (slice(half, None), slice(half, None))
+    for own in (first, last):
+        _invert(L[..., *own], result[..., *own])
+    result[..., half:, :half] = (result[..., *last] @ (L[..., half:, :half] @ result[..., *first])).neg_()
 
 
 class _ProjectedSquareNorms(torch.autograd.Function):

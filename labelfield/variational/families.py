@@ -44,7 +44,7 @@ class Prior:
     @cached_property
     def _inverse(self) -> Tensor:
         """The inverse of the factor (…, M, M), without a gradient."""
-        return tril_inverse(self.L.detach())
+        return tril_inverse(self.L)
 
     def whiten(self, Kzx: Tensor) -> Tensor:
         """Return A = L⁻¹ k(Z, X) (…, M, B) in the type of the rows."""
