@@ -54,11 +54,11 @@ def fill_postings(
 
 
 @compiled()
-def begin(indices: I4, starts: I8, labels: I4, cursors: I8, following: I4) -> None:
-    """Write where the postings of each entry of some rows begin, and their first label."""
+def begin(indices: I4, starts: I8, labels: I4, cursors: I8, ends: I8, following: I4) -> None:
+    """Write where the postings of each entry of some rows begin and end, and their first label."""
     for j in range(indices.shape[0]):
         first, end = starts[indices[j]], starts[indices[j] + 1]
-        cursors[j] = first
+        cursors[j], ends[j] = first, end
         following[j] = labels[first] if first < end else _END
 
 
@@ -70,21 +70,19 @@ def keep_best(
     label_scale: F4,
     bias: F4,
     indptr: I4,
-    indices: I4,
     data: F4,
     cursors: I8,
+    ends: I8,
     following: I4,
-    starts: I8,
     labels: I4,
     values: F4,
     tree_slopes: F4,
     least: float,
     tree_indptr: I4,
-    tree_indices: I4,
     tree_data: F4,
     tree_cursors: I8,
+    tree_ends: I8,
     tree_following: I4,
-    tree_starts: I8,
     tree_labels: I4,
     n_kept: int,
     limits: F4,
@@ -109,7 +107,7 @@ def keep_best(
         for j in range(indptr[row], indptr[row + 1]):
             label = following[j]
             if label < last:
-                at, end, x = cursors[j], starts[indices[j] + 1], data[j]
+                at, end, x = cursors[j], ends[j], data[j]
                 while label < last:
                     own[label - first] += x * values[at]
                     at += 1
@@ -119,7 +117,7 @@ def keep_best(
         for j in range(tree_indptr[row], tree_indptr[row + 1]):
             label = tree_following[j]
             if label < last:
-                at, end, x = tree_cursors[j], tree_starts[tree_indices[j] + 1], tree_data[j]
+                at, end, x = tree_cursors[j], tree_ends[j], tree_data[j]
                 while label < last:
                     place = label - first
                     if inside[place] == _ZERO:

@@ -142,12 +142,13 @@ class Postings:
 
 
 class Read(NamedTuple):
-    """The entries of rows, with cursors in the postings of each: where its next label is, and which."""
+    """The entries of rows, with cursors in the postings of each: where its next label is, where they end, and which
+    label that is."""
 
     indptr: NDArray[np.int32]
-    indices: NDArray[np.int32]
     data: F4
     cursors: NDArray[np.int64]
+    ends: NDArray[np.int64]
     following: NDArray[np.int32]
 
     @classmethod
@@ -156,9 +157,10 @@ class Read(NamedTuple):
         from labelfield.compiled.search import begin
 
         indptr, indices, data = _entries(rows)
-        cursors, following = np.empty(indices.size, np.int64), np.empty(indices.size, np.int32)
-        begin(indices, starts, labels, cursors, following)
-        return cls(indptr, indices, data, cursors, following)
+        cursors, ends = (np.empty(indices.size, np.int64) for _ in range(2))
+        following = np.empty(indices.size, np.int32)
+        begin(indices, starts, labels, cursors, ends, following)
+        return cls(indptr, data, cursors, ends, following)
 
     def of_rows(self, rows: slice) -> Read:
         """Return some rows of the same."""
@@ -242,13 +244,11 @@ class Guesses:
                             self.scale,
                             self.bias,
                             *own.of_rows(rows),
-                            self.postings.starts,
                             self.postings.labels,
                             self.postings.values,
                             tree_slopes,
                             exp(LEAST_IN_TREES),
                             *trees.of_rows(rows),
-                            self.tree_starts,
                             self.tree_labels,
                             n_kept,
                             limits[rows],
