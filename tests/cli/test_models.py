@@ -7,14 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import typer
 from scipy import sparse
 from test_commands import run
 
 import labelfield
 from labelfield import metrics
+from labelfield.cli.prediction import _answer_together
 from labelfield.memory import own_bytes
 
 SMALL = [
@@ -122,7 +125,14 @@ def test_search_with_an_index(toy, model, tmp_path):
     done = run("evaluate", tmp_path / "m", toy, "--search", "index", "--rank-by", "propensity", check=1)
     assert "ranks by probability" in done.stderr
     run("evaluate", "popularity", toy, "--search", "index", check=2)
+    done = run("predict", model, toy, "--known", toy, "--search", "index", "--out", tmp_path / "no.npz", check=2)
+    assert "--known ranks all labels" in done.stderr
     assert not (tmp_path / "no.npz").exists()
+
+
+def test_several_processes_rank_all_labels():
+    with pytest.raises(typer.BadParameter, match="start it without torchrun"):
+        _answer_together(None, None, None, SimpleNamespace(size=2), "index")
 
 
 def test_show(model):
