@@ -60,7 +60,7 @@ def machines(n_labels, rng, n_trees=2):
     """Return linear machines of which some labels were never seen."""
     n_groups = 20
     n_machines = (1 + n_trees) * n_labels + n_groups * n_trees
-    model = LinearMachines(N_FEATURES, n_labels, 0, n_trees, n_machines)
+    model = LinearMachines(N_FEATURES, n_labels, 0, n_trees, n_machines, 1, has_own=True)
     chosen = np.sort(rng.random((n_machines, N_FEATURES)).argsort(1)[:, :8], 1).astype(np.int32)
     weights = rng.normal(0.2, 0.6, chosen.size).astype(np.float32)
     pointers = np.arange(n_machines + 1) * 8
@@ -71,6 +71,7 @@ def machines(n_labels, rng, n_trees=2):
         model.groups[number] = torch.from_numpy(first + rng.integers(n_groups, size=n_labels))
     model.stack.count(rng.integers(0, 30, n_labels))
     model.stack.slopes.copy_(torch.from_numpy(rng.uniform(0.2, 2, model.stack.slopes.shape)))
+    model.stack.offsets.fill_(-2 if n_trees else -4)
     _calibrate(model.calibration)
     return LinearPredictor(model)
 
