@@ -56,8 +56,7 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         factor = MLGPFClassifier(row_transform=choose_class_transform(rows.X), **share(1.0))
         return _mix(rows, [factor], [build_member(factor, rows)], [], budget)
     has_factor = _has_factor(options, rows)
-    n_trees = 0 if options.quality == "fast" else None
-    linear = LinearClassifier(n_trees=n_trees, **share(_LINEAR_SHARE if has_factor else 1.0))
+    linear = LinearClassifier(**share(_LINEAR_SHARE if has_factor else 1.0))
     members: list[Any] = [linear]
     data = [build_member(linear, rows)]
     trials = linear.trials_

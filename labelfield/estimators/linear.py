@@ -16,7 +16,7 @@ from labelfield.inference.margin import Problem
 from labelfield.inference.run import Settings
 from labelfield.inference.trials import choose_machine
 from labelfield.models.linear.cost import training_bytes
-from labelfield.models.linear.plan import COSTS, default_trees, most_held_out, n_machines
+from labelfield.models.linear.plan import COSTS, N_LEVELS, default_trees, most_held_out, n_machines
 from labelfield.models.linear.predict import LinearPredictor
 from labelfield.models.linear.sharded import ShardedPredictor
 from labelfield.models.linear.spec import CONSTRAINTS, MOST_TREES, LinearSpec, build
@@ -39,7 +39,8 @@ def _design(options: Any, rows: TrainingRows) -> Design:
         1, n_rows, time_budget=options.time_budget, held_out=held_out, seed=rows.seed, held_out_seed=rows.held_out_seed
     )
     transforms = [options.row_transform] if options.row_transform else candidate_transforms(rows.X)
-    costs = [options.cost] if options.cost else list(COSTS)
+    # Trials are of machines over all rows: they say which rows suit trees, but not which cost.
+    costs = [options.cost] if options.cost else list(COSTS[: 1 if n_trees else None])
     trials, started = [], time.perf_counter()
     if settings.held_out and n_rows >= _LEAST_ROWS_TO_COMPARE and len(transforms) * len(costs) > 1:
         chosen_rows = settings.held_out_rows(n_rows)
@@ -52,7 +53,8 @@ def _design(options: Any, rows: TrainingRows) -> Design:
             settings = replace(settings, time_budget=max(left, _LEAST_SECONDS))
     chosen = (trials[0].row_transform, trials[0].cost) if trials else (transforms[0], costs[0])
     data, transform = rows.transformed(chosen[0])
-    spec = LinearSpec(data.n_features, data.n_labels, float(chosen[1]), n_trees=n_trees, n_machines=n_all)
+    levels: dict[str, Any] = {"n_levels": N_LEVELS, "has_own": False} if n_trees else {}
+    spec = LinearSpec(data.n_features, data.n_labels, float(chosen[1]), n_trees=n_trees, n_machines=n_all, **levels)
     return Design(data, transform, spec, settings, trials=[trial._asdict() for trial in trials])
 
 
@@ -82,9 +84,9 @@ class LinearClassifier(Classifier):
         What is done to rows first: scaled, coded, range, deskew, unit, sqrt, log, tfidf, some of the last four joined
         by +, or none.
     cost : float or None
-        Cost C of rows beyond the margin; small values regularise more.
+        Cost C of rows beyond the margin; small values regularise more. None: chosen by trials, 1 with label trees.
     n_trees : int or None
-        Label trees beside the machines, which help where labels are very many. None: 3 above 5,000 labels, else 0.
+        Label trees in the place of one machine per label, which suit very many labels. None: 3 above 5,000, else 0.
     n_passes : int
         Passes over the rows at the most.
     tol : float
@@ -131,8 +133,13 @@ class LinearClassifier(Classifier):
         trainer=_trainer,
         training_bytes=lambda options, fitted: training_bytes(fitted.spec, fitted.n_rows, fitted.n_ranks),
         summary=lambda options, fitted: (
-            f"{fitted.spec.n_labels} labels; a linear machine per label, cost {fitted.spec.cost:g}"
-            + (f", and {fitted.spec.n_trees} label trees" if fitted.spec.n_trees else "")
+            f"{fitted.spec.n_labels} labels; "
+            + (
+                f"{fitted.spec.n_trees} label trees of linear machines"
+                if fitted.spec.n_trees
+                else "a linear machine per label"
+            )
+            + f", cost {fitted.spec.cost:g}"
         ),
         facts=_facts,
         trains_alone=lambda options, rows: "",

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -13,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelfield.cluster import ALONE, Cluster
-from labelfield.csr import column_counts, from_counts, gather_rows, row_of_entries
+from labelfield.csr import column_counts, gather_rows, take_rows
 from labelfield.data import Dataset
 from labelfield.errors import CannotAnswerError
 from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, Rows, as_memory, by_rank, cross_fitted, holds
 from labelfield.inference.checkpoint import Tensors, save_run
 from labelfield.inference.fitting import Past
+from labelfield.inference.label_groups import nested_groups
 from labelfield.inference.log_odds import ScoredRows
 from labelfield.inference.loop import Algorithm, Info, Loop
 from labelfield.inference.machines import Machines, as_tensors, from_tensors, in_pieces, pruned
@@ -29,10 +31,9 @@ from labelfield.inference.margin import (
     from_first,
     is_compiled,
     label_blocks,
-    similar_labels,
     solve,
 )
-from labelfield.inference.margin_rows import MarginRows
+from labelfield.inference.margin_rows import INTERCEPT_DEVIATION, MarginRows
 from labelfield.inference.parallel import at_most_threads, single_threads
 from labelfield.inference.run import Monitor, Run, Settings
 from labelfield.inference.shards import shard_path, take_over
@@ -40,7 +41,14 @@ from labelfield.linalg.rows import device_of
 from labelfield.mapped import room_in_file, scratch_folder
 from labelfield.models.calibration import Calibration
 from labelfield.models.linear.model import LinearMachines
-from labelfield.models.linear.plan import TREE_COST, group_size, most_held_out
+from labelfield.models.linear.plan import (
+    CERTAIN,
+    LOWER_SIZE,
+    N_LEVELS,
+    TREE_DEVIATION,
+    most_held_out,
+    most_upper,
+)
 
 NOT_IN_PARTS = "linear machines are solved on all rows at once and cannot be fitted in parts"
 # By how much the score of a row of norm 1 may change when the smallest weights of a label are dropped.
@@ -241,14 +249,13 @@ class LinearTrainer:
         done: Collection[int] = (),
     ) -> Blocks:
         device, problem = device_of(self.model), problem or self.problem
-        rows = MarginRows(data.X, data.Y, folds)
+        rows = MarginRows(data.X, data.Y, folds, TREE_DEVIATION if self.model.n_trees else INTERCEPT_DEVIATION)
         tolerance = _PRUNED / max(1.0, rows.largest**0.5)
-        every = from_first(cluster, lambda: label_blocks(data.X, data.Y, device, self.settings.seed))
-        blocks = [Block(rows, labels, labels, problem.cost, tolerance) for labels in every]
-        n_before = (1 + len(self.model.groups)) * data.n_labels
-        for number in range(len(self.model.groups)):
-            blocks += self._tree(data, rows, number, n_before, _TREE_PRUNED / _PRUNED * tolerance, cluster)
-            n_before = int(self.model.groups[number].max()) + 1
+        if self.model.n_trees:
+            blocks = self._trees(rows, problem.cost, _TREE_PRUNED / _PRUNED * tolerance, cluster)
+        else:
+            every = from_first(cluster, lambda: label_blocks(data.X, data.Y, device, self.settings.seed))
+            blocks = [Block(rows, labels, labels, problem.cost, tolerance) for labels in every]
         n_at_once = torch.get_num_threads() if is_compiled(device) else 1
         is_done = set(done)
         work = sum(block.work for number, block in enumerate(blocks) if number not in is_done) / cluster.size
@@ -264,29 +271,40 @@ class LinearTrainer:
         n_held_out = sum(fold.size for fold in folds)
         return Blocks(blocks, n_at_once, timed, data.n_rows, n_held_out, cluster, is_done)
 
-    def _tree(
-        self, data: Dataset, rows: MarginRows, number: int, n_before: int, tolerance: float, cluster: Cluster
-    ) -> list[Block]:
-        """Return the blocks of a label tree: those of its groups, and each group's labels on the rows of the group.
-
-        The machines of groups are numbered from `n_before` on.
-        """
-        model, device = self.model, device_of(self.model)
-        size, seed = group_size(number), self.settings.seed + 1 + number
-        groups = from_first(cluster, lambda: similar_labels(data.X, data.Y, size, seed))
-        group_of = np.zeros(model.n_labels, np.int64)
-        for place, labels in enumerate(groups):
-            group_of[labels] = place
-        model.groups[number] = torch.from_numpy(n_before + group_of)
-        held = np.unique(row_of_entries(data.Y) * len(groups) + group_of[data.Y.indices])
-        counts = np.bincount(held // len(groups), minlength=data.n_rows)
-        held = from_counts(counts, (held % len(groups)).astype(np.int32), None, len(groups))
-        own = MarginRows(data.X, held, rows.folds)
-        every = from_first(cluster, lambda: label_blocks(data.X, held, device, self.settings.seed))
-        blocks = [Block(own, labels, n_before + labels, TREE_COST, tolerance) for labels in every]
-        for place, labels in enumerate(groups):
-            machines, taking_part = (1 + number) * model.n_labels + labels, own.rows_with(place)
-            blocks.append(Block(rows, labels, machines, TREE_COST, tolerance, taking_part))
+    def _trees(self, rows: MarginRows, cost: float, tolerance: float, cluster: Cluster) -> list[Block]:
+        """Return the blocks of all label trees: of upper groups on all rows, of the lower groups in each on its rows,
+        and of the labels in each lower group on its rows. What is the only one in its group needs no machine."""
+        model, device, seed = self.model, device_of(self.model), self.settings.seed
+        blocks, n_before = list[Block](), model.n_trees * model.n_labels
+        seen = np.unique(rows.Y.indices).astype(np.int64)
+        # Groups must not know of the rows that judge them: a rare label would be where its only row is.
+        others = rows.X, rows.Y
+        if rows.folds and not rows.is_covered:
+            kept = np.setdiff1d(np.arange(rows.X.shape[0]), np.concatenate(rows.folds))
+            others = take_rows(rows.X, kept), take_rows(rows.Y, kept)
+        for number in range(model.n_trees):
+            nested = partial(nested_groups, *others, seen, most_upper(seen.size), LOWER_SIZE, seed + 1 + number)
+            found = from_first(cluster, nested)
+            n_upper = 1 + int(np.searchsorted(np.cumsum([group.size for group in found]), seen.size))
+            levels = [(found[:n_upper], n_before), (found[n_upper:], n_before + n_upper)]
+            upper, lower = (rows.of_groups(groups) for groups, _ in levels)
+            for labels in from_first(cluster, partial(label_blocks, rows.X, upper.Y, device, seed)):
+                blocks.append(Block(upper, labels, n_before + labels, cost, tolerance))
+            ends = np.cumsum([ceil(group.size / LOWER_SIZE) for group in found[:n_upper]])
+            inside = np.split(np.arange(len(found) - n_upper), ends[:-1])
+            for own, outside, groups, first in (
+                (lower, upper, inside, n_before + n_upper),
+                (rows, lower, found[n_upper:], number * model.n_labels),
+            ):
+                for place, group in enumerate(groups):
+                    if group.size > 1:
+                        taking_part = outside.rows_with(place)
+                        blocks.append(Block(own, group, first + group, cost, tolerance, taking_part))
+            for level, (groups, first) in enumerate(levels):
+                of_label = model.groups[N_LEVELS * number + level].fill_(first)
+                for place, group in enumerate(groups):
+                    of_label[torch.from_numpy(group)] = first + place
+            n_before += len(found)
         return blocks
 
     def _hold(self, own: list[Machines], n_held_out: int, monitor: Monitor) -> tuple[Tensor, float]:
@@ -297,13 +315,14 @@ class LinearTrainer:
         than it has solved.
         """
         cluster, n_machines = monitor.cluster, self.model.intercepts.numel()
-        sizes, intercepts = np.zeros(n_machines, np.int64), np.zeros(n_machines, np.float32)
-        scores = torch.zeros(n_held_out if cluster.is_first else 0, n_machines)
+        others = CERTAIN if self.model.n_trees else 0.0  # what machines say that are not solved
+        sizes, intercepts = np.zeros(n_machines, np.int64), np.full(n_machines, others, np.float32)
+        scores = torch.full((n_machines, n_held_out if cluster.is_first else 0), others)
         objectives = dict[int, float]()
         facts = ({name: getattr(part, name) for name in Machines._fields[:-2]} for part in own)
         for _, part in cluster.gather("the end of training", facts):
             sizes[part["labels"]], intercepts[part["labels"]] = part["sizes"], part["intercepts"]
-            scores[:, part["labels"]] = torch.from_numpy(part["held_out"].T)
+            scores[part["labels"]] = torch.from_numpy(part["held_out"])
             objectives |= dict(zip(part["blocks"].tolist(), part["objectives"].tolist(), strict=True))
         pointers = np.r_[0, np.cumsum(sizes)]
         n_weights = int(pointers[-1])
@@ -322,7 +341,7 @@ class LinearTrainer:
             features[where], weights[where] = piece["features"], piece["weights"]
         if cluster.is_first:
             self.model.fill(*(torch.from_numpy(array) for array in (pointers, features, weights, intercepts)))
-        return scores, sum(objectives[number] for number in sorted(objectives))
+        return scores.T.contiguous(), sum(objectives[number] for number in sorted(objectives))
 
     def _learn(self, scores: Tensor, data: Dataset, folds: list[NDArray[np.int64]]) -> dict[str, Tensor]:
         """Learn log-odds and calibration from the scores of held-out rows; return what to remember of the first fold.

@@ -1,11 +1,12 @@
 """The optimum of max-margin machines, for a block of labels at a time (see `labelfield.models.linear.model`).
 
 Both solvers go over the rows again and again and minimise the dual over the α of some rows, with w = Σ_i y_i α_i x_i up
-to date. The compiled one takes one row at a time (`labelfield.compiled.descent`). The plain one, for GPUs and where
-numba is missing, takes a batch of rows at a time and improves their α by accelerated projected gradients through the
-Gram matrix of the batch. Only features that occur in a row where a label of the block holds have weights: all others
-can only be evidence against all of these labels, which the margin has little use for. Both solvers put a constant
-before the features, whose weight moves the intercept.
+to date. The compiled one takes one row at a time (`labelfield.compiled.descent`); two of three passes go over the rows
+with an α above 0 alone, since most rows are beyond the margin of all labels of a block, and stay there. The plain one,
+for GPUs and where numba is missing, takes a batch of rows at a time and improves their α by accelerated projected
+gradients through the Gram matrix of the batch. Only features that occur in a row where a label of the block holds have
+weights: all others can only be evidence against all of these labels, which the margin has little use for. Both solvers
+put a constant before the features, whose weight moves the intercept.
 
 Rows of a fold are scored by weights that have not seen them: their α are set to 0, and a few more passes over the other
 rows correct the rest. Machines of all rows are surer of new rows than those are, and what is learned from the scores of
@@ -26,12 +27,15 @@ from torch import Tensor
 
 from labelfield.cluster import Cluster
 from labelfield.compiled import has_numba
-from labelfield.csr import gather_rows, some_of
-from labelfield.inference.margin_rows import INTERCEPT_DEVIATION, BlockRows, MarginRows
+from labelfield.csr import gather_rows
+from labelfield.inference.label_groups import similar_labels
+from labelfield.inference.margin_rows import BlockRows, MarginRows
 from labelfield.linalg.rows import dot, some_rows, to_tensor, transposed
 
 # Passes over the other rows, after the rows of a fold were taken out.
 FOLD_PASSES = 3
+# Every how many passes the compiled solver goes over all rows; the others go over those with an α above 0.
+_WHOLE_EVERY = 3
 # Squared norm up to which rows count as of norm 1, and how many times as many passes others get.
 _UNIT, _SLOWER = 1.01, 5
 # The plain solver: rows per batch at the most, batches at the least unless rows are very few, and steps on each batch.
@@ -43,8 +47,6 @@ _BATCH_STEPS = {"cpu": 24, "cuda": 12}
 _POWER_STEPS, _LARGER = 12, 1.05
 # Rows times features up to which a GPU is given batches as dense arrays: of one batch, and of all, which are kept.
 _DENSE_ENTRIES, _MOST_DENSE_ENTRIES = 1 << 23, 1 << 30
-# Label centroids are compared in this many random dimensions, which so many rows have at a time.
-_SKETCH, _ROWS_AT_ONCE = 32, 1 << 18
 # Labels per block of the compiled solver: the weights of a feature for all of them fill a few registers.
 _BLOCK_LABELS = 64
 # What the arrays of a block may take with the plain solver, and how many bytes a row or feature takes per label.
@@ -105,34 +107,6 @@ def from_first(cluster: Cluster, produce: Callable[[], list[NDArray[np.int64]]])
     return np.split(found["labels"], np.cumsum(found["sizes"]))[:-1]
 
 
-def similar_labels(X: sparse.csr_array, Y: sparse.csr_array, size: int, seed: int) -> list[NDArray[np.int64]]:
-    """Return the labels that hold anywhere in groups of at most this size.
-
-    Labels are halved again and again along the main direction of their centroids, in a random projection.
-    """
-    every = np.unique(Y.indices).astype(np.int64)
-    if every.size <= size:
-        return [every] if every.size else []
-    sketch = np.random.default_rng(seed).standard_normal((X.shape[1], _SKETCH), np.float32)
-    centroids = np.zeros((Y.shape[1], _SKETCH))
-    for first in range(0, X.shape[0], _ROWS_AT_ONCE):
-        last = min(first + _ROWS_AT_ONCE, X.shape[0])
-        own, held = (some_of(part, first, last) for part in (X, Y))
-        centroids += sparse.csr_array(held.T) @ (own @ sketch)
-    centroids /= np.maximum(np.linalg.norm(centroids, axis=1, keepdims=True), 1e-30)
-    waiting, blocks = [every], []
-    while waiting:
-        labels = waiting.pop()
-        if labels.size <= size:
-            blocks += [labels] if labels.size else []
-            continue
-        away = centroids[labels] - centroids[labels].mean(0)
-        order = labels[np.argsort(away @ np.linalg.eigh(away.T @ away)[1][:, -1], kind="stable")]
-        half = (labels.size // size + 1) // 2 * size
-        waiting += [order[half:], order[:half]]
-    return blocks
-
-
 def solve_compiled(
     rows: MarginRows, labels: NDArray[np.int64], problem: Problem, taking_part: NDArray[np.integer] | None = None
 ) -> Solved:
@@ -144,10 +118,11 @@ def solve_compiled(
     every, rng = _among(n_rows, taking_part), np.random.default_rng((problem.seed, int(labels[0])))
 
     def improve(part_of: BlockRows, W: NDArray[np.float32], chosen: NDArray[np.bool_], n_passes: int) -> None:
-        for _ in range(n_passes):
-            parts = part_of.each(chosen, rng)
+        for number in range(n_passes):
+            is_whole = number % _WHOLE_EVERY == 0
+            parts = part_of.each(chosen if is_whole else chosen & part_of.support(), rng)
             changes = [sweep(*own.csr, own.squares, own.signs, W, own.alpha, own.order, ridge) for own in parts]
-            if max(changes, default=0.0) < problem.tol:
+            if is_whole and max(changes, default=0.0) < problem.tol:
                 break
 
     n_passes, n_beside = _passes(rows, problem)
@@ -167,7 +142,7 @@ def solve_compiled(
             dense_scores(*own.csr, others, own.order, found[-1])
         if rows.is_covered:
             beside += others / len(rows.folds)
-    return _solved(block.features, torch.from_numpy(beside), objective, found)
+    return _solved(rows, block.features, torch.from_numpy(beside), objective, found)
 
 
 def _among(n_rows: int, rows: NDArray[np.integer] | None) -> NDArray[np.bool_]:
@@ -178,9 +153,11 @@ def _among(n_rows: int, rows: NDArray[np.integer] | None) -> NDArray[np.bool_]:
     return found
 
 
-def _solved(features: NDArray[np.int32], W: Tensor, objective: float, held_out: list[NDArray[np.float32]]) -> Solved:
+def _solved(
+    rows: MarginRows, features: NDArray[np.int32], W: Tensor, objective: float, held_out: list[NDArray[np.float32]]
+) -> Solved:
     """Return what was solved, with the weight of the constant apart."""
-    return Solved(features, W[1:], INTERCEPT_DEVIATION * W[0], objective, np.concatenate(held_out))
+    return Solved(features, W[1:], rows.deviation * W[0], objective, np.concatenate(held_out))
 
 
 def is_compiled(device: torch.device) -> bool:
@@ -236,7 +213,7 @@ def solve_plain(
     is_used[gather_rows(rows.X, positive.cpu().numpy()).indices] = True
     features = np.flatnonzero(is_used).astype(np.int32)
     n_rows = rows.X.shape[0]
-    constant = sparse.csr_array(np.full((n_rows, 1), INTERCEPT_DEVIATION, np.float32))
+    constant = sparse.csr_array(np.full((n_rows, 1), rows.deviation, np.float32))
     X = sparse.csr_array(sparse.hstack([constant, rows.X[:, features]], format="csr"))
     rng = np.random.default_rng((problem.seed, int(labels[0])))
     ridge = 0.5 / problem.cost
@@ -263,7 +240,7 @@ def solve_plain(
                 _improve(batches[at], signs, own, theirs, ridge, steps, is_other)
         found.append(dot(own_rows, own).cpu().numpy())
         beside += own / len(rows.folds)
-    return _solved(features, beside if rows.is_covered else W, objective, found)
+    return _solved(rows, features, beside if rows.is_covered else W, objective, found)
 
 
 def _batches(

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from labelfield.csr import gather_rows, row_of_entries, some_of, take_rows
+from labelfield.csr import from_counts, gather_rows, row_of_entries, some_of, take_rows
 from labelfield.mapped import advise, room_in_file, scratch_folder
 from labelfield.models.linear.plan import COPIED_BYTES
 
@@ -31,14 +32,25 @@ _WINDOW_ENTRIES, _WINDOW_ROWS, _WINDOW_BLOCKS = 1 << 22, 1 << 15, 32
 
 
 class MarginRows:
-    """Training rows and labels as the solvers take them, and the folds whose rows are scored, as rising row numbers."""
+    """Training rows and labels as the solvers take them, the folds whose rows are scored, as rising row numbers, and
+    the prior standard deviation of intercepts."""
 
-    def __init__(self, X: sparse.csr_array, Y: sparse.csr_array, folds: Sequence[NDArray[np.int64]] = ()) -> None:
-        self.X, self.Y, self.folds, self.n_labels = X, Y, list(folds), Y.shape[1]
+    def __init__(
+        self,
+        X: sparse.csr_array,
+        Y: sparse.csr_array,
+        folds: Sequence[NDArray[np.int64]] = (),
+        deviation: float = INTERCEPT_DEVIATION,
+    ) -> None:
+        self.X, self.Y, self.folds, self.n_labels, self.deviation = X, Y, list(folds), Y.shape[1], deviation
         self.rows_of = sparse.csc_array(Y)
         self.arrays = X.indptr.astype(np.int64), X.indices.astype(np.int32, copy=False), X.data
-        self.largest = _largest_square(X)
         self.is_covered = sum(fold.size for fold in self.folds) == X.shape[0] > 0
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest squared norm of a row."""
+        return _largest_square(self.X)
 
     def part(self, labels: NDArray[np.int64], taking_part: NDArray[np.integer]) -> tuple[MarginRows, NDArray[np.int64]]:
         """Return these labels with the rows that take part and those of folds alone, and which of them take part.
@@ -48,10 +60,24 @@ class MarginRows:
         kept = np.unique(np.concatenate([taking_part, *self.folds]))
         (row, place), shape = self.positives(labels), (kept.size, labels.size)
         Y = sparse.csr_array((np.ones(row.size, np.float32), (np.searchsorted(kept, row), place)), shape=shape)
-        own = MarginRows(take_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds])
+        own = MarginRows(
+            take_rows(self.X, kept), Y, [np.searchsorted(kept, fold) for fold in self.folds], self.deviation
+        )
         own.largest = self.largest  # by which passes are counted
         own.is_covered = self.is_covered  # of all rows, not of those that take part here
         return own, np.searchsorted(kept, taking_part)
+
+    def of_groups(self, groups: Sequence[NDArray[np.int64]]) -> MarginRows:
+        """Return these rows with groups of labels in the place of labels: one holds where any of its labels does."""
+        group_of = np.zeros(self.n_labels, np.int64)
+        for place, labels in enumerate(groups):
+            group_of[labels] = place
+        held = np.unique(row_of_entries(self.Y) * len(groups) + group_of[self.Y.indices])
+        counts = np.bincount(held // len(groups), minlength=self.X.shape[0])
+        Y = from_counts(counts, (held % len(groups)).astype(np.int32), None, len(groups))
+        found = MarginRows(self.X, Y, self.folds, self.deviation)
+        found.largest = self.largest
+        return found
 
     def rows_with(self, label: int) -> NDArray[np.integer]:
         """Return the rows where a label holds, which rise."""
@@ -124,7 +150,7 @@ class BlockRows:
         positive, place = self.rows.positives(self.labels)
         n_features = number_features(*self.rows.arrays[:2], positive, self.places, 1)
         every = np.arange(self.n_rows)
-        starts, columns, values, squares = restrict(*self.rows.arrays, every, self.places, INTERCEPT_DEVIATION)
+        starts, columns, values, squares = restrict(*self.rows.arrays, every, self.places, self.rows.deviation)
         signs = np.full((self.n_rows, self.labels.size), -1, np.int8)
         signs[positive, place] = 1
         self.alpha = np.zeros(signs.shape, np.float32)
@@ -169,6 +195,15 @@ class BlockRows:
             gain, loss = gain + float(of_positives.sum(dtype=np.float64)), loss + float(np.vdot(alpha, alpha))
         return gain, loss
 
+    def support(self) -> NDArray[np.bool_]:
+        """Return which rows have an α that is not 0, for some label."""
+        if self._whole is not None:
+            return np.asarray(self.alpha.any(1))
+        found = np.zeros(self.n_rows, np.bool_)
+        for rows in self._windows():
+            found[rows] = self.alpha[rows].any(1)
+        return found
+
     def each(self, chosen: NDArray[np.bool_], rng: np.random.Generator | None = None) -> Iterator[Part]:
         """Yield the chosen rows, in a random order where there is an `rng`, else as they rise.
 
@@ -182,7 +217,7 @@ class BlockRows:
             return
         for window in self._windows(rng):
             rows = window[chosen[window]]
-            starts, columns, values, squares = restrict(*self.rows.arrays, rows, self.places, INTERCEPT_DEVIATION)
+            starts, columns, values, squares = restrict(*self.rows.arrays, rows, self.places, self.rows.deviation)
             signs = np.full((rows.size, self.labels.size), -1, np.int8)
             signs[self._positives(rows)] = 1
             alpha = self.alpha[rows]

@@ -17,7 +17,7 @@ from labelfield.models.linear.scores import ByFeature, Weights, products
 Arrays = dict[str, NDArray[Any]]
 F4 = NDArray[np.float32]
 # As in the files named above.
-_NEVER, _LEAST_ODDS, _LEAST_TREE = -30.0, -25.0, -10.0
+_NEVER, _LEAST_ODDS, _LEAST_TREE, _MOST_TREE = -30.0, -25.0, -10.0, 0.9999
 _LEAST_VARIANCE, _SMALLEST, _LARGEST = 1e-6, 1e-37, 1 - 6e-8
 _RAISES = 4
 
@@ -46,7 +46,8 @@ _SURE_ODDS = logit(_SURE)
 class LightLinear:
     """Linear machines: log-odds of labels for rows as the machines see them."""
 
-    def __init__(self, arrays: Arrays, n_threads: int) -> None:
+    def __init__(self, arrays: Arrays, spec: dict[str, Any], n_threads: int) -> None:
+        self.n_trees, self.has_own = spec["n_trees"], spec.get("has_own", True)
         self.machines: Weights | None = Weights(*(arrays[name] for name in ("weights", "features", "pointers")))
         self.groups, self.intercepts, self.n_threads = arrays["groups"], arrays["intercepts"], n_threads
         self.stack = LightStack(arrays)
@@ -68,16 +69,19 @@ class LightLinear:
         return self.stack(self._parts(scores))
 
     def _parts(self, scores: F4) -> list[F4]:
-        groups = self.groups
-        n_trees, n_labels = groups.shape
-        if not n_trees:
+        if not self.n_trees:
             return [scores]
-        trees = [
-            _rho(scores[:, groups[tree]]) + _rho(scores[:, (1 + tree) * n_labels : (2 + tree) * n_labels])
-            for tree in range(n_trees)
-        ]
-        mean = np.logaddexp.reduce(np.stack(trees), axis=0) - np.log(n_trees)
-        return [scores[:, :n_labels], np.maximum(mean, _LEAST_TREE).astype(np.float32)]
+        n_labels = self.groups.shape[1]
+        first = self.has_own * n_labels
+        n_before = first + self.n_trees * n_labels
+        of_groups, total = _rho(scores[:, n_before:]), np.zeros((len(scores), n_labels), np.float32)
+        for tree, groups in enumerate(np.split(self.groups, self.n_trees)):
+            path = _rho(scores[:, first + tree * n_labels : first + (1 + tree) * n_labels])
+            for group in groups:
+                path += of_groups[:, group - n_before]
+            total += np.exp(path)
+        p = np.clip(total / np.float32(self.n_trees), np.float32(np.exp(_LEAST_TREE)), None)
+        return [scores[:, :n_labels], np.log(p)] if self.has_own else [logit(np.minimum(p, np.float32(_MOST_TREE)))]
 
 
 def _rho(scores: F4) -> F4:

@@ -13,6 +13,7 @@ import numpy as np
 
 from labelfield.data.transform import RowTransform
 from labelfield.light.answers import Arrays
+from labelfield.models.linear.plan import N_LEVELS
 from labelfield.models.linear.scores import Weights
 
 # As in stack.py, calibration.py, linear/spec.py and sparse.py of `models`, and in `estimators/ensemble.py`.
@@ -51,20 +52,24 @@ def check_linear(arrays: Arrays, spec: dict[str, Any]) -> None:
     n_labels, n_features, n_weights = (_count(spec, f"n_{name}") for name in ("labels", "features", "weights"))
     n_trees = _count(spec, "n_trees", 0, _MOST_TREES)
     n_machines = _count(spec, "n_machines") or n_labels
-    if n_machines != n_labels if n_trees == 0 else n_machines <= (1 + n_trees) * n_labels:
+    n_levels, has_own = _count({"n_levels": 1} | spec, "n_levels", 1, N_LEVELS), spec.get("has_own", True)
+    if not isinstance(has_own, bool) or not (has_own or n_trees):
+        raise ValueError("no machines")
+    n_before = (n_trees + has_own) * n_labels
+    if n_machines != n_labels if n_trees == 0 else n_machines <= n_before:
         raise ValueError(f"{n_machines} machines do not fit {n_labels} labels and {n_trees} trees")
     own: _Shapes = {
-        "groups": (np.int64, (n_trees, n_labels)),
+        "groups": (np.int64, (n_levels * n_trees, n_labels)),
         "pointers": (np.int64, (n_machines + 1,)),
         "features": (np.int32, (n_weights,)),
         "weights": (np.float32, (n_weights,)),
         "intercepts": (np.float32, (n_machines,)),
     }
-    _check_shapes(arrays, own | _stack(2 if n_trees else 1, n_labels) | _calibration(arrays))
+    _check_shapes(arrays, own | _stack(has_own + (n_trees > 0), n_labels) | _calibration(arrays))
     _check_order(arrays)
     Weights(*(arrays[name] for name in ("weights", "features", "pointers"))).require_inside(n_features)
     groups = arrays["groups"]
-    if groups.size and not (1 + n_trees) * n_labels <= int(groups.min()) <= int(groups.max()) < n_machines:
+    if groups.size and not n_before <= int(groups.min()) <= int(groups.max()) < n_machines:
         raise ValueError("labels of groups that do not exist")
 
 

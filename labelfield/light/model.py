@@ -158,7 +158,7 @@ def _member(
     check_transform(transform, n_features, spec)
     if config["method"] == "linear":
         check_linear(arrays, spec)
-        return transform, LightLinear(arrays, n_threads)
+        return transform, LightLinear(arrays, spec, n_threads)
     check_factors(arrays, spec)
     return transform, LightFactors(arrays, spec)
 

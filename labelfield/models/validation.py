@@ -82,8 +82,8 @@ def _check_pattern(linear: LabelLinear | LinearMachines) -> None:
     is_rising = int(pointers[0]) == 0 and int(pointers[-1]) == features.numel() and bool((pointers.diff() >= 0).all())
     is_inside = not features.numel() or 0 <= int(features.min()) <= int(features.max()) < linear.n_features
     groups = dict(linear.named_buffers()).get("groups")
-    if groups is not None and groups.numel():  # which are the last machines
-        n_before = (1 + groups.shape[0]) * groups.shape[1]
+    if isinstance(linear, LinearMachines) and groups is not None and groups.numel():  # which are the last machines
+        n_before = linear.n_each * groups.shape[1]
         is_inside &= n_before <= int(groups.min()) <= int(groups.max()) < pointers.numel() - 1
     if not (is_rising and is_inside):
         raise ValueError("the weights of labels point outside the features")

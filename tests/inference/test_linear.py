@@ -20,7 +20,7 @@ from labelfield.inference.trials import choose_machine
 from labelfield.mapped import room_in_file
 from labelfield.models.linear import plan as linear_plan
 from labelfield.models.linear.model import LinearMachines
-from labelfield.models.linear.plan import n_machines
+from labelfield.models.linear.plan import TREE_DEVIATION, n_machines
 
 CPU = torch.device("cpu")
 
@@ -166,8 +166,10 @@ class TestTrees:
 
     N_SEEN = np.unique(DATA.Y.indices).size
 
-    def fit(self, monkeypatch, n_trees=2, sizes=(8, 4), **settings):
-        monkeypatch.setattr(linear_plan, "_GROUP_SIZES", sizes)
+    def fit(self, monkeypatch, n_trees=2, **settings):
+        monkeypatch.setattr(linear_plan, "_LEAST_UPPER_SIZE", 8)
+        for place in (linear, linear_plan):
+            monkeypatch.setattr(place, "LOWER_SIZE", 3)
         model = LinearMachines(80, 30, 0, n_trees, n_machines(30, self.N_SEEN, n_trees))
         own = Settings(1, 400, **{"held_out": 40} | settings)
         trainer = LinearTrainer(model, own, Problem(1.0, 300, 1e-4))
@@ -181,43 +183,56 @@ class TestTrees:
         n_all, Y = model.intercepts.numel(), DATA.Y.toarray() > 0
         W = sparse.csr_array((model.weights, model.features, model.pointers), shape=(n_all, 80)).T
         scores, seen = DATA.X @ W + model.intercepts.numpy(), np.flatnonzero(Y.any(0))
-        for number, groups in enumerate(model.groups.numpy()):
-            for group in np.unique(groups[seen]):
-                labels = seen[groups[seen] == group]
-                has_any = Y[:, labels].any(1)
-                held = sparse.csr_array(has_any[:, None].astype(np.float32))
-                alone = solve(MarginRows(DATA.X, held), np.array([0]), Problem(1.0, 300, 1e-5), CPU)
-                expected = DATA.X[:, alone.features] @ alone.W.numpy() + alone.intercepts.numpy()
-                np.testing.assert_allclose(scores[:, group], expected[:, 0], atol=0.1)  # of all features of the block
-                own = Dataset(
-                    gather_rows(DATA.X, np.flatnonzero(has_any)), gather_rows(DATA.Y, np.flatnonzero(has_any))
-                )
-                inside = solve(MarginRows(own.X, own.Y), labels, Problem(1.0, 300, 1e-5), CPU)
-                expected = DATA.X[:, inside.features] @ inside.W.numpy() + inside.intercepts.numpy()
-                np.testing.assert_allclose(scores[:, (1 + number) * 30 + labels], expected, atol=2e-3)
+
+        def assert_solved(machines, held, rows):
+            """Assert that these machines are those of labels `held` (N, k) on these rows, as one block."""
+            if len(machines) == 1 and held[rows].all():
+                np.testing.assert_array_equal(scores[:, machines], 2)
+                return
+            own = MarginRows(
+                gather_rows(DATA.X, rows), sparse.csr_array(held[rows].astype(np.float32)), deviation=TREE_DEVIATION
+            )
+            solved = solve(own, np.arange(len(machines)), Problem(1.0, 300, 1e-5), CPU)
+            expected = DATA.X[:, solved.features] @ solved.W.numpy() + solved.intercepts.numpy()
+            np.testing.assert_allclose(scores[:, machines], expected, atol=2e-3)
+
+        def any_of(groups, machines):
+            return np.stack([Y[:, seen[groups[seen] == machine]].any(1) for machine in machines], 1)
+
+        for number, (upper, lower) in enumerate(model.groups.numpy().reshape(2, 2, 30)):
+            every = np.unique(upper[seen])
+            assert_solved(every, any_of(upper, every), np.arange(400))
+            for group in every:
+                inside = np.unique(lower[seen[upper[seen] == group]])
+                assert_solved(inside, any_of(lower, inside), np.flatnonzero(any_of(upper, [group])[:, 0]))
+            for group in np.unique(lower[seen]):
+                labels = seen[lower[seen] == group]
+                assert_solved(number * 30 + labels, Y[:, labels], np.flatnonzero(Y[:, labels].any(1)))
 
     def test_scores_of_a_tree_are_products_along_its_path(self, monkeypatch):
         model, _, _ = self.fit(monkeypatch)
         scores = np.random.default_rng(0).normal(1, 1, (5, model.intercepts.numel())).astype(np.float32)
         rho = -(np.maximum(2 - scores, 0) ** 2)
-        own, trees = model.parts(torch.from_numpy(scores))
-        each = [rho[:, groups] + rho[:, (1 + t) * 30 :][:, :30] for t, groups in enumerate(model.groups.numpy())]
-        expected = np.maximum(np.log(np.mean(np.exp(each), 0)), -10)
-        np.testing.assert_array_equal(own, scores[:, :30])
-        np.testing.assert_allclose(trees, expected, rtol=1e-5)
+        upper, lower = model.groups.numpy().reshape(2, 2, 30).swapaxes(0, 1)
+        each = [rho[:, upper[t]] + rho[:, lower[t]] + rho[:, t * 30 : t * 30 + 30] for t in range(2)]
+        p = np.clip(np.mean(np.exp(each), 0), np.exp(-10), 0.9999)
+        np.testing.assert_allclose(model.parts(torch.from_numpy(scores))[0], np.log(p / (1 - p)), rtol=1e-4, atol=1e-5)
 
-    def test_groups_differ_between_trees_and_are_numbered_last(self, monkeypatch):
-        model, trainer, _ = self.fit(monkeypatch, 3, (8, 8))
+    def test_groups_are_nested_differ_between_trees_and_are_numbered_last(self, monkeypatch):
+        model, trainer, _ = self.fit(monkeypatch, 3)
         seen, numbers = np.unique(DATA.Y.indices), model.groups.numpy()
         used = np.unique(numbers[:, seen])
-        np.testing.assert_array_equal(used, np.arange(4 * 30, model.intercepts.numel()))
-        first, second = (numbers[t][seen][:, None] == numbers[t][seen] for t in (0, 1))
-        assert (first != second).any()
+        np.testing.assert_array_equal(used, np.arange(3 * 30, 3 * 30 + used.size))
+        assert used[-1] < model.intercepts.numel()
+        together = [own[seen][:, None] == own[seen] for own in numbers]
+        assert (together[0] != together[2]).any()
+        for upper, lower in zip(together[::2], together[1::2], strict=True):
+            assert (lower <= upper).all()
         assert trainer.expected_seconds(DATA) > 0
 
-    def test_held_out_rows_weigh_trees_against_machines(self, monkeypatch):
+    def test_held_out_rows_give_trees_a_scale(self, monkeypatch):
         model, _, run = self.fit(monkeypatch)
-        assert model.stack.slopes.shape[0] == 2
+        assert model.stack.slopes.shape[0] == 1
         assert (model.stack.slopes >= 0).all()
         assert (run.memory["p"].diff(dim=1) <= 0).all()
 

@@ -56,21 +56,26 @@ def factors(n_labels, rng, label_linear="point", b=-3.0):
     return FactorPredictor(model)
 
 
-def machines(n_labels, rng, n_trees=2):
-    """Return linear machines of which some labels were never seen."""
-    n_groups = 20
-    n_machines = (1 + n_trees) * n_labels + n_groups * n_trees
-    model = LinearMachines(N_FEATURES, n_labels, 0, n_trees, n_machines)
+def machines(n_labels, rng, n_trees=2, n_levels=1, has_own=True):
+    """Return linear machines of which some labels were never seen; each lower group is in one upper group."""
+    n_lower, n_upper = 20, 5 * (n_levels - 1)
+    n_each = (n_trees + has_own) * n_labels
+    n_machines = n_each + (n_lower + n_upper) * n_trees
+    model = LinearMachines(N_FEATURES, n_labels, 0, n_trees, n_machines, n_levels, has_own)
     chosen = np.sort(rng.random((n_machines, N_FEATURES)).argsort(1)[:, :8], 1).astype(np.int32)
     weights = rng.normal(0.2, 0.6, chosen.size).astype(np.float32)
     pointers = np.arange(n_machines + 1) * 8
-    intercepts = rng.normal(0, 0.2, n_machines).astype(np.float32)
+    intercepts = rng.normal(0.8 * (n_levels - 1), 0.2, n_machines).astype(np.float32)  # paths are products of more
     model.fill(*map(torch.from_numpy, (pointers, chosen.ravel(), weights, intercepts)))
     for number in range(n_trees):
-        first = (1 + n_trees) * n_labels + number * n_groups
-        model.groups[number] = torch.from_numpy(first + rng.integers(n_groups, size=n_labels))
+        first = n_each + number * (n_lower + n_upper)
+        lower = rng.integers(n_lower, size=n_labels)
+        levels = [lower % n_upper, n_upper + lower] if n_upper else [lower]
+        for level, places in enumerate(levels):
+            model.groups[n_levels * number + level] = torch.from_numpy(first + places)
     model.stack.count(rng.integers(0, 30, n_labels))
     model.stack.slopes.copy_(torch.from_numpy(rng.uniform(0.2, 2, model.stack.slopes.shape)))
+    model.stack.offsets.fill_(-2 if n_trees else -4)
     _calibrate(model.calibration)
     return LinearPredictor(model)
 

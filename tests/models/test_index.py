@@ -18,6 +18,7 @@ KINDS = {
     "factors, probable": lambda n, rng: drawn.factors(n, rng, b=0.0),
     "machines": lambda n, rng: drawn.machines(n, rng, n_trees=0),
     "machines and trees": drawn.machines,
+    "trees": lambda n, rng: drawn.machines(n, rng, n_levels=2, has_own=False),
     "mix": drawn.mix,
     "mean": drawn.mean,
     "mean of machines": drawn.mean_of_machines,

@@ -17,6 +17,6 @@ def training_bytes(spec: LinearSpec, n_rows: int, n_ranks: int = 1) -> int:
     rows = min(_ARRAYS * FLOAT * n_rows * n_at_once, _BLOCKS * COPIED_BYTES)
     block = rows + _ARRAYS * FLOAT * spec.n_features * n_at_once
     n_within = spec.n_trees * spec.n_labels
-    n_whole = max(spec.n_machines - n_within, spec.n_labels)
+    n_whole = (spec.n_machines or spec.n_labels) - n_within
     weights = n_whole * min(spec.n_features, _FEATURES) + n_within * min(spec.n_features, _FEATURES_WITHIN)
     return block + 2 * FLOAT * weights // n_ranks

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from labelfield.errors import CannotAnswerError
-from labelfield.models.linear.model import parts_of, rho
+from labelfield.models.linear.model import rho
 from labelfield.models.linear.scores import ByFeature, Weights
 from labelfield.models.search import LEAST_IN_TREES, Asked, Own, Scorer, Trees, own_products
 from labelfield.models.stack import NEVER
@@ -34,16 +34,22 @@ class LinearScorer(Scorer):
         model, stack = self.model, self.model.stack
         if model.weights.device.type != "cpu":
             raise CannotAnswerError("a search with an index is for the CPU; on a GPU all labels are ranked as fast")
-        self.n_labels, self.n_features, n_trees = model.n_labels, model.n_features, len(model.groups)
+        self.n_labels, self.n_features = model.n_labels, model.n_features
         self.intercepts = model.intercepts.numpy()
         offset, slopes = stack.by_label()
-        self.bias = offset + slopes[0] * self.intercepts[: self.n_labels]
-        self.own = [Own(self._weights(0, self.n_labels), slopes[0])]
-        self.first_group = (1 + n_trees) * self.n_labels
-        if n_trees:
-            self.bias += np.float32(LEAST_IN_TREES) * slopes[1]
-            groups = model.groups.numpy() - self.first_group
-            self.trees = Trees(groups, slopes[1], len(self.intercepts) - self.first_group)
+        self.bias = offset
+        if model.has_own:
+            self.bias = self.bias + slopes[0] * self.intercepts[: self.n_labels]
+            self.own = [Own(self._weights(0, self.n_labels), slopes[0])]
+        self.first_group = model.n_each * self.n_labels
+        if model.n_trees:
+            self.bias = self.bias + np.float32(LEAST_IN_TREES) * slopes[-1]
+            groups = model.groups.numpy()[model.n_levels - 1 :: model.n_levels] - self.first_group
+            n_groups = len(self.intercepts) - self.first_group
+            self.trees = Trees(groups, slopes[-1], n_groups)
+            # The group above each group, or itself on the highest level.
+            self.above = np.arange(n_groups)
+            self.above[groups] = model.groups.numpy()[:: model.n_levels] - self.first_group
         self.bias[stack.unseen.numpy() < 0] = NEVER
         self._by_feature: ByFeature | None = None
 
@@ -73,13 +79,17 @@ class AskedMachines(Asked):
         self.vectors = np.zeros((rows.shape[0], 0), np.float32)
         if of_groups is not None:
             log_p = rho(torch.from_numpy(of_groups)).numpy()
+            if scorer.model.n_levels > 1:
+                log_p = log_p + log_p[:, scorer.above]
             chosen = log_p > LEAST_IN_TREES
             row, group = np.nonzero(chosen)
             pointers = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(log_p)))])
-            values = np.exp(log_p[chosen]) / np.float32(len(scorer.model.groups))
+            values = np.exp(log_p[chosen]) / np.float32(scorer.model.n_trees)
             self.groups = sparse.csr_array((values, group.astype(np.int32), pointers), shape=log_p.shape)
 
     def bound(self, guess: F4) -> F4:
+        if not self.scorer.model.has_own:
+            return super().bound(guess)  # guesses are of log p, which is below log p / (1 - p)
         least = self.scorer.model.stack.least
         return np.asarray(torch.from_numpy(guess).clamp_min(least).sigmoid().numpy(), np.float32)
 
@@ -87,13 +97,14 @@ class AskedMachines(Asked):
     def probabilities(self, labels: NDArray[np.int64]) -> F4:
         model, scorer = self.scorer.model, self.scorer
         parts = []
-        for number in range(1 + len(model.groups)):
+        for number in range(model.n_each):
             first = number * scorer.n_labels
             found = own_products(self.rows, scorer.predictor.weights, labels, first)
             parts.append(torch.from_numpy(found + scorer.intercepts[first + labels]))
         of_groups = []
         if self.of_groups is not None and scorer.trees is not None:
             rows = np.arange(len(labels))[:, None]
-            of_groups = [torch.from_numpy(self.of_groups[rows, groups[labels]]) for groups in scorer.trees.groups]
-        odds = model.stack(parts_of(parts[0], parts[1:], of_groups), torch.from_numpy(labels))
+            groups = model.groups.numpy() - scorer.first_group
+            of_groups = [rho(torch.from_numpy(self.of_groups[rows, group[labels]])) for group in groups]
+        odds = model.stack(model.parts_of(parts, of_groups), torch.from_numpy(labels))
         return np.asarray(odds.sigmoid().numpy(), np.float32)

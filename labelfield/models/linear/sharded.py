@@ -13,7 +13,7 @@ from labelfield.cluster import Cluster
 from labelfield.csr import gather_rows
 from labelfield.memory import row_blocks
 from labelfield.models.calibration import N_RANKS, Calibration
-from labelfield.models.linear.model import LinearMachines, parts_of
+from labelfield.models.linear.model import LinearMachines, rho
 from labelfield.models.linear.scores import Weights, products
 from labelfield.models.predictor import Block, Predictor, to_csr
 from labelfield.models.stack import Stack, log_odds_of
@@ -44,10 +44,9 @@ class ShardedPredictor(Predictor):
         self.model, self.cluster, self.n_labels, self.normalises = model, cluster, model.n_labels, normalises
         self.calibration = model.calibration if calibration is None else calibration
         self.transform, self.stack = transform, stack
-        n_trees, n_labels = model.groups.shape
         sizes = model.pointers.diff().cpu().numpy()
-        n_before = (1 + n_trees) * n_labels
-        self.labels = self._share(sizes[:n_before].reshape(1 + n_trees, n_labels).sum(0))
+        n_before = model.n_each * model.n_labels
+        self.labels = self._share(sizes[:n_before].reshape(model.n_each, model.n_labels).sum(0))
         own = self._share(sizes[n_before:])
         self.groups, self.n_before = slice(own.start + n_before, own.stop + n_before), n_before
 
@@ -71,19 +70,19 @@ class ShardedPredictor(Predictor):
 
     def _own(self, rows: sparse.csr_array) -> Tensor:
         """Return the raw probabilities of the labels of this rank."""
-        n_trees, n_labels = self.model.groups.shape
+        groups, n_labels = self.model.groups, self.n_labels
         within = [
             self._scores(rows, slice(number * n_labels + self.labels.start, number * n_labels + self.labels.stop))
-            for number in range(1 + n_trees)
+            for number in range(self.model.n_each)
         ]
         of_groups = list[Tensor]()
-        if n_trees:
+        if len(groups):
             told = {"scores": self._scores(rows, self.groups).numpy()}
             every = self.cluster.exchange("the scores of groups", told)
-            whole = torch.from_numpy(np.concatenate([part["scores"] for part in every], 1))
-            places = self.model.groups[:, self.labels].cpu() - self.n_before
+            whole = rho(torch.from_numpy(np.concatenate([part["scores"] for part in every], 1)))
+            places = groups[:, self.labels].cpu() - self.n_before
             of_groups = [whole[:, place] for place in places]
-        odds = self.model.stack(parts_of(within[0], within[1:], of_groups), self.labels)
+        odds = self.model.stack(self.model.parts_of(within, of_groups), self.labels)
         P: Tensor = odds.sigmoid()
         return P if self.stack is None else self.stack([log_odds_of(P)], self.labels).sigmoid_()
 
