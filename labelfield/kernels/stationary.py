@@ -96,15 +96,16 @@ def squared_distances(products: Tensor) -> Tensor:
 
 
 class _SquaredDistances(torch.autograd.Function):
-    """p_ii + p_jj - 2 p_ij. With gradients E where that is above 0: -2 E, and the sums of E + Eᵀ on the diagonal.
+    """p_ii + p_jj - p_ij - p_ji. With gradients E where that is above 0: -2 E, and the sums of E + Eᵀ on the diagonal.
 
-    Products are symmetric but for rounding, so that only the symmetric part of a gradient means anything.
+    Products are symmetric but for rounding, so that only the symmetric part of a gradient means anything. Forward both
+    halves count: for points that are close together their roundings cancel, those of 2 p_ij do not.
     """
 
     @staticmethod
     def forward(ctx: Any, products: Tensor) -> Tensor:
         norms = products.diagonal(dim1=-2, dim2=-1)
-        squared = (norms.unsqueeze(-1) + norms.unsqueeze(-2)).sub_(products, alpha=2).clamp_min_(0)
+        squared = (norms.unsqueeze(-1) + norms.unsqueeze(-2)).sub_(products).sub_(products.mT).clamp_min_(0)
         squared.diagonal(dim1=-2, dim2=-1).zero_()  # exactly, in spite of rounding
         ctx.save_for_backward(squared)
         return squared
