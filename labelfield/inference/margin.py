@@ -34,8 +34,6 @@ from labelfield.linalg.rows import dot, some_rows, to_tensor, transposed
 
 # Passes over the other rows, after the rows of a fold were taken out.
 FOLD_PASSES = 3
-# Every how many passes the compiled solver goes over all rows; the others go over those with an α above 0.
-_WHOLE_EVERY = 3
 # Squared norm up to which rows count as of norm 1, and how many times as many passes others get.
 _UNIT, _SLOWER = 1.01, 5
 # The plain solver: rows per batch at the most, batches at the least unless rows are very few, and steps on each batch.
@@ -56,13 +54,15 @@ _BLOCK_BYTES, _BYTES_EACH = {"cpu": 1 << 28, "cuda": 1 << 33}, 32
 class Problem(NamedTuple):
     """The cost C of rows beyond the margin, how many passes at the most, when to stop, and a seed.
 
-    Passes end when none of them changes a gradient by more than `tol`.
+    Passes end when none of them changes a gradient by more than `tol`. The compiled solver goes over all rows in one of
+    `whole_every` passes, and in the others over those with an α above 0.
     """
 
     cost: float
     n_passes: int
     tol: float = 0.1
     seed: int = 0
+    whole_every: int = 3
 
 
 class Solved(NamedTuple):
@@ -119,7 +119,7 @@ def solve_compiled(
 
     def improve(part_of: BlockRows, W: NDArray[np.float32], chosen: NDArray[np.bool_], n_passes: int) -> None:
         for number in range(n_passes):
-            is_whole = number % _WHOLE_EVERY == 0
+            is_whole = number % problem.whole_every == 0
             parts = part_of.each(chosen if is_whole else chosen & part_of.support(), rng)
             changes = [sweep(*own.csr, own.squares, own.signs, W, own.alpha, own.order, ridge) for own in parts]
             if is_whole and max(changes, default=0.0) < problem.tol:

@@ -81,7 +81,8 @@ def choose_machine(
         started = time.perf_counter()
         if name not in views:
             views[name] = RowTransform.fit(name, seen)(seen)
-        problem = Problem(cost, _PASSES if is_compiled(device) else _PLAIN_PASSES[device.type], 0.0, seed)
+        n_passes = _PASSES if is_compiled(device) else _PLAIN_PASSES[device.type]
+        problem = Problem(cost, n_passes, 0.0, seed, whole_every=1)  # so few leave no time for less than all rows
         with at_most_threads(1 if is_compiled(device) else None):  # beside the threads that solve
             scores = _scores(
                 views[name], some, kept.size, problem, k, device, n_at_once, by_odds=not noise, cluster=cluster
