@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.compiled import has_numba
 from labelfield.csr import column_counts, gather_rows
 from labelfield.decide.bounds import betting_p_value
 from labelfield.errors import CannotAnswerError
@@ -48,7 +49,7 @@ def uses_index(fitted: Fitted, k: int, rank_by: Any, way: str) -> bool:
         return True
     is_on_cpu = next((part.device.type == "cpu" for part in fitted.model.parameters()), True)
     index = fitted.index
-    return index is not None and index.pays and is_plain and is_on_cpu and k <= index.audit.k
+    return index is not None and index.pays and is_plain and is_on_cpu and has_numba() and k <= index.audit.k
 
 
 def search_index(fitted: Fitted, rows: sparse.csr_array, k: int, calibrated: bool) -> Searched:
