@@ -103,6 +103,20 @@ def test_certified_lists_are_complete(predictor, rows, make):
     assert complete[found.is_certified].all()
 
 
+@pytest.mark.parametrize("has_own", [True, False])
+def test_trees_whose_groups_are_not_nested_certify_nothing_wrong(has_own, rows):
+    """No training makes lower groups whose labels are in several upper ones, but a folder from a stranger may."""
+    predictor, rng = drawn.machines(N_LABELS, np.random.default_rng(3), 1, 2, has_own), np.random.default_rng(5)
+    model = predictor.model
+    model.groups[0] = int(model.groups[0].min()) + torch.from_numpy(rng.integers(5, size=N_LABELS))
+    guesses = Guesses(predictor.scorer(), indexed(predictor, rows, 40).directions)
+    asked = guesses.scorer.ask(rows)
+    kept = guesses.keep(asked, 40)
+    P = predictor.separate_proba(rows, calibrated=False)
+    np.put_along_axis(P, kept.labels, 0, 1)
+    assert (P.max(1) <= asked.bound(kept.limit) * (1 + 1e-4)).all()
+
+
 @pytest.mark.parametrize(("kind", "share"), [("machines", 1), ("machines and trees", 0.2)])
 def test_lists_are_certified(kind, share, rows):
     predictor = KINDS[kind](N_LABELS, np.random.default_rng(3))
