@@ -1,6 +1,6 @@
 """Linear machines as a search sees them: guesses are log-odds if each label is certain within its groups of trees.
 
-That is what ρ(f_k | group(k)) = 0 means. Without trees guesses are exact; with trees alone log p stands for its log-odds.
+That is what ρ(f_k | group(k)) = 0 means. Without trees guesses are exact; with trees alone log p stands for log-odds.
 """
 
 from __future__ import annotations
