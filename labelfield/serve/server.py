@@ -193,7 +193,7 @@ def run_worker(settings: Settings, listening: socket.socket, parent: int | None 
             stop()
         await task
 
-    # Batches are small, and threads that wait for each other spin: a factor model took six times as long in two workers.
+    # Batches are small, and threads that wait for each other spin: two workers took six times as long for a model.
     with threadpool_limits(1, user_api="blas"), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
     if service.failure is not None:
