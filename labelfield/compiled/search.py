@@ -31,7 +31,7 @@ def count_postings(
         slope = slopes[label]
         for j in range(pointers[label], pointers[label + 1]):
             feature, size = features[j], abs(slope * weights[j])
-            most[feature] = max(most[feature], size)
+            most[feature] = np.maximum(most[feature], size)  # which is no number if one of them is none
             if size >= least[feature]:
                 counts[feature] += 1
             else:
@@ -161,15 +161,18 @@ def finish(n_kept: int, limits: F4, sizes: I8, kept: I4, values: F4) -> None:
 
 @compiled()
 def _leave_best(values: F4, labels: I4, size: int, n: int) -> Any:
-    """Move the n largest values and their labels to the front, and return the least of them (quickselect)."""
+    """Move the n largest values and their labels to the front, and return the least of them (quickselect).
+
+    Of equal values those of smaller labels come first.
+    """
     low, high = 0, size - 1
     while low < high:
-        pivot = values[(low + high) >> 1]
+        pivot, label = values[(low + high) >> 1], labels[(low + high) >> 1]
         i, j = low, high
         while i <= j:
-            while values[i] > pivot:
+            while values[i] > pivot or (values[i] == pivot and labels[i] < label):
                 i += 1
-            while values[j] < pivot:
+            while values[j] < pivot or (values[j] == pivot and labels[j] > label):
                 j -= 1
             if i <= j:
                 values[i], values[j] = values[j], values[i]

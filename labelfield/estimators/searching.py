@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from labelfield.compiled import has_numba
 from labelfield.csr import column_counts, gather_rows
 from labelfield.decide.bounds import betting_p_value
 from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Fitted
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.index import Audit, Directions, Index, least_weights
-from labelfield.models.search import Guesses, Scorer, Searched, search, turns_of
+from labelfield.models.search import Guesses, Scorer, Searched, blocks_of, search, turns_of
 
 Search = Literal["auto", "exact", "index"]
 # Labels per row that an audit compares.
@@ -48,7 +49,7 @@ def uses_index(fitted: Fitted, k: int, rank_by: Any, way: str) -> bool:
         return True
     is_on_cpu = next((part.device.type == "cpu" for part in fitted.model.parameters()), True)
     index = fitted.index
-    return index is not None and index.pays and is_plain and is_on_cpu and k <= index.audit.k
+    return index is not None and index.pays and is_plain and is_on_cpu and has_numba() and k <= index.audit.k
 
 
 def search_index(fitted: Fitted, rows: sparse.csr_array, k: int, calibrated: bool) -> Searched:
@@ -106,7 +107,12 @@ def index_of(predictor: Any, rows: sparse.csr_array, target: float = 0.99, confi
 
 def directions_of(scorer: Scorer, rows: sparse.csr_array) -> Directions:
     """Return the directions in which labels differ for such rows, and the weights that count at first."""
-    asked = scorer.ask(rows)
+    of_rows, squares, counts = [], np.zeros(scorer.n_features), np.zeros(scorer.n_features, np.int64)
+    for block in blocks_of(scorer, rows.shape[0], 0):
+        asked = scorer.ask(gather_rows(rows, np.arange(block.start, block.stop)))
+        of_rows.append(asked.vectors)
+        np.add.at(squares, asked.rows.indices, np.square(asked.rows.data, dtype=np.float64))
+        counts += column_counts(asked.rows)
     step = -(-scorer.n_labels // _LABELS)
     vectors = scorer.vectors(slice(0, scorer.n_labels, step))
     least = np.zeros(scorer.n_features, np.float32)
@@ -118,12 +124,9 @@ def directions_of(scorer: Scorer, rows: sparse.csr_array) -> Directions:
             label = np.searchsorted(own.weights.pointers, chosen, side="right") - 1
             sizes.append(np.abs(own.weights.weights[chosen] * own.slopes[label]))
             features.append(own.weights.features[chosen] + own.first)
-        squares = np.zeros(scorer.n_features)
-        np.add.at(squares, asked.rows.indices, np.square(asked.rows.data, dtype=np.float64))
-        counts, share = column_counts(asked.rows), 1 / max(step, 1)
         every = np.concatenate(sizes), np.concatenate(features)
-        least = least_weights(every[0], every[1], share, squares, counts, rows.shape[0], _MET)
-    return Directions.of(asked.vectors, vectors, least)
+        least = least_weights(*every, 1 / max(step, 1), squares, counts, rows.shape[0], _MET)
+    return Directions.of(np.concatenate(of_rows), vectors, least)
 
 
 def audited(turns: NDArray[np.integer], most: int, target: float = 0.99, confidence: float = 0.95) -> Audit:

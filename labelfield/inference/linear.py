@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelfield.cluster import ALONE, Cluster
-from labelfield.csr import column_counts, gather_rows, take_rows
+from labelfield.csr import column_counts, gather_rows
 from labelfield.data import Dataset
 from labelfield.errors import CannotAnswerError
 from labelfield.inference.calibrating import N_RANKED, N_REMEMBERED, Rows, as_memory, by_rank, cross_fitted, holds
@@ -278,12 +278,9 @@ class LinearTrainer:
         blocks, n_before = list[Block](), model.n_trees * model.n_labels
         seen = np.unique(rows.Y.indices).astype(np.int64)
         # Groups must not know of the rows that judge them: a rare label would be where its only row is.
-        others = rows.X, rows.Y
-        if rows.folds and not rows.is_covered:
-            kept = np.setdiff1d(np.arange(rows.X.shape[0]), np.concatenate(rows.folds))
-            others = take_rows(rows.X, kept), take_rows(rows.Y, kept)
+        Y = rows.Y if rows.is_covered else rows.others()
         for number in range(model.n_trees):
-            nested = partial(nested_groups, *others, seen, most_upper(seen.size), LOWER_SIZE, seed + 1 + number)
+            nested = partial(nested_groups, rows.X, Y, seen, most_upper(seen.size), LOWER_SIZE, seed + 1 + number)
             found = from_first(cluster, nested)
             n_upper = 1 + int(np.searchsorted(np.cumsum([group.size for group in found]), seen.size))
             levels = [(found[:n_upper], n_before), (found[n_upper:], n_before + n_upper)]

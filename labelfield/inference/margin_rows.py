@@ -79,6 +79,14 @@ class MarginRows:
         found.largest = self.largest
         return found
 
+    def others(self) -> sparse.csr_array:
+        """Return the labels of the rows that are in no fold; rows of folds have none."""
+        is_other = np.ones(self.X.shape[0], np.bool_)
+        for fold in self.folds:
+            is_other[fold] = False
+        counts = np.diff(self.Y.indptr)
+        return from_counts(counts * is_other, self.Y.indices[np.repeat(is_other, counts)], None, self.n_labels)
+
     def rows_with(self, label: int) -> NDArray[np.integer]:
         """Return the rows where a label holds, which rise."""
         first, last = self.rows_of.indptr[label : label + 2]

@@ -138,5 +138,5 @@ def _check_order(arrays: Arrays) -> None:
     lead = arrays.get("calibration.lead")
     if not (slopes > 0).all() or (np.diff(offsets) > 0).any() or (lead is not None and lead[1] < 0):
         raise ValueError("the calibration would change the ranking")
-    if "stack.slopes" in arrays and (arrays["stack.slopes"] < 0).any():
+    if any((arrays[name] < 0).any() for name in ("stack.slopes", "stack.places") if name in arrays):
         raise ValueError("the weights of members are not numbers of at least 0")

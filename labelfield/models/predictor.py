@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -105,8 +106,8 @@ class Predictor(ABC):
     # Of a baseline: what it is called beside the model, and a sentence about it.
     title, meaning = "", ""
     calibration: Calibration | Temperature
-    # The index of the last search, and the guesses that go with it.
-    _indexed: tuple[Index, Guesses] | None = None
+    # The guesses of the last search with an index.
+    _guesses: Guesses | None = None
 
     @abstractmethod
     def probabilities(self, rows: sparse.csr_array, calibrated: bool = True) -> Iterator[Block]:
@@ -165,13 +166,16 @@ class Predictor(ABC):
         """Return the same as `top_k` from the labels with the best guesses, as many as the audit chose."""
         from labelfield.models.search import Guesses, Searched, search
 
-        if self._indexed is None or self._indexed[0].directions is not index.directions:
-            self._indexed = index, Guesses(self.scorer(), index.directions)
+        guesses = self._guesses
+        if guesses is None or guesses.directions is not index.directions:
+            self._guesses = None
+            # Guesses refer to a copy: what refers to itself stays in memory until it is searched for garbage.
+            guesses = self._guesses = Guesses(copy(self).scorer(), index.directions)
         k = min(k, self.n_labels)
         found = [
             (np.zeros((0, k), np.int64), np.zeros((0, k), np.float32), np.zeros(0, np.bool_), np.zeros(0, np.int64))
         ]
-        found += search(self._indexed[1], rows, k, index.audit.n_kept)
+        found += search(guesses, rows, k, index.audit.n_kept)
         labels, values, is_certified, n_scored = (np.concatenate(part) for part in zip(*found, strict=True))
         p = torch.from_numpy(values)
         if calibrated:  # which preserves the ranking

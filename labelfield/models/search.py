@@ -31,8 +31,9 @@ from labelfield.models.index import Directions
 from labelfield.models.linear.scores import Weights
 
 F4 = NDArray[np.float32]
-# Labels and rows whose guesses exist at once; rows that go through all labels together; kept labels that exist at once.
-_LABELS, _ROWS, _MOST_ROWS, _KEPT_ENTRIES = 4096, 256, 4096, 1 << 24
+# Labels and rows whose guesses exist at once; rows that go through all labels together, and how many kept labels and
+# scores of groups these have at the most.
+_LABELS, _ROWS, _MOST_ROWS, _ENTRIES = 4096, 256, 4096, 1 << 24
 # The least number of labels that are scored exactly, and for each one that is asked for.
 _LEAST_KEPT, _KEPT_PER_LABEL = 32, 4
 # Probabilities that are less than this factor apart may be the other way round without rounding.
@@ -200,11 +201,13 @@ class Guesses:
             self.bytes[some] = torch.from_numpy(whole)
             left, rounding = vectors - projected @ directions.of_rows.T, projected - whole * self.scale[some, None]
             norms = [_norms(part).max() for part in (vectors, projected, left, rounding)]
-            # What is no number stays so, and certifies nothing.
+            # What is too large stays so, and certifies nothing.
             largest = np.maximum([self.norm, self.length, self.left, self.rounding], norms)
             self.norm, self.length, self.left, self.rounding = largest.tolist()
         self.largest_bias = float(np.abs(self.bias).max())
         self.postings = Postings(scorer.own, directions.least, scorer.n_features)
+        if np.isnan(self.bias).any() or np.isnan(self.postings.most).any():  # such labels would never be kept
+            raise no_numbers()
         self.tree_starts, self.tree_labels = np.zeros(1, np.int64), np.zeros(0, np.int32)
         if scorer.trees is not None:
             groups, _, n_groups = scorer.trees
@@ -279,7 +282,8 @@ class Guesses:
         length = _norms(rounded)
         error = _norms(left @ self.directions.of_rows) * self.length + _norms(left) * self.left
         error += _norms(projected - rounded) * self.length + length * self.rounding + left_out
-        size = most + self.largest_bias + length * self.length + _norms(asked.vectors) * self.norm
+        vectors = _norms(asked.vectors) + _norms(self.directions.centre[None])
+        size = most + self.largest_bias + length * self.length + vectors * self.norm
         n_terms = np.diff(asked.rows.indptr) + asked.vectors.shape[1] + 16
         return np.asarray(error + _ROUNDING * n_terms * size, np.float32)
 
@@ -291,6 +295,8 @@ def _norms(rows: F4) -> F4:
 def _in_bytes(rows: F4) -> tuple[NDArray[np.int8], F4]:
     """Return rows as whole numbers from -127 to 127, and what one of them stands for in each row."""
     scale = np.abs(rows).max(1, initial=0) / _BYTE
+    if not np.isfinite(scale).all():
+        raise no_numbers()
     safe = np.where(scale > 0, scale, 1)[:, None]
     return np.rint(rows / safe).astype(np.int8), scale.astype(np.float32)
 
@@ -354,9 +360,10 @@ def require_compiled() -> None:
         raise CannotAnswerError("a search with an index needs numba, which is not installed; use search='exact'")
 
 
-def blocks_of(rows: sparse.csr_array, n_kept: int) -> Iterator[slice]:
+def blocks_of(scorer: Scorer, n_rows: int, n_kept: int) -> Iterator[slice]:
     """Yield blocks of rows that go through all labels together."""
-    return row_blocks(rows.shape[0], 2 * n_kept, entries=_KEPT_ENTRIES, most=_MOST_ROWS)
+    n_groups = 0 if scorer.trees is None else scorer.trees.n_groups
+    return row_blocks(n_rows, 2 * n_kept + n_groups, entries=_ENTRIES, most=_MOST_ROWS)
 
 
 def search(
@@ -366,11 +373,13 @@ def search(
     labels were scored exactly."""
     n_labels = guesses.scorer.n_labels
     n_kept = min(n_labels, max(n_kept, _LEAST_KEPT, _KEPT_PER_LABEL * k))
-    for block in blocks_of(rows, n_kept):
+    for block in blocks_of(guesses.scorer, rows.shape[0], n_kept):
         with advising_on_memory(FEWER_ROWS):
             asked = guesses.scorer.ask(gather_rows(rows, np.arange(block.start, block.stop)))
             kept = guesses.keep(asked, n_kept)
             p = asked.probabilities(kept.labels)
+            if np.isnan(p).any():
+                raise no_numbers()
             best = np.argsort(-p, axis=1, kind="stable")[:, :k]  # of equals the smaller label first
             labels, p = np.take_along_axis(kept.labels, best, 1), np.take_along_axis(p, best, 1)
             is_certified = asked.bound(kept.limit) * _MARGIN < p[:, -1]
@@ -382,7 +391,7 @@ def search(
 def turns_of(guesses: Guesses, rows: sparse.csr_array, labels: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Return how many labels of each row have better guesses than these (N, k): `most`, or fewer."""
     found = np.full(labels.shape, most, np.int64)
-    for block in blocks_of(rows, most):
+    for block in blocks_of(guesses.scorer, rows.shape[0], most):
         asked = guesses.scorer.ask(gather_rows(rows, np.arange(block.start, block.stop)))
         kept = guesses.keep(asked, most)
         ranks = np.empty_like(kept.labels)

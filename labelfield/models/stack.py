@@ -72,7 +72,7 @@ class Stack(nn.Module):
 
     def by_label(self) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
         """Return the offset of each label (K,), and its slope for each part; 0 for labels that held in no row."""
-        is_seen = self.unseen == 0
+        is_seen = self.unseen >= 0
         offset, *slopes = (((self.places @ part) * is_seen).numpy() for part in (self.offsets, *self.slopes))
         return offset, slopes
 
@@ -82,7 +82,8 @@ class Stack(nn.Module):
 
     def check(self) -> None:
         """Raise a ValueError if scores could lower the log-odds of a label, or a number is not finite."""
-        if not all(bool(torch.isfinite(values).all()) for values in self.buffers()) or bool((self.slopes < 0).any()):
+        is_finite = all(bool(torch.isfinite(values).all()) for values in self.buffers())
+        if not is_finite or bool((self.slopes < 0).any() or (self.places < 0).any()):
             raise ValueError("the weights of members are not numbers of at least 0")
 
     def fit(

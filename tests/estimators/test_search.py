@@ -85,6 +85,17 @@ def test_auto_uses_the_index_only_where_that_was_audited_and_pays(tmp_path):
     assert not model.uses_index(2, "propensity", "auto")
 
 
+def test_auto_ranks_all_labels_without_numba(tmp_path, monkeypatch):
+    model = indexed("linear", tmp_path)
+    model.fitted_.index = replace(model.index_, audit=replace(model.index_.audit, speedup=2.0))
+    exact = model.predict_topk(TEST.X, 2, search="exact")
+    for module in ("estimators.searching", "models.search"):
+        monkeypatch.setattr(f"labelfield.{module}.has_numba", lambda: False)
+    assert (model.predict_topk(TEST.X, 2) != exact).nnz == 0
+    with pytest.raises(CannotAnswerError, match="needs numba"):
+        model.predict_topk(TEST.X, 2, search="index")
+
+
 MACHINES = labelfield.LinearClassifier(row_transform="unit", cost=1.0, n_passes=2, calibrate=False, device="cpu")
 FACTORS = labelfield.MLGPFClassifier(n_latent=2, n_inducing=4, max_epochs=2, row_transform="unit+log", device="cpu")
 

@@ -11,6 +11,7 @@ from labelfield import Dataset, synth
 from labelfield.csr import gather_rows
 from labelfield.inference import linear, trials
 from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
+from labelfield.inference.label_groups import nested_groups
 from labelfield.inference.linear import Blocks, LinearTrainer, _Pace
 from labelfield.inference.machines import chosen, in_pieces, pruned
 from labelfield.inference.margin import Problem, Solved, solve
@@ -229,6 +230,16 @@ class TestTrees:
         for upper, lower in zip(together[::2], together[1::2], strict=True):
             assert (lower <= upper).all()
         assert trainer.expected_seconds(DATA) > 0
+
+    def test_groups_do_not_know_of_rows_held_out(self):
+        """Rows without labels are as good as rows that are left out, and no copy of all others."""
+        seen, fold = np.unique(DATA.Y.indices), np.arange(7, 400, 9)
+        kept, of_kept = np.setdiff1d(np.arange(400), fold), MarginRows(DATA.X, DATA.Y, [fold]).others()
+        assert of_kept[fold].nnz == 0
+        assert (of_kept[kept] != DATA.Y[kept]).nnz == 0
+        alone = nested_groups(gather_rows(DATA.X, kept), gather_rows(DATA.Y, kept), seen, 4, 3, 0)
+        for own, other in zip(nested_groups(DATA.X, of_kept, seen, 4, 3, 0), alone, strict=True):
+            np.testing.assert_array_equal(own, other)
 
     def test_held_out_rows_give_trees_a_scale(self, monkeypatch):
         model, _, run = self.fit(monkeypatch)

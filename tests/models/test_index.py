@@ -1,5 +1,8 @@
 """Searches with an index: what they find is what a search of all labels finds, where they say so."""
 
+import gc
+import weakref
+
 import drawn_models as drawn
 import numpy as np
 import pytest
@@ -100,6 +103,20 @@ def test_certified_lists_are_complete(predictor, rows, make):
     assert complete[found.is_certified].all()
 
 
+@pytest.mark.parametrize("has_own", [True, False])
+def test_trees_whose_groups_are_not_nested_certify_nothing_wrong(has_own, rows):
+    """No training makes lower groups whose labels are in several upper ones, but a folder from a stranger may."""
+    predictor, rng = drawn.machines(N_LABELS, np.random.default_rng(3), 1, 2, has_own), np.random.default_rng(5)
+    model = predictor.model
+    model.groups[0] = int(model.groups[0].min()) + torch.from_numpy(rng.integers(5, size=N_LABELS))
+    guesses = Guesses(predictor.scorer(), indexed(predictor, rows, 40).directions)
+    asked = guesses.scorer.ask(rows)
+    kept = guesses.keep(asked, 40)
+    P = predictor.separate_proba(rows, calibrated=False)
+    np.put_along_axis(P, kept.labels, 0, 1)
+    assert (P.max(1) <= asked.bound(kept.limit) * (1 + 1e-4)).all()
+
+
 @pytest.mark.parametrize(("kind", "share"), [("machines", 1), ("machines and trees", 0.2)])
 def test_lists_are_certified(kind, share, rows):
     predictor = KINDS[kind](N_LABELS, np.random.default_rng(3))
@@ -161,6 +178,56 @@ def test_few_labels_and_no_rows(predictor, rows):
     assert predictor.searched(rows, 9, index).best.nnz == 9 * rows.shape[0]
     assert predictor.searched(rows[:0], 3, index).best.shape == (0, N_LABELS)
     assert predictor.searched(rows[:1], N_LABELS, index).best.nnz == N_LABELS
+
+
+def test_of_equal_labels_the_first_are_found(rows):
+    predictor = KINDS["machines"](N_LABELS, np.random.default_rng(3))
+    predictor.model.weights.data.zero_()
+    predictor.model.intercepts.zero_()
+    exact, found = predictor.top_k(rows, 5), predictor.searched(rows, 5, indexed(predictor, rows, 40)).best
+    np.testing.assert_array_equal(found.indices, exact.indices)
+
+
+@pytest.mark.parametrize("kind", ["factors", "machines", "mix"])
+@pytest.mark.parametrize("name", ["weights", "bias"])
+def test_what_is_no_number_is_not_passed_over(kind, name, rows):
+    """A label whose probability is no number has no place in a list: no list is complete without it."""
+    predictor = KINDS[kind](N_LABELS, np.random.default_rng(3))
+    index = indexed(predictor, rows, 40)
+    model = predictor.members[0].predictor.model if kind == "mix" else predictor.model
+    if name == "weights":
+        (model.weights if hasattr(model, "weights") else model.label_linear.weights).data[8 * 150] = torch.nan
+    else:
+        (model.intercepts if hasattr(model, "intercepts") else model.b.data)[150] = torch.nan
+    with pytest.raises(CannotAnswerError, match="not numbers"):
+        predictor.searched(rows, 5, index)
+
+
+def test_scores_of_groups_take_little_memory(rows, monkeypatch):
+    """Rows are few at a time where label trees have many groups: 40 scores for each row, beside 80 kept labels."""
+    predictor = KINDS["machines and trees"](N_LABELS, np.random.default_rng(3))
+    index = indexed(predictor, rows, 40)
+    at_once = predictor.searched(rows, 5, index)
+    monkeypatch.setattr(search, "_ENTRIES", 10 * (2 * 40 + 40))
+    assert [block.stop - block.start for block in search.blocks_of(predictor.scorer(), 25, 40)] == [10, 10, 5]
+    assert (predictor.searched(rows, 5, index).best != at_once.best).nnz == 0
+    for name, found in indexed(predictor, rows, 40).arrays().items():
+        np.testing.assert_array_equal(found, index.arrays()[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_predictor_that_searched_leaves_no_garbage(kind, rows):
+    """Its memory is free at once: training searches nothing that was there before for garbage."""
+    predictor = KINDS[kind](N_LABELS, np.random.default_rng(3))
+    predictor.searched(rows, 5, indexed(predictor, rows, 40))
+    gone, was_on = weakref.ref(predictor), gc.isenabled()
+    gc.disable()
+    try:
+        del predictor
+        assert gone() is None
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def test_turns_say_what_is_kept(predictor, rows):

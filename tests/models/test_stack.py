@@ -122,7 +122,14 @@ def test_some_labels_are_answered_as_among_all():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("slopes", -0.1), ("slopes", float("nan")), ("offsets", float("inf")), ("places", float("nan"))]
+    ("name", "value"),
+    [
+        ("slopes", -0.1),
+        ("slopes", float("nan")),
+        ("offsets", float("inf")),
+        ("places", float("nan")),
+        ("places", -0.1),
+    ],
 )
 def test_damage_is_refused(name, value):
     stack = counted(2, [3, 30])

@@ -1,6 +1,6 @@
 """Linear machines as a search sees them: guesses are log-odds if each label is certain within its groups of trees.
 
-That is what ρ(f_k | group(k)) = 0 means. Without trees guesses are exact.
+That is what ρ(f_k | group(k)) = 0 means. Without trees guesses are exact; with trees alone log p stands for log-odds.
 """
 
 from __future__ import annotations
@@ -88,9 +88,11 @@ class AskedMachines(Asked):
             self.groups = sparse.csr_array((values, group.astype(np.int32), pointers), shape=log_p.shape)
 
     def bound(self, guess: F4) -> F4:
-        if not self.scorer.model.has_own:
-            return super().bound(guess)  # guesses are of log p, which is below log p / (1 - p)
-        least = self.scorer.model.stack.least
+        model = self.scorer.model
+        # Guesses are then of log p, which is below log p / (1 - p), and take each lower group to be in one upper group.
+        if model.n_trees and not (model.has_own and model.n_levels == 1):
+            return super().bound(guess)
+        least = model.stack.least
         return np.asarray(torch.from_numpy(guess).clamp_min(least).sigmoid().numpy(), np.float32)
 
     @torch.no_grad()
