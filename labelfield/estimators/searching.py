@@ -1,7 +1,5 @@
 """Searches for the best labels: which way, and the index of a fitted classifier."""
 
-import time
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +13,7 @@ from labelfield.errors import CannotAnswerError
 from labelfield.estimators.blueprint import Fitted
 from labelfield.memory import FEWER_ROWS, advising_on_memory
 from labelfield.models.index import Audit, Directions, Index, least_weights
-from labelfield.models.search import Guesses, Scorer, Searched, blocks_of, search, turns_of
+from labelfield.models.search import Guesses, Scorer, Searched, blocks_of, turns_of
 
 Search = Literal["auto", "exact", "index"]
 # Labels per row that an audit compares.
@@ -49,7 +47,9 @@ def uses_index(fitted: Fitted, k: int, rank_by: Any, way: str) -> bool:
         return True
     is_on_cpu = next((part.device.type == "cpu" for part in fitted.model.parameters()), True)
     index = fitted.index
-    return index is not None and index.pays and is_plain and is_on_cpu and has_numba() and k <= index.audit.k
+    if index is None or not index.pays(fitted.predictor.n_labels):
+        return False
+    return is_plain and is_on_cpu and has_numba() and k <= index.audit.k
 
 
 def search_index(fitted: Fitted, rows: sparse.csr_array, k: int, calibrated: bool) -> Searched:
@@ -75,7 +75,7 @@ def index_where_it_pays(fitted: Fitted) -> Index | None:
             index = index_of(fitted.predictor, fitted.row_transform(fitted.rows_for_index))
     except (CannotAnswerError, MemoryError):  # the model is whole without it
         return None
-    return index if index.pays else None
+    return index if index.pays(fitted.predictor.n_labels) else None
 
 
 def _some_of(rows: sparse.csr_array, most: int) -> sparse.csr_array:
@@ -91,18 +91,8 @@ def index_of(predictor: Any, rows: sparse.csr_array, target: float = 0.99, confi
     k, most = min(_AUDITED, predictor.n_labels), min(_MOST_KEPT, predictor.n_labels)
     directions = directions_of(scorer, rows)
     guesses = Guesses(scorer, directions)
-    # Each search is timed on the second half of the rows: what is made once is made for the first.
-    halves = [gather_rows(rows, part) for part in np.array_split(np.arange(rows.shape[0]), 2)]
-    seconds, best = [], []
-    for half in halves:
-        began = time.perf_counter()
-        best.append(predictor.top_k(half, k, calibrated=False).indices.reshape(-1, k))
-        seconds.append(time.perf_counter() - began)
-    turns = turns_of(guesses, rows, np.concatenate(best).astype(np.int64), most)
-    audit = audited(turns, most, target, confidence)
-    began = time.perf_counter()
-    list(search(guesses, halves[1], k, audit.n_kept))
-    return Index(directions, replace(audit, speedup=seconds[1] / (time.perf_counter() - began)))
+    best = predictor.top_k(rows, k, calibrated=False).indices.reshape(-1, k).astype(np.int64)
+    return Index(directions, audited(turns_of(guesses, rows, best, most), most, target, confidence))
 
 
 def directions_of(scorer: Scorer, rows: sparse.csr_array) -> Directions:
@@ -144,7 +134,7 @@ def audited(turns: NDArray[np.integer], most: int, target: float = 0.99, confide
         recall = np.mean(turns < n_kept, axis=1)
         if betting_p_value(recall - target, -target, 1 - confidence) > 1 - confidence:
             break
-        chosen = Audit(n_kept, turns.shape[1], float(recall.mean()), target, confidence, len(turns), speedup=1.0)
+        chosen = Audit(n_kept, turns.shape[1], float(recall.mean()), target, confidence, len(turns))
     if chosen is None:
         raise CannotAnswerError(
             f"{len(turns)} rows do not make sure that {target:g} of the best labels are among the {most:,} with the "

@@ -12,7 +12,6 @@ labels: no other directions lose less of the product on average.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -28,15 +27,15 @@ _MULTIPLE, MOST_DIRECTIONS = 16, 1024
 _LEAST_VARIANCE = 1e-6
 # Numbers of an index of a folder are not larger.
 _LARGEST = 1e15
-# An index pays if a search with it was so many times as fast as one of all labels.
-_PAYS = 1.2
+# An index pays from so many labels on if at most this share of them is scored exactly. Seconds do not decide: the same
+# seed would not always give the same model.
+_FEWEST_LABELS, _MOST_KEPT = 5_000, 1 / 16
 
 
 @dataclass(frozen=True)
 class Audit:
     """How many labels of a row are scored exactly, and what that was found to give: the share of the best `k` labels
-    that are found, on average over `n_rows` rows, which is at least `target` with this confidence, and how many times
-    as fast as a search of all labels it was."""
+    that are found, on average over `n_rows` rows, which is at least `target` with this confidence."""
 
     n_kept: int
     k: int
@@ -44,7 +43,6 @@ class Audit:
     target: float
     confidence: float
     n_rows: int
-    speedup: float
 
     def __post_init__(self) -> None:
         counts = self.n_kept, self.k, self.n_rows
@@ -53,8 +51,6 @@ class Audit:
             raise ValueError("the audit of the index has counts that are not whole numbers from 1")
         if not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):
             raise ValueError("the audit of the index has shares that are not between 0 and 1")
-        if type(self.speedup) not in (int, float) or not 0 <= self.speedup < inf:
-            raise ValueError("the audit of the index has a speed that is not a number from 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +92,9 @@ class Index:
     directions: Directions
     audit: Audit
 
-    @property
-    def pays(self) -> bool:
-        """Whether a search with it is faster than one of all labels."""
-        return self.audit.speedup >= _PAYS
+    def pays(self, n_labels: int) -> bool:
+        """Return whether a search with it is expected to be faster than one of all labels."""
+        return n_labels >= _FEWEST_LABELS and self.audit.n_kept <= _MOST_KEPT * n_labels
 
     def describe(self) -> dict[str, Any]:
         """Return the audit, as JSON can hold it."""

@@ -70,13 +70,16 @@ def test_an_index_is_saved(name, tmp_path):
     assert (loaded.predict_topk(TEST.X, 2, search="index") != model.predict_topk(TEST.X, 2, search="index")).nnz == 0
 
 
-def test_auto_uses_the_index_only_where_that_was_audited_and_pays(tmp_path):
+def test_auto_uses_the_index_only_where_that_was_audited_and_pays(tmp_path, monkeypatch):
     model = indexed("linear", tmp_path)
     index = model.index_
-    model.fitted_.index = replace(index, audit=replace(index.audit, k=5, speedup=1.0))
-    assert not model.uses_index(2, "probability", "auto")
+    model.fitted_.index = replace(index, audit=replace(index.audit, k=5, n_kept=2))
+    assert not model.uses_index(2, "probability", "auto")  # labels are few
     assert model.uses_index(2, "probability", "index")
-    model.fitted_.index = replace(index, audit=replace(index.audit, k=5, speedup=2.0))
+    monkeypatch.setattr(index_module, "_FEWEST_LABELS", 1)
+    monkeypatch.setattr(index_module, "_MOST_KEPT", 0.1)
+    assert not model.uses_index(2, "probability", "auto")  # many of them are scored exactly
+    monkeypatch.setattr(index_module, "_MOST_KEPT", 1)
     assert model.uses_index(5, "probability", "auto")
     assert not model.uses_index(6, "probability", "auto")
     assert not model.uses_index(5, "probability", "exact")
@@ -87,7 +90,8 @@ def test_auto_uses_the_index_only_where_that_was_audited_and_pays(tmp_path):
 
 def test_auto_ranks_all_labels_without_numba(tmp_path, monkeypatch):
     model = indexed("linear", tmp_path)
-    model.fitted_.index = replace(model.index_, audit=replace(model.index_.audit, speedup=2.0))
+    monkeypatch.setattr(index_module, "_FEWEST_LABELS", 1)
+    monkeypatch.setattr(index_module, "_MOST_KEPT", 1)
     exact = model.predict_topk(TEST.X, 2, search="exact")
     for module in ("estimators.searching", "models.search"):
         monkeypatch.setattr(f"labelfield.{module}.has_numba", lambda: False)
@@ -112,11 +116,12 @@ def test_an_audit_takes_some_of_many_rows(model):
     assert model.search_topk(X[:9], 3).best.nnz == 27
 
 
-@pytest.mark.parametrize(("least", "speedup", "has_index"), [(40, 0.0, True), (40, 1e9, False), (41, 0.0, False)])
+@pytest.mark.parametrize(("least", "share", "has_index"), [(40, 1.0, True), (40, 0.0, False), (41, 1.0, False)])
 @pytest.mark.parametrize("model", [MACHINES, labelfield.EnsembleClassifier(estimator=FACTORS, n_members=2)])
-def test_training_indexes_very_many_labels_where_that_pays(model, least, speedup, has_index, monkeypatch):
+def test_training_indexes_very_many_labels_where_that_pays(model, least, share, has_index, monkeypatch):
     monkeypatch.setattr(searching, "_MANY_LABELS", least)
-    monkeypatch.setattr(index_module, "_PAYS", speedup)
+    monkeypatch.setattr(index_module, "_FEWEST_LABELS", least)
+    monkeypatch.setattr(index_module, "_MOST_KEPT", share)
     rng = np.random.default_rng(0)
     X = sparse.random_array((1200, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
     Y = sparse.random_array((1200, 40), density=0.05, rng=rng, format="csr", dtype=np.float32)
