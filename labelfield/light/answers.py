@@ -105,6 +105,7 @@ class LightFactors:
         self.weighted, self.norms = Zt * weights[:, None], weights @ np.square(Zt)
         factor = _factor(self._covariance((self.weighted.T @ Zt).astype(np.float64)), spec["jitter"])
         self.whitening = np.linalg.inv(factor)
+        self.squares, self.shrinkage = np.square(arrays["Phi"]), np.expm1(arrays["family.log_var"])
         nodes, shares = np.polynomial.hermite_e.hermegauss(spec["n_points"])
         self.quadrature = list(zip(nodes.tolist(), (shares / shares.sum()).tolist(), strict=True))
 
@@ -128,13 +129,19 @@ class LightFactors:
         kxx = self.a + self.b * norms
         A = (self.whitening @ Kzx.astype(np.float64)).astype(np.float32)
         mean = A.T @ self.arrays["family.mean"].T
-        var = kxx[:, None] + np.square(A).T @ np.expm1(self.arrays["family.log_var"]).T
-        Phi = self.arrays["Phi"]
-        f_mean = mean @ Phi.T + self.arrays["b"]
-        f_std = np.sqrt(np.maximum(var, _LEAST_VARIANCE) @ np.square(Phi).T)
-        P = np.zeros_like(f_mean)
-        for node, share in self.quadrature:
-            P += np.float32(share) * expit(f_mean + np.float32(node) * f_std)
+        var = kxx[:, None] + np.square(A).T @ self.shrinkage.T
+        f_mean = mean @ self.arrays["Phi"].T
+        f_mean += self.arrays["b"]
+        f_std = np.maximum(var, _LEAST_VARIANCE) @ self.squares.T
+        np.sqrt(f_std, out=f_std)
+        P, term = np.zeros_like(f_mean), np.empty_like(f_mean)
+        with np.errstate(over="ignore"):
+            for node, share in self.quadrature:  # in place: new arrays take longer than what is computed
+                np.multiply(f_std, np.float32(-node), out=term)
+                term -= f_mean
+                np.exp(term, out=term)
+                term += 1
+                P += np.divide(np.float32(share), term, out=term)
         return logit(np.clip(P, *_SURE))
 
 
