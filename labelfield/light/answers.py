@@ -105,7 +105,8 @@ class LightFactors:
         self.weighted, self.norms = Zt * weights[:, None], weights @ np.square(Zt)
         factor = _factor(self._covariance((self.weighted.T @ Zt).astype(np.float64)), spec["jitter"])
         self.whitening = np.linalg.inv(factor)
-        self.squares, self.shrinkage = np.square(arrays["Phi"]), np.expm1(arrays["family.log_var"])
+        with np.errstate(over="ignore"):  # what is no number then is told with the answer
+            self.squares, self.shrinkage = np.square(arrays["Phi"]), np.expm1(arrays["family.log_var"])
         nodes, shares = np.polynomial.hermite_e.hermegauss(spec["n_points"])
         self.quadrature = list(zip(nodes.tolist(), (shares / shares.sum()).tolist(), strict=True))
 
