@@ -113,7 +113,7 @@ def _alone(port: int, documents: list[dict[str, str]]) -> dict[str, Any]:
 
 
 def _agree(lines: list[dict[str, Any]], documents: list[dict[str, str]]) -> bool:
-    """Return whether `labelfield tag` writes the same: labels, URIs, review, and numbers but for one in the fourth digit.
+    """Return whether `labelfield tag` writes the same: labels, URIs, review, and numbers to one in the fourth digit.
 
     Products of matrices round differently for one row than for many, which a number halfway between two shows.
     """
