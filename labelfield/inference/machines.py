@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labelfield.inference.margin import Solved
+from labelfield.models.linear.scores import LARGEST
 
 # Machines whose weights are copied at a time, to drop the smallest.
 _PRUNED_AT_ONCE = 8
@@ -45,7 +46,8 @@ def pruned(number: int, labels: NDArray[np.int64], solved: Solved, tolerance: fl
     """Return the weights of a solved block by the numbers of its machines, without those that are too small to matter.
 
     All that are dropped from a machine together have a norm of `tolerance` at most, so that by the Cauchy-Schwarz
-    inequality no score of a row of norm 1 changes by more.
+    inequality no score of a row of norm 1 changes by more. The others are rounded to 16 bits, which changes scores far
+    less: a server then reads half as many bytes for the same answers.
     """
     order, least = np.argsort(solved.features), tolerance / max(solved.features.size, 1) ** 0.5
     by_feature = torch.from_numpy(order).to(solved.W.device)  # features rise within each label
@@ -55,7 +57,7 @@ def pruned(number: int, labels: NDArray[np.int64], solved: Solved, tolerance: fl
         label, place = (W.abs() > least).nonzero(as_tuple=True)
         sizes.append(torch.bincount(label, minlength=len(W)))
         places.append(place)
-        weights.append(W[label, place])
+        weights.append(rounded(W)[label, place])
     features = solved.features[order][torch.cat(places).cpu().numpy()]
     held_out, intercepts = np.ascontiguousarray(solved.held_out.T), solved.intercepts.cpu().numpy()
     of_machines = (
@@ -67,6 +69,13 @@ def pruned(number: int, labels: NDArray[np.int64], solved: Solved, tolerance: fl
         torch.cat(weights).cpu().numpy(),
     )
     return Machines(np.array([number]), np.array([labels.size]), np.array([solved.objective]), *of_machines)
+
+
+def rounded(W: Tensor) -> Tensor:
+    """Return the weights of machines (machines, features), those of each as multiples of a power of 2 with 16 bits."""
+    _, exponents = torch.frexp(W.abs().amax(dim=1, keepdim=True) / LARGEST)
+    step = torch.ldexp(torch.ones_like(W[:, :1]), exponents)
+    return (W / step).round() * step
 
 
 def as_tensors(parts: Sequence[Machines], n_held_out: int) -> dict[str, list[Tensor]]:

@@ -107,8 +107,9 @@ class LightFactors:
         self.whitening = np.linalg.inv(factor)
         with np.errstate(over="ignore"):  # what is no number then is told with the answer
             self.squares, self.shrinkage = np.square(arrays["Phi"]), np.expm1(arrays["family.log_var"])
-        nodes, shares = np.polynomial.hermite_e.hermegauss(spec["n_points"])
-        self.quadrature = list(zip(nodes.tolist(), (shares / shares.sum()).tolist(), strict=True))
+            self.norms_of_labels = self.squares.sum(axis=1)
+        self.nodes, shares = np.polynomial.hermite_e.hermegauss(spec["n_points"])
+        self.shares = shares / shares.sum()
 
     def _covariance(self, products: NDArray[np.float64]) -> NDArray[np.float64]:
         norms = np.diagonal(products)
@@ -118,6 +119,40 @@ class LightFactors:
 
     def __call__(self, X: sparse.csr_array) -> F4:
         """Return the log-odds of labels (N, K)."""
+        f_mean, var = self._moments(X)
+        f_std = var @ self.squares.T
+        np.sqrt(f_std, out=f_std)
+        P, term = np.zeros_like(f_mean), np.empty_like(f_mean)
+        with np.errstate(over="ignore"):
+            for node, share in zip(self.nodes, self.shares, strict=True):  # in place: new arrays take longer
+                np.multiply(f_std, np.float32(-node), out=term)
+                term -= f_mean
+                np.exp(term, out=term)
+                term += 1
+                P += np.divide(np.float32(share), term, out=term)
+        return logit(np.clip(P, *_SURE))
+
+    def best_with(
+        self, X: sparse.csr_array, others: F4, slopes: F4, least: F4, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the labels (N, k) of the largest log-odds max(least, others + slopes · ours), best first, and these.
+
+        Averages are taken only for labels that can be among them: the same as of all, in a third of the time.
+        """
+        from labelfield.compiled.mixing import best_of_mix
+
+        f_mean, var = self._moments(X)
+        labels, odds = np.empty((len(others), k), np.int64), np.empty((len(others), k))
+        if np.isfinite(f_mean).all() and np.isfinite(var).all():
+            sure = _SURE.astype(np.float64)
+            own = self.squares, self.norms_of_labels, slopes, least, self.nodes, self.shares, sure
+            best_of_mix(others, f_mean, var, *own, labels, odds)
+        else:
+            odds[:] = np.nan
+        return labels, odds
+
+    def _moments(self, X: sparse.csr_array) -> tuple[F4, F4]:
+        """Return the means of utilities (N, K), and the variances of latent processes (N, P)."""
         place = self.place[X.indices]
         inside = np.where(place >= 0, X.data, np.float32(0))
         shape = (X.shape[0], len(self.weighted))
@@ -133,17 +168,7 @@ class LightFactors:
         var = kxx[:, None] + np.square(A).T @ self.shrinkage.T
         f_mean = mean @ self.arrays["Phi"].T
         f_mean += self.arrays["b"]
-        f_std = np.maximum(var, _LEAST_VARIANCE) @ self.squares.T
-        np.sqrt(f_std, out=f_std)
-        P, term = np.zeros_like(f_mean), np.empty_like(f_mean)
-        with np.errstate(over="ignore"):
-            for node, share in self.quadrature:  # in place: new arrays take longer than what is computed
-                np.multiply(f_std, np.float32(-node), out=term)
-                term -= f_mean
-                np.exp(term, out=term)
-                term += 1
-                P += np.divide(np.float32(share), term, out=term)
-        return logit(np.clip(P, *_SURE))
+        return f_mean, np.maximum(var, _LEAST_VARIANCE)
 
 
 def _factor(K: NDArray[np.float64], jitter: float) -> NDArray[np.float64]:
@@ -169,11 +194,16 @@ class LightStack:
 
     def __call__(self, parts: list[F4]) -> F4:
         """Return the log-odds (N, K)."""
-        result = parts[0] * self.slopes[0]
-        result += self.offsets
-        for part, slopes in zip(parts[1:], self.slopes[1:], strict=True):
-            result += part * slopes
+        result = self.sums(parts, self.slopes)
         return np.maximum(result, self.least, out=result)
+
+    def sums(self, parts: list[F4], slopes: list[F4]) -> F4:
+        """Return the sums (N, K) of some parts, before they are limited."""
+        result = parts[0] * slopes[0]
+        result += self.offsets
+        for part, own in zip(parts[1:], slopes[1:], strict=True):
+            result += part * own
+        return result
 
 
 def unsure(odds: F4) -> F4:

@@ -40,6 +40,7 @@ class LightModel:
         self.text_, self._names, self._arrays = text, names, small(arrays)
         n_threads = usable_threads()
         self._best_labels = _plain_best  # compiled loops take longer to load than a few documents take
+        self._bounded: int | None = None  # the factor model among the members that is not asked about all labels
         check_folder(config, arrays, len(names))
         n_features = text.rows([""]).shape[1]
         self._stack = LightStack(arrays) if "members" in config else None
@@ -55,6 +56,8 @@ class LightModel:
     def prepare(self) -> None:
         """Get ready for many questions about a few rows each, as a server has them; takes more memory."""
         self._best_labels = _compiled_best if has_numba() else _plain_best
+        factors = [place for place, (_, member) in enumerate(self._members) if isinstance(member, LightFactors)]
+        self._bounded = factors[0] if has_numba() and len(factors) == 1 and len(self._members) > 1 else None
         for transform, member in self._members:
             if isinstance(member, LightLinear):
                 member.prepare(transform(self.text_.rows([""])).shape[1])
@@ -86,6 +89,8 @@ class LightModel:
         return np.asarray(1 - best.data.reshape(n, best.nnz // max(n, 1)).max(axis=1, initial=0), np.float32)
 
     def _block(self, rows: sparse.csr_array, k: int) -> tuple[NDArray[Any], ...]:
+        if self._bounded is not None:
+            return self._bounded_block(rows, k, self._bounded)
         said = [predict(transform(rows)) for transform, predict in self._members]
         odds = said[0] if self._stack is None else self._stack([unsure(own) for own in said])
         if np.isnan(odds.max(initial=0)):  # compiled loops would find no best label
@@ -93,6 +98,19 @@ class LightModel:
         # Probabilities and calibration preserve the ranking, so that only the best need them.
         labels = self._best_labels(odds, k)
         return labels, calibrated(self._arrays, expit(np.take_along_axis(odds, labels, 1)))
+
+    def _bounded_block(self, rows: sparse.csr_array, k: int, place: int) -> tuple[NDArray[Any], ...]:
+        """Answer without what the factor model among the members says of labels that cannot be among the best."""
+        assert self._stack is not None
+        others = [number for number in range(len(self._members)) if number != place]
+        said = [unsure(predict(transform(rows))) for transform, predict in (self._members[one] for one in others)]
+        sums = self._stack.sums(said, [self._stack.slopes[one] for one in others])
+        (transform, factors), slopes = self._members[place], self._stack.slopes[place]
+        assert isinstance(factors, LightFactors)
+        labels, odds = factors.best_with(transform(rows), sums, slopes, self._stack.least, k)
+        if np.isnan(sums.max(initial=0)) or np.isnan(odds).any():
+            raise no_numbers()
+        return labels, calibrated(self._arrays, expit(odds.astype(np.float32)))
 
 
 def _plain_best(odds: F4, k: int) -> NDArray[np.int64]:

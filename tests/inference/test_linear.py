@@ -13,7 +13,7 @@ from labelfield.inference import linear, trials
 from labelfield.inference.checkpoint import read_checkpoint, write_checkpoint
 from labelfield.inference.label_groups import nested_groups
 from labelfield.inference.linear import Blocks, LinearTrainer, _Pace
-from labelfield.inference.machines import chosen, in_pieces, pruned
+from labelfield.inference.machines import chosen, in_pieces, pruned, rounded
 from labelfield.inference.margin import Problem, Solved, solve
 from labelfield.inference.margin_rows import MarginRows
 from labelfield.inference.run import Monitor, Settings
@@ -22,6 +22,7 @@ from labelfield.mapped import room_in_file
 from labelfield.models.linear import plan as linear_plan
 from labelfield.models.linear.model import LinearMachines
 from labelfield.models.linear.plan import TREE_DEVIATION, n_machines
+from labelfield.models.linear.scores import LARGEST
 
 CPU = torch.device("cpu")
 
@@ -58,9 +59,23 @@ def test_dropping_small_weights_changes_no_score_of_a_row_of_norm_1_by_more_than
     full = np.zeros_like(kept)
     full[solved.features] = W
     assert 0 < (kept != 0).sum() < 160
-    assert np.linalg.norm(full - kept, axis=0).max() <= linear._PRUNED * (1 + 1e-6)
-    assert np.abs(DATA.X @ (full - kept)).max() <= linear._PRUNED * (1 + 1e-6)
-    np.testing.assert_array_equal(kept[kept != 0], full[kept != 0])
+    step = np.abs(W).max(axis=0) / 2**14  # to which the others are rounded
+    dropped = np.where(kept == 0, full, 0)
+    assert np.linalg.norm(dropped, axis=0).max() <= linear._PRUNED * (1 + 1e-6)
+    assert np.abs(DATA.X @ dropped).max() <= linear._PRUNED * (1 + 1e-6)
+    assert (np.abs(full - kept - dropped) <= step / 2).all()
+
+
+def test_weights_are_rounded_to_16_bits_of_each_machine():
+    rng = np.random.default_rng(4)
+    W = torch.from_numpy((rng.normal(size=(6, 50)) * 10.0 ** np.arange(-3, 3)[:, None]).astype(np.float32))
+    W[5] = 0
+    found = rounded(W)
+    largest = W.abs().amax(dim=1, keepdim=True)
+    assert ((found - W).abs() <= largest / 2**15).all()
+    steps = torch.ldexp(torch.ones(6, 1), torch.frexp(largest / LARGEST).exponent)
+    assert torch.equal((found / steps).to(torch.int16) * steps, found)
+    assert torch.equal(rounded(found), found)
 
 
 def test_the_model_holds_the_solved_weights_of_every_label():

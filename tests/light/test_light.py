@@ -90,6 +90,55 @@ def test_scores_by_feature_are_the_same_bits_wherever_weights_are_dense(monkeypa
     np.testing.assert_array_equal(scores.ByFeature(machines, 60).scores(X), scores.products(X, machines, 1))
 
 
+@pytest.mark.parametrize("power", [0, -90, 90])
+def test_weights_of_16_bits_are_kept_so_for_the_same_bits(power):
+    from scipy import sparse
+
+    rng = np.random.default_rng(3)
+    W = rng.integers(-32767, 32768, (40, 60)) * (rng.random((40, 60)) < rng.random(60))
+    W = sparse.csr_array((W * 2.0 ** (power + rng.integers(-15, 0, (40, 1)))).astype(np.float32))
+    X = sparse.random_array((30, 60), density=0.3, rng=rng, format="csr", dtype=np.float32)
+    machines = scores.Weights(W.data, W.indices.astype(np.int32), W.indptr.astype(np.int64))
+    by_feature = scores.ByFeature(machines, 60)
+    assert by_feature.dense.dtype == by_feature.values.dtype == np.int16
+    assert len(by_feature.dense) > 0
+    assert len(by_feature.values) > 0
+    np.testing.assert_array_equal(by_feature.scores(X), scores.products(X, machines, 1))
+
+
+@pytest.mark.parametrize("odd", [np.inf, 0.1])
+def test_other_weights_are_kept_as_they_are(odd):
+    machines = scores.Weights(np.float32([1, odd, 3]), np.int32([0, 1, 1]), np.int64([0, 2, 3]))
+    assert scores.ByFeature(machines, 2).dense.dtype == np.float32
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_averages_for_labels_that_can_be_best_give_the_best_of_all(seed):
+    from labelfield.compiled.mixing import best_of_mix
+
+    rng = np.random.default_rng(seed)
+    n, n_labels, n_latent, k = 20, 60, 7, 6
+    others, mean = (rng.normal(size=(n, n_labels), scale=4).astype(np.float32) for _ in range(2))
+    mean -= 6 * (seed % 3)
+    var = (10.0 ** rng.uniform(-3, seed % 4 - 1, (n, n_latent))).astype(np.float32)
+    squares = rng.normal(size=(n_labels, n_latent)).astype(np.float32) ** 2
+    slopes = rng.normal(size=n_labels, loc=0.5).astype(np.float32)
+    slopes[:5], others[:, :3], others[:, 50:] = 0, -30, others[:, 40:50]  # with equals
+    mean[:, 50:], squares[50:], slopes[50:] = mean[:, 40:50], squares[40:50], slopes[40:50]
+    least = np.where(rng.random(n_labels) < 0.2, -1, -25).astype(np.float32)
+    nodes, shares = np.polynomial.hermite_e.hermegauss(10)
+    shares /= shares.sum()
+    labels, odds = np.empty((n, k), np.int64), np.empty((n, k))
+    sure = np.array([1e-7, 1 - 1e-7])
+    best_of_mix(others, mean, var, squares, squares.sum(1), slopes, least, nodes, shares, sure, labels, odds)
+    s = np.sqrt(var @ squares.T).astype(float)
+    p = np.clip((shares / (1 + np.exp(-(mean[..., None] + s[..., None] * nodes)))).sum(-1), *sure)
+    every = np.maximum(others + slopes * np.log(p / (1 - p)), least).round(5)
+    expected = np.argsort(-every, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_allclose(odds, np.take_along_axis(every, expected, 1), atol=1e-4)
+
+
 @pytest.mark.parametrize("k", [1, 5, 11, 12])
 def test_the_best_labels_are_those_of_a_stable_sort(k):
     from labelfield.light.model import _compiled_best, _plain_best
@@ -108,6 +157,19 @@ def test_a_prepared_model_says_the_same_and_forgets_the_other_order_of_its_weigh
     rows = light.text_.rows(NEW)
     np.testing.assert_array_equal(prepared.predict_topk(rows, 12).toarray(), light.predict_topk(rows, 12).toarray())
     assert all(member.machines is None for _, member in prepared._members)
+    assert all(member.by_feature.dense.dtype == np.int16 for _, member in prepared._members)
+
+
+@pytest.mark.parametrize("k", [1, 3, 12])
+def test_a_prepared_mix_says_the_same(tmp_path, k):
+    saved(tmp_path / "model", AutoClassifier(time_budget=2.0, random_state=0))
+    light, prepared = load_light(tmp_path / "model"), load_light(tmp_path / "model")
+    prepared.prepare()
+    assert prepared._bounded is not None
+    rows = light.text_.rows(NEW)
+    found, expected = prepared.predict_topk(rows, k), light.predict_topk(rows, k)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_allclose(found.data, expected.data, atol=2e-6)
 
 
 @pytest.mark.parametrize(
