@@ -276,3 +276,25 @@ def test_what_rank_0_could_not_share_is_said_on_all_others(monkeypatch):
     monkeypatch.setattr("torch.distributed.broadcast", lambda tensor, source: tensor.fill_(-1))
     with pytest.raises(ClusterError, match="rank 0 has failed at the trials, and says why"):
         Cluster(1, 2, None, 1.0)._spread(None, "the trials")
+
+
+@pytest.mark.parametrize(
+    ("who", "told"),
+    [((), "ranks 1, 2 do not answer"), ((1,), "rank 2 does not answer"), ((1, 2), "one of them has ended")],
+    ids=["two", "one", "none"],
+)
+def test_a_sum_that_fails_names_who_did_not_notice(monkeypatch, who, told):
+    def broken(tensor):
+        raise RuntimeError("Connection reset by peer\n[more]")
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", broken)
+    monkeypatch.setattr("labelfield.cluster._LINGERING", 0.2)
+    store = HashStore()
+    for rank in who:
+        store.set(f"lost/{rank}", "a step")
+    with pytest.raises(ClusterError) as caught:
+        Cluster(0, 3, store).sum("a step", torch.ones(2))
+    assert str(caught.value) == (
+        f"rank 0 has lost the others in a step: {told} (Connection reset by peer). Look at what they say, and start "
+        "all ranks again with --resume"
+    )

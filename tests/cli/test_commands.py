@@ -6,6 +6,7 @@ import os
 import pty
 import runpy
 import select
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -15,10 +16,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import typer
 
 import labelfield
 from labelfield import metrics
-from labelfield.cli.main import main
+from labelfield.cli.main import interruptible, main
 from labelfield.cli.output import Bar
 
 COMMANDS = ("info", "convert", "split", "synth", "evaluate")
@@ -259,3 +261,18 @@ def test_a_progress_bar_is_shown_on_a_terminal_alone(monkeypatch, capsys):
             shown += os.read(terminal, 65536).decode()
     os.close(terminal)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("signals", "code"), [([], 130), ([signal.SIGTERM], 143)], ids=["SIGINT", "SIGTERM"])
+def test_an_interrupted_command_says_so(signals, code, capsys):
+    @interruptible
+    def command():
+        for number in signals:
+            signal.raise_signal(number)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(typer.Exit) as stop:
+        command()
+    assert (stop.value.exit_code, capsys.readouterr().err) == (code, "interrupted\n")
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -371,3 +371,19 @@ def test_faiss_agrees(monkeypatch):
     kept = Guesses(scorer, indexed(predictor, rows, 32).directions).keep(scorer.ask(rows), 32).labels
     assert recall(kept) > theirs - 0.01
     assert recall(kept) > 0.99
+
+
+def test_a_search_without_compiled_loops_is_refused(rows, monkeypatch):
+    predictor = drawn.factors(N_LABELS, np.random.default_rng(1))
+    index = indexed(predictor, rows, 40)
+    monkeypatch.setattr(search, "has_numba", lambda: False)
+    with pytest.raises(CannotAnswerError, match=r"needs numba, which is not installed; use search='exact'"):
+        predictor.searched(rows, 3, index)
+
+
+@pytest.mark.parametrize("kind", ["factors", "trees"])
+def test_models_on_other_devices_have_no_index(kind):
+    predictor = KINDS[kind](N_LABELS, np.random.default_rng(1))
+    predictor.model.to("meta")
+    with pytest.raises(CannotAnswerError, match="is for the CPU; on a GPU all labels are ranked as fast"):
+        predictor.scorer()
